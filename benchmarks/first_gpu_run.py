@@ -24,7 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 CARRIED = ROOT / ".gpu"  # which git does not see
 WHEELS = (
-    "av click rich markdown-it-py mdurl pygments safetensors scipy "
+    "av click rich markdown-it-py mdurl pygments msgspec safetensors scipy "
     "mmengine mmcv-lite mmaction2 addict yapf platformdirs termcolor tensorboardX"
 ).split()
 PLATFORMS = [f"manylinux{name}_x86_64" for name in ("_2_28", "_2_27", "_2_17", "2014", "1")]

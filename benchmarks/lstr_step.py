@@ -32,7 +32,7 @@ from lstr.models.stream import CHANGES
 from lstr.pipelines.progress import Finished, Progress
 from lstr.pipelines.provenance import about_machine
 from lstr.pipelines.speed.chain import build, filled, full_age
-from lstr.pipelines.speed.measuring import Measured, Measuring, counted, recorded
+from lstr.pipelines.speed.measuring import Measured, Measuring, measured
 from lstr.streaming import StreamState
 from lstr.windows.windows import gather
 
@@ -92,7 +92,7 @@ def bench_lstr(options: ModelBench) -> Iterator[Progress | Measured | Finished[d
             about |= {"weights": "random", "config": asdict(config), "classes": options.n_classes, "paper": PAPER}
             about = about_machine() | about
             rows: dict = {}
-            yield from recorded(counted(measure(device, options, rows), n_parts(options)), about, rows)
+            yield from measured(measure(device, options, rows), n_parts(options), about, rows)
             if golden:
                 rows["bf16_difference"]["golden"] = bf16_difference(*golden)
     finally:

@@ -32,7 +32,7 @@ from lstr.pipelines.models import keep_speeds
 from lstr.pipelines.progress import Finished, Progress
 from lstr.pipelines.provenance import about_machine
 from lstr.pipelines.speed.chain import build, filled
-from lstr.pipelines.speed.measuring import Measured, Measuring, counted, recorded
+from lstr.pipelines.speed.measuring import Measured, Measuring, measured
 from lstr.pipelines.training.batches import PieceMaker, read_ahead
 from lstr.pipelines.training.config import TrainConfig, preset_named
 from lstr.pipelines.training.ranks import ALONE
@@ -84,7 +84,7 @@ def bench_kinds(options: KindsBench) -> Iterator[Progress | Measured | Finished[
     try:
         with torch.random.fork_rng():
             torch.manual_seed(0)
-            yield from recorded(counted(measure(options, cores, rows), n_parts), about, rows)
+            yield from measured(measure(options, cores, rows), n_parts, about, rows)
     finally:
         torch.set_num_threads(threads)
     record = {**about, **rows}

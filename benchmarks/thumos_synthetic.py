@@ -32,7 +32,7 @@ from lstr.metrics import bootstrap
 from lstr.metrics import per_frame as metrics
 from lstr.models.kind import Model
 from lstr.pipelines.datasets.dataset import LabelledVideo
-from lstr.pipelines.evaluation.published_results import THUMOS
+from lstr.pipelines.evaluation.findings import THUMOS
 from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.provenance import about_machine
 from lstr.pipelines.training.batches import PieceMaker, default_readers, read_ahead
@@ -81,7 +81,7 @@ REDUCED = (PROPOSED, "memory-0", "rnn", "memory-8", "memory-128", "integration-a
 ORACLES: dict[str, int | None] = {"oracle-1": 1, "oracle-8": 8, "oracle-32": 32, "oracle-all": None}
 """Chunks that each oracle looks back on; 32 is all that a model without long memory sees."""
 QUOTED = {PROPOSED: ("LSTR", "Kinetics"), "trn": ("TRN", "Kinetics")}
-"""Rows for which a figure on real features could be checked: method and features in published_results."""
+"""Rows for which a figure on real features could be checked: method and features in `pipelines.evaluation.findings`."""
 RESAMPLES = 200  # of the test videos, the same for every row, so that rows can be compared pair by pair
 HELD_OUT = 10  # every so many-th training video
 VALIDATION, TESTING, TRAINED = 1_000_000, 1_000_001, 1_000_002  # the epochs that videos to score are drawn in

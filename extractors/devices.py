@@ -11,7 +11,7 @@ from lstr.extractors.processor import gains_by_bfloat16
 
 READERS = 3  # videos at once beside a GPU, which computes sooner than one is read; not measured
 CAPTURING = Lock()
-"""Of a process, while it captures a CUDA graph: PyTorch captures one at a time."""
+"""Held by a process while it captures a CUDA graph: PyTorch captures one at a time."""
 
 LEAVE_OUT = "leave out the device to run on the processor; `lstr doctor` shows what this machine has."
 

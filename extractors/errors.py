@@ -1,6 +1,12 @@
 """Typed failures of reading videos, computing flow and loading networks."""
 
 
+def first_line(error: BaseException) -> str:
+    """What went wrong, in one line."""
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(".") if lines else type(error).__name__
+
+
 class ExtractorError(Exception):
     """A failure a person can act on: one sentence, one hint of what to type next, one exit code."""
 

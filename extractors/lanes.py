@@ -59,18 +59,18 @@ class CudaLane(Lane):
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """As Lane; one thread at a time."""
+        """See Lane; one thread at a time."""
         with self._turn, torch.cuda.stream(self.queue):
             yield
 
     def send(self, arrays: Sequence[NDArray[np.uint8]] | NDArray[np.uint8]) -> Tensor:
-        """As Lane, by pinned memory: nobody waits for the copy."""
+        """See Lane; by pinned memory: nobody waits for the copy."""
         staged = torch.empty((len(arrays), *arrays[0].shape), dtype=torch.uint8, pin_memory=True)
         np.stack(list(arrays), out=staged.numpy())
         return staged.to(self.device, non_blocking=True)
 
     def fetch(self, result: Tensor) -> Callable[[], np.ndarray]:
-        """As Lane: waits for this tensor, not for what is begun later."""
+        """See Lane; waits for this tensor, not for what is begun later."""
         staged = torch.empty(result.shape, dtype=result.dtype, pin_memory=True)
         staged.copy_(result, non_blocking=True)
         arrived = torch.cuda.Event(blocking=True)  # a thread that waits leaves its core to others
@@ -83,7 +83,7 @@ class CudaLane(Lane):
         return wait
 
     def capture(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        """As Lane: the kernels that `work` launches, as a CUDA graph."""
+        """See Lane; the kernels that `work` launches, as a CUDA graph."""
         with CAPTURING:
             for _ in range(WARM_UPS):
                 work()

@@ -3,10 +3,11 @@
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Generic, TypeVar, cast
+from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -111,7 +112,7 @@ class Ahead(Generic[T]):
 
 
 def ahead(items: Iterable[T], n: int, name: str) -> Iterator[T]:
-    """As `Ahead`, from the first item that is taken on; closing the generator closes it."""
+    """The same as `Ahead`, from the first item that is taken on; closing the generator closes it."""
     with closing(Ahead(items, n, name)) as made:
         yield from made
 
@@ -122,37 +123,34 @@ def merged(makers: Iterable[Callable[[], Iterable[T]]], n: int) -> Generator[T, 
     Those of one iterable stay in order. What one raises ends all. Close the generator to let each thread close its own,
     after the item it is at.
     """
-    makers = list(makers)
-    waiting = iter(makers)  # of a list, whose next no two threads get
-    made: SimpleQueue[tuple[T | None, BaseException | None, bool]] = SimpleQueue()
+    made: SimpleQueue[T | Future] = SimpleQueue()
     stopped = threading.Event()
 
-    def work() -> None:
+    def work(make: Callable[[], Iterable[T]]) -> None:
+        if stopped.is_set():
+            return
         try:
-            while not stopped.is_set() and (make := next(waiting, None)):
-                with closed_after(make()) as source:
-                    for item in source:
-                        made.put((item, None, False))
-                        if stopped.is_set():
-                            break
-            made.put((None, None, True))
-        except BaseException as error:  # for the one who takes the items, whatever it is
-            made.put((None, error, True))
+            with closed_after(make()) as source:
+                for item in source:
+                    made.put(item)
+                    if stopped.is_set():
+                        break
+        except BaseException:
+            stopped.set()  # before this thread takes the next one
+            raise
 
-    threads = [threading.Thread(target=work, name=f"merged {i}", daemon=True) for i in range(min(n, len(makers)))]
-    for thread in threads:
-        thread.start()
-    left = len(threads)
-    try:
-        while left:
-            item, failure, ended = made.get()
-            if failure:
-                raise failure
-            if ended:
-                left -= 1
-            else:
-                yield cast(T, item)
-    finally:
-        stopped.set()
-        for thread in threads:
-            thread.join()
+    with ThreadPoolExecutor(n, "merged") as pool:
+        try:
+            left = 0
+            for make in makers:
+                pool.submit(work, make).add_done_callback(made.put)
+                left += 1
+            while left:
+                item = made.get()
+                if isinstance(item, Future):
+                    left -= 1
+                    item.result()  # raises what ended it
+                else:
+                    yield item
+        finally:
+            stopped.set()

@@ -8,14 +8,18 @@ with a ResNet-50 on both streams (4,096). Each comes as published, and fast. `li
 import json
 import os
 from collections.abc import Collection
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from lstr.extractors.backbones.network import TIMM, is_network_name
 from lstr.extractors.backbones.networks import known_network
+from lstr.extractors.entries import Text, brief, built
 from lstr.extractors.errors import MissingPathError, RecipeError
 from lstr.extractors.flow.workers import ALGORITHMS
-from lstr.extractors.recipe import CROPS, PRECISIONS, RGB_FRAME, STREAMS, Recipe, brief, by_stream
+from lstr.extractors.recipe import CROPS, PRECISIONS, RGB_FRAME, STREAMS, Recipe, by_stream
 from lstr.extractors.video.frames import CHUNK
 
 FAST = "fast"  # a precision: bf16 where the device gains by it, else float32
@@ -25,16 +29,16 @@ FAST = "fast"  # a precision: bf16 where the device gains by it, else float32
 class StreamPreset:
     """One stream's network."""
 
-    network: str
+    network: Text
     """A name in NETWORKS, `timm:NAME`, or a mmaction2 config: its path, or the name of one that comes with mmaction2. A
     path is run as a program."""
-    weights: str | None = None
+    weights: Text | None = None
     """A file, or the name or recipe of a published one; None for random weights, or those of the command line."""
     crops: int = 1
     """Features averaged over 1 (centre), 2 (and its mirror image) or 10 (corners, centre, their mirror images)."""
-    mean: tuple[float, ...] | None = None
-    """Of each channel on the 0–255 scale; None for the network's own. So `std`."""
-    std: tuple[float, ...] | None = None
+    mean: tuple[Annotated[float, Meta(ge=-1e6, le=1e6)], ...] | None = None
+    """By channel, on the 0–255 scale; None for the network's own. So `std`."""
+    std: tuple[Annotated[float, Meta(gt=0, le=1e6)], ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -47,11 +51,11 @@ class Preset:
     """`tvl1` as published (denseflow -a=tvl1 -b=20), `dis` or `farneback`."""
     precision: str = "float32"
     """`float32`, `bf16`, or `fast`."""
-    rgb_frame: int = RGB_FRAME
-    long_side: int = 320
+    rgb_frame: Annotated[int, Meta(ge=0, lt=CHUNK)] = RGB_FRAME
+    long_side: Annotated[int, Meta(ge=64, le=4096)] = 320
     """320 × 180 for THUMOS'14."""
-    short_side: int = 256
-    crop: int = 224
+    short_side: Annotated[int, Meta(ge=32, le=4096)] = 256
+    crop: Annotated[int, Meta(ge=32, le=4096)] = 224
 
     @property
     def parts(self) -> dict[str, StreamPreset]:
@@ -65,7 +69,7 @@ class Preset:
 
     @property
     def algorithm(self) -> str | None:
-        """Of optical flow; None without flow."""
+        """The algorithm of optical flow; None without flow."""
         return self.flow_algorithm if self.flow else None
 
     def narrowed(self, streams: Collection[str]) -> "Preset":
@@ -134,79 +138,54 @@ def read_preset(path: str | Path) -> Preset:
         raise RecipeError(f"{path} is not JSON ({error}).", "see the documentation, page Recipes.") from error
     if not isinstance(values, dict):
         raise RecipeError(f"{path} is no JSON object.", f"write entries among: {', '.join(ENTRIES)}.")
-    _check_names(path, "", values, ENTRIES)
     named = values.pop("based_on", "kinetics")
     if not isinstance(named, str) or named not in PRESETS:
         raise RecipeError(f"{path}: based_on is {brief(named)}.", f"choose one of: {', '.join(PRESETS)}.")
-    preset = PRESETS[named]
+    base = PRESETS[named]
     for stream in STREAMS:
-        if stream in values and values[stream] is not None:
-            values[stream] = _stream(path, stream, values[stream], preset.parts[stream])
-    return _checked(path, replace(preset, **values))
-
-
-def _stream(path: Path, stream: str, values: object, preset: StreamPreset) -> StreamPreset:
-    if not isinstance(values, dict):
-        raise RecipeError(
-            f"{path}: {stream} is {brief(values)}.", f"write null, or entries: {', '.join(STREAM_ENTRIES)}."
-        )
-    _check_names(path, f"{stream}.", values, STREAM_ENTRIES)
-    for name, value in values.items():
-        if name in ("mean", "std"):
-            numbers = isinstance(value, list) and all(type(v) in (int, float) and abs(v) < 1e6 for v in value)
-            _demand(numbers and (name == "mean" or all(value)), path, f"{stream}.{name}", value, "a list of numbers")
-            values[name] = tuple(map(float, value))
-        elif name != "crops":
-            fits = isinstance(value, str) and 0 < len(value) < 4096 and "\0" not in value
-            fits |= name == "weights" and value is None
-            _demand(fits, path, f"{stream}.{name}", value, "a text")
-            if name == "network":
-                _check_network(path, stream, value)
-            elif value and os.path.exists(path.parent / value):
-                values[name] = str(path.parent / value)
-    if values.get("network", preset.network) != preset.network:
-        preset = replace(preset, mean=None, std=None)
-    return replace(preset, **values)
-
-
-def _check_network(path: Path, stream: str, network: str) -> None:
-    """A recipe file may come from anywhere, and a config would be run."""
-    if not is_network_name(network) or "." in network and not network.startswith(TIMM):
-        raise RecipeError(
-            f"{path}: {stream}.network is {brief(network)}, and a config is a program, of which only one that the "
-            "command line names is run.",
-            f"leave it out of the recipe file, and add [[recipe.{stream}.network=CONFIG.py]] if you trust that file.",
-        )
-
-
-def _check_names(path: Path, prefix: str, values: Collection[str], known: Collection[str]) -> None:
-    for name in values:
-        if name not in known:
-            raise RecipeError(f"{path} has an unknown entry {prefix + name!r}.", f"known are: {', '.join(known)}.")
-
-
-def _checked(path: Path, preset: Preset) -> Preset:
-    if not preset.streams:
-        raise RecipeError(f"{path}: rgb and flow are both null.", "keep at least one of the two streams.")
-    for stream in preset.streams:
-        crops = preset.parts[stream].crops
-        _demand(type(crops) is int and crops in CROPS, path, f"{stream}.crops", crops, "1, 2 or 10")
-    for name, choices in (("flow_algorithm", tuple(ALGORITHMS)), ("precision", (*PRECISIONS, FAST))):
-        value = getattr(preset, name)
-        _demand(isinstance(value, str) and value in choices, path, name, value, f"one of {', '.join(choices)}")
-    for name, least in (("long_side", 64), ("short_side", 32), ("crop", 32)):
-        value = getattr(preset, name)
-        _demand(type(value) is int and least <= value <= 4096, path, name, value, f"a number from {least} to 4096")
-    _demand(preset.crop <= preset.short_side, path, "crop", preset.crop, "at most short_side")
-    for part in preset.parts.values():
-        entry = known_network(part.network)
-        if entry:
-            _demand(entry.fits(preset.crop), path, "crop", preset.crop, f"{entry.sides} for {entry.name}")
-    frame = preset.rgb_frame
-    _demand(type(frame) is int and 0 <= frame < CHUNK, path, "rgb_frame", frame, f"a number from 0 to {CHUNK - 1}")
+        if isinstance(values.get(stream), dict):
+            values[stream] = _completed(path.parent, values[stream], base.parts.get(stream))
+    try:
+        preset = built(Preset, asdict(base) | values)
+    except ValueError as error:
+        known = f"known are {', '.join(ENTRIES)}; of rgb and flow {', '.join(STREAM_ENTRIES)}."
+        raise RecipeError(f"{path}: {error}.", known) from error
+    _check(path, preset)
     return preset
 
 
-def _demand(fits: bool, path: Path, entry: str, value: object, wanted: str) -> None:
-    if not fits:
-        raise RecipeError(f"{path}: {entry} is {brief(value)}.", f"write {wanted}.")
+def _completed(folder: Path, values: dict[str, Any], base: StreamPreset | None) -> dict[str, Any]:
+    """Entries of a stream with those that they leave out; the scale of another network's input is its own."""
+    weights = values.get("weights")
+    if isinstance(weights, str) and os.path.exists(folder / weights):
+        values["weights"] = str(folder / weights)
+    if base and values.get("network", base.network) != base.network:
+        base = replace(base, mean=None, std=None)
+    return (asdict(base) if base else {}) | values
+
+
+def _check(path: Path, preset: Preset) -> None:
+    """Raise RecipeError, naming the entry, for what its type does not say."""
+
+    def demand(fits: bool, entry: str, value: object, wanted: str) -> None:
+        if not fits:
+            raise RecipeError(f"{path}: {entry} is {brief(value)}.", f"write {wanted}.")
+
+    if not preset.streams:
+        raise RecipeError(f"{path}: rgb and flow are both null.", "keep at least one of the two streams.")
+    algorithm, precision = preset.flow_algorithm, preset.precision
+    demand(algorithm in ALGORITHMS, "flow_algorithm", algorithm, f"one of {', '.join(ALGORITHMS)}")
+    demand(precision in (*PRECISIONS, FAST), "precision", precision, f"one of {', '.join((*PRECISIONS, FAST))}")
+    demand(preset.crop <= preset.short_side, "crop", preset.crop, "at most short_side")
+    for stream, part in preset.parts.items():
+        demand(part.crops in CROPS, f"{stream}.crops", part.crops, "1, 2 or 10")
+        # a recipe file may come from anywhere, and a config would be run
+        if not is_network_name(part.network) or "." in part.network and not part.network.startswith(TIMM):
+            raise RecipeError(
+                f"{path}: {stream}.network is {brief(part.network)}, and a config is a program, of which only one that "
+                "the command line names is run.",
+                f"leave it out of the recipe file, and add [[recipe.{stream}.network=CONFIG.py]] if you trust that "
+                "file.",
+            )
+        if entry := known_network(part.network):
+            demand(entry.fits(preset.crop), "crop", preset.crop, f"{entry.sides} for {entry.name}")

@@ -2,24 +2,23 @@
 
 import hashlib
 import json
-import math
-import types
-import typing
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from typing import Annotated, TypeVar
+
+from msgspec import Meta
 
 from lstr.extractors.backbones.network import MEAN, TIMM, Network, is_network_name
 from lstr.extractors.backbones.networks import NETWORKS, network_of
+from lstr.extractors.entries import Number, PositiveNumber, brief, built
 from lstr.extractors.errors import RecipeError
 from lstr.extractors.flow.workers import ALGORITHMS, BOUND, algorithm_of
 from lstr.extractors.names import is_slug
 from lstr.extractors.video.frames import CHUNK, FPS
 
-if typing.TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
-Part = typing.TypeVar("Part")
-Built = typing.TypeVar("Built", bound="DataclassInstance")
+Part = TypeVar("Part")
+Side = Annotated[int, Meta(ge=1, le=4096)]
+"""Pixels of an image: many times the usual, and no terabyte."""
 
 STREAMS = ("rgb", "flow")
 PRECISIONS = ("float32", "bf16")
@@ -27,8 +26,6 @@ INT8 = "int8"  # a precision too, of networks whose ranges were measured on vide
 STEPS = 127  # in int8, of a weight and of a signed input, to either side of zero
 LEAST = 1e-12  # a step; of a channel of zeros
 CROPS = (1, 2, 10)
-LARGEST = {"long_side": 4096, "short_side": 4096, "crop": 4096, "width": 1 << 16, "segments": 64}
-"""Pixels of images, features of a chunk and images of it: many times the usual, and no terabyte."""
 RGB_FRAME = 3  # in the chunk: the paper's "central" frame is the fourth
 NOT_WRITTEN = {"config": None, "width": None, "segments": 1, "bgr": False, "folds": (), "ranges": None, "stem": None}
 """Entries of a network that are written only where they differ, so that older recipes keep their ids."""
@@ -45,17 +42,17 @@ class NetworkRecipe:
     sha256: str
     """Hash of the network's tensors, batch-norm statistics included."""
     crops: int
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
+    mean: tuple[Number, ...]
+    std: tuple[PositiveNumber, ...]
     seed: int | None = None
     """Seed of random weights."""
     calibrated_on: tuple[str, ...] = ()
     """Videos whose chunks gave random weights their batch-norm statistics."""
     config: dict | None = field(default=None, hash=False)
     """Backbone in mmaction2's config language, of a network that was built from a config."""
-    width: int | None = None
+    width: Annotated[int, Meta(ge=1, le=1 << 16)] | None = None
     """Features of a chunk, of a network that is not in NETWORKS."""
-    segments: int = 1
+    segments: Annotated[int, Meta(ge=1, le=64)] = 1
     """Frames of a chunk that the network sees together (TSM and its like), evenly spread."""
     bgr: bool = False
     """Whether blue comes first."""
@@ -63,13 +60,15 @@ class NetworkRecipe:
     """Hashes of the networks that were each trained without one fold of the training videos: each of these has the
     features of the network that has not seen it, every other video those of `sha256`."""
     ranges: dict[str, list[float]] | None = field(default=None, hash=False)
-    """Of an int8 network: the lowest and highest input of each convolution, by its name."""
+    """For an int8 network the lowest and highest input of each convolution, by its name."""
     stem: str | None = None
     """`mean` where its weights are those of an RGB network, its first kernels the mean over the colours, repeated."""
 
     def __post_init__(self):
         if self.crops not in CROPS:
-            raise ValueError(f"crops {self.crops!r} is none of {CROPS}")
+            raise ValueError(f"crops is {brief(self.crops)}, none of {CROPS}")
+        if self.stem not in (None, MEAN):
+            raise ValueError(f"stem is {brief(self.stem)}, not {MEAN}")
 
     @property
     def entry(self) -> Network:
@@ -88,7 +87,7 @@ class NetworkRecipe:
 
     @property
     def images(self) -> int:
-        """That go through the network per chunk."""
+        """How many images of a chunk go through the network."""
         return self.crops * self.segments
 
     def folder(self, stream: str) -> str:
@@ -96,7 +95,7 @@ class NetworkRecipe:
         return f"{stream}_{self.weights}_{self.network.replace(':', '-')}"
 
     def to_dict(self) -> dict:
-        """As recipe.json has it."""
+        """The entry of recipe.json."""
         return {n: v for n, v in asdict(self).items() if n not in NOT_WRITTEN or v != NOT_WRITTEN[n]}
 
 
@@ -111,17 +110,17 @@ class Recipe:
     flow: NetworkRecipe | None
     fps: int = FPS
     chunk: int = CHUNK
-    rgb_frame: int = RGB_FRAME
+    rgb_frame: Annotated[int, Meta(ge=0, lt=CHUNK)] = RGB_FRAME
     """Index in the chunk of the frame the RGB network sees."""
-    long_side: int = 320
+    long_side: Side = 320
     """Pixels; aspect kept, never enlarged."""
     resize: str = "area"
     flow_algorithm: str | None = "tvl1-opencv5"
-    flow_bound: float = BOUND
-    short_side: int = 256
-    crop: int = 224
+    flow_bound: PositiveNumber = BOUND
+    short_side: Side = 256
+    crop: Side = 224
     precision: str = "float32"
-    """Of the networks' weights and products: float32, bf16 or int8."""
+    """How the networks' weights and products are rounded: float32, bf16 or int8."""
 
     def __post_init__(self):
         if self.precision not in (*PRECISIONS, INT8):
@@ -134,6 +133,8 @@ class Recipe:
             raise ValueError("it has a flow_algorithm and no flow network")
         if self.flow and self.flow_algorithm not in ALGORITHMS.values():
             raise ValueError(f"flow_algorithm {self.flow_algorithm!r} is unknown here")
+        if (self.fps, self.chunk) != (FPS, CHUNK):
+            raise ValueError(f"fps and chunk are {self.fps} and {self.chunk}, and {FPS} and {CHUNK} in this version")
 
     @property
     def id(self) -> str:
@@ -152,7 +153,7 @@ class Recipe:
 
     @property
     def algorithm(self) -> str | None:
-        """Of optical flow, as `--flow` names it; None without flow."""
+        """The algorithm of optical flow, as `--flow` names it; None without flow."""
         return algorithm_of(self.flow_algorithm)
 
     @property
@@ -183,7 +184,7 @@ class Recipe:
         return replace(self, rgb=rgb, flow=flow)
 
     def to_dict(self) -> dict:
-        """As recipe.json has it."""
+        """The entry of recipe.json."""
         return {**asdict(self), **{stream: part.to_dict() for stream, part in self.parts.items()}}
 
     def to_json(self) -> str:
@@ -191,18 +192,19 @@ class Recipe:
         return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
 
     @classmethod
-    def from_dict(cls, values: Mapping, where: object = "") -> "Recipe":
+    def from_dict(cls, values: object, where: object = "") -> "Recipe":
         """The recipe of a JSON object, in the file `where`; its names are then fit for paths, and its sizes usual ones.
 
         Raises RecipeError, naming file and entry, where it is not one of this version.
         """
         try:
-            recipe = _rebuild(cls, values)
-            _check(recipe)
-        except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
-            of, reason = f" of {where}" if where else "", error.args[0] if error.args else type(error).__name__
+            recipe = built(cls, values)
+            for stream, part in recipe.parts.items():
+                _check_names(stream, part)
+        except ValueError as error:
+            place = f" of {where}" if where else ""
             raise RecipeError(
-                f"The feature recipe{of} cannot be read ({reason}).", "make the features again with `lstr extract`."
+                f"The feature recipe{place} cannot be read ({error}).", "make the features again with `lstr extract`."
             ) from error
         return recipe
 
@@ -212,78 +214,16 @@ def by_stream(rgb: Part | None, flow: Part | None) -> dict[str, Part]:
     return {stream: part for stream, part in zip(STREAMS, (rgb, flow), strict=True) if part is not None}
 
 
-def _rebuild(cls: type[Built], values: Mapping, prefix: str = "") -> Built:
-    """A dataclass from its JSON object. Raises KeyError for an unknown entry, TypeError for one that is missing or of
-    another type."""
-    if not isinstance(values, Mapping):
-        raise TypeError(f"{prefix.rstrip('.') or 'it'} is no JSON object")
-    known = {f.name: f.type for f in fields(cls)}
-    built = {}
-    for name, value in values.items():
-        if name not in known:
-            raise KeyError(f"unknown entry {prefix + str(name)!r}")
-        part = _dataclass_of(known[name])
-        if part and value is not None:
-            value = _rebuild(part, value, f"{name}.")
-        elif not _is_of(value, known[name]):
-            raise TypeError(f"{prefix}{name} is {brief(value)}")
-        built[name] = tuple(value) if isinstance(value, list) else value
-    return cls(**built)
-
-
-def _is_of(value: object, kind: typing.Any) -> bool:
-    """Whether a value of JSON is of the type of an entry; a list stands for a tuple, and numbers are finite."""
-    if isinstance(kind, types.UnionType):
-        return any(_is_of(value, one) for one in typing.get_args(kind))
-    of = typing.get_args(kind)
-    match typing.get_origin(kind) or kind:
-        case types.NoneType:
-            return value is None
-        case origin if origin in (tuple, list):
-            return isinstance(value, list | tuple) and all(_is_of(one, of[0]) for one in value)
-        case origin if origin is dict:
-            return isinstance(value, dict) and all(_is_of(one, of[1]) for one in value.values() if of)
-        case origin if origin is float:
-            return type(value) in (int, float) and math.isfinite(typing.cast(float, value))
-        case origin:
-            return type(value) is origin
-
-
-def _check(recipe: Recipe) -> None:
-    """Raise ValueError, naming the entry, for what no recipe made here has and what would do harm."""
-    for stream, part in recipe.parts.items():
-        for name, fits in (("network", is_network_name), ("weights", is_slug)):
-            if not fits(getattr(part, name)):
-                raise ValueError(f"{stream}.{name} is {brief(getattr(part, name))}, which is no file name")
-        described = part.config is not None or part.network.startswith(TIMM)
-        if not described and part.network not in NETWORKS:
+def _check_names(stream: str, part: NetworkRecipe) -> None:
+    """Raise ValueError where a network's names would do harm, or are unknown and nothing describes it."""
+    for name, fits in (("network", is_network_name), ("weights", is_slug)):
+        if not fits(getattr(part, name)):
+            raise ValueError(f"{stream}.{name} is {brief(getattr(part, name))}, which is no file name")
+    if part.network not in NETWORKS:
+        if part.config is None and not part.network.startswith(TIMM):
             raise ValueError(f"{stream}.network is {part.network!r}, which is unknown here and has no config")
-        if part.width is None and part.network not in NETWORKS:
+        if part.width is None:
             raise ValueError(f"{stream}.width is missing")
-        if part.stem not in (None, MEAN):
-            raise ValueError(f"{stream}.stem is {brief(part.stem)}, not {MEAN}")
-        if not all(part.std):
-            raise ValueError(f"{stream}.std holds 0")
-        for name in ("width", "segments"):
-            _check_size(name, getattr(part, name), f"{stream}.")
-    for name in ("long_side", "short_side", "crop"):
-        _check_size(name, getattr(recipe, name))
-    if not 0 <= recipe.rgb_frame < CHUNK or recipe.flow_bound <= 0:
-        raise ValueError(f"rgb_frame is {brief(recipe.rgb_frame)}, and flow_bound {brief(recipe.flow_bound)}")
-    for name, value in (("fps", FPS), ("chunk", CHUNK)):
-        if getattr(recipe, name) != value:
-            raise ValueError(f"{name} is {brief(getattr(recipe, name))}, and {value} in this version")
-
-
-def _check_size(name: str, size: int | None, prefix: str = "") -> None:
-    if size is not None and not 0 < size <= LARGEST[name]:
-        raise ValueError(f"{prefix}{name} is {brief(size)}, not from 1 to {LARGEST[name]}")
-
-
-def _dataclass_of(kind: object) -> "type[DataclassInstance] | None":
-    """The dataclass in `NetworkRecipe | None`; None where it holds none."""
-    kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
-    return next((k for k in kinds if isinstance(k, type) and is_dataclass(k)), None)
 
 
 def differences(a: Recipe, b: Recipe) -> list[str]:
@@ -300,15 +240,3 @@ def _differences(a: Mapping, b: Mapping, prefix: str = "") -> Iterator[str]:
             yield from _differences(left, right, f"{prefix}{key}.")
         elif left != right:
             yield f"{prefix}{key}: {brief(left)} against {brief(right)}"
-
-
-def brief(value: object) -> str:
-    """A value of JSON in few characters, for messages."""
-    if isinstance(value, dict) and "network" in value:
-        return f"{value.get('weights')} {value['network']}"
-    if value is None:
-        return "none"
-    if isinstance(value, int) and value.bit_length() > 64:  # of very many digits Python makes no text
-        return f"a number of {value.bit_length()} bits"
-    text = json.dumps(value)
-    return text if len(text) <= 40 else text[:37] + "…"

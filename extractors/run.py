@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from lstr.extractors.errors import NetworkRuntimeError, RecipeError
 from lstr.extractors.flow.workers import ALGORITHMS, ChunkFlow, FlowWorkers, default_workers
-from lstr.extractors.images.inputs import Image, Inputs
+from lstr.extractors.images.crops import Image, Inputs
 from lstr.extractors.networks.runtimes.conversion import NetworkJob, Store
 from lstr.extractors.networks.runtimes.running_network import RunningNetwork
 from lstr.extractors.networks.runtimes.runtimes import AUTO, choose_runtime, open_network
@@ -187,7 +187,7 @@ class TwoStream:
         return workers
 
     def rows_with_flow(self, chunks: Iterable[tuple[Chunk, NDArray[np.uint8]]], threads: int) -> Iterator[FeatureRow]:
-        """As `rows`, of chunks whose flow (10, H, W) is computed already, by as many threads as flow would have there.
+        """The same as `rows`, of chunks whose flow (10, H, W) is known, by as many threads as flow would have there.
 
         Of a chunk's frames only the recipe's `rgb_frame` is read, so its network must see one frame at a time.
         """
@@ -302,11 +302,9 @@ class TwoStream:
     def calibrate(self, stream: str, images: NDArray[np.uint8], batch: int = 32) -> None:
         """Set a random network's batch-norm statistics to those of images (N, segments, 224, 224, C).
 
-        Without them a random network's activations carry little (its layers do not normalise). The recipe must be
-        made again afterwards, because the network's hash changes.
+        The recipe must be made again afterwards, because the network's hash changes.
         """
-        from lstr.extractors.networks.calibration import calibrate
-        from lstr.extractors.networks.weights import fingerprint
+        from lstr.extractors.networks.weights import calibrate, fingerprint
 
         network = self.networks[stream]
         calibrate(network, images, self.recipe.parts[stream], self.device, batch)

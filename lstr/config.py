@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import ClassVar
 
 from lstr.errors import ConfigError
 from lstr.settings import check_range
 
 MOST = 2**20 + 1
-"""That no size or length of a model reaches: three days of memory, in chunks."""
-GRIDS = ("fixed", "sliding", "anchored")
-SIZES = ("d_model", "n_heads", "d_feedforward", "work_length", "long_stride", "n0", "n1", "l_enc", "l_dec")
+"""No size or length of a model reaches this: three days of memory, in chunks."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +40,12 @@ class WindowConfig:
     """
 
     uses: ClassVar[Uses] = Uses()
-    choices: ClassVar[Mapping[str, Iterable[str]]] = {"grid": GRIDS}
+    choices: ClassVar[Mapping[str, Iterable[str]]] = {"grid": ("fixed", "sliding", "anchored")}
     """What a setting of text may be, by name."""
+    least: ClassVar[Mapping[str, int]] = {"rgb_dim": 0, "flow_dim": 0, "long_length": 0}
+    """The smallest value of a setting, where it is not what `check_range` takes it for."""
+    below: ClassVar[Mapping[str, int]] = {"dropout": 1}
+    """What a setting may not reach, where that is less than `MOST`."""
 
     kind: str = ""
     """One of `lstr.kinds.KINDS`; `lstr models` tells of each."""
@@ -87,10 +89,8 @@ class WindowConfig:
 
     def check(self) -> None:
         """Raise ConfigError for what cannot be; a kind adds what is so of its own settings."""
-        least = dict.fromkeys(SIZES, 1)
-        least |= dict.fromkeys(("rgb_dim", "flow_dim", "long_length", "anticipation", "dropout"), 0)
-        below = dict.fromkeys(least, MOST) | {"dropout": 1}
-        check_range(self, least=least, below=below, choices=self.choices)
+        below = {**dict.fromkeys((field.name for field in fields(self)), MOST), **self.below}
+        check_range(self, least=self.least, below=below, choices=self.choices)
         if self.rgb_dim + self.flow_dim == 0:
             raise ConfigError("rgb_dim is 0 and flow_dim is 0.", "Keep at least one of the two streams.")
         if self.uses.heads:
@@ -118,16 +118,6 @@ class WindowConfig:
             raise ConfigError(
                 f"d_model is {self.d_model}.", "Give an even number: positions come in sine-cosine pairs."
             )
-
-    def check_flags(self, *names: str) -> None:
-        """Raise ConfigError for one of these settings that is neither true nor false."""
-        for name in names:
-            if not isinstance(getattr(self, name), bool):
-                raise ConfigError(f"{name} is {getattr(self, name)!r}.", "Give true or false.")
-
-    def check_sizes(self, **least: float) -> None:
-        """Raise ConfigError for one of these settings that is no whole number of at least so much."""
-        check_range(self, least=least, below=dict.fromkeys(least, MOST))
 
     @property
     def n_long(self) -> int:

@@ -10,6 +10,8 @@ from functools import cache, cached_property
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from lstr.config import WindowConfig
 from lstr.errors import ConfigError
 from lstr.settings import override, typed
@@ -118,11 +120,7 @@ def make_model(config: WindowConfig, n_classes: int) -> Model:
 
 def configure(kind: str = "lstr", **settings: Any) -> WindowConfig:
     """The configuration of a kind, its other settings by default. Raises ConfigError."""
-    target = kind_named(kind).config
-    known = _defaults(target)
-    own = _without_foreign(settings, kind)
-    typed(known, {name: value for name, value in own.items() if name not in known})
-    return target(**{**own, "kind": kind})
+    return kind_named(kind).config(**{**_without_foreign(settings, kind), "kind": kind})
 
 
 def change(config: WindowConfig, changes: Mapping[str, Any]) -> WindowConfig:
@@ -132,18 +130,18 @@ def change(config: WindowConfig, changes: Mapping[str, Any]) -> WindowConfig:
     own = _without_foreign(changes, kind)
     if target is type(config):
         return override(config, own)
-    kept = _without_foreign({name: value for name, value in asdict(config).items() if name not in changes}, kind)
-    return target(**{**kept, **typed(_defaults(target), own)})
+    known, plain = _defaults(target), _defaults(type(config))
+    before = {name: value for name, value in asdict(config).items() if name in known or value != plain[name]}
+    kept = _without_foreign({name: value for name, value in before.items() if name not in changes}, kind)
+    return target(**{**kept, **typed(known, own)})
 
 
-def from_json(text: str) -> WindowConfig:
+def from_json(text: Any) -> WindowConfig:
     """A configuration from its JSON. Fields it lacks keep their defaults. Raises ConfigError."""
     try:
-        values = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"The model configuration is not JSON ({error}).", "Save the checkpoint again.") from error
-    if not isinstance(values, dict):
-        raise ConfigError("The model configuration is not a JSON object.", "Save the checkpoint again.")
+        values = msgspec.convert(json.loads(text), dict[str, Any])
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigError(f"The configuration is no JSON object ({error}).", "Save the checkpoint again.") from error
     return override(configure(values.get("kind", "lstr")), stored(values))
 
 
@@ -160,13 +158,12 @@ def _defaults(config: type[WindowConfig]) -> dict[str, Any]:
 def _without_foreign(values: Mapping[str, Any], kind: str) -> dict[str, Any]:
     """Settings without those that other kinds alone have, whose default says nothing. Raises ConfigError at another."""
     known = _defaults(KINDS[kind].config)
-    kept = {name: value for name, value in values.items() if name in known}
-    for name in values.keys() - kept.keys():
-        having = {other: all_of[name] for other in OURS if name in (all_of := _defaults(KINDS[other].config))}
+    for name in (name for name in values if name not in known):
+        having = {other: default[name] for other in OURS if name in (default := _defaults(KINDS[other].config))}
+        if not having:
+            typed(known, {name: values[name]})  # raises, for it is nobody's
         for plain in having.values():
             if typed({name: plain}, {name: values[name]})[name] != plain:
                 shown = str(values[name]).lower() if isinstance(values[name], bool) else repr(values[name])
                 raise ConfigError(f"{name} is {shown} and kind is {kind}.", f"Only kind {' or '.join(having)} has it.")
-        if not having:
-            kept[name] = values[name]  # nobody's, which is refused as such
-    return kept
+    return {name: value for name, value in values.items() if name in known}

@@ -5,14 +5,25 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from lstr.errors import ConfigError, brief
 
 LARGEST = 2**63 - 1
-"""Of a whole number in any setting: what an array can hold."""
+"""The largest whole number in any setting: what an array can hold."""
+NOUNS = {bool: "yes or no", int: "a whole number", float: "a finite number", str: "text", tuple: "a list"}
+FLAGS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+# an unset field does not tell its type, so JSON's own are tried before plain text
+READ: dict[type, Callable[[str], Any]] = {
+    bool: lambda text: FLAGS.get(text.lower(), text),
+    int: int,
+    float: float,
+    type(None): json.loads,
+}
+"""How text becomes a value of a type."""
 
 Settings = TypeVar("Settings")
 
@@ -28,24 +39,29 @@ def check_range(
 ) -> None:
     """Raise ConfigError for the first setting of a dataclass that is out of its range, by name and value.
 
-    least is the smallest value that a setting may have; above and below are bounds that it may not reach. A setting
-    whose default is a whole number takes whole numbers alone. `prefix` comes before its name in the message.
+    A setting whose default is a whole number takes whole numbers alone, from 1 on, or from 0 where the default is 0.
+    One whose default is another number takes those from 0 on, and one whose default is true or false takes these.
+    `least` has other smallest values, above and below bounds that a number may not reach, choices what text may be.
+    `prefix` comes before the name in the message.
     """
-    for name, options in choices.items():
-        value = getattr(config, name)
-        if value not in options:
-            raise ConfigError(f"{prefix}{name} is {value!r}.", f"Choose one of: {', '.join(options)}.")
-    defaults = {field.name: field.default for field in dataclasses.fields(config)}
-    for name in dict.fromkeys([*least, *above, *below]):
-        value, whole = getattr(config, name), isinstance(defaults[name], int)
-        fits = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
-        fits = fits and value >= least.get(name, -math.inf) and value < below.get(name, math.inf)
-        if not (fits and value > above.get(name, -math.inf)):
-            bounds = [f"of at least {least[name]}"] if name in least else []
-            bounds += [f"above {above[name]}"] if name in above else []
-            bounds += [f"below {below[name]}"] if name in below else []
-            what = "a whole number" if whole else "a number"
-            raise ConfigError(f"{prefix}{name} is {brief(value)}.", f"Give {what} {' and '.join(bounds)}.")
+    for field in dataclasses.fields(config):
+        name, default, value = field.name, field.default, getattr(config, field.name)
+        hint = ""
+        if name in choices:
+            hint = "" if value in choices[name] else f"Choose one of: {', '.join(choices[name])}."
+        elif isinstance(default, bool):
+            hint = "" if isinstance(value, bool) else "Give true or false."
+        elif isinstance(default, int | float):
+            whole = isinstance(default, int)
+            low = above.get(name, least.get(name, min(default, int(whole))))
+            high = below.get(name, math.inf)
+            fits = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
+            if not (fits and low <= value < high and value != above.get(name)):
+                bounds = [f"above {low}" if name in above else f"of at least {low}"]
+                bounds += [f"below {high}"] if name in below else []
+                hint = f"Give {'a whole number' if whole else 'a number'} {' and '.join(bounds)}."
+        if hint:
+            raise ConfigError(f"{prefix}{name} is {brief(value)}.", hint)
 
 
 def override(config: Settings, changes: Mapping[str, Any]) -> Settings:
@@ -59,12 +75,10 @@ def override(config: Settings, changes: Mapping[str, Any]) -> Settings:
 
 def typed(current: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Changes of settings, as the types that their current values have. Raises ConfigError as `override`."""
-    made = {}
-    for name, value in changes.items():
+    for name in changes:
         if name not in current:
             raise ConfigError(f"There is no setting {name!r}.", f"Choose one of: {', '.join(current)}.")
-        made[name] = _typed(name, value, current[name])
-    return made
+    return {name: _typed(name, value, current[name]) for name, value in changes.items()}
 
 
 def to_json(config: Any) -> str:
@@ -73,64 +87,23 @@ def to_json(config: Any) -> str:
 
 
 def _typed(name: str, value: Any, current: Any) -> Any:
-    """Value converted to the type of the field's current value."""
-    if not isinstance(value, str):
-        return _accepted(name, value, current)
-    text = value.strip()
-    if isinstance(current, bool):
-        if text.lower() not in ("true", "false", "yes", "no", "1", "0"):
-            raise ConfigError(f"{name} is {value!r}, not a yes or a no.", f"Type {name}=true or {name}=false.")
-        return text.lower() in ("true", "yes", "1")
-    if isinstance(current, int):
-        try:
-            return _sized(name, int(text), current)
-        except ValueError as error:
-            raise ConfigError(
-                f"{name} is {brief(value)}, not a whole number.", f"Type for example {name}={current}."
-            ) from error
-    if isinstance(current, float):
-        try:
-            number = float(text)
-        except ValueError as error:
-            raise ConfigError(f"{name} is {value!r}, not a number.", f"Type for example {name}={current}.") from error
-        if not math.isfinite(number):
-            raise ConfigError(f"{name} is {value!r}, not a finite number.", f"Type for example {name}={current}.")
-        return number
-    if isinstance(current, tuple):
-        parts = [part for part in text.split(",") if part.strip()]
-        return tuple(_typed(name, part, current[0] if current else "") for part in parts)
-    if current is None:
-        # An unset field does not tell its type, so JSON's own types are tried before plain text.
-        try:
-            return json.loads(text)
-        except ValueError:
-            return text
-    if isinstance(current, str):
-        return value
-    raise ConfigError(f"{name} cannot be changed from text.", "Change it in Python with dataclasses.replace.")
-
-
-def _sized(name: str, value: int, current: Any) -> int:
-    """A whole number that is the size or the count of something. Raises ConfigError."""
-    if abs(value) > LARGEST:
-        raise ConfigError(f"{name} is {brief(value)}, which is too large.", f"Give a value like {current!r}.")
-    return value
-
-
-def _accepted(name: str, value: Any, current: Any) -> Any:
-    """A value that already has a type, if it is the field's."""
-    if current is None or value is None:
-        return value
-    if isinstance(current, tuple) and isinstance(value, (list, tuple)):
-        return tuple(_accepted(name, part, current[0]) for part in value) if current else tuple(value)
-    if isinstance(value, int) and not isinstance(value, bool):
-        _sized(name, value, current)
-        value = float(value) if isinstance(current, float) else value
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ConfigError(f"{name} is {value}, not a finite number.", f"Give a value like {current!r}.")
-    if type(value) is not type(current):
-        raise ConfigError(
-            f"{name} is {brief(value)}, which is not of type {type(current).__name__}.",
-            f"Give a value like {current!r}.",
-        )
-    return value
+    """A value as the type of the field's current value, which text is read as."""
+    made, kind = value, type(current)
+    if kind is tuple and isinstance(value, str | list | tuple):
+        parts = [part for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+        return tuple(_typed(name, part, current[0] if current else part) for part in parts)
+    if isinstance(value, str):
+        with suppress(ValueError):
+            made = READ[kind](value.strip()) if kind in READ else value
+    if current is None or made is None:
+        return made
+    if kind is float and type(made) is int and abs(made) <= LARGEST:
+        made = float(made)
+    fault = ""
+    if type(made) is not kind or kind is float and not math.isfinite(made):
+        fault = f"not {NOUNS.get(kind, kind.__name__)}"
+    elif kind is int and abs(made) > LARGEST:
+        fault = "which is too large"
+    if fault:
+        raise ConfigError(f"{name} is {brief(value)}, {fault}.", f"Give a value like {current!r}.")
+    return made

@@ -91,9 +91,9 @@ def command(ctx, what, output, as_json, **options):
 
 
 def _recipes(options: dict):
-    from lstr.pipelines.speed.choice import ChoiceBench, bench_choices
+    from lstr.pipelines.speed.choice import bench_choices
 
-    return bench_choices(ChoiceBench([Path(path) for path in options["inputs"]], options["device"]))
+    return bench_choices([Path(path) for path in options["inputs"]], options["device"])
 
 
 def _show_recipes(console, record: dict) -> None:
@@ -134,9 +134,9 @@ def _processor(record: dict) -> str:
 
 def _chain(options: dict):
     from lstr.pipelines.networks.recipes import choose_recipe
-    from lstr.pipelines.speed.chain import ChainBench, bench_chain
+    from lstr.pipelines.speed.chain import bench_chain
 
-    bench = ChainBench(
+    return bench_chain(
         choose_recipe(options["recipe"], algorithm=options["algorithm"], precision=options["precision"]),
         inputs=[Path(path) for path in options["inputs"]],
         n_chunks=options["chunks"],
@@ -145,7 +145,6 @@ def _chain(options: dict):
         flow_backend=options["flow_backend"],
         runtime=options["runtime"],
     )
-    return bench_chain(bench)
 
 
 def _show_chain(console, record: dict) -> None:

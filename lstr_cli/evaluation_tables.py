@@ -3,9 +3,14 @@
 from collections.abc import Sequence
 
 from lstr.metrics.actions import sentence
-from lstr.pipelines.evaluation.event_rows import event_tables
+from lstr.pipelines.evaluation.event_rows import (
+    convention_text,
+    event_tables,
+    figure_text,
+    interval_text,
+    videos_text,
+)
 from lstr.pipelines.evaluation.findings import Findings, Judged
-from lstr.pipelines.evaluation.wording import convention_text, figure_text, interval_text, videos_text
 from lstr_cli import console
 
 

@@ -79,7 +79,7 @@ def _by_stream(ctx: click.Context, param: click.Parameter, values: tuple[str, ..
 @set_option
 @setting("seed", type=click.IntRange(min=0), help="Of weights, samples, augmentation and dropout.")
 @click.option("--resume", is_flag=True, help="Go on with a training that was stopped.")
-@workers_option("Processes that load samples ahead.", "loaders", least=0)
+@workers_option("Threads that load samples ahead.", "loaders", least=0)
 @flow_settings
 @device_option
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON document.")

@@ -35,7 +35,8 @@ def command(path, plot, video_id, settings, as_json):
       lstr info labels.json
       lstr info fast
     """
-    from lstr.pipelines.info import describe, plot_features
+    from lstr.pipelines.features.norms import plot_features
+    from lstr.pipelines.info import describe
     from lstr_cli import console
     from lstr_cli.description import tables
 

@@ -154,7 +154,7 @@ def check(labels, features, dataset, rgb, flow, skip_missing, subset, as_json):
     from dataclasses import asdict
 
     from lstr.labels.check import stop_at_errors
-    from lstr.pipelines.annotations.summary import counts_of
+    from lstr.pipelines.annotations.label_file import counts_of
     from lstr_cli import console
 
     labelled, findings = _checked(labels, features, dataset, (rgb, flow), skip_missing, subset)

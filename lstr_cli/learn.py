@@ -16,7 +16,8 @@ from lstr_cli.settings import set_option, setting
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from lstr.pipelines.learning.events import Learnt, Planned
+    from lstr.pipelines.learning.job import Learnt
+    from lstr.pipelines.learning.preparation import Planned
 
 SOME_FAILED = 3
 
@@ -89,7 +90,8 @@ def command(videos, labels, lists, output, settings, dry_run, make_default, as_j
 
 def follow(events: "Iterable", plan_to_stdout: bool = False):
     """Show what the job yields until it is finished; its result."""
-    from lstr.pipelines.learning.events import Doing, Planned
+    from lstr.pipelines.learning.plan import Doing
+    from lstr.pipelines.learning.preparation import Planned
     from lstr.pipelines.progress import Failed, Finished, Notice, Progress
     from lstr.pipelines.training.train import Findings
     from lstr_cli import console
@@ -136,7 +138,7 @@ def _say_plan(console, planned: "Planned") -> None:
     epochs = ", ".join(f"{n} epochs of {plan.draws} images for {stream}" for stream, n in plan.epochs.items())
     console.say(f"about {console.clock(plan.seconds)} in all{within}; {epochs}; {plan.bytes / 1e6:.0f} MB of disk")
     begun = "goes on with what is in" if planned.begun else "everything is kept in"
-    console.say(f"{begun} {planned.workspace}; after Ctrl-C run the same command again")
+    console.say(f"{begun} {planned.workspace.path}; after Ctrl-C run the same command again")
 
 
 def _show(console, learnt: "Learnt", as_json: bool) -> None:

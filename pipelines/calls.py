@@ -18,7 +18,7 @@ from lstr.pipelines.files.remote import Place, place
 from lstr.pipelines.files.videos import find_sources
 from lstr.pipelines.finetuning.finetune import Finetuned, FinetuneOptions
 from lstr.pipelines.finetuning.finetune import finetune as finetuning
-from lstr.pipelines.learning.events import Learnt
+from lstr.pipelines.learning.job import Learnt
 from lstr.pipelines.learning.job import learn as learning
 from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.networks.recipes import choose_recipe, default_recipe, weights_for

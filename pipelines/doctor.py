@@ -40,7 +40,13 @@ def examine() -> list[Finding]:
     """Everything `lstr doctor` shows; a missing optional thing (GPU, checkpoint) is no failure."""
     findings = [Finding("python", True, f"{platform.python_version()}, {os.cpu_count()} cores")]
     findings += _packages()
-    findings += [_try("decoder", _decoder), _flow(), _try("networks", _networks), _gpu(), *_gpu_flow()]
+    findings += [
+        _try("decoder", _decoder),
+        _try("optical flow", _flow),
+        _try("networks", _networks),
+        _gpu(),
+        *_gpu_flow(),
+    ]
     return [*findings, _checkpoint(), _weights()]
 
 
@@ -55,48 +61,46 @@ def _packages() -> Iterator[Finding]:
                 yield Finding(name, False, "not installed", f"pip install {name}")
 
 
-def _try(what: str, check: Callable[[], str]) -> Finding:
+def _try(what: str, check: Callable[[], tuple[str, str]]) -> Finding:
+    """What a check found, and its hint; an error is a finding too."""
     try:
-        return Finding(what, True, check())
+        return Finding(what, True, *check())
     except ExtractorError as error:
         return Finding(what, False, str(error), error.hint)
     except (ImportError, OSError, RuntimeError) as error:
         return Finding(what, False, str(error), "make clean install")
 
 
-def _decoder() -> str:
+def _decoder() -> tuple[str, str]:
     import av
 
     from lstr.extractors.video.file_reader import has_nvdec
 
     pyav = f"PyAV {av.__version__}{', with NVDEC' if has_nvdec() else ''}"
     if not find_spec("decord"):
-        return pyav
+        return pyav, ""
     import decord
 
-    return f"decord {decord.__version__}; timestamps by {pyav}"
+    return f"decord {decord.__version__}; timestamps by {pyav}", ""
 
 
-def _flow() -> Finding:
+def _flow() -> tuple[str, str]:
     import cv2
 
     from lstr.extractors.flow.workers import choose_backend
 
-    try:
-        if choose_backend() == "native":
-            return Finding("optical flow", True, "TV-L1 by the compiled kernel")
-    except ExtractorError as error:
-        return Finding("optical flow", False, str(error), error.hint)
+    if choose_backend() == "native":
+        return "TV-L1 by the compiled kernel", ""
     hint = "the compiled kernel is many times faster: `apt install gcc python3-dev`, then `make clean install`."
-    return Finding("optical flow", True, f"TV-L1 of OpenCV {cv2.__version__}", hint)
+    return f"TV-L1 of OpenCV {cv2.__version__}", hint
 
 
-def _networks() -> str:
+def _networks() -> tuple[str, str]:
     from lstr.extractors.backbones.networks import NETWORKS
 
     for network in NETWORKS.values():
         network.build(3)
-    return f"{', '.join(NETWORKS)} can be built"
+    return f"{', '.join(NETWORKS)} can be built", ""
 
 
 def _gpu() -> Finding:

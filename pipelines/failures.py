@@ -16,8 +16,9 @@ from lstr.extractors.errors import ExtractorError, OutputError
 from lstr.extractors.home import home
 from lstr.extractors.stages import WRITE, stage_of
 from lstr.hints import in_file
-from lstr.pipelines.files.atomic import write_text
+from lstr.pipelines.files.atomic import write_bytes
 from lstr.pipelines.files.json_files import append_jsonl, read_jsonl, write_jsonl
+from lstr.pipelines.files.remote import Place
 from lstr.pipelines.progress import Failed
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
@@ -125,21 +126,16 @@ def log_name(source_id: str) -> str:
     return f"{LOGS}/{hashlib.sha256(os.fsencode(source_id)).hexdigest()[:16]}.log"
 
 
-def naming(failure: Failure, log: object) -> Failure:
-    """The same failure, whose hint names its log."""
-    return replace(failure, hint=f"{log} has the traceback: report it, with what `lstr doctor` prints.")
-
-
-def logged(failure: Failure, folder: Path, source_id: str) -> Failure:
+def logged(failure: Failure, folder: Place, source_id: str) -> Failure:
     """The failure with a hint that names its log, which is written below `folder`. Raises OutputError.
 
     A foreseen one has none, and stays as it is.
     """
     if not failure.traceback:
         return failure
-    log = folder / log_name(source_id)
-    write_text(log, failure.traceback)
-    return naming(failure, log)
+    log = folder.joinpath(log_name(source_id))
+    write_bytes(log, [failure.traceback.encode(errors="replace")])
+    return replace(failure, hint=f"{log} has the traceback: report it, with what `lstr doctor` prints.")
 
 
 def entry(source_id: str, source: object, failure: Failure) -> dict[str, Any]:
@@ -155,7 +151,7 @@ class FailureLog:
     failed.jsonl would say no more than the run does, or has the name of another file of the folder.
     """
 
-    def __init__(self, folder: Path | None, keeps_list: bool = True):
+    def __init__(self, folder: Place | None, keeps_list: bool = True):
         self.folder = folder
         self.keeps_list = keeps_list and folder is not None
         self.events: list[Failed] = []
@@ -170,7 +166,8 @@ class FailureLog:
             failure = logged(failure, self.folder, source_id)
         if self.folder and self.keeps_list:
             line = self._lines[source_id] = entry(source_id, source, failure)
-            append_jsonl(self.folder / FAILED, line)  # at once: a kill must not lose it
+            if isinstance(self.folder, Path):  # at once: a kill must not lose it; elsewhere nothing can be appended
+                append_jsonl(self.folder / FAILED, line)
         self.events.append(Failed(source_id, failure.reason, failure.hint))
         return self.events[-1]
 
@@ -181,19 +178,19 @@ class FailureLog:
         """
         if self.folder is None or not self.keeps_list:
             return
-        before = entries(read_jsonl(self.folder / FAILED))
         over = {*worked_on, *self._lines}
+        before = read_failures(self.folder)
         lines = [line for line in before if line["id"] not in over] + [*self._lines.values()]
         for source_id in {line["id"] for line in before if "log" in line} & (over - self._lines.keys()):
-            (self.folder / log_name(source_id)).unlink(missing_ok=True)
-        if lines != before:
-            write_jsonl(self.folder / FAILED, lines)
+            self.folder.joinpath(log_name(source_id)).unlink(missing_ok=True)
+        if lines != read_jsonl(self.folder.joinpath(FAILED)):
+            write_jsonl(self.folder.joinpath(FAILED), lines)
 
 
-def entries(values: Iterable[Any]) -> list[dict[str, Any]]:
-    """The lines of a failed.jsonl that are whole, whatever else it holds."""
+def read_failures(folder: Place) -> list[dict[str, Any]]:
+    """The lines of a folder's failed.jsonl that are whole, whatever else it holds."""
     return [
         value
-        for value in values
+        for value in read_jsonl(folder.joinpath(FAILED))
         if isinstance(value, dict) and all(isinstance(value.get(key), str) for key in ("id", "reason"))
     ]

@@ -13,8 +13,7 @@ from lstr.extractors.video.file_reader import FrameReader
 from lstr.extractors.video.inputs import find_videos
 from lstr.extractors.video.probe import probe
 from lstr.pipelines.annotations.formats import recognise
-from lstr.pipelines.annotations.label_file import is_label_file
-from lstr.pipelines.annotations.summary import describe_labels
+from lstr.pipelines.annotations.label_file import describe_labels, is_label_file
 from lstr.pipelines.progress import Tell
 
 if TYPE_CHECKING:
@@ -126,6 +125,7 @@ def _video(path: Path) -> dict:
 
 def _features(path: Path, progress: Tell) -> dict:
     from lstr.pipelines.datasets.seen_videos import count_seen
+    from lstr.pipelines.failures import read_failures
     from lstr.pipelines.features.folder import open_features
     from lstr.pipelines.features.verify import verify
 
@@ -143,7 +143,7 @@ def _features(path: Path, progress: Tell) -> dict:
         "damaged": sorted({fault.id for fault in found.faults}),
         "faults": [asdict(fault) for fault in found.faults],
         "arrays_checked_by_hash": found.hashed,
-        "failed": [failure["id"] for failure in folder.failures()],
+        "failed": [failure["id"] for failure in read_failures(folder.path)],
         "leftovers_of_killed_runs": found.leftovers,
         "streams": list(folder.names),
     }
@@ -155,20 +155,6 @@ def _features(path: Path, progress: Tell) -> dict:
             "recipe": recipe.to_dict(),
         }
     return described
-
-
-def plot_features(path: str | Path, picture: Path, video_id: str | None) -> None:
-    """Draw the feature norms of one video (the first, where none is named) of a feature folder over time.
-
-    Raises MissingPathError when `path` is no feature folder or does not hold the video, OutputError for a picture that
-    cannot be written.
-    """
-    from lstr.pipelines.features.folder import open_features
-    from lstr.pipelines.features.norms import norms, plot_norms
-
-    folder = open_features(path)
-    video_id, rows = norms(folder, video_id)
-    plot_norms(picture, f"{video_id}: {', '.join(folder.names)}", rows)
 
 
 def _checkpoint(path: Path, settings: Mapping[str, str]) -> dict:

@@ -46,7 +46,7 @@ def speeds_in(path: Path) -> dict[str, Any]:
 
 
 def describe_models(kind: str | None = None, record: Mapping[str, Any] | None = None) -> Iterator[dict[str, Any]]:
-    """Of each kind, or of one: paper, code, licence, exactness, presets, cost of the published size, speed, numbers.
+    """Each kind, or one: paper, code, licence, exactness, presets, cost of the published size, speed, numbers.
 
     record has the speeds, None for that of `read_speeds`. Raises ConfigError for a kind that does not exist.
     """

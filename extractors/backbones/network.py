@@ -34,7 +34,7 @@ class Cost:
     """What a network costs, for plans."""
 
     seconds: float
-    """Of one core, for an image of 224 pixels in float32."""
+    """Time of one core for an image of 224 pixels in float32."""
     bf16: float
     """The same in bfloat16; int8 takes about as long."""
     bytes: float
@@ -56,8 +56,8 @@ FEW_WEIGHTS = {
     "rgb": {"batch_size": 48, "lr": 2e-3, "epochs": 40},
     "flow": {"batch_size": 48, "lr": 2e-3, "epochs": 60},
 }
-"""Of networks with a tenth of the weights, which need more steps, each of which costs a quarter; found on the first
-fold of UT-Interaction (benchmarks/finetuned.py)."""
+"""Settings for networks with a tenth of the weights, which need more steps, each of which costs a quarter; found on the
+first fold of UT-Interaction (benchmarks/finetuned.py)."""
 
 # the two published networks are measured, on two cores of an AMD EPYC (docs/how-to/speed.md); what others cost follows
 # from their multiply-adds and weights
@@ -77,7 +77,7 @@ class Network:
     """By stream."""
     cost: Cost
     licence: str
-    """Of the weights that its authors published."""
+    """The licence of the weights that its authors published."""
     smallest: int = SMALLEST
     """Pixels of an image's side."""
     multiple: int = 1

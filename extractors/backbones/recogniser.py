@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from lstr.extractors.backbones.mmaction_config import FETCHING, TORCHVISION, check_backbone
 from lstr.extractors.backbones.mmaction_registry import quiet, registry
 from lstr.extractors.backbones.network import CHANNELS, RESNET50_COST, Input, Network, torchvision_name
-from lstr.extractors.errors import MissingPathError, RecipeError
+from lstr.extractors.errors import MissingPathError, RecipeError, first_line
 from lstr.extractors.names import slug
 
 Channels = tuple[float, ...]
@@ -52,7 +52,7 @@ def read_recogniser(config_name: str, stream: str) -> Network:
     except FileNotFoundError as error:
         raise MissingPathError(f"{config_name} builds on a config that does not exist ({error}).", HINT) from error
     except Exception as error:  # a config is a program
-        raise RecipeError(f"{config_name} is no mmaction2 config ({_first_line(error)}).", HINT) from error
+        raise RecipeError(f"{config_name} is no mmaction2 config ({first_line(error)}).", HINT) from error
     model = config.get("model")
     if not isinstance(model, Mapping) or "backbone" not in model:
         raise RecipeError(f"{config_name} has no model with a backbone.", HINT)
@@ -118,7 +118,7 @@ def build_recogniser(backbone: Mapping) -> Features:
             network = Features(backbone=copy.deepcopy(dict(backbone)))  # mmaction2 takes entries out of it
     except Exception as error:  # arguments of other values fail in as many ways as there are layers
         raise RecipeError(
-            f"The backbone {backbone.get('type')} cannot be built here ({_first_line(error)}).",
+            f"The backbone {backbone.get('type')} cannot be built here ({first_line(error)}).",
             "install what registers it, or correct its config.",
         ) from error
     network.eval()
@@ -166,13 +166,9 @@ def _width(path: Path, network: nn.Module, channels: int, segments: int) -> int:
         try:
             made = network(torch.zeros(segments, channels, side, side))
         except (ImportError, RuntimeError, ValueError, AssertionError) as error:
-            failed = _first_line(error)
+            failed = first_line(error)
         else:
             if isinstance(made, Tensor) and made.dim() == 4 and len(made) == segments:
                 return made.shape[1]
             failed = "it makes several maps, or maps over time"
     raise RecipeError(f"The backbone of {path} cannot be used ({failed}).", HINT)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -22,7 +22,7 @@ from lstr.extractors.backbones.network import (
     Input,
     Network,
 )
-from lstr.extractors.errors import RecipeError
+from lstr.extractors.errors import RecipeError, first_line
 
 SIDE = 64  # pixels of the image that a network of any size is tried on
 BYTES = 12  # of a weight while it trains: itself, and AdamW's two averages
@@ -71,7 +71,7 @@ def timm_network(name: str) -> Network:
             with torch.inference_mode(), FlopCounterMode(display=False) as counter:
                 made = network(torch.zeros(1, 3, side, side, device="meta"))
         except Exception as error:  # networks differ in what they take
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            reason = first_line(error)
             continue
         maps = "global_pool" in way
         if made.shape[1:2] == (_width(network),) and made.dim() == (4 if maps else 2):

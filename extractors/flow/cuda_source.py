@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lstr.extractors.errors import FlowError
+from lstr.extractors.errors import FlowError, first_line
 from lstr.extractors.home import home
 
 FOLDER = "kernels"  # of the home folder
@@ -82,7 +82,7 @@ def compiled(source: CudaSource, architecture: str) -> Cubin:
 
 
 def compiled_or_kept(source: CudaSource, architecture: str) -> Cubin:
-    """As `compiled`, kept under the home folder for every later process of the same compiler and driver.
+    """The same as `compiled`, kept under the home folder for every later process of the same compiler and driver.
 
     What is damaged is made again; where nothing can be written, each process compiles.
     """
@@ -120,9 +120,3 @@ def _text(size_of: Callable[..., Any], get: Callable[..., Any], program: Any) ->
     text = bytes(max(size, 2))  # NVRTC writes into it, and Python shares every single byte
     checked(get(program, text))
     return text[:size]
-
-
-def first_line(error: BaseException) -> str:
-    """What went wrong, in one line."""
-    lines = str(error).strip().splitlines()
-    return lines[0].rstrip(".") if lines else type(error).__name__

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from lstr.extractors.errors import FlowError
-from lstr.extractors.flow.tvl1_planes import flow_planes
+from lstr.extractors.errors import FlowError, first_line
+from lstr.extractors.flow.tvl1_torch import flow_planes
 from lstr.extractors.lanes import Lane
 
 MOST = 16  # chunks of a batch, 80 pairs; with more a model of the kernel gains nothing
@@ -22,18 +22,12 @@ TimedPlanes = Future[tuple[Planes, float]]
 """Flow, and the seconds of the GPU's thread that it took."""
 
 
-class DeviceFlow:
-    """TV-L1 of several chunks of one size in one batch, on the device of a lane."""
-
-    def __init__(self, lane: Lane):
-        self.lane = lane
-
-    @torch.inference_mode()
-    def __call__(self, chunks: Sequence[Planes]) -> Planes:
-        """Grey images (6, H, W) of each chunk → (B, 10, H, W), x and y of a pair one after the other."""
-        with self.lane.working():
-            wait = self.lane.fetch(flow_planes(self.lane.send(chunks)))
-        return wait()
+@torch.inference_mode()
+def flow_on(lane: Lane, chunks: Sequence[Planes]) -> Planes:
+    """TV-L1 of grey images (6, H, W) of chunks of one size → (B, 10, H, W), x and y of a pair one after the other."""
+    with lane.working():
+        wait = lane.fetch(flow_planes(lane.send(chunks)))
+    return wait()
 
 
 @dataclass
@@ -115,7 +109,7 @@ def _as_flow_error(error: Exception) -> Exception:
     """What a device raises, as a sentence; errors of ours stay."""
     if not isinstance(error, RuntimeError):
         return error
-    reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    failure = FlowError(f"The GPU could not compute the flow of a chunk ({reason}).", "use [[flow_backend=native]].")
+    sentence = f"The GPU could not compute the flow of a chunk ({first_line(error)})."
+    failure = FlowError(sentence, "use [[flow_backend=native]].")
     failure.__cause__ = error
     return failure

@@ -1,5 +1,7 @@
 """TV-L1 optical flow of a batch of pairs on a torch device: OpenCV 5's DualTVL1OpticalFlow with its defaults.
 
+Grey, pyramid, flow and rounding are those of the processor's path (OpenCV, tvl1.c, workers.to_bytes), to the bit.
+
 It rounds where tvl1.c rounds. No step looks at what a tensor holds, so that a GPU is never waited for: each
 loop runs to its maximum, and a pair that has stopped is left as it is. Counted, an inner iteration is 49 kernels and
 930 bytes per pixel, a median filter 135 and 3.2 KB, a warp 155 and 4.9 KB; 406,000 kernels per batch of any size. That
@@ -19,6 +21,7 @@ from torch import Tensor
 from lstr.extractors.flow.tvl1 import SCALES, SMALLEST, STEP
 from lstr.extractors.flow.tvl1_solvers import Solve, open_solver
 from lstr.extractors.flow.tvl1_spec import (
+    BOUND,
     FIND_MEDIAN,
     FLAT,
     INNER,
@@ -33,31 +36,37 @@ from lstr.extractors.flow.tvl1_spec import (
     stop_bound,
 )
 
+RED, GREEN, BLUE = 9798, 19235, 3735  # of 2^15: what cv2.cvtColor weighs them with
 
-def flow_batch(before: Tensor, after: Tensor, early_exit: bool | None = None) -> Tensor:
-    """TV-L1 flow of B pairs of grey images, made on their device.
 
-    before, after: (B, H, W) uint8, sides of 16 pixels or more. Returns (B, H, W, 2) float32 in pixels, x then y. Raises
-    as `flow_between`, whose `early_exit` it has, and ValueError for frames that differ in shape or device.
-    Source: extractors/flow/tvl1.c, itself OpenCV 5 optflow/src/tvl1flow.cpp; Zach, Pock and Bischof 2007.
+def flow_planes(frames: Tensor) -> Tensor:
+    """TV-L1 between neighbouring frames of B chunks, made on their device and not waited for.
+
+    frames: (B, F, H, W, 3) RGB or (B, F, H, W) grey, uint8, sides of 16 pixels or more. Returns (B, 2 (F - 1), H, W)
+    uint8: x and y of each pair in turn, clipped to ±20 pixels, 0 as 128. Raises as `flow_between`.
     """
-    for frames in (before, after):
-        if not isinstance(frames, Tensor) or frames.ndim != 3:
-            raise ValueError("frames must be a grey uint8 tensor (B, H, W) of one pair or more")
-    if before.shape != after.shape or before.device != after.device:
-        raise ValueError(
-            f"the frames differ: {tuple(before.shape)} on {before.device} and {tuple(after.shape)} on {after.device}"
-        )
-    return flow_between(torch.stack((before, after), 1), early_exit)[:, 0].movedim(1, -1).contiguous()
+    return to_bytes(flow_between(grey(frames) if frames.ndim == 5 else frames)).flatten(1, 2)
 
 
-def flow_between(frames: Tensor, early_exit: bool | None = None) -> Tensor:
+def grey(frames: Tensor) -> Tensor:
+    """Grey images (..., H, W) of RGB ones (..., H, W, 3), both uint8, as cv2.cvtColor makes them."""
+    if frames.dtype != torch.uint8 or frames.shape[-1] != 3:
+        raise ValueError(f"frames must be uint8 (..., H, W, 3), not {frames.dtype} {tuple(frames.shape)}")
+    red, green, blue = frames.to(torch.int32).unbind(-1)
+    return ((red * RED + green * GREEN + blue * BLUE + (1 << 14)) >> 15).to(torch.uint8)
+
+
+def to_bytes(flow: Tensor) -> Tensor:
+    """Flow in pixels to uint8: clip to ±20, 0 becomes 128, half to even (denseflow's rounding)."""
+    return ((flow.clamp(-BOUND, BOUND) + BOUND) * (255.0 / (2 * BOUND))).round().to(torch.uint8)
+
+
+def flow_between(frames: Tensor) -> Tensor:
     """TV-L1 flow between neighbours of B series of grey images, made on their device and not waited for.
 
     frames: (B, F, H, W) uint8, sides of 16 pixels or more. Returns (B, F - 1, 2, H, W) float32 in pixels, x then y.
-    `early_exit` is the definition's: whether it looks after each outer iteration if all pairs have stopped, which waits
-    for the device, with the same result; None looks on a CPU only. Raises ValueError for other input, and FlowError
-    where no kernel runs on a GPU.
+    Raises ValueError for other input, and FlowError where no kernel runs on a GPU.
+    Source: extractors/flow/tvl1.c, itself OpenCV 5 optflow/src/tvl1flow.cpp; Zach, Pock and Bischof 2007.
     """
     if not isinstance(frames, Tensor) or frames.dtype != torch.uint8 or frames.ndim != 4:
         raise ValueError("frames must be a grey uint8 tensor (B, F, H, W)")
@@ -66,8 +75,7 @@ def flow_between(frames: Tensor, early_exit: bool | None = None) -> Tensor:
         raise ValueError("frames must hold one pair or more")
     if min(size) < SMALLEST:
         raise ValueError(f"a frame must have at least {SMALLEST} pixels per side, not {tuple(size)}")
-    if early_exit is None:
-        early_exit = frames.device.type == "cpu"
+    early_exit = frames.device.type == "cpu"
     with torch.no_grad(), torch.cuda.device_of(frames):
         solve = open_solver(frames.device).solve or partial(solve_scale, early_exit=early_exit)
         return _flow(frames, solve).unflatten(0, (n_series, n_frames - 1))
@@ -121,7 +129,10 @@ def _fused(a: Tensor, b: Tensor | float, c: Tensor | float) -> Tensor:
 
 
 def solve_scale(i0: Tensor, i1: Tensor, u: Tensor, early_exit: bool = False) -> Tensor:
-    """The flow u (B, 2, H, W) float32 improved at one scale of the images i0, i1 (B, H, W) float32."""
+    """The flow u (B, 2, H, W) float32 improved at one scale of the images i0, i1 (B, H, W) float32.
+
+    With `early_exit` it looks after each outer iteration whether all pairs have stopped, which waits for the device.
+    """
     n_pairs, h, w = i0.shape
     bound = stop_bound(h, w)
     planes = image_planes(i1)

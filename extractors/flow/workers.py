@@ -247,12 +247,12 @@ class FlowWorkers:
             self._gathering = self._on_gpu(device if device.startswith("cuda") else "cuda")
 
     def _on_gpu(self, device: str) -> "GatheringThread":
-        from lstr.extractors.flow.gathering import DeviceFlow, GatheringThread
+        from lstr.extractors.flow.gathering import GatheringThread, flow_on
         from lstr.extractors.flow.tvl1_solvers import open_solver
         from lstr.extractors.lanes import open_lane
 
         self.warnings = open_solver(device).warnings  # tries its kernel, which is compiled now and not in a thread
-        return GatheringThread(DeviceFlow(open_lane(device)))
+        return GatheringThread(partial(flow_on, open_lane(device)))
 
     @property
     def ahead(self) -> int:

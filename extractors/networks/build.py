@@ -1,6 +1,5 @@
 """One stream's network with its weights: published, a file of one's own, or seeded random ones."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +8,7 @@ from torch import nn
 
 from lstr.extractors.backbones.network import CHANNELS, MEAN, Network
 from lstr.extractors.backbones.networks import NETWORKS, entry_of
+from lstr.extractors.entries import read_object
 from lstr.extractors.errors import RecipeError, WeightsError
 from lstr.extractors.networks.weights import (
     fingerprint,
@@ -74,12 +74,12 @@ def folds_of(source: str | None, stream: str) -> tuple[str, ...]:
         return ()
     path = Path(source) / "recipe.json"
     try:
-        recipe = Recipe.from_dict(json.loads(path.read_text(encoding="utf-8")), path)
-    except (OSError, ValueError, RecursionError, RecipeError) as error:
+        recipe = Recipe.from_dict(read_object(path), path)
+    except RecipeError as error:
         raise WeightsError(
             f"{source} has no recipe.json that can be read.", "name a folder that `lstr finetune` wrote."
         ) from error
-    part = recipe.parts[stream]
+    part = recipe.parts.get(stream)
     return part.folds if part else ()
 
 

@@ -11,12 +11,16 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lstr.extractors.backbones.network import CHANNELS, Network
 from lstr.extractors.backbones.networks import NETWORKS, known_network
 from lstr.extractors.errors import WeightsError
+from lstr.extractors.networks.runtimes.torch_runtime import scaled
+from lstr.extractors.recipe import NetworkRecipe
 from lstr.extractors.weights.content import read_content, read_state_dict
 from lstr.extractors.weights.fingerprint import bare_name, fingerprint_of
 from lstr.extractors.weights.model_card import read_card
@@ -166,6 +170,24 @@ def randomise(backbone: nn.Module, seed: int) -> None:
                     module.bias.zero_()
         elif isinstance(module, nn.BatchNorm2d):
             module.reset_parameters()
+
+
+@torch.no_grad()
+def calibrate(network: nn.Module, images: NDArray[np.uint8], part: NetworkRecipe, device: str, batch: int) -> None:
+    """Set batch-norm statistics, in place, to those of images (N, segments, crop, crop, C), `batch` at a time.
+
+    Without them the activations of a random network carry little, for no layer normalises.
+    """
+    for norm in (module for module in network.modules() if isinstance(module, nn.BatchNorm2d)):
+        norm.reset_running_stats()
+        norm.momentum = None  # a plain average over the batches
+    network.train()
+    batch = max(2, batch // images.shape[1])
+    for start in range(0, len(images), batch):
+        shown = torch.from_numpy(images[start : start + batch]).to(device).flatten(0, 1)
+        if len(shown) > 1:
+            network(scaled(shown, part))
+    network.eval()
 
 
 def fingerprint(backbone: nn.Module) -> str:

@@ -17,7 +17,8 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Generator, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -27,7 +28,7 @@ from numpy.typing import NDArray
 import lstr.extractors
 from lstr.extractors.errors import VideoError
 from lstr.extractors.lifeline import end_with_parent
-from lstr.extractors.video.frames import shrink, upright
+from lstr.extractors.video.frames import SourceFrame, shrink, upright
 
 if TYPE_CHECKING:  # the child needs no PyAV
     from lstr.extractors.video.probe import Video
@@ -64,9 +65,7 @@ class DecordProcess:
         self.owner = os.getpid()
         self.pid = self._process.pid
 
-    def read(
-        self, video: "Video", size: tuple[int, int], seconds: float = SECONDS
-    ) -> Generator[NDArray[np.uint8], None, None]:
+    def read(self, video: "Video", size: tuple[int, int], seconds: float) -> Generator[NDArray[np.uint8], None, None]:
         """Every frame as (H, W, 3) RGB of `size` (width, height).
 
         Raises DecordError where decord fails, makes other frames than the video has, or its decoder logs anything;
@@ -118,6 +117,17 @@ class DecordProcess:
         with suppress(BrokenPipeError):
             self._requests.close()
         self._frames.close()
+
+
+def decord_frames(video: "Video", long_side: int, seconds: float = SECONDS) -> Generator[SourceFrame, None, None]:
+    """Each frame of a probed file at the working size, at the times of its packets.
+
+    Raises DecordError where decord fails or is not to be trusted, VideoError where a call takes more than `seconds`.
+    """
+    ends = (*video.timestamps[1:], video.timestamps[-1] + video.last_duration)
+    with decord_process() as process, closing(process.read(video, video.size(long_side), seconds)) as images:
+        for time, end, image in zip(video.timestamps, ends, images, strict=True):
+            yield SourceFrame(time, end - time, partial(np.asarray, image))
 
 
 _idle: list[DecordProcess] = []  # at most one, because starting it takes a third of a second

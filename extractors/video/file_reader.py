@@ -39,8 +39,7 @@ from av.codec.hwaccel import HWAccel, hwdevices_available
 from lstr.extractors.errors import VideoError
 from lstr.extractors.stages import PROBE
 from lstr.extractors.video.containers import PLAIN, Opening
-from lstr.extractors.video.decord_process import DecordError
-from lstr.extractors.video.decord_reader import DecordReader
+from lstr.extractors.video.decord_process import DecordError, decord_frames
 from lstr.extractors.video.frames import CHUNK, Chunk, Reader, SourceFrame, chunks_of
 from lstr.extractors.video.probe import Video, damaged, probe
 from lstr.extractors.video.pyav_reader import PyAVReader
@@ -86,7 +85,7 @@ class FrameReader:
             raise damaged(str(video.path), video.damage)
         if self.decoder == "decord":
             try:
-                for frame in DecordReader(video).frames(long_side):
+                for frame in decord_frames(video, long_side):
                     yield self._counted(frame)
                 return
             except DecordError:

@@ -11,7 +11,7 @@ VIDEO_SUFFIXES = (".mp4", ".mkv", ".avi", ".mov", ".webm", ".m4v", ".mpg", ".mpe
 PROXY_SUFFIX = ".lstr-proxy.mp4"  # a copy that a report leaves beside itself for browsers
 LANES_SUFFIX = ".lanes.mp4"  # a video with what was detected drawn under it
 OWN_SUFFIXES = (PROXY_SUFFIX, LANES_SUFFIX)
-"""Of videos that lstr makes, so that a folder of them and of their sources holds the sources alone."""
+"""Endings of videos that lstr makes, so that a folder of them and of their sources holds the sources alone."""
 
 
 def find_videos(

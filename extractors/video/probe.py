@@ -28,10 +28,10 @@ class Video:
     path: Path
     width: int
     height: int
-    """Of the coded picture: before sample aspect and rotation are applied."""
+    """Size of the coded picture, before sample aspect and rotation are applied."""
     codec: str
     bits: int
-    """Of a sample."""
+    """Bits of a sample."""
     sample_aspect: Fraction
     rotation: int
     n_streams: int

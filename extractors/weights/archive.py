@@ -39,7 +39,7 @@ DTYPES = {
     "BOOL": "|b1",
     "BF16": "<u2",  # the upper half of a float32, which numpy has no type for
 }
-"""Of tensors as safetensors names them, and as numpy does."""
+"""Types of tensors as safetensors names them, and as numpy does."""
 MOST_INDEX = 4096  # bytes of the zip's list of its members
 ALIGNMENT = 64  # bytes, so that tensors can be mapped into memory
 START, END, ZIP64 = b"PK\x03\x04", b"PK\x05\x06", b"PK\x06\x07"
@@ -85,12 +85,12 @@ class Archive:
         self.path = Path(path)
         if not is_archive(path):
             raise WeightsError(f"{path} is no model file, or is cut short.", FOREIGN)
-        try:
-            with self.path.open("rb") as file:
-                members = self._indexed(file)
-                self.document = self._parsed(self._content(file, members, DOCUMENT))
-        except OSError as error:
-            raise WeightsError(f"{path} cannot be read ({error.strerror or error}).", "check its path.") from error
+        with self._opened() as (container, members):
+            if DOCUMENT not in members:
+                raise WeightsError(f"{path} has no {DOCUMENT}, so it is no model file.", FOREIGN)
+            if (size := members[DOCUMENT].file_size) > MOST_JSON:
+                raise WeightsError(f"{DOCUMENT} in {path} is of {size} bytes, above {MOST_JSON}.", FOREIGN)
+            self.document = self._parsed(container.read(members[DOCUMENT]))
         self._check_format()
         self._check_members(members)
         self.sizes = {name: info.file_size for name, info in members.items()}
@@ -108,15 +108,15 @@ class Archive:
         return found
 
     def sha256(self, name: str) -> str:
-        """Of a member, as model.json states it; `read` checks it."""
+        """The hash of a member, as model.json states it; `read` checks it."""
         return self.document["members"][name]["sha256"]
 
     def read(self, name: str) -> bytes:
         """A member, once its bytes are those that model.json states. Raises WeightsError."""
         if name not in self:
             raise WeightsError(f"{self.path} holds no {name}.", FOREIGN)
-        with self.path.open("rb") as file:
-            content = self._content(file, self._indexed(file), name)
+        with self._opened() as (container, members):
+            content = container.read(members[name])
         if hashlib.sha256(content).hexdigest() != self.sha256(name):
             raise WeightsError(f"{name} in {self.path} is damaged: its SHA-256 is not the recorded one.", AGAIN)
         return content
@@ -156,42 +156,40 @@ class Archive:
         except (SafetensorError, ValueError, KeyError, AttributeError, RecursionError, RuntimeError) as error:
             raise WeightsError(f"{wrong} ({error}).", FOREIGN) from error
 
-    def _indexed(self, file: BinaryIO) -> dict[str, zipfile.ZipInfo]:
-        """The members by name, once each is known to lie in the file, uncompressed, and apart from the others."""
-        size = file.seek(0, 2)
-        file.seek(max(0, size - 42))
+    @contextmanager
+    def _opened(self) -> Iterator[tuple[zipfile.ZipFile, dict[str, zipfile.ZipInfo]]]:
+        """The container, and its members by name, once each is known to lie in the file, uncompressed, and apart from
+        the others. Raises WeightsError, also for what is wrong with a member in the block."""
+        try:
+            with self.path.open("rb") as file:
+                self._check_ending(file)
+                with zipfile.ZipFile(file) as container:
+                    self._check_places(container)
+                    yield container, {info.filename: info for info in container.infolist()}
+        except OSError as error:
+            raise WeightsError(f"{self.path} cannot be read ({error.strerror or error}).", "check its path.") from error
+        except (zipfile.BadZipFile, struct.error, EOFError, ValueError, RuntimeError) as error:
+            raise WeightsError(f"{self.path} is damaged ({error}).", AGAIN) from error
+
+    def _check_ending(self, file: BinaryIO) -> None:
+        file.seek(max(0, file.seek(0, 2) - 42))
         tail = file.read()
         ending = tail[-22:]
         if ending[:4] != END or ending[20:] != b"\0\0":
             raise WeightsError(f"{self.path} is cut short, or is no model file.", AGAIN)
         if tail[:4] == ZIP64 or int.from_bytes(ending[12:16], "little") > MOST_INDEX:
             raise WeightsError(f"{self.path} lists more members than a model file has.", FOREIGN)
-        try:
-            with zipfile.ZipFile(file) as container:
-                infos, end = sorted(container.infolist(), key=lambda info: info.header_offset), container.start_dir
-        except (zipfile.BadZipFile, struct.error, ValueError, NotImplementedError) as error:
-            raise WeightsError(f"{self.path} is damaged ({error}).", AGAIN) from error
-        ends = [*(info.header_offset for info in infos[1:]), end]
-        for info, before in zip(infos, ends, strict=True):
+
+    def _check_places(self, container: zipfile.ZipFile) -> None:
+        infos = sorted(container.infolist(), key=lambda info: info.header_offset)
+        ends = [*(info.header_offset for info in infos[1:]), container.start_dir]
+        for info, end in zip(infos, ends, strict=True):
             if reason := _refused(info):
                 raise WeightsError(f"{self.path} has a member {info.orig_filename!r} that {reason}.", FOREIGN)
-            if info.header_offset + 30 + len(info.orig_filename) + info.file_size > before:
+            if info.header_offset + 30 + len(info.orig_filename) + info.file_size > end:
                 raise WeightsError(f"{info.filename} in {self.path} is larger than its place in the file.", AGAIN)
         if len({info.filename for info in infos}) < len(infos):
             raise WeightsError(f"{self.path} holds two members of one name.", FOREIGN)
-        return {info.filename: info for info in infos}
-
-    def _content(self, file: BinaryIO, members: Mapping[str, zipfile.ZipInfo], name: str) -> bytes:
-        info = members.get(name)
-        if info is None:
-            raise WeightsError(f"{self.path} has no {name}, so it is no model file.", FOREIGN)
-        if name == DOCUMENT and info.file_size > MOST_JSON:
-            raise WeightsError(f"{name} in {self.path} is of {info.file_size} bytes, above {MOST_JSON}.", FOREIGN)
-        try:
-            with zipfile.ZipFile(file) as container, container.open(info) as member:
-                return member.read(info.file_size)
-        except (zipfile.BadZipFile, struct.error, EOFError, ValueError, RuntimeError) as error:
-            raise WeightsError(f"{name} in {self.path} is damaged ({error}).", AGAIN) from error
 
     def _parsed(self, content: bytes) -> dict[str, Any]:
         with suppress(ValueError, RecursionError):

@@ -65,7 +65,7 @@ def read_state_dict(path: str | Path) -> "dict[str, Tensor]":
 
 
 def read_arrays(path: str | Path) -> dict[str, NDArray[np.float32]]:
-    """As `read_state_dict`, in float32 as numpy has it. Raises as that does."""
+    """The tensors of `read_state_dict` in float32, as numpy has them. Raises as that does."""
     path = Path(path)
     if is_member(path):
         arrays = Archive(path.parent).arrays(path.name)

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from lstr.extractors.entries import Number, built
 from lstr.extractors.errors import WeightsError
 from lstr.extractors.names import is_slug
 from lstr.extractors.weights.archive import Archive, is_archive, is_member, member_path
@@ -22,7 +23,7 @@ class ModelCard:
     """The JSON in a weights file; a copy of the file still has it."""
 
     name: str
-    """Of the weights folder; names the feature directories."""
+    """Name of the weights folder, and of the feature directories."""
     stream: str
     """`rgb` or `flow`."""
     network: str
@@ -31,8 +32,8 @@ class ModelCard:
     seen: Mapping[str, str]
     """SHA-256 of each video file by id: of those it was trained on, that chose its epoch, or that its first weights
     had seen."""
-    mAP: float | None = None
-    """Of the videos that chose its epoch."""
+    mAP: Number | None = None
+    """mAP on the videos that chose its epoch."""
     fold: int | None = None
     """The fold it has not seen, counted from 1; None of the network of all training videos."""
 
@@ -41,7 +42,7 @@ class ModelCard:
         return video_id in self.seen or sha256 in self.seen.values()
 
     def to_json(self) -> str:
-        """As the file has it."""
+        """The text that the file holds."""
         return json.dumps({"format": FORMAT, **asdict(self), "seen": dict(self.seen)})
 
 
@@ -57,9 +58,7 @@ def read_card(path: str | Path) -> ModelCard | None:
         entries = json.loads(note)
         if entries.pop("format") != FORMAT:
             raise ValueError
-        card = ModelCard(**{**entries, "classes": tuple(entries["classes"]), "seen": dict(entries["seen"])})
-        if not all(isinstance(text, str) for text in (card.name, card.stream, card.network, *card.seen.values())):
-            raise ValueError
+        card = built(ModelCard, entries)
     except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
         raise WeightsError(
             f"{path} does not state in a form known here what it was trained on.",
@@ -113,5 +112,5 @@ def network_files(source: str | Path, stream: str) -> dict[str, Path]:
 
 
 def file_name(stream: str, fold: int | None = None) -> str:
-    """Of a network in a weights folder."""
+    """The file of a network in a weights folder."""
     return f"fold_{fold}/{stream}.pth" if fold else f"{stream}.pth"

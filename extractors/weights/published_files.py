@@ -30,7 +30,7 @@ class PublishedFile:
     sha256_prefix: str | None
     """First hex digits of the file's SHA-256; None where the authors published no hash."""
     licence: str | None
-    """Of the repository that published it; None where none was found."""
+    """The licence of the repository that published it; None where none was found."""
     recipe: str | None
     """`kinetics` or `activitynet`: the published LSTR features it belongs to; `imagenet`: what comes with lstr."""
     note: str

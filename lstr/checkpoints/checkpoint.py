@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from lstr import __version__
-from lstr.checkpoints.entries import check_entries, is_tables, is_tensor
+from lstr.checkpoints.entries import is_made_of, is_tables, read_entries
 from lstr.checkpoints.loaded import CALIBRATION, FORMAT, TENSORS, Checkpoint
 from lstr.checkpoints.published import published_classes, read_published, tables_of, taken_for
 from lstr.config import WindowConfig
@@ -109,25 +109,23 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
     path, overrides = Path(path), dict(overrides or {})
     tensors = content.get(TENSORS) if isinstance(content, dict) else None
     bare = tables_of(content)
-    if tensors is None and isinstance(bare, dict) and all(isinstance(t, Tensor) for t in bare.values()):
+    if tensors is None and is_made_of(bare, dict[str, Tensor]):
         content = {TENSORS: (tensors := bare)}  # the weights alone, as MiniROAD's code saves them
-    if not isinstance(tensors, dict) or not tensors or not all(is_tensor(*t) for t in tensors.items()):
+    if not tensors or not is_made_of(tensors, dict[str, Tensor]):
         raise CheckpointError(
             f"{path} holds no table of tensors named {TENSORS}.",
             "Give a file that lstr train or the published code saved.",
         )
     found, fitting = content.get("format", PUBLISHED), list[str]()
     if found == FORMAT:
-        trained = from_json(_text(path, content, "config"))
+        trained = from_json(content.get("config"))
         config = change(trained, overrides)
         if {config.kind, trained.kind} == {"lstr", "testra"}:  # the same tensors, with another meaning
             raise CheckpointError(
                 f"{path} is of kind {trained.kind}, not {config.kind}.", "Leave model.kind as it was trained."
             )
-        parts = {name: _parsed(path, content, name) for name in ("classes", "recipe", "metrics", "extra", "versions")}
-        named = parts.pop("classes")
-        check_entries(path, named, parts)
-        classes = tuple(named)
+        parts = read_entries(path, content)
+        classes = tuple(parts.pop("classes"))
         calibration, assumed = content.get(CALIBRATION, {}), {}
         if not is_tables(calibration):
             raise CheckpointError(f"{path}: calibration is not tables of tensors.", "Save it again with lstr train.")
@@ -260,20 +258,4 @@ def _json(name: str, value: Any) -> str:
     except (TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise CheckpointError(
             f"The checkpoint's {name} is not JSON ({error}).", "Keep to numbers, text, lists."
-        ) from error
-
-
-def _text(path: Path, content: Mapping[str, Any], name: str) -> str:
-    value = content.get(name)
-    if not isinstance(value, str):
-        raise CheckpointError(f"{path} has no {name}.", "Save the checkpoint again with lstr train.")
-    return value
-
-
-def _parsed(path: Path, content: Mapping[str, Any], name: str) -> Any:
-    try:
-        return json.loads(_text(path, content, name))
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(
-            f"{path}: {name} is not JSON ({error}).", "Save the checkpoint again with lstr train."
         ) from error

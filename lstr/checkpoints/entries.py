@@ -2,45 +2,54 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+import msgspec
 
 from lstr.errors import CheckpointError
+
+Rule = Literal["on", "off", "min_length", "merge_gap"]
+THRESHOLDS = dict[str, dict[Rule, Annotated[float, msgspec.Meta(ge=0, le=1e9)]]]
+"""Thresholds by class, see `lstr.timeline.Thresholds`."""
+ENTRIES = {"classes": list[str], "recipe": dict | None, "metrics": dict, "extra": dict, "versions": dict}
+"""What a checkpoint has as JSON text."""
+
+
+def read_entries(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries that a checkpoint has as JSON text, by name. Raises CheckpointError that names the one at fault."""
+    found: dict[str, Any] = {}
+    name = ""
+    try:
+        for name, shape in ENTRIES.items():
+            found[name] = msgspec.convert(json.loads(content[name]), shape)
+        name = "thresholds"
+        msgspec.convert(found["extra"].get(name) or {}, THRESHOLDS)
+    except (LookupError, TypeError, ValueError, RecursionError) as error:
+        raise CheckpointError(
+            f"{path}: {name} is missing or damaged ({error}).", "Save the checkpoint again with lstr train."
+        ) from error
+    return found
 
 
 def is_tables(value: Any) -> bool:
     """Whether a value is {stream: {name: tensor}}."""
-    return isinstance(value, dict) and all(
-        isinstance(stream, str) and isinstance(table, dict) and all(is_tensor(*entry) for entry in table.items())
-        for stream, table in value.items()
-    )
-
-
-def is_tensor(name: Any, value: Any) -> bool:
-    """Whether an entry of a table is a tensor with a name."""
     from torch import Tensor
 
-    return isinstance(name, str) and isinstance(value, Tensor)
+    return is_made_of(value, dict[str, dict[str, Tensor]])
 
 
-def check_entries(path: Path, classes: Any, parts: Mapping[str, Any]) -> None:
-    """Raise CheckpointError, naming the file and the entry, for one of another kind than `save` writes."""
-    sound = {name: isinstance(value, dict) or (name == "recipe" and value is None) for name, value in parts.items()}
-    sound["classes"] = isinstance(classes, list) and all(isinstance(label, str) for label in classes)
-    sound["thresholds"] = is_thresholds(parts["extra"].get("thresholds") if sound["extra"] else None)
-    wrong = [name for name, fits in sound.items() if not fits]
-    if wrong:
-        raise CheckpointError(f"{path}: {wrong[0]} is of another kind.", "Save it again with lstr train.")
+def is_thresholds(value: Any) -> bool:
+    """Whether a value is thresholds by class; nothing at all means the default ones."""
+    return not value or is_made_of(value, THRESHOLDS)
 
 
-def is_thresholds(stored: Any) -> bool:
-    """Whether a value is thresholds by class, see `lstr.timeline.Thresholds`; nothing at all means the default ones."""
-    return not stored or isinstance(stored, dict) and all(_is_rules(rules) for rules in stored.values())
-
-
-def _is_rules(rules: Any) -> bool:
-    return isinstance(rules, dict) and all(
-        name in ("on", "off", "min_length", "merge_gap") and type(value) in (int, float) and 0 <= value <= 1e9
-        for name, value in rules.items()
-    )
+def is_made_of(value: Any, shape: Any) -> bool:
+    """Whether a value is of a type such as dict[str, int], with all that it holds."""
+    try:
+        msgspec.convert(value, shape)
+    except ValueError:
+        return False
+    return True

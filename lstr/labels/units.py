@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from lstr.chunk import FEATURES_PER_SECOND
@@ -110,16 +110,7 @@ def footage_of(
     videos: Mapping[str, VideoLabels], known: Mapping[str, Footage], lengths: Mapping[str, int]
 ) -> dict[str, Footage]:
     """What is known of each labelled video: from its file, else its chunks of features, else the label file."""
-    return dict(_footage(videos, known, lengths))
-
-
-def _footage(
-    videos: Mapping[str, VideoLabels], known: Mapping[str, Footage], lengths: Mapping[str, int]
-) -> Iterator[tuple[str, Footage]]:
-    for name, video in videos.items():
-        length = lengths.get(name)
-        seconds = video.duration if length is None else length / FEATURES_PER_SECOND
-        if name in known:
-            yield name, known[name]
-        elif seconds is not None:
-            yield name, Footage(seconds)
+    stated = {name: Footage(video.duration) for name, video in videos.items() if video.duration is not None}
+    measured = {name: Footage(length / FEATURES_PER_SECOND) for name, length in lengths.items()}
+    found = {**stated, **measured, **known}
+    return {name: found[name] for name in videos if name in found}

@@ -1,4 +1,4 @@
-"""Post-norm blocks with GELU, as GateHUB and OadTR have them, and the layer that features enter through."""
+"""Post-norm blocks with GELU, as GateHUB and OadTR have them."""
 
 from __future__ import annotations
 
@@ -6,18 +6,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lstr.layers.transformer import Attention
-
-
-class LinearHead(nn.Module):
-    """One linear layer from a chunk's features (..., D) to (..., width), without an activation."""
-
-    def __init__(self, input_dim: int, width: int) -> None:
-        super().__init__()
-        self.input_linear = nn.Sequential(nn.Linear(input_dim, width))
-
-    def forward(self, features: Tensor) -> Tensor:
-        """(..., D) to (..., width)."""
-        return self.input_linear(features)
 
 
 class Block(nn.Module):

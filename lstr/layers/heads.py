@@ -7,16 +7,23 @@ from torch import Tensor, nn
 from lstr.layers.transformer import sinusoid
 
 
-class FeatureHead(nn.Module):
+class Head(nn.Module):
+    """Layers that a chunk's features (..., D) enter through."""
+
+    def __init__(self, *layers: nn.Module) -> None:
+        super().__init__()
+        self.input_linear = nn.Sequential(*layers)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(..., D) to (..., width)."""
+        return self.input_linear(features)
+
+
+class FeatureHead(Head):
     """Linear and ReLU from a chunk's features (..., D) to tokens (..., d_model)."""
 
     def __init__(self, input_dim: int, d_model: int) -> None:
-        super().__init__()
-        self.input_linear = nn.Sequential(nn.Linear(input_dim, d_model), nn.ReLU())
-
-    def forward(self, features: Tensor) -> Tensor:
-        """(..., D) to (..., d_model)."""
-        return self.input_linear(features)
+        super().__init__(nn.Linear(input_dim, d_model), nn.ReLU())
 
 
 class PositionalEncoding(nn.Module):

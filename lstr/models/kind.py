@@ -19,7 +19,7 @@ from lstr.models.publication import Publication
 from lstr.models.published import Published
 from lstr.models.stream import Plan, Tensors, as_tensors, keep, needed
 from lstr.windows.loss import Supervision, loss_of
-from lstr.windows.windows import Outputs, Windows
+from lstr.windows.windows import Outputs, Windows, every_slot
 
 BRANCHES = ("visual_linear", "motion_linear")
 """Of a feature head that has a layer for each feature, in their order."""
@@ -94,13 +94,13 @@ class Model(nn.Module, ABC):
         """Whether some may have no part in the loss of a batch, which training by several processes has to know."""
         return False
 
-    @abstractmethod
     def outputs(self) -> Outputs:
-        """Which chunks the N outputs of a window are about.
+        """Which chunks the N outputs of a window are about: every work slot, then for each the n_ahead that follow it.
 
-        After those may come some that no part of the loss has and `forward` has no logits of: a kind's loss finds the
-        labels of those chunks in its supervision.
+        A kind whose outputs are others overrides this. After those may come some that no part of the loss has and
+        `forward` has no logits of: a kind's loss finds the labels of those chunks in its supervision.
         """
+        return every_slot(self.config.work_length, np.arange(1, self.config.n_ahead + 1))
 
     @abstractmethod
     def forward(self, windows: Windows) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 DESCRIPTION = "built from the description"
 SAME = "same weights, same numbers"
@@ -35,20 +35,25 @@ class Publication:
     """What its paper calls it."""
     paper: str
     """Title, authors and venue."""
-    year: int
     address: str
     """Where the paper is; empty where no address was looked up."""
     code: str
     """The published code that was looked at, with its revision; empty where none was found."""
     licence: str
     """That of the published code, which has no part in ours."""
-    exact: str
-    """`SAME` or `DESCRIPTION`."""
     note: str
     """What else a reader must know of how exact ours is."""
     golden: tuple[str, ...] = ()
     """Data that the published code made, which ours is held against."""
     results: tuple[Result, ...] = ()
+    year: int | None = field(init=False)
+    """The year that `paper` ends with."""
+    exact: str = field(init=False)
+    """`SAME` where there is `golden` data, else `DESCRIPTION`."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "year", int(self.paper[-4:]) if self.paper[-4:].isdigit() else None)
+        object.__setattr__(self, "exact", SAME if self.golden else DESCRIPTION)
 
 
 def detection(thumos: float, tvseries: float, features: str, seen: str) -> tuple[Result, ...]:

@@ -51,6 +51,16 @@ def long_indices(T: ArrayLike, config: WindowConfig) -> tuple[Indices, NDArray[n
     return np.where(mask, indices, 0), mask
 
 
+def spacing(config: WindowConfig) -> int:
+    """Chunks between two that a long memory can hold: a fixed grid uses its multiples, the others come to use all."""
+    return config.long_stride if config.grid == "fixed" else 1
+
+
+def long_rows(config: WindowConfig) -> int:
+    """Rows that a stream needs for its long memory, and for the chunks in the work memory that will enter it."""
+    return (config.long_length + config.work_length) // spacing(config) + 1 if config.n_long else 0
+
+
 def stretched_indices(T: ArrayLike, config: WindowConfig) -> tuple[Indices, NDArray[np.bool_]]:
     """Chunks of the long memory at T as published training samples them; shapes as `long_indices`.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Self
 
 import numpy as np
 import torch
@@ -17,6 +18,8 @@ from lstr.windows import indices as memory
 
 OLDER_CHUNKS = 512
 """Chunks older than the memories that a GRU is trained through, at most (paper, the GRU that compensates memory)."""
+FEATURES = ("long", "work", "older", "context")
+"""What of a window are features"""
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,20 @@ class Outputs:
         return np.isin(np.arange(len(self.slots)), np.concatenate(rows) if rows else [])
 
 
+def every_slot(W: int, ahead: NDArray[np.int64]) -> Outputs:
+    """Outputs about every one of W work slots, then for each about the chunks `ahead` of it: two parts of the loss."""
+    slots, first = np.arange(W), np.zeros(W, dtype=np.int64)
+    parts = Part(slots), Part(np.arange(W, W * (1 + len(ahead))))
+    return Outputs(
+        np.append(slots, np.repeat(slots, len(ahead))), np.append(first, np.tile(ahead, W)), parts[: 1 + len(ahead)]
+    )
+
+
+def in_order(logits: Tensor) -> Tensor:
+    """Logits (B, W * (1 + n), C) in the order of `every_slot`, of logits (B, W, 1 + n, C) by slot."""
+    return torch.cat([logits[:, :, 0], logits[:, :, 1:].flatten(1, 2)], dim=1)
+
+
 @dataclass(frozen=True)
 class Windows:
     """B windows of one fixed shape, as every model's `forward` takes them."""
@@ -78,13 +95,27 @@ class Windows:
     def __len__(self) -> int:
         return len(self.work)
 
-    def map(self, change: Callable[[Tensor], Tensor]) -> Windows:
-        """The same windows with every tensor changed."""
-        return Windows(*(change(getattr(self, field.name)) for field in fields(self)))
+    def newest_last(self) -> Tensor:
+        """Features of the work memory (B, W, D) with the absent slots, which are zeros, before the others."""
+        return _rotated(self.work, self.work_mask.sum(1, keepdim=True))
 
-    def to(self, device: torch.device | str) -> Windows:
+    def by_slot(self, rows: Tensor) -> Tensor:
+        """Rows (B, W, ...) in the order of `newest_last`, by slot: the absent ones after the others."""
+        return _rotated(rows, -self.work_mask.sum(1, keepdim=True))
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> Self:
+        """The same windows with every tensor changed."""
+        return type(self)(*(change(getattr(self, field.name)) for field in fields(self)))
+
+    def to(self, device: torch.device | str) -> Self:
         """The same windows on another device."""
         return self.map(lambda tensor: tensor.to(device))
+
+
+def _rotated(rows: Tensor, by: Tensor) -> Tensor:
+    """Rows (B, W, ...) that each begin with the one at place `by` (B, 1)."""
+    order = (torch.arange(rows.shape[1], device=rows.device) + by) % rows.shape[1]  # (B, W)
+    return rows.gather(1, order.view(*order.shape, *[1] * (rows.ndim - 2)).expand_as(rows))
 
 
 def gather(
@@ -101,53 +132,27 @@ def gather(
             f"Windows end at chunks {ends.min()} to {ends.max()} of a video of {len(features)}.",
             "Count chunks from 0, and end windows inside the video.",
         )
-    indices = window_indices(ends, config, stretched)
-    seen = (tensor_of(features[rows.numpy()]).float() for rows in indices.rows())
-    return indices.windows(*seen)
+    return window_indices(ends, config, stretched).gather(features)
 
 
 @dataclass(frozen=True)
-class WindowIndices:
-    """Which rows of features B windows are made of; what else a window has follows from where it ends."""
+class WindowIndices(Windows):
+    """Which rows of features B windows are made of: `long`, `work`, `older` and `context` are int64, without the D.
 
-    long: Tensor
-    """(B, n_long) int64, 0 in hidden slots"""
-    work: Tensor
-    """(B, work_length) int64, 0 in absent slots"""
-    older: Tensor
-    """(B, K) int64, 0 after the last"""
-    long_mask: Tensor
-    work_mask: Tensor
-    distances: Tensor
-    older_count: Tensor
-    """These four as of Windows."""
-    context: Tensor
-    """(B, context) int64"""
-
-    def map(self, change: Callable[[Tensor], Tensor]) -> WindowIndices:
-        """The same with every tensor changed."""
-        return WindowIndices(*(change(getattr(self, field.name)) for field in fields(self)))
+    They are 0 where windows are zero.
+    """
 
     def after(self, starts: Tensor) -> WindowIndices:
         """The same in rows of several videos one after the other, of which each window's video has `starts` (B,)."""
-        moved = {name: getattr(self, name) + starts[:, None] for name in ("long", "work", "older", "context")}
-        return replace(self, **moved)
+        return replace(self, **{name: getattr(self, name) + starts[:, None] for name in FEATURES})
 
-    def gather(self, rows: Tensor) -> Windows:
-        """Windows of rows (R, D), on their device, where the indices are too; nothing waits for it."""
-        return self.windows(*(rows[chosen].float() for chosen in self.rows()))
-
-    def rows(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The rows of the long memory, the work memory, the older chunks and the context, as `windows` takes theirs."""
-        return self.long, self.work, self.older, self.context
-
-    def windows(self, long: Tensor, work: Tensor, older: Tensor, context: Tensor) -> Windows:
-        """Windows of the rows that were chosen, (B, ..., D); those that stand for nothing become 0 in place."""
-        made = Windows(long, self.long_mask, work, self.work_mask, self.distances, older, self.older_count, context)
-        made = made.to(work.device)
+    def gather(self, features: Tensor | NDArray[np.float32]) -> Windows:
+        """Windows of features (R, D), on their device, where the indices of a tensor are too; nothing waits for it."""
+        chosen = {name: tensor_of(features[getattr(self, name)]).float() for name in FEATURES}
+        made = Windows(**{**vars(self), **chosen}).to(chosen["work"].device)
         made.work.masked_fill_(~made.work_mask[..., None], 0)
         made.long.masked_fill_(~made.long_mask[..., None], 0)
-        places = torch.arange(older.shape[1], device=older.device)
+        places = torch.arange(made.older.shape[1], device=made.older.device)
         made.older.masked_fill_((places >= made.older_count[:, None])[..., None], 0)
         return made
 
@@ -161,7 +166,7 @@ def window_indices(ends: NDArray[np.int64], config: WindowConfig, stretched: boo
     older, older_count = _older_indices(ends, config)
     distances = memory.long_distances(ends, config, stretched)
     context = memory.context_indices(ends, config)
-    arrays = long, work, older, long_mask, work_mask, distances, older_count, context
+    arrays = long, long_mask, work, work_mask, distances, older, older_count, context
     return WindowIndices(*map(torch.from_numpy, arrays))
 
 

@@ -49,8 +49,7 @@ def to_activitynet(annotated: AnnotationSet, results: bool | None = None) -> dic
         return {"version": "VERSION 1.3", "results": found, "external_data": {}}
     database = {
         video_id: {
-            **({} if video.subset is None else {"subset": video.subset}),
-            **({} if video.duration is None else {"duration": video.duration}),
+            **video.known("subset", "duration"),
             "annotations": [{"label": a.label, "segment": [a.start, a.end]} for a in video.segments],
         }
         for video_id, video in annotated.videos.items()

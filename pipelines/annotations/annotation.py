@@ -1,7 +1,7 @@
 """What all annotation formats have in common: videos, and labelled segments of them in seconds."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -48,6 +48,10 @@ class AnnotatedVideo:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "segments", tuple(sorted(self.segments, key=_order)))
+
+    def known(self, *names: str) -> dict[str, Any]:
+        """The fields of these names that are not None."""
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
     @property
     def end(self) -> float:
@@ -105,16 +109,16 @@ class AnnotationSet:
         for name, video in self.videos.items():
             if not isinstance(name, str):
                 raise AnnotationError(f"The id {brief(name)} of a video is no text.", "put it in quotes.")
-            texts = {"subset": video.subset, "media": video.media}
-            _refuse(name, {what: value for what, value in texts.items() if not isinstance(value, str | None)})
-            for what, value in (("duration", video.duration), ("frame rate", video.fps)):
-                if value is not None and not (is_time(value) and value >= 0):
-                    _refuse(name, {what: value})
+            for what, text in video.known("subset", "media").items():
+                _refuse_unless(isinstance(text, str), name, what, text)
+            for what, number in (("duration", video.duration), ("frame rate", video.fps)):
+                _refuse_unless(number is None or (is_time(number) and number >= 0), name, what, number)
             for i, segment in enumerate(video.segments):
-                if not isinstance(segment.label, str):
-                    _refuse(f"{name}, annotation {i}", {"label": segment.label})
+                where = f"{name}, annotation {i}"
+                _refuse_unless(isinstance(segment.label, str), where, "label", segment.label)
                 times = {"start": segment.start, "end": segment.end, "score": segment.score or 0}
-                _refuse(f"{name}, annotation {i}", {what: value for what, value in times.items() if not is_time(value)})
+                for what, time in times.items():
+                    _refuse_unless(is_time(time), where, what, time)
         if not all(isinstance(name, str) for name in self.classes):
             raise AnnotationError("The classes are no list of names.", "write them as text.")
         return self
@@ -124,28 +128,22 @@ class AnnotationSet:
 
         Names that are not renamed get the usual form: "train" is "training".
         """
-        names = {old: subsets.get(old, old and subset_named(old)) for old in {v.subset for v in self.videos.values()}}
-        videos = {name: replace(video, subset=names[video.subset]) for name, video in self.videos.items()}
-        return replace(self, videos=videos)
+        return self.each(lambda _, v: replace(v, subset=subsets.get(v.subset, v.subset and subset_named(v.subset))))
 
     def in_seconds(self, rate: float) -> "AnnotationSet":
         """With times divided by `rate`, because they count frames, so many a second. Durations stay."""
-        videos = {
-            name: replace(
-                video,
-                segments=tuple(replace(s, start=s.start / rate, end=s.end / rate) for s in video.segments),
-            )
-            for name, video in self.videos.items()
-        }
-        return replace(self, videos=videos)
+        return self._each_segment(lambda s: replace(s, start=s.start / rate, end=s.end / rate))
 
     def without_scores(self) -> "AnnotationSet":
         """The annotations without scores, as if a person had made them."""
-        videos = {
-            name: replace(video, segments=tuple(replace(s, score=None) for s in video.segments))
-            for name, video in self.videos.items()
-        }
-        return replace(self, videos=videos)
+        return self._each_segment(lambda s: replace(s, score=None))
+
+    def each(self, change: Callable[[str, AnnotatedVideo], AnnotatedVideo]) -> "AnnotationSet":
+        """With `change` of each id and video in the video's place."""
+        return replace(self, videos={name: change(name, video) for name, video in self.videos.items()})
+
+    def _each_segment(self, change: Callable[[Segment], Segment]) -> "AnnotationSet":
+        return self.each(lambda _, video: replace(video, segments=tuple(map(change, video.segments))))
 
     def held(self) -> set[str]:
         """What this set has beside labels and times; what a form has no place for is lost in it."""
@@ -161,20 +159,13 @@ class AnnotationSet:
         return {name for name, is_held in present.items() if is_held}
 
 
-def _refuse(where: str, wrong: Mapping[str, object]) -> None:
-    for what, value in wrong.items():
+def _refuse_unless(right: bool, where: str, what: str, value: object) -> None:
+    if not right:
         raise AnnotationError(f"Video {where}: the {what} is {brief(value)}.", "mend it, or leave it out.")
 
 
 def _order(segment: Segment) -> tuple[float, float, str, float]:
     return segment.start, segment.end, segment.label, segment.score or 0
-
-
-def from_entries(
-    entries: Iterable[Mapping[str, Any]], duration: float | None, media: str | None, subset: str | None = None
-) -> AnnotatedVideo:
-    """The segments {label, start, end, score} of a timeline file as an annotated video."""
-    return AnnotatedVideo(tuple(map(Segment.from_dict, entries)), subset, duration, media)
 
 
 def plain_line(label: str) -> str:

@@ -58,12 +58,8 @@ def changed(annotated: AnnotationSet, options: ConvertOptions) -> AnnotationSet:
     annotated = annotated.with_subsets(options.subsets)
     if options.classes:
         annotated = replace(annotated, classes=options.classes)
-    if options.video:
-        videos = {
-            video_id: replace(video, media=_media(options.video, video_id))
-            for video_id, video in annotated.videos.items()
-        }
-        annotated = replace(annotated, videos=videos)
+    if folder := options.video:
+        annotated = annotated.each(lambda video_id, video: replace(video, media=_media(folder, video_id)))
     return annotated
 
 

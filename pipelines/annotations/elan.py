@@ -2,7 +2,7 @@
 
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Iterable
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import count
 from mimetypes import guess_type
@@ -10,8 +10,8 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
-from lstr.pipelines.annotations.format import EVERYTHING, ConvertOptions, File, TextFormat
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError
+from lstr.pipelines.annotations.format import EVERYTHING, VideoText
 
 SCHEMA = "http://www.mpi.nl/tools/elan/EAFv3.0.xsd"
 ACTION, SCORE = "action", "score"  # names of the two tier types
@@ -20,21 +20,7 @@ UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 """Characters that XML cannot hold."""
 
 
-class Elan(TextFormat):
-    """ELAN's EAF."""
-
-    name, suffix = "eaf", ".eaf"
-    holds = EVERYTHING
-
-    def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
-        video, classes = from_eaf(file.text)
-        return AnnotationSet({video_id: video}, classes)
-
-    def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
-        return to_eaf(annotated.first[1], annotated.classes)
-
-
-def to_eaf(video: AnnotatedVideo, classes: Iterable[str]) -> str:
+def to_eaf(video: AnnotatedVideo, classes: Sequence[str]) -> str:
     """EAF 3.0, times in milliseconds. Overlaps within a class, which no tier may have, go to a tier `<class> (2)`."""
     root = ET.Element(
         "ANNOTATION_DOCUMENT",
@@ -52,9 +38,9 @@ def to_eaf(video: AnnotatedVideo, classes: Iterable[str]) -> str:
         address = video.media if "://" in video.media else Path(video.media).absolute().as_uri()
         kind = guess_type(video.media)[0] or "video/*"
         ET.SubElement(header, "MEDIA_DESCRIPTOR", MEDIA_URL=_clean(address), MIME_TYPE=kind)
-    for name in ("subset", "duration"):
-        if getattr(video, name) is not None:
-            ET.SubElement(header, "PROPERTY", NAME=PROPERTY + name).text = str(getattr(video, name))
+    for name, value in (("subset", video.subset), ("duration", video.duration)):
+        if value is not None:
+            ET.SubElement(header, "PROPERTY", NAME=PROPERTY + name).text = str(value)
     slots = ET.SubElement(root, "TIME_ORDER")
     moments: list[tuple[int, str]] = []
     ids = count(1)
@@ -71,32 +57,32 @@ def to_eaf(video: AnnotatedVideo, classes: Iterable[str]) -> str:
                 own = f"a{next(ids)}"
                 times = {}
                 for which, seconds in (("1", a.start), ("2", max(a.end, a.start + 0.001))):
-                    slot = f"ts{len(moments) + 1}"
+                    slot = times[f"TIME_SLOT_REF{which}"] = f"ts{len(moments) + 1}"
                     moments.append((round(seconds * 1000), slot))
-                    times[f"TIME_SLOT_REF{which}"] = slot
-                element = ET.SubElement(ET.SubElement(tier, "ANNOTATION"), "ALIGNABLE_ANNOTATION", times)
-                element.set("ANNOTATION_ID", own)
-                ET.SubElement(element, "ANNOTATION_VALUE").text = _clean(label)
+                _add(tier, "ALIGNABLE_ANNOTATION", _clean(label), **times, ANNOTATION_ID=own)
                 if a.score is not None:
                     scores.append((own, a.score))
             if scores:
-                below = {"LINGUISTIC_TYPE_REF": SCORE, "PARENT_REF": name, "TIER_ID": f"{name} {SCORE}"}
-                tier = ET.SubElement(root, "TIER", below)
+                tier = ET.SubElement(
+                    root, "TIER", LINGUISTIC_TYPE_REF=SCORE, PARENT_REF=name, TIER_ID=f"{name} {SCORE}"
+                )
             for parent, score in scores:
-                refers = {"ANNOTATION_ID": f"a{next(ids)}", "ANNOTATION_REF": parent}
-                element = ET.SubElement(ET.SubElement(tier, "ANNOTATION"), "REF_ANNOTATION", refers)
-                ET.SubElement(element, "ANNOTATION_VALUE").text = f"{score:g}"
-    for value, slot in sorted(moments, key=lambda moment: moment[0]):
-        ET.SubElement(slots, "TIME_SLOT", TIME_SLOT_ID=slot, TIME_VALUE=str(value))
+                _add(tier, "REF_ANNOTATION", f"{score:g}", ANNOTATION_ID=f"a{next(ids)}", ANNOTATION_REF=parent)
+    for moment, slot in sorted(moments, key=lambda pair: pair[0]):
+        ET.SubElement(slots, "TIME_SLOT", TIME_SLOT_ID=slot, TIME_VALUE=str(moment))
     shape = {"GRAPHIC_REFERENCES": "false", "LINGUISTIC_TYPE_ID": ACTION, "TIME_ALIGNABLE": "true"}
     ET.SubElement(root, "LINGUISTIC_TYPE", shape)
     association = "Symbolic_Association"
     shape |= {"CONSTRAINTS": association, "LINGUISTIC_TYPE_ID": SCORE, "TIME_ALIGNABLE": "false"}
     ET.SubElement(root, "LINGUISTIC_TYPE", shape)
-    described = "1-1 association with a parent annotation"
-    ET.SubElement(root, "CONSTRAINT", DESCRIPTION=described, STEREOTYPE=association)
+    ET.SubElement(root, "CONSTRAINT", DESCRIPTION="1-1 association with a parent annotation", STEREOTYPE=association)
     ET.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+
+
+def _add(tier: ET.Element, kind: str, value: str, **attributes: str) -> None:
+    element = ET.SubElement(ET.SubElement(tier, "ANNOTATION"), kind, attributes)
+    ET.SubElement(element, "ANNOTATION_VALUE").text = value
 
 
 def from_eaf(text: str) -> tuple[AnnotatedVideo, tuple[str, ...]]:
@@ -161,3 +147,6 @@ def _layers(segments: list[Segment]) -> list[list[Segment]]:
 
 def _clean(text: str) -> str:
     return UNWRITABLE.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+EAF = VideoText("eaf", ".eaf", EVERYTHING, from_eaf, to_eaf)

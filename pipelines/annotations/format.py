@@ -1,17 +1,17 @@
 """What a format of annotations is: a name, what it holds, and how it is recognised, read and written."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.annotation import AnnotationError, AnnotationSet, from_entries
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
 from lstr.pipelines.files.atomic import write_text
 from lstr.timeline import DEFAULT, Thresholds
 
@@ -54,13 +54,13 @@ DEFAULTS = ConvertOptions()
 
 @dataclass(frozen=True)
 class Detection:
-    """A finished detection on one video, and what is drawn with it."""
+    """A finished detection on one video, or annotations of it, and what is drawn with them."""
 
     id: str
     timeline: dict[str, Any]
     """The lstr-timeline/1 document."""
-    scores: NDArray[np.floating]
-    """(chunks, C)"""
+    scores: NDArray[np.floating] | None
+    """(chunks, C); None of annotations"""
     events: Sequence[dict[str, Any]]
     """The events, as in the JSONL."""
     video: Path | None = None
@@ -76,7 +76,8 @@ class Detection:
     def annotated(self) -> AnnotationSet:
         """Its segments as a set of one video."""
         media = str(self.video) if self.video else None
-        video = from_entries(self.timeline["segments"], self.timeline["duration"], media)
+        segments = tuple(map(Segment.from_dict, self.timeline["segments"]))
+        video = AnnotatedVideo(segments, None, self.timeline["duration"], media)
         return AnnotationSet({self.id: video}, tuple(self.timeline["classes"]))
 
 
@@ -123,22 +124,22 @@ class Written:
 class Format:
     """A form of annotations. A subclass states these facts and overrides what it can do; `formats.FORMATS` lists it."""
 
-    name: ClassVar[str]
-    suffix: ClassVar[str] = ""
+    name: str
+    suffix: str = ""
     """How the name of a file of one video ends."""
-    holds: ClassVar[frozenset[str] | None] = None
+    holds: frozenset[str] | None = None
     """What it has a place for beside labels and times; None where nothing is called lost, as in a picture."""
-    holds_with_scores: ClassVar[frozenset[str] | None] = None
+    holds_with_scores: frozenset[str] | None = None
     """The same for its own form of results, where it has one for segments with scores."""
-    reads: ClassVar[bool] = True
+    reads: bool = True
     """Whether annotations can be read from it."""
-    writes: ClassVar[bool] = True
+    writes: bool = True
     """Whether annotations can be written in it."""
-    detects: ClassVar[bool] = True
+    detects: bool = True
     """Whether `lstr detect` writes it."""
-    paints_text: ClassVar[bool] = False
+    paints_text: bool = False
     """Whether labels are painted with the fonts of this machine."""
-    is_folder: ClassVar[bool] = False
+    is_folder: bool = False
     """Whether several files make one set, so that a folder is read at once."""
 
     def recognises(self, file: File) -> bool:
@@ -154,8 +155,8 @@ class Format:
         raise AnnotationError(f"{self.name} cannot be read back from a file.", "give annotations of another format.")
 
     def read_folder(self, folder: Path, options: ConvertOptions) -> AnnotationSet:
-        """A folder's annotations. Raises AnnotationError."""
-        raise AnnotationError(f"{self.name} is no format of folders.", "give its files.")
+        """The annotations of a folder, of a format that `is_folder`. Raises AnnotationError."""
+        raise NotImplementedError
 
     def render(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
         """The annotations as one text. Raises AnnotationError where several files are needed."""
@@ -187,7 +188,7 @@ class Format:
 class TextFormat(Format):
     """A form of text: one file per video, or one for all."""
 
-    holds_many: ClassVar[bool] = False
+    holds_many: bool = False
     """Whether one file holds any number of videos."""
 
     def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
@@ -210,6 +211,36 @@ class TextFormat(Format):
 
     def write_detection(self, path: Path, detection: Detection) -> None:
         write_text(path, self.text(detection.annotated, DEFAULTS))
+
+
+class VideoText(TextFormat):
+    """A form of text with one file per video, by a function that reads it and one that writes it.
+
+    parse: the video and the classes that a text holds. compose: the text of a video and all classes. looks: whether a
+    file is one of this format, where its suffix does not tell.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        suffix: str,
+        holds: frozenset[str],
+        parse: Callable[[str], tuple[AnnotatedVideo, tuple[str, ...]]],
+        compose: Callable[[AnnotatedVideo, Sequence[str]], str],
+        looks: Callable[[File], bool] | None = None,
+    ):
+        self.name, self.suffix, self.holds = name, suffix, holds
+        self._parse, self._compose, self._looks = parse, compose, looks or super().recognises
+
+    def recognises(self, file: File) -> bool:
+        return self._looks(file)
+
+    def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
+        video, classes = self._parse(file.text)
+        return AnnotationSet({video_id: video}, classes)
+
+    def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
+        return self._compose(annotated.first[1], annotated.classes)
 
 
 def each_video(annotated: AnnotationSet, output: Path, suffix: str) -> Iterator[tuple[Path, AnnotationSet]]:

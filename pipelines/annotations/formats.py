@@ -3,41 +3,39 @@
 A new format is a class of `lstr.pipelines.annotations.format.Format` in a file of this folder, and one line in FORMATS.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from lstr.extractors.errors import MissingPathError
 from lstr.pipelines.annotations.activitynet import ActivityNetJson
 from lstr.pipelines.annotations.annotation import AnnotationError, AnnotationSet
-from lstr.pipelines.annotations.elan import Elan
+from lstr.pipelines.annotations.elan import EAF
 from lstr.pipelines.annotations.format import DEFAULTS, ConvertOptions, File, Format
 from lstr.pipelines.annotations.labelstudio import LabelStudio
 from lstr.pipelines.annotations.perframe import PerFrame
 from lstr.pipelines.annotations.pictures import Mp4, Page, Png, Svg
 from lstr.pipelines.annotations.scores import Scores
-from lstr.pipelines.annotations.subtitles import Ass, Srt, Vtt
-from lstr.pipelines.annotations.tables import Audacity, Csv, Tsv
+from lstr.pipelines.annotations.subtitles import ASS, SRT, VTT
+from lstr.pipelines.annotations.tables import AUDACITY, Csv, Tsv
 from lstr.pipelines.annotations.thumos import Thumos
-from lstr.pipelines.annotations.timeline_json import EventLines, TimelineJson
+from lstr.pipelines.annotations.timeline_json import LINES, TimelineJson
 from lstr.pipelines.failures import described
 
 FORMATS: dict[str, Format] = {
     form.name: form
     for form in (
         TimelineJson(),
-        EventLines(),
+        LINES,
         Csv(),
         Tsv(),
-        Vtt(),
-        Srt(),
-        Ass(),
-        Elan(),
+        VTT,
+        SRT,
+        ASS,
+        EAF,
         LabelStudio(),
         ActivityNetJson(),
         PerFrame(),
         Thumos(),
-        Audacity(),
+        AUDACITY,
         Scores(),
         Png(),
         Svg(),
@@ -117,23 +115,16 @@ def _read(path: Path, options: ConvertOptions) -> AnnotationSet:
         raise AnnotationError(
             f"The format of {path} cannot be recognised.", f"name it with [[source_format]]: {known}."
         )
-    return _read_file(form, path, _stem(path), options)
+    return _read_as(form, path, _stem(path), options)
 
 
-def _read_file(form: Format, path: Path, video_id: str, options: ConvertOptions) -> AnnotationSet:
-    """What a file of a format holds. Raises AnnotationError, naming it."""
+def _read_as(form: Format, path: Path, video_id: str, options: ConvertOptions) -> AnnotationSet:
+    """What a file or a folder of a format holds. Raises AnnotationError, naming it, for whatever keeps it from that."""
     try:
-        with _readable(form, path):
-            return form.read(File(path), video_id, options).plausible()
+        read = form.read_folder(path, options) if path.is_dir() else form.read(File(path), video_id, options)
+        return read.plausible()
     except AnnotationError as error:
         raise error if str(error).startswith(str(path)) else AnnotationError(f"{path}: {error}", error.hint) from error
-
-
-@contextmanager
-def _readable(form: Format, path: Path) -> Iterator[None]:
-    """Raise AnnotationError for whatever keeps a file or a folder from being read as a format."""
-    try:
-        yield
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise AnnotationError(
             f"{path} is damaged: what it holds is not {form.name} ({described(error)}).",
@@ -144,8 +135,7 @@ def _readable(form: Format, path: Path) -> Iterator[None]:
 def _read_folder(folder: Path, chosen: Format | None, options: ConvertOptions) -> AnnotationSet:
     for form in FORMATS.values():
         if form.is_folder and (form is chosen or (chosen is None and form.recognises_folder(folder))):
-            with _readable(form, folder):
-                return form.read_folder(folder, options).plausible()
+            return _read_as(form, folder, "", options)
     files = sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith("."))
     found = {p: known for p in files if (known := recognise(p)) and chosen in (None, known)}
     names = sorted({form.name for form in found.values()})
@@ -156,7 +146,7 @@ def _read_folder(folder: Path, chosen: Format | None, options: ConvertOptions) -
     annotated = AnnotationSet({})
     for path, form in found.items():
         video_id = path.relative_to(folder).parent / _stem(path)
-        annotated = annotated.merged(_read_file(form, path, video_id.as_posix(), options))
+        annotated = annotated.merged(_read_as(form, path, video_id.as_posix(), options))
     return annotated
 
 

@@ -1,14 +1,18 @@
-"""The labels of a data set out of any file or folder of annotations: what every `--labels` takes."""
+"""The labels of a data set out of any file or folder of annotations, what every `--labels` takes; and in numbers."""
 
 import shlex
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
+from typing import Any
 
 from lstr.errors import LabelsError
 from lstr.extractors.errors import ExtractorError
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES
 from lstr.labels.activitynet import ActivityNet, Entry
+from lstr.labels.balance import actions_of
+from lstr.labels.check import SEVERITIES, check
 from lstr.labels.label_set import Labels, Note, labels_of, read_json, read_labels
 from lstr.labels.perframe import is_data_info, read_data_info
 from lstr.labels.video_ids import check_ids
@@ -110,3 +114,46 @@ def _plain_id(name: str, present: Collection[str]) -> str:
     plain = name[: -len(path.suffix)] if ends else name
     last = path.stem if ends else path.name
     return last if plain not in present and last in present else plain
+
+
+def describe_labels(path: Path) -> dict[str, Any]:
+    """Videos by subset, durations, segments and seconds per class, and how much `lstr labels check` finds.
+
+    Wrong segments are counted as the file has them. Raises LabelsError.
+    """
+    labels = read_label_file(path, lenient=True, skip_missing=True)
+    found = Counter(finding.severity for finding in check(labels))
+    return {
+        "kind": "label file",
+        **counts_of(labels),
+        "subsets": dict(Counter(video.subset or "none" for video in labels.videos.values())),
+        "has_subsets": labels.has_subsets,
+        "durations": _durations(labels),
+        "per_class": _per_class(labels),
+        "findings": {f"{severity}s": found[severity] for severity in SEVERITIES},
+    }
+
+
+def counts_of(labels: Labels) -> dict[str, int]:
+    """Videos, segments, and classes but for background and ambiguous stretches."""
+    segments = sum(len(video.segments) for video in labels.videos.values())
+    return {"videos": len(labels.videos), "segments": segments, "classes": len(actions_of(labels))}
+
+
+def _durations(labels: Labels) -> dict[str, float | int]:
+    seconds = [video.duration for video in labels.videos.values() if video.duration is not None]
+    if not seconds:
+        return {"stated": 0}
+    return {"stated": len(seconds), "seconds": sum(seconds), "shortest": min(seconds), "longest": max(seconds)}
+
+
+def _per_class(labels: Labels) -> dict[str, dict[str, float]]:
+    """Segments, their seconds, and the videos that show the class."""
+    every = [(name, segment) for name, video in labels.videos.items() for segment in video.segments]
+    classes = dict.fromkeys([*actions_of(labels), *(segment.label for _, segment in every)])
+    summary = {}
+    for label in classes:
+        own = [(name, segment) for name, segment in every if segment.label == label]
+        seconds = round(sum(max(0.0, segment.end - segment.start) for _, segment in own), 3)
+        summary[label] = {"segments": len(own), "seconds": seconds, "videos": len({name for name, _ in own})}
+    return summary

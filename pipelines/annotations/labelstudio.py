@@ -71,7 +71,7 @@ def to_labelstudio(annotated: AnnotationSet, fps: float | None = None) -> list[d
             result.append(region if a.score is None else {**region, "score": a.score})
         scores = [a.score for a in video.segments if a.score is not None]
         data = {OBJECT: video.media or video_id, "id": video_id, "fps": rate}
-        data |= {name: getattr(video, name) for name in ("subset", "duration") if getattr(video, name) is not None}
+        data |= video.known("subset", "duration")
         if scores:
             whole = {"model_version": "lstr", "score": sum(scores) / len(scores), "result": result}
             tasks.append({"data": data, "predictions": [whole]})

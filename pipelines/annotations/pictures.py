@@ -16,20 +16,19 @@ from lstr.pipelines.annotations.timeline_json import to_jsonl, to_timeline
 
 
 class Picture(Format):
-    """One picture per video."""
+    """One picture per video; annotations are drawn as a detection without scores."""
 
     reads = False
 
     def write(self, output: Path, annotated: AnnotationSet, options: ConvertOptions) -> Written:
         files = []
-        for path, one in each_video(annotated, output, self.suffix):
-            self.draw(path, one)
+        for path, alone in each_video(annotated, output, self.suffix):
+            video_id, video = alone.first
+            media = Path(video.media) if video.media and Path(video.media).is_file() else None
+            timeline = to_timeline(video_id, video, alone.classes)
+            self.write_detection(path, Detection(video_id, timeline, None, (), media))
             files.append(path)
         return Written(files)
-
-    def draw(self, path: Path, one: AnnotationSet) -> None:
-        """Draw the annotations of a single video. Raises OutputError, and MissingPathError without a needed video."""
-        raise NotImplementedError
 
 
 class Png(Picture):
@@ -37,11 +36,6 @@ class Png(Picture):
 
     name, suffix = "png", ".png"
     paints_text = True
-
-    def draw(self, path: Path, one: AnnotationSet) -> None:
-        from lstr.pipelines.reports.figure import write_figure
-
-        write_figure(path, to_timeline(*one.first, one.classes))
 
     def write_detection(self, path: Path, detection: Detection) -> None:
         from lstr.pipelines.reports.figure import write_figure
@@ -61,26 +55,21 @@ class Page(Picture):
 
     name, suffix = "html", ".html"
 
-    def draw(self, path: Path, one: AnnotationSet) -> None:
-        from lstr.pipelines.reports.timeline_page import write_report
-
-        timeline = to_timeline(*one.first, one.classes)
-        scores = np.full((timeline["chunks"], len(timeline["classes"])), np.nan)
-        # what a person labelled has no score, so it is the page's truth
-        detected = [s for s in timeline["segments"] if "score" in s]
-        truth = [Segment.from_dict(s) for s in timeline["segments"] if "score" not in s] or None
-        page = {"id": one.first[0], **timeline, "segments": detected}
-        write_report(path, page, scores, video=_file_of(one), truth=truth)
-
     def write_detection(self, path: Path, detection: Detection) -> None:
         from lstr.pipelines.reports.timeline_page import write_report
 
+        page, scores, truth = {"id": detection.id, **detection.timeline}, detection.scores, detection.truth
+        if scores is None:
+            scores = np.full((page["chunks"], len(page["classes"])), np.nan)
+            # what a person labelled has no score, so it is the page's truth
+            truth = [Segment.from_dict(s) for s in page["segments"] if "score" not in s] or None
+            page["segments"] = [s for s in page["segments"] if "score" in s]
         write_report(
             path,
-            {"id": detection.id, **detection.timeline},
-            detection.scores,
+            page,
+            scores,
             video=detection.video,
-            truth=detection.truth,
+            truth=truth,
             events=list(detection.events),
             recipe=detection.recipe,
             embed=detection.embed,
@@ -93,31 +82,18 @@ class Mp4(Picture):
     name, suffix = "mp4", LANES_SUFFIX
     paints_text = True
 
-    def draw(self, path: Path, one: AnnotationSet) -> None:
-        from lstr.pipelines.reports.overlay import Lanes, write_overlay
-
-        video_id, video = one.first
-        source = _file_of(one)
-        if source is None:
-            raise MissingPathError(
-                f"The video of {video_id!r} ({video.media or 'its file is not known'}) is not there.",
-                "name its file or folder with [[video]].",
-            )
-        events = [json.loads(line) for line in to_jsonl(video).splitlines()]
-        write_overlay(path, source, Lanes(tuple(to_timeline(video_id, video, one.classes)["classes"]), events))
-
     def is_due(self, detection: Detection) -> bool:
         return detection.video is not None
 
     def write_detection(self, path: Path, detection: Detection) -> None:
         from lstr.pipelines.reports.overlay import Lanes, write_overlay
 
-        assert detection.video is not None
-        lanes = Lanes(tuple(detection.timeline["classes"]), detection.events, detection.scores)
-        write_overlay(path, detection.video, lanes)
-
-
-def _file_of(one: AnnotationSet) -> Path | None:
-    """The file of a set's only video, where it is on this machine."""
-    media = one.first[1].media
-    return Path(media) if media and Path(media).is_file() else None
+        timeline = detection.timeline
+        if detection.video is None:
+            named = timeline["source"] if timeline["source"] != detection.id else "its file is not known"
+            raise MissingPathError(
+                f"The video of {detection.id!r} ({named}) is not there.", "name its file or folder with [[video]]."
+            )
+        lines = to_jsonl(detection.annotated.first[1]).splitlines() if detection.scores is None else ()
+        events = detection.events or [json.loads(line) for line in lines]
+        write_overlay(path, detection.video, Lanes(tuple(timeline["classes"]), events, detection.scores))

@@ -25,6 +25,7 @@ class Scores(Format):
         return AnnotationSet({video_id: video}, classes)
 
     def write_detection(self, path: Path, detection: Detection) -> None:
+        assert detection.scores is not None
         with replacing(path) as temporary, temporary.open("wb") as file:
             np.save(file, np.asarray(detection.scores, np.float32))
 

@@ -2,13 +2,13 @@
 
 import html
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from urllib.parse import quote, unquote
 
 from lstr.errors import brief
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet, plain_line
-from lstr.pipelines.annotations.format import FILES, ConvertOptions, File, TextFormat
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, plain_line
+from lstr.pipelines.annotations.format import FILES, VideoText
 from lstr.pipelines.reports.palette import colours_of
 
 TIME = re.compile(r"(?:(\d{1,9}):)?(\d{1,2}):(\d{1,2})[.,](\d{1,3})")
@@ -31,50 +31,7 @@ MarginV, Encoding
 """
 
 
-class Vtt(TextFormat):
-    """WebVTT."""
-
-    name, suffix = "vtt", ".vtt"
-    holds = FILES | {"scores"}
-
-    def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
-        return AnnotationSet({video_id: from_vtt(file.text)})
-
-    def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
-        return to_vtt(annotated.first[1])
-
-
-class Srt(TextFormat):
-    """SubRip."""
-
-    name, suffix = "srt", ".srt"
-    holds = FILES
-
-    def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
-        return AnnotationSet({video_id: from_srt(file.text)})
-
-    def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
-        return to_srt(annotated.first[1])
-
-
-class Ass(TextFormat):
-    """Advanced SubStation Alpha, and SubStation Alpha to read."""
-
-    name, suffix = "ass", ".ass"
-    holds = FILES | {"scores", "classes without segments"}
-
-    def recognises(self, file: File) -> bool:
-        return file.ending in (".ass", ".ssa")
-
-    def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
-        video, classes = from_ass(file.text)
-        return AnnotationSet({video_id: video}, classes)
-
-    def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
-        return to_ass(annotated.first[1], annotated.classes)
-
-
-def to_vtt(video: AnnotatedVideo) -> str:
+def to_vtt(video: AnnotatedVideo, classes: Sequence[str] = ()) -> str:
     """WebVTT, times in milliseconds; a cue's identifier carries its number and score, which players do not show."""
     cues = ["WEBVTT\n"]
     for i, a in enumerate(video.segments, 1):
@@ -83,7 +40,7 @@ def to_vtt(video: AnnotatedVideo) -> str:
     return "\n".join(cues)
 
 
-def from_vtt(text: str) -> AnnotatedVideo:
+def from_vtt(text: str) -> tuple[AnnotatedVideo, tuple[str, ...]]:
     """A WebVTT file; notes, styles and tags are left out. Raises AnnotationError."""
     if not text.startswith("WEBVTT"):
         raise AnnotationError(
@@ -94,16 +51,16 @@ def from_vtt(text: str) -> AnnotatedVideo:
         label = html.unescape(re.sub(r"<[^>]*>", "", " ".join(lines)))
         if label.strip():
             segments.append(Segment(start, end, label.strip(), _score(before)))
-    return AnnotatedVideo(tuple(segments))
+    return AnnotatedVideo(tuple(segments)), ()
 
 
-def to_srt(video: AnnotatedVideo) -> str:
+def to_srt(video: AnnotatedVideo, classes: Sequence[str] = ()) -> str:
     """SubRip, times in milliseconds; it has no place for a score."""
     cues = (f"{i}\n{_arrow(a, ',')}\n{plain_line(a.label)}\n" for i, a in enumerate(video.segments, 1))
     return "\n".join(cues)
 
 
-def from_srt(text: str) -> AnnotatedVideo:
+def from_srt(text: str) -> tuple[AnnotatedVideo, tuple[str, ...]]:
     """A SubRip file; tags of the kinds players know are left out. Raises AnnotationError."""
     segments = []
     for _, start, end, lines in _cues(text):
@@ -112,10 +69,10 @@ def from_srt(text: str) -> AnnotatedVideo:
             segments.append(Segment(start, end, label))
     if not segments and text.strip():
         raise AnnotationError("The file holds no cue.", "give a SubRip file, or name its format: [[source_format=…]].")
-    return AnnotatedVideo(tuple(segments))
+    return AnnotatedVideo(tuple(segments)), ()
 
 
-def to_ass(video: AnnotatedVideo, classes: Iterable[str]) -> str:
+def to_ass(video: AnnotatedVideo, classes: Sequence[str]) -> str:
     """Advanced SubStation Alpha, times in 1/100 s: one style per class, so that each keeps its colour."""
     styles, events = [], []
     for label, colour in colours_of(classes).items():
@@ -210,3 +167,15 @@ def _field(text: str) -> str:
 def _score(text: str) -> float | None:
     found = SCORE.search(text)
     return float(found[1]) if found else None
+
+
+VTT = VideoText("vtt", ".vtt", FILES | {"scores"}, from_vtt, to_vtt)
+SRT = VideoText("srt", ".srt", FILES, from_srt, to_srt)
+ASS = VideoText(
+    "ass",
+    ".ass",
+    FILES | {"scores", "classes without segments"},
+    from_ass,
+    to_ass,
+    lambda file: file.ending in (".ass", ".ssa"),
+)

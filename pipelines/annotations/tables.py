@@ -4,46 +4,27 @@ import csv
 import io
 import math
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from lstr.errors import brief
 from lstr.labels.segment import Segment, clock_seconds
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet, plain_line
-from lstr.pipelines.annotations.format import EVERYTHING, FILES, ConvertOptions, File, TextFormat
+from lstr.pipelines.annotations.format import EVERYTHING, FILES, ConvertOptions, File, TextFormat, VideoText
 
 COLUMNS = {
     "video": ("video", "video_id", "video_name", "id", "file", "filename", "video-id", "media file name"),
     "subset": ("subset", "split", "set"),
     "duration": ("duration",),
-    "start": (
-        "start",
-        "begin",
-        "from",
-        "onset",
-        "t-start",
-        "start_time",
-        "start_sec",
-        "start (s)",
-        "start_seconds",
-        "start_timestamp",
-    ),
-    "end": (
-        "end",
-        "stop",
-        "to",
-        "offset",
-        "t-end",
-        "end_time",
-        "end_sec",
-        "end (s)",
-        "stop (s)",
-        "end_seconds",
-        "stop_timestamp",
-    ),
+    "start": ("start", "begin", "from", "onset", "t-start"),
+    "end": ("end", "stop", "to", "offset", "t-end"),
     "label": ("label", "class", "action", "activity", "behavior", "behaviour", "category", "event"),
     "score": ("score", "confidence", "conf"),
 }
-"""Names that a column may have; in milliseconds where `_ms` follows."""
+"""Names that a column may have."""
+TIMED = ("duration", "start", "end")
+"""Columns whose name a unit may follow; they are in milliseconds where that is `_ms`."""
+UNIT = re.compile(r"([_ ](ms|sec|seconds|time|timestamp|\(s\)))*$")
 FRAME_COLUMNS = {
     "start": ("start_frame", "begin_frame", "frame_start", "first_frame"),
     "end": ("end_frame", "stop_frame", "frame_end", "last_frame"),
@@ -55,69 +36,39 @@ TIMES = re.compile(r"[-+\d.,eE ]+\t[-+\d.,eE ]+(\t|$)")
 
 
 class Csv(TextFormat):
-    """A table with commas, times in seconds or as h:mm:ss."""
+    """A table with commas, times in seconds or as h:mm:ss; a video without segments has one row, without a label."""
 
     name, suffix = "csv", ".csv"
     holds = EVERYTHING - {"classes without segments"}
     holds_many = True
+    delimiter, unit, scale = ",", "", 1
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
         return from_csv(file.text, video_id, in_frames=options.frames is not None)
 
     def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
-        return to_csv(annotated)
+        held = annotated.held()
+        optional = [column for column in ("subset", "duration") if f"{column}s" in held]
+        names = ["video", *optional, "start", "end", "label", "score"]
+        out = io.StringIO()
+        table = csv.writer(out, delimiter=self.delimiter, lineterminator="\n")
+        table.writerow([name + self.unit if name in TIMED else name for name in names])
+        for video_id, video in annotated.videos.items():
+            whole = {"video": video_id, "subset": video.subset, "duration": number_text(video.duration, self.scale)}
+            for a in video.segments:
+                times = {"start": number_text(a.start, self.scale), "end": number_text(a.end, self.scale)}
+                row = whole | times | {"label": a.label, "score": number_text(a.score)}
+                table.writerow([row.get(name) for name in names])
+            if not video.segments:
+                table.writerow([whole.get(name) for name in names])
+        return out.getvalue()
 
 
 class Tsv(Csv):
-    """A table with tabs, times in milliseconds."""
+    """A table with tabs and times in whole milliseconds, which every locale reads alike."""
 
     name, suffix = "tsv", ".tsv"
-
-    def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
-        return to_tsv(annotated)
-
-
-class Audacity(TextFormat):
-    """A label track of Audacity."""
-
-    name, suffix = "audacity", ".audacity.txt"
-    holds = FILES
-
-    def recognises(self, file: File) -> bool:
-        return file.ending == ".txt" and bool(TIMES.match(first_line(file.text)))
-
-    def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
-        return AnnotationSet({video_id: from_audacity(file.text)})
-
-    def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
-        return to_audacity(annotated.first[1])
-
-
-def to_csv(annotated: AnnotationSet) -> str:
-    """One row per segment, times in seconds; a video without segments has one row, without a label."""
-    return _table(annotated, ",", "", 1)
-
-
-def to_tsv(annotated: AnnotationSet) -> str:
-    """A table as `to_csv` makes it, with tabs and whole milliseconds, which every locale reads alike."""
-    return _table(annotated, "\t", "_ms", 1000)
-
-
-def _table(annotated: AnnotationSet, delimiter: str, suffix: str, scale: int) -> str:
-    held = annotated.held()
-    optional = [column for column in ("subset", "duration") if f"{column}s" in held]
-    names = ["video", *optional, "start", "end", "label", "score"]
-    out = io.StringIO()
-    table = csv.writer(out, delimiter=delimiter, lineterminator="\n")
-    table.writerow([name + suffix if name in ("duration", "start", "end") else name for name in names])
-    for video_id, video in annotated.videos.items():
-        whole = {"video": video_id, "subset": video.subset, "duration": number_text(video.duration, scale)}
-        for a in video.segments:
-            row = whole | {"start": number_text(a.start, scale), "end": number_text(a.end, scale), "label": a.label}
-            table.writerow([(row | {"score": number_text(a.score)}).get(name) for name in names])
-        if not video.segments:
-            table.writerow([whole.get(name) for name in names])
-    return out.getvalue()
+    delimiter, unit, scale = "\t", "_ms", 1000
 
 
 def from_csv(text: str, name: str, in_frames: bool = False) -> AnnotationSet:
@@ -125,9 +76,9 @@ def from_csv(text: str, name: str, in_frames: bool = False) -> AnnotationSet:
 
     With in_frames, columns that say that they count frames go before others. Raises AnnotationError.
     """
-    first = text.lstrip("\ufeff").split("\n", 1)[0]
+    first = text.split("\n", 1)[0]
     delimiter = max("\t,;", key=first.count)
-    rows = csv.reader(io.StringIO(text.lstrip("\ufeff"), newline=""), delimiter=delimiter)
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     try:
         header = [cell.strip().lower() for cell in next(rows, [])]
         at = _columns(header, in_frames)
@@ -157,7 +108,7 @@ def _columns(header: list[str], in_frames: bool) -> dict[str, int]:
     for known in (FRAME_COLUMNS, COLUMNS) if in_frames else (COLUMNS,):
         for column, names in known.items():
             for i, cell in enumerate(header):
-                if cell.removesuffix("_ms") in names:
+                if (UNIT.sub("", cell) if column in TIMED else cell) in names:
                     at.setdefault(column, i)
     missing = {"start", "end", "label"} - at.keys()
     counting = [cell for cell in header if any(cell in FRAME_COLUMNS.get(column, ()) for column in missing)]
@@ -174,20 +125,20 @@ def _columns(header: list[str], in_frames: bool) -> dict[str, int]:
     return at
 
 
-def to_audacity(video: AnnotatedVideo) -> str:
+def to_audacity(video: AnnotatedVideo, classes: Sequence[str] = ()) -> str:
     """A label track: start, end and label with tabs between, seconds."""
     return "".join(f"{number_text(a.start)}\t{number_text(a.end)}\t{plain_line(a.label)}\n" for a in video.segments)
 
 
-def from_audacity(text: str) -> AnnotatedVideo:
+def from_audacity(text: str) -> tuple[AnnotatedVideo, tuple[str, ...]]:
     r"""A label track; the lines of frequencies, which begin with \, are left out. Raises AnnotationError."""
     segments = []
-    for number, line in enumerate(text.lstrip("\ufeff").splitlines(), 1):
+    for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.startswith("\\"):
             continue
         start, end, label = (*line.split("\t", 2), "", "")[:3]
         segments.append(Segment(number_of(start, number), number_of(end, number), label.strip()))
-    return AnnotatedVideo(tuple(segments))
+    return AnnotatedVideo(tuple(segments)), ()
 
 
 def first_line(text: str) -> str:
@@ -215,7 +166,15 @@ def number_of(text: str, line: int) -> float:
     return number
 
 
+def is_label_track(file: File) -> bool:
+    """Whether a file looks like a label track of Audacity."""
+    return file.ending == ".txt" and bool(TIMES.match(first_line(file.text)))
+
+
 def seconds_of(text: str, line: int, scale: float = 1) -> float:
     """The seconds of a cell: h:mm:ss, or a number of which a second has `scale`. Raises AnnotationError."""
     seconds = clock_seconds(text)
     return number_of(text, line) / scale if seconds is None else seconds
+
+
+AUDACITY = VideoText("audacity", ".audacity.txt", FILES, from_audacity, to_audacity, is_label_track)

@@ -7,8 +7,8 @@ from typing import Any
 
 from lstr.labels.label_set import BACKGROUND, end_chunk
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet, from_entries, sound
-from lstr.pipelines.annotations.format import EVERYTHING, FILES, ConvertOptions, Detection, File, TextFormat
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet, sound
+from lstr.pipelines.annotations.format import EVERYTHING, FILES, ConvertOptions, Detection, File, TextFormat, VideoText
 from lstr.pipelines.files.json_files import write_json
 from lstr.timeline import CHUNK_SECONDS, FORMAT
 
@@ -33,17 +33,8 @@ class TimelineJson(TextFormat):
         write_json(path, detection.timeline)
 
 
-class EventLines(TextFormat):
+class EventLines(VideoText):
     """The lines of a run."""
-
-    name, suffix = "jsonl", ".jsonl"
-    holds = FILES | {"scores"}
-
-    def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
-        return AnnotationSet({video_id: from_jsonl(file.text)})
-
-    def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
-        return to_jsonl(annotated.first[1])
 
     def is_due(self, detection: Detection) -> bool:
         """Never: its lines are written as they are decided."""
@@ -60,7 +51,7 @@ def to_timeline(video_id: str, video: AnnotatedVideo, classes: Sequence[str]) ->
     return {
         "format": FORMAT,
         "source": video.media or video_id,
-        **({} if video.subset is None else {"subset": video.subset}),
+        **video.known("subset"),
         "duration": video.duration,
         "checkpoint": None,
         "recipe": None,
@@ -75,13 +66,14 @@ def to_timeline(video_id: str, video: AnnotatedVideo, classes: Sequence[str]) ->
 def from_timeline(timeline: Mapping[str, Any]) -> tuple[AnnotatedVideo, tuple[str, ...]]:
     """A timeline file's segments, and its classes. Raises AnnotationError."""
     try:
-        video = from_entries(timeline["segments"], timeline["duration"], timeline["source"], timeline.get("subset"))
+        segments = tuple(map(Segment.from_dict, timeline["segments"]))
+        video = AnnotatedVideo(segments, timeline.get("subset"), timeline["duration"], timeline["source"])
         return video, tuple(timeline["classes"])
     except (KeyError, TypeError, AttributeError) as error:
         raise AnnotationError(f"The timeline is damaged ({error!r}).", "run `lstr detect` again.") from error
 
 
-def to_jsonl(video: AnnotatedVideo) -> str:
+def to_jsonl(video: AnnotatedVideo, classes: Sequence[str] = ()) -> str:
     """The `started` and `ended` lines of a live run, in order of time."""
     lines: list[tuple[tuple[float, int, int], dict[str, Any]]] = []
     for i, a in enumerate(video.segments):
@@ -93,7 +85,7 @@ def to_jsonl(video: AnnotatedVideo) -> str:
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for _, line in sorted(lines, key=lambda x: x[0]))
 
 
-def from_jsonl(text: str) -> AnnotatedVideo:
+def from_jsonl(text: str) -> tuple[AnnotatedVideo, tuple[str, ...]]:
     """The actions that the lines of a run report; one that no line ends lasts until the last. Raises AnnotationError.
 
     A last line that was cut short, by a kill, is left out.
@@ -121,4 +113,7 @@ def from_jsonl(text: str) -> AnnotatedVideo:
             ) from error
     for label, entry in under_way.items():
         segments.append(Segment(entry["start"], max(time, entry["start"]), label, entry.get("score")))
-    return AnnotatedVideo(tuple(segments))
+    return AnnotatedVideo(tuple(segments)), ()
+
+
+LINES = EventLines("jsonl", ".jsonl", FILES | {"scores"}, from_jsonl, to_jsonl)

@@ -58,7 +58,7 @@ def streams_of(seen: Seen) -> list[str]:
 
 
 def training_seen(loaded: Checkpoint) -> dict | None:
-    """Of the videos that a checkpoint was trained on, how many networks had seen, of which streams; None where none."""
+    """How many videos that a checkpoint was trained on networks had seen, of which streams; None where none."""
     data = loaded.extra.get("data")
     seen = data.get("seen") if isinstance(data, dict) else None
     if not isinstance(data, dict) or not isinstance(seen, dict):

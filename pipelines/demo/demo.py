@@ -14,9 +14,8 @@ from lstr.pipelines.detection.events import Decided, Ended, Opened
 from lstr.pipelines.detection.files import OutputOptions
 from lstr.pipelines.detection.job import DetectOptions, detect_sources
 from lstr.pipelines.files.atomic import check_writable
-from lstr.pipelines.learning.events import Learnt
 from lstr.pipelines.learning.job import Event as LearnEvent
-from lstr.pipelines.learning.job import learn
+from lstr.pipelines.learning.job import Learnt, learn
 from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.progress import Failed, Finished, Progress
 

@@ -1,19 +1,23 @@
 """What scores show beyond their mean: by convention, tenth of an action, start, delay, class and video."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
+from lstr.chunk import FEATURES_PER_SECOND
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, segments_of
+from lstr.labels.segment import Segment
 from lstr.metrics import bootstrap
 from lstr.metrics import per_frame as metrics
+from lstr.metrics.actions import VideoEvents, measure_events
 from lstr.metrics.scoring_rule import EVERY_CHUNK
 from lstr.metrics.stages import per_stage, published_per_stage
 from lstr.metrics.starts import confusion, detection_delay, predicted_classes, start_precision
-from lstr.pipelines.datasets.dataset import LabelledVideo
-from lstr.pipelines.evaluation.events import analyse_events, labelled_segments
+from lstr.pipelines.datasets.dataset import LabelledVideo, Split
+from lstr.pipelines.evaluation.operating_curves import describe_curves, sweep
 from lstr.pipelines.evaluation.scoring import Evaluation, counted, means_of, rule_of
+from lstr.timeline import Thresholds, Timeline, segments_in, thresholds_of
 
 RESAMPLES = 1000
 MEANS = ("mAP", "mcAP")
@@ -112,3 +116,40 @@ def _of_video(video: LabelledVideo, scores: np.ndarray, classes: Sequence[str]) 
         "mAP": metrics.per_frame(scores, video.targets, classes)["mAP"] if len(scores) else float("nan"),
         "right": float(right.mean()) if len(right) else float("nan"),
     }
+
+
+def analyse_events(evaluation: Evaluation, resamples: int) -> dict[str, Any]:
+    """Event metrics at the thresholds that `lstr detect` uses, those thresholds, and the operating curves.
+
+    Intervals are of the same draws of videos as those of the per-frame means.
+    """
+    split, scores, rules = evaluation.split, evaluation.scores, thresholds_of(evaluation.loaded)
+    classes, truth = split.labels.classes, [labelled_segments(split, video) for video in split.videos]
+    videos = [detect_events(rows, classes, rules, actions) for rows, actions in zip(scores, truth, strict=True)]
+    return {
+        **measure_events(videos, classes, bootstrap.draw(len(videos), resamples)),
+        "thresholds": Timeline(classes, rules).describe(),
+        "operating_curves": describe_curves(sweep(scores, truth, classes, rules)),
+    }
+
+
+def detect_events(
+    scores: np.ndarray,
+    classes: Sequence[str],
+    rules: Thresholds | Mapping[str, Thresholds],
+    truth: Sequence[Segment] = (),
+) -> VideoEvents:
+    """What `lstr detect` announces of a video with scores (L, C), and when, beside its labels."""
+    timeline, seconds = Timeline(tuple(classes), rules), len(scores) / FEATURES_PER_SECOND
+    events = [e for k, row in enumerate(scores) for e in timeline.push((k + 1) / FEATURES_PER_SECOND, row)]
+    events += timeline.finish(seconds)
+    segments = segments_in(events)
+    started = {(event.label, event.start): event.time for event in events if event.event == "started"}
+    announced = [started[segment.label, segment.start] for segment in segments]
+    return VideoEvents(truth, segments, seconds, announced)
+
+
+def labelled_segments(split: Split, video: LabelledVideo) -> Sequence[Segment]:
+    """A video's labelled actions; from its chunks where the labels are chunks alone."""
+    labelled = split.labels.videos[video.id].segments
+    return labelled or segments_of(video.targets, split.labels.classes)

@@ -1,4 +1,4 @@
-"""Event metrics as the rows of tables, for the terminal, the page and the CSV."""
+"""Event metrics as the rows of tables, for the terminal, the page and the CSV; figures as text for people."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -7,7 +7,6 @@ from typing import Any
 
 from lstr.metrics.actions import ONSETS
 from lstr.pipelines.evaluation.findings import Judged
-from lstr.pipelines.evaluation.wording import figure_text, interval_text
 
 FIGURES = ("precision", "recall", "f1")
 
@@ -103,3 +102,25 @@ def _rate(one: dict[str, Any]) -> str:
 
 def _edges(one: dict[str, Any], name: str, digits: int) -> str:
     return interval_text((one["interval"] or {}).get(name), digits=digits)
+
+
+def figure_text(value: float | None, digits: int = 3) -> str:
+    """A number for people; a dash for None and NaN."""
+    return "–" if value is None or not math.isfinite(value) else f"{value:.{digits}f}"
+
+
+def interval_text(edges: Sequence[float] | None, sign: str = "", digits: int = 3) -> str:
+    """A confidence interval for people; nothing for None and NaN."""
+    if edges is None or not all(map(math.isfinite, edges)):
+        return ""
+    return f"[{edges[0]:{sign}.{digits}f}, {edges[1]:{sign}.{digits}f}]"
+
+
+def videos_text(found: dict[str, Any]) -> str:
+    """How many videos a mean is of, and how many of them networks of their features have seen."""
+    return f"{found['videos']}, {found['seen']} seen" if "seen" in found else str(found["videos"])
+
+
+def convention_text(name: str, document: dict[str, Any]) -> str:
+    """The name of a convention in a document of `analyse`; of the published one also whose code chooses the chunks."""
+    return f"{name} ({document['published_rule']})" if name == "published" else name

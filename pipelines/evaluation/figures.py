@@ -3,9 +3,8 @@
 import io
 import math
 import warnings
-from collections.abc import Callable, Sequence
-from functools import wraps
-from typing import Any, ParamSpec
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib import rc_context
@@ -20,8 +19,6 @@ from lstr.metrics import per_frame as metrics
 from lstr.pipelines.evaluation.scoring import Scores
 from lstr.pipelines.reports.figure import thinned
 from lstr.pipelines.reports.palette import DETECTION, EMPHASIS, TRUTH, colour_of, colours_of, dark, light
-
-Arguments = ParamSpec("Arguments")
 
 INK, SOFT, LINE = map(light, ("ink", "soft", "line"))
 DARK = {light(name): dark(name) for name in ("ink", "soft", "line")}
@@ -77,18 +74,7 @@ def _figure(height: float) -> tuple[Figure, Axes]:
     return figure, figure.subplots()
 
 
-def _drawn(draw: Callable[Arguments, Figure]) -> Callable[Arguments, Figure]:
-    """Let a function draw in this module's style, whatever the caller's."""
-
-    @wraps(draw)
-    def styled(*arguments: Arguments.args, **named: Arguments.kwargs) -> Figure:
-        with rc_context(PLAIN):
-            return draw(*arguments, **named)
-
-    return styled
-
-
-@_drawn
+@rc_context(PLAIN)
 def draw_classes(names: Sequence[str], documents: Sequence[dict]) -> Figure:
     """AP of each class as bars, one per checkpoint, sorted by the first's, and what chance has as a mark."""
     first = documents[0]["lstr"]["per_class"]
@@ -111,7 +97,7 @@ def draw_classes(names: Sequence[str], documents: Sequence[dict]) -> Figure:
     return figure
 
 
-@_drawn
+@rc_context(PLAIN)
 def draw_operating_curves(document: dict) -> Figure:
     """Recall against false alarms an hour, of each class and of all together, with the thresholds in use as dots.
 
@@ -146,7 +132,7 @@ def draw_operating_curves(document: dict) -> Figure:
     return figure
 
 
-@_drawn
+@rc_context(PLAIN)
 def draw_precision_recall(scores: Scores, targets: np.ndarray, classes: Sequence[str]) -> Figure:
     """A precision-recall curve per class, of many classes the most frequent; scores and targets (N, C)."""
     from sklearn.metrics import precision_recall_curve
@@ -176,7 +162,7 @@ def draw_precision_recall(scores: Scores, targets: np.ndarray, classes: Sequence
     return figure
 
 
-@_drawn
+@rc_context(PLAIN)
 def draw_stages(document: dict) -> Figure:
     """mcAP in each tenth of an action, by both conventions."""
     figure, axes = _figure(2.3)
@@ -190,7 +176,7 @@ def draw_stages(document: dict) -> Figure:
     return figure
 
 
-@_drawn
+@rc_context(PLAIN)
 def draw_confusion(document: dict) -> Figure:
     """Wrong chunks by what they are and what was decided, of the classes with most of them."""
     classes, counts = document["confusion"]["classes"], np.array(document["confusion"]["counts"])
@@ -218,7 +204,7 @@ def draw_confusion(document: dict) -> Figure:
     return figure
 
 
-@_drawn
+@rc_context(PLAIN)
 def draw_delay(document: dict) -> Figure:
     """Histogram of the seconds from an action's start to its first correct decision."""
     delay = document["delay"]
@@ -237,7 +223,7 @@ def draw_delay(document: dict) -> Figure:
     return figure
 
 
-@_drawn
+@rc_context(PLAIN)
 def draw_starts(document: dict) -> Figure:
     """Point-level mAP of action starts by the offset allowed."""
     figure, axes = _figure(2.1)
@@ -247,7 +233,7 @@ def draw_starts(document: dict) -> Figure:
     return figure
 
 
-@_drawn
+@rc_context(PLAIN)
 def draw_anticipation(document: dict) -> Figure:
     """mAP and mcAP by how far ahead the model looks."""
     rows = document["anticipation"]
@@ -261,7 +247,7 @@ def draw_anticipation(document: dict) -> Figure:
     return figure
 
 
-@_drawn
+@rc_context(PLAIN)
 def draw_video(scores: Scores, targets: np.ndarray, classes: Sequence[str]) -> Figure:
     """Scores of a video (L, C) as curves over what is labelled (L, C) as bands, one lane per class that matters."""
     columns, colours = _lanes(scores, targets, classes), colours_of(classes)

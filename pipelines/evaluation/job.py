@@ -4,25 +4,33 @@ import math
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
+from lstr.batch import predict
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import ConfigError
 from lstr.labels.label_set import subset_named
-from lstr.metrics.actions import length_text
+from lstr.metrics.actions import length_text, measure_events
 from lstr.pipelines.datasets.dataset import Split, read_dataset
 from lstr.pipelines.datasets.seen_videos import seen_in
-from lstr.pipelines.evaluation.analysis import RESAMPLES, analyse, compare, resample
-from lstr.pipelines.evaluation.chosen import choose_for_checkpoint
-from lstr.pipelines.evaluation.findings import Findings, Judged, names_of
-from lstr.pipelines.evaluation.published_results import quoted_for
+from lstr.pipelines.evaluation.analysis import (
+    RESAMPLES,
+    analyse,
+    compare,
+    detect_events,
+    labelled_segments,
+    resample,
+)
+from lstr.pipelines.evaluation.findings import Findings, Judged, names_of, quoted_for
+from lstr.pipelines.evaluation.operating_curves import at_level, choose_levels, sweep
 from lstr.pipelines.evaluation.report import write_evaluation
-from lstr.pipelines.evaluation.scoring import Evaluation, Scoring, check_fit, score_split
+from lstr.pipelines.evaluation.scoring import Scoring, check_fit, score_split
 from lstr.pipelines.files.atomic import check_writable
 from lstr.pipelines.model_files.opening import assumptions_of, open_checkpoint
 from lstr.pipelines.progress import Finished, Notice, Progress
-
-Result = TypeVar("Result")
+from lstr.pipelines.thresholds.by_chunks import choose_thresholds, scores_by_class
+from lstr.pipelines.thresholds.stored import write_thresholds
+from lstr.timeline import DEFAULT, Thresholds
 
 RANDOM = "the features come from random networks: the results show what LSTR makes of them, no more."
 CANNOT_BE_EXCLUDED = 3.0
@@ -147,7 +155,11 @@ def _judge(
     """Every checkpoint's scores and what they show, and the checkpoints compared."""
     judged, resampled = [], []
     for name, loaded in zip(names, checkpoints, strict=True):
-        evaluation: Evaluation = yield from _passed_on(score_split(loaded, split, options.scoring), name)
+        for event in score_split(loaded, split, options.scoring):
+            if isinstance(event, Finished):
+                evaluation = event.result
+            else:
+                yield replace(event, what=name)
         resampled.append(resample(evaluation, options.resamples))
         judged.append(Judged(name, evaluation, analyse(evaluation, resampled[-1])))
     comparison = compare([one.document for one in judged], resampled)
@@ -160,15 +172,49 @@ def _choose(
     """Thresholds of each checkpoint, which now carries them, as the document of one or of several."""
     documents = []
     for name, loaded in zip(names, checkpoints, strict=True):
-        chosen = yield from _passed_on(choose_for_checkpoint(loaded, split, false_alarms), name)
+        document = yield from _choose_one(name, loaded, split, false_alarms)
         seen = seen_in(split, loaded.config)
-        document = {"checkpoint": str(chosen.path), "thresholds": chosen.by_class, "events": chosen.events}
-        document["default_events"] = chosen.default_events
         if false_alarms is not None:
             document["aim"] = {"false_alarms_per_hour": false_alarms}
-            yield from (Notice(f"{name}: {text}") for text in doubts(chosen.events, false_alarms))
+            yield from (Notice(f"{name}: {text}") for text in doubts(document["events"], false_alarms))
         documents.append(document | ({"seen": seen} if seen else {}))
     return documents[0] if len(documents) == 1 else {"checkpoints": documents}
+
+
+def _choose_one(
+    name: str, loaded: Checkpoint, split: Split, false_alarms: float | None
+) -> Generator[Progress, None, dict[str, Any]]:
+    """Choose a checkpoint's thresholds on the videos of a split and write them into it; what they give, as JSON.
+
+    `checkpoint`: the file that holds them now. `thresholds`: `on` and `off` of each class, its F1 over chunks and that
+    of the default thresholds (`before`). `events`: what `lstr.metrics.actions.measure_events` says of them, and
+    `default_events` of the default ones. Raises CheckpointError.
+
+    With `false_alarms` those with which most actions are found for at most so many false alarms an hour of all classes
+    together (see `operating_curves.choose_levels`); else those of the highest F1 of each class.
+    """
+    split, classes, scores = split.narrowed(loaded.config), loaded.classes, []
+    yield Progress(name, 0, len(split.videos))
+    for video in split.videos:
+        scores.append(predict(loaded.model, video.features[:]).numpy())
+        yield Progress(name, len(scores), len(split.videos))
+    targets, truth = [v.targets for v in split.videos], [labelled_segments(split, v) for v in split.videos]
+    if false_alarms is None:
+        found = choose_thresholds(scores, targets, classes)
+    else:
+        levels = choose_levels(sweep(scores, truth, classes), false_alarms)
+        found = {label: at_level(on) for label, on in levels.items()}
+
+    def given(rules: Thresholds | Mapping[str, Thresholds]) -> dict[str, Any]:
+        pairs = zip(scores, truth, strict=True)
+        return measure_events([detect_events(rows, classes, rules, actions) for rows, actions in pairs], classes)
+
+    return {
+        "checkpoint": str(write_thresholds(loaded, found)),
+        "thresholds": scores_by_class(found, scores, targets, classes),
+        "events": given(found),
+        "default_events": given(DEFAULT),
+    }
 
 
 def doubts(events: dict[str, Any], false_alarms: float) -> Iterator[str]:
@@ -186,12 +232,3 @@ def doubts(events: dict[str, Any], false_alarms: float) -> Iterator[str]:
     for label, one in events["per_class"].items():
         if one["labels"] and not one["found"]:
             yield f"no {label!r} is found any more."
-
-
-def _passed_on(events: Iterator[Progress | Finished[Result]], name: str) -> Generator[Progress, None, Result]:
-    """Pass on the progress of a part of the job under a checkpoint's name, and return what came of it."""
-    for event in events:
-        if isinstance(event, Finished):
-            return event.result
-        yield replace(event, what=name)
-    raise AssertionError("a part of the job ended without its result")

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr.chunk import FEATURES_PER_SECOND
-from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, runs
 from lstr.labels.segment import Segment
 from lstr.metrics.actions import find, is_ambiguous, labelled_spans, spans_of
-from lstr.pipelines.thresholds.hysteresis import detect_spans
+from lstr.pipelines.thresholds.by_chunks import detect_spans
 from lstr.timeline import DEFAULT, Thresholds
 
 LEVELS = tuple(round(0.02 * k, 2) for k in range(1, 50))
@@ -133,15 +133,9 @@ def _efficient(found: NDArray[np.int64], false: NDArray[np.int64], least: int) -
     for alarms in sorted({*false[allowed].tolist()}):
         most = int(found[allowed & (false == alarms)].max())
         if not efficient or most > efficient[-1][1]:
-            efficient.append((alarms, most, _middle((false == alarms) & (found == most))))
+            first, stop = max(runs((false == alarms) & (found == most)), key=lambda run: run[1] - run[0])
+            efficient.append((alarms, most, (first + stop - 1) // 2))  # the middle of the longest run of levels
     return efficient
-
-
-def _middle(levels: NDArray[np.bool_]) -> int:
-    """The middle of the longest run of levels."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], levels.astype(np.int8), [0]])))
-    first, stop = max(edges.reshape(-1, 2), key=lambda run: run[1] - run[0])
-    return int(first + stop - 1) // 2
 
 
 def _fill(options: Sequence[Sequence[tuple[int, int, int]]], budget: int) -> list[int]:

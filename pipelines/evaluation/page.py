@@ -8,9 +8,14 @@ from typing import Any
 
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.metrics.actions import FOUND_IOU, FOUND_ONSET, sentence
-from lstr.pipelines.evaluation.event_rows import event_tables
+from lstr.pipelines.evaluation.event_rows import (
+    convention_text,
+    event_tables,
+    figure_text,
+    interval_text,
+    videos_text,
+)
 from lstr.pipelines.evaluation.findings import Findings, Judged
-from lstr.pipelines.evaluation.wording import convention_text, figure_text, interval_text, videos_text
 from lstr.pipelines.reports.page import build_page
 
 CONVENTIONS = (
@@ -42,10 +47,10 @@ def draw_page(findings: Findings, drawings: Sequence[Drawing]) -> str:
     judged, several = findings.judged, findings.several
     first = judged[0]
     title = f"{len(judged)} checkpoints compared" if several else f"Evaluation of {first.name}"
+    warnings = "".join(f"<div>{escape(text)}</div>" for text in findings.warnings)
     body = [
-        f"<header><div><h1>{escape(title)}</h1>{_sentences(judged)}"
-        f'<p class="soft">{escape(_about(first.document))}</p></div></header>',
-        _warnings(findings.warnings),
+        f"<header><div><h1>{escape(title)}</h1>{_sentences(judged)}{_note(_about(first.document))}</div></header>",
+        f'<div class="warnings" role="note" aria-label="Warnings">{warnings}</div>' if warnings else "",
         _card(_means(judged)),
         _card(_events(judged)) if several else "",
         _card(_differences(findings)) if several else "",
@@ -69,11 +74,6 @@ def _about(document: dict[str, Any]) -> str:
         level, resamples = document["interval"]["level"], document["interval"]["resamples"]
         parts.append(f"in brackets {100 * level:.0f} % intervals of {resamples} resamples of the videos")
     return "; ".join(parts) + "."
-
-
-def _warnings(warnings: Sequence[str]) -> str:
-    lines = "".join(f"<div>{escape(text)}</div>" for text in warnings)
-    return f'<div class="warnings" role="note" aria-label="Warnings">{lines}</div>' if lines else ""
 
 
 def _means(judged: Sequence[Judged]) -> str:
@@ -120,9 +120,7 @@ def _differences(findings: Findings) -> str:
     for entry, row in zip(findings.judged[1:], findings.comparison, strict=True):
         cells = [f"{row[m]['difference']:+.3f} {interval_text(row[m].get('interval'), '+')}" for m in ("mAP", "mcAP")]
         rows.append([entry.name, *cells])
-    note = (
-        '<p class="soft">On the same resamples of the videos; an interval without 0 is a difference they agree on.</p>'
-    )
+    note = _note("On the same resamples of the videos; an interval without 0 is a difference they agree on.")
     return f"<h3>Ahead of {escape(findings.judged[0].name)}</h3>{note}" + _table(["", "mAP", "mcAP"], rows)
 
 
@@ -134,7 +132,7 @@ def _quoted(quoted: dict[str, Any], judged: Sequence[Judged]) -> str:
     for entry in judged:
         rows.append([entry.name, "", figure_text(100 * entry.document["lstr"][metric], 1), "this evaluation"])
     left_out = ", ".join(quoted["left_out"])
-    note = f'<p class="soft">Rows of the table in the LSTR paper that are not at hand: {escape(left_out)}.</p>'
+    note = _note(f"Rows of the table in the LSTR paper that are not at hand: {left_out}.")
     title = f"<h3>{escape(quoted['name'])}, quoted, {metric} in per cent</h3>"
     return title + _table(["", "features", metric, "source"], rows) + note
 
@@ -181,7 +179,7 @@ def _figures(drawings: Sequence[Drawing]) -> str:
     shown = []
     for drawing in drawings:
         address = base64.b64encode(drawing.svg).decode()
-        note = f'<p class="soft">{escape(drawing.note)}</p>' if drawing.note else ""
+        note = _note(drawing.note) if drawing.note else ""
         image = f'<img alt="{escape(drawing.title)}" src="data:image/svg+xml;base64,{address}">'
         shown.append(f'<figure class="card"><h3>{escape(drawing.title)}</h3>{note}{image}</figure>')
     return f'<div class="grid">{"".join(shown)}</div>' if shown else ""

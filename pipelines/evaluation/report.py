@@ -33,18 +33,15 @@ def class_rows(judged: Sequence[Judged]) -> list[dict[str, Any]]:
             row: dict[str, Any] = {"checkpoint": entry.name, "class": label, "positives": ours[label]["positives"]}
             row |= {key: ours[label][key] for key in ("AP", "cAP")}
             for system in ("chance", "time_prior"):
-                row |= {f"{system}_{key}": _of(document, system, label, key) for key in ("AP", "cAP")}
+                of_class = document[system]["per_class"][label] if system in document else {}
+                row |= {f"{system}_{key}": of_class.get(key) for key in ("AP", "cAP")}
             row |= {"actions": delay.get("actions", 0), "detected": delay.get("detected", 0)}
             row |= {"median_delay_s": delay.get("median"), "mean_delay_s": delay.get("mean")}
             values = start.get("AP", [])
             row |= {f"start_AP_{offset}s": value for offset, value in zip(OFFSETS, values, strict=bool(values))}
             rows.append(row)
-        means = {
-            "checkpoint": entry.name,
-            "class": "mean",
-            "AP": document["lstr"]["mAP"],
-            "cAP": document["lstr"]["mcAP"],
-        }
+        means: dict[str, Any] = {"checkpoint": entry.name, "class": "mean"}
+        means |= {"AP": document["lstr"]["mAP"], "cAP": document["lstr"]["mcAP"]}
         for system in ("chance", "time_prior"):
             if system in document:
                 means |= {f"{system}_AP": document[system]["mAP"], f"{system}_cAP": document[system]["mcAP"]}
@@ -52,10 +49,6 @@ def class_rows(judged: Sequence[Judged]) -> list[dict[str, Any]]:
             means["seen_videos"] = len(document["seen"])
         rows.append(means)
     return rows
-
-
-def _of(document: dict, system: str, label: str, key: str) -> float | None:
-    return document[system]["per_class"][label][key] if system in document else None
 
 
 def csv_text(rows: Sequence[dict]) -> str:

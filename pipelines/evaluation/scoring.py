@@ -16,7 +16,7 @@ from lstr.errors import CheckpointError, ConfigError, LabelsError
 from lstr.labels.label_set import Labels, select, targets
 from lstr.metrics import per_frame as metrics
 from lstr.metrics.scoring_rule import EVERY_CHUNK, LSTR_RULE, ScoringRule
-from lstr.pipelines.datasets.dataset import LabelledVideo, Split
+from lstr.pipelines.datasets.dataset import Split
 from lstr.pipelines.datasets.seen_videos import check_unseen, seen_in, warn_of_training
 from lstr.pipelines.networks.checkpoint_recipe import check_recipe
 from lstr.pipelines.progress import Finished, Progress
@@ -186,24 +186,19 @@ def means_of(scores: list[Scores], targets: list[NDArray[Any]], classes: Sequenc
 
 def _scores_of(loaded: Checkpoint, split: Split, mode: str) -> Iterator[Scores]:
     """Scores (L, 1 + n_ahead, C) of each video."""
-    if mode == "stream":
-        state = streaming.create(loaded.model)
+    model = loaded.model
+    if mode == "batch":
+        constants = shared_constants(model)
         for video in split.videos:
-            streaming.reset(state)
-            yield _stream(loaded, state, video)
-    else:
-        constants = shared_constants(loaded.model)
-        for video in split.videos:
-            yield predict_ahead(loaded.model, video.features[:], constants=constants).numpy()
-
-
-def _stream(loaded: Checkpoint, state: streaming.StreamState, video: LabelledVideo) -> Scores:
-    """Scores (L, 1 + n_ahead, C) of a video, one chunk at a time."""
-    array = video.features
-    if not len(array):
-        return np.zeros((0, 1 + loaded.config.n_ahead, loaded.model.n_classes), np.float32)
-    rows = ((np.array(array.rgb[k]), np.array(array.flow[k])) for k in range(len(array)))
-    return np.stack([streaming.step_ahead(loaded.model, state, rgb, flow).numpy() for rgb, flow in rows])
+            yield predict_ahead(model, video.features[:], constants=constants).numpy()
+        return
+    state = streaming.create(model)
+    for video in split.videos:
+        streaming.reset(state)
+        array = video.features
+        chunks = ((np.array(array.rgb[k]), np.array(array.flow[k])) for k in range(len(array)))
+        rows = [streaming.step_ahead(model, state, rgb, flow).numpy() for rgb, flow in chunks]
+        yield np.stack(rows) if rows else np.zeros((0, 1 + loaded.config.n_ahead, model.n_classes), np.float32)
 
 
 def _ahead(split: Split, scores: list[Scores], ahead: int, rule: ScoringRule) -> dict[str, Any]:

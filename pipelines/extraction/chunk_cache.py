@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr.extractors.errors import ExtractorError, MissingPathError, OutputError, VideoError
-from lstr.extractors.flow.workers import ALGORITHMS, ChunkFlow, FlowWorkers
+from lstr.extractors.flow.workers import ALGORITHMS, FlowWorkers
 from lstr.extractors.home import home
 from lstr.extractors.prefetch import ahead, closed_after
 from lstr.extractors.recipe import Recipe
@@ -135,9 +135,10 @@ class ChunkCache:
         in_flight = workers.ahead if workers else FRAMES_AHEAD
         array = self._array(sha256)
         checks: list[int] = []
+        submitted = ((chunk, workers.submit(chunk.frames) if workers else None) for chunk in DECODE.over(chunks))
         with replacing(array) as temporary:
             rows = RowFile(temporary, shape, "|u1")
-            with closing(rows), closed_after(ahead(_submitted(chunks, workers), in_flight, "reader")) as reading:
+            with closing(rows), closed_after(ahead(submitted, in_flight, "reader")) as reading:
                 for chunk, flow in reading:
                     planes = chunk.frames[self.recipe["rgb_frame"]].transpose(2, 0, 1)
                     if flow:
@@ -231,11 +232,6 @@ def decoded_facts(video: Video, reader: FrameReader, n_chunks: int, backend: str
         "decoder": reader.decoder,
         "flow_backend": backend,
     }
-
-
-def _submitted(chunks: Iterator[Chunk], workers: FlowWorkers | None) -> Iterator[tuple[Chunk, ChunkFlow | None]]:
-    for chunk in DECODE.over(chunks):
-        yield chunk, workers.submit(chunk.frames) if workers else None
 
 
 def _record(array: Path) -> Path:

@@ -12,16 +12,15 @@ from lstr.extractors.networks.runtimes.runtimes import choose_runtime
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.run import TwoStream
 from lstr.pipelines.extraction.chunk_cache import caches_of
-from lstr.pipelines.extraction.machine import Share, share, this_machine
 from lstr.pipelines.extraction.options import ExtractOptions
 from lstr.pipelines.extraction.outcome import Outcome, Summary
-from lstr.pipelines.extraction.plan import Plan, make_plan
+from lstr.pipelines.extraction.plan import Plan, Share, make_plan, share, this_machine
 from lstr.pipelines.extraction.prepare import as_begun, prepare, training_ids
 from lstr.pipelines.extraction.processes import over_processes
 from lstr.pipelines.extraction.ray_cluster import Portion, cluster, nodes, over_cluster, portion_of, share_cluster
 from lstr.pipelines.extraction.resume import Engine, resume
 from lstr.pipelines.extraction.video import VideoExtractor
-from lstr.pipelines.features.remote_folder import Features
+from lstr.pipelines.features.folder import Features
 from lstr.pipelines.files.atomic import check_writable
 from lstr.pipelines.files.remote import Place
 from lstr.pipelines.networks.converted import run_on
@@ -84,9 +83,14 @@ def extract(videos: Mapping[str, Place], options: ExtractOptions) -> Generator[E
             del begun
             record_weights(folder, twostream.sources.files)
             if options.engine == "local" and len(planned.of("done")) < len(videos):
-                twostream = yield from _converted(twostream, options.runtime, planned.share.threads)
+                twostream = run_on(twostream, options.runtime, planned.share.threads)
+                twostream.open()  # processes that follow find the networks converted, and warnings come once
+                yield from map(Notice, twostream.warnings)
             yield Prepared(folder.path, twostream.recipe)
-            yield from _random_weights(twostream.recipe)
+            if random := twostream.recipe.random_streams:
+                state = "" if twostream.recipe.calibrated_on else " and are not calibrated (see [[calibrate]])"
+                text = f"{random} networks carry random weights{state}; bring published ones with [[weights=kinetics]]."
+                yield Notice(text)
             engine = _engine(planned, options, site)
             if engine is None:
                 caches = caches_of(options.cache, twostream.recipe) if options.cache else []
@@ -148,20 +152,3 @@ def _engine(planned: Plan, options: ExtractOptions, site: _Site) -> Engine | Non
         return None
     gpus = this_machine(site.device).gpus
     return partial(over_processes, config=config, processes=planned.share.processes, gpus=gpus)
-
-
-def _converted(twostream: TwoStream, runtime: str, threads: int) -> Generator[Notice, None, TwoStream]:
-    """Open the networks on their runtime: processes that follow find them converted, and warnings come once."""
-    twostream = run_on(twostream, runtime, threads)
-    twostream.open()
-    yield from map(Notice, twostream.warnings)
-    return twostream
-
-
-def _random_weights(recipe: Recipe) -> Iterator[Notice]:
-    if recipe.is_random:
-        state = "" if recipe.calibrated_on else " and are not calibrated (see [[calibrate]])"
-        yield Notice(
-            f"{recipe.random_streams} networks carry random weights{state}; "
-            "bring published ones with [[weights=kinetics]]."
-        )

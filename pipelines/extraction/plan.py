@@ -1,22 +1,29 @@
-"""What an extraction would do, before it does it: how much is left, how long it takes, how much disk it needs."""
+"""What an extraction would do, before it does it: how much is left, how long it takes, how much disk it needs.
+
+And by how many processes and threads: as many as the machine feeds, and no more than it has cores.
+"""
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
+
+import torch
 
 from lstr.extractors.backbones.network import Cost
 from lstr.extractors.backbones.networks import RESNET50, known_network
 from lstr.extractors.devices import fast_precision
+from lstr.extractors.flow.workers import default_workers
 from lstr.extractors.presets import FAST, KINETICS, Preset
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.stages import PROBE
 from lstr.extractors.video.frames import CHUNK_SECONDS
 from lstr.extractors.video.probe import probe
-from lstr.pipelines.extraction.machine import Share
 from lstr.pipelines.extraction.resume import together
-from lstr.pipelines.failures import failure_of
+from lstr.pipelines.failures import failure_of, read_failures
 from lstr.pipelines.features.remote_folder import open_folder
 from lstr.pipelines.files.remote import Place, RemoteFile
 from lstr.pipelines.files.videos import announced_seconds
@@ -34,7 +41,34 @@ FLOW_SECONDS = {
     "farneback": 0.1,
     "difference": 0.002,
 }
+# Processes: their threads share one lock of Python; chosen so that two cores, where a second process was measured to
+# gain nothing, get one, and not measured on more
+CORES = 4  # per process
+MEMORY = 2 * 2**30  # bytes per process; 1.2 were measured
+MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container
 DOCUMENTED = "an estimate by the documentation's table of speed"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What can be shared out."""
+
+    cores: int
+    gpus: int = 0
+    memory: int = 2**63
+    """Bytes that are free."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """How many processes, and how many threads each; a single process is the job's own, which starts no other."""
+
+    processes: int
+    threads: int
+
+    def __str__(self) -> str:
+        processes = f"{self.processes} processes × " if self.processes > 1 else ""
+        return f"{processes}{self.threads} thread{'s' if self.threads > 1 else ''}"
 
 
 @dataclass(frozen=True)
@@ -153,7 +187,7 @@ def make_plan(
     """
     folder = open_folder(output)
     begun = folder.recipe if folder else None
-    failures = {failure["id"]: failure["reason"] for failure in folder.failures()} if folder else {}
+    failures = {failure["id"]: failure["reason"] for failure in read_failures(output)} if folder else {}
 
     def look(video: tuple[str, Place]) -> tuple[Planned, dict[str, Any]]:
         video_id, source = video
@@ -226,3 +260,32 @@ def cost_of(network: str) -> Cost:
 def row_bytes(recipe: Preset | Recipe) -> int:
     """Bytes of one chunk's features."""
     return FLOAT_BYTES * sum(widths_of(recipe).values())
+
+
+def this_machine(device: str) -> Machine:
+    """The cores this process may use, the memory that is free, and the GPUs where `device` is one."""
+    return Machine(default_workers(), torch.cuda.device_count() if device.startswith("cuda") else 0, free_memory())
+
+
+def share(machine: Machine, n_videos: int, processes: int | None = None, threads: int | None = None) -> Share:
+    """How to share a machine out for so many videos; `processes` and `threads` are those requested.
+
+    One process per GPU: those of several would take turns on it. Never more than videos or cores, or than fit into
+    memory.
+    """
+    if processes is None:
+        processes = machine.gpus or max(1, machine.cores // (threads or CORES))
+        processes = min(processes, machine.cores, max(1, machine.memory // MEMORY))
+    processes = max(1, min(processes, n_videos))
+    return Share(processes, threads or max(1, machine.cores // processes))
+
+
+def free_memory() -> int:
+    """Bytes of memory that are free here, or that the container may have."""
+    free = 2**63
+    if Path("/proc/meminfo").exists():
+        lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+        free = int(lines["MemAvailable"].split()[0]) * 1024
+    with suppress(OSError, ValueError):  # without a limit the file says "max", or is missing
+        free = min(free, int(MEMORY_LIMIT.read_text()))
+    return free

@@ -12,6 +12,7 @@ import sys
 from collections import deque
 from collections.abc import Generator, Mapping
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from time import monotonic
@@ -22,7 +23,7 @@ from lstr.extractors.errors import ExtractorError
 from lstr.extractors.flow.workers import default_workers
 from lstr.pipelines.extraction.options import WorkerConfig
 from lstr.pipelines.extraction.outcome import Outcome, failed
-from lstr.pipelines.extraction.worker import Ready, open_worker
+from lstr.pipelines.extraction.video import open_worker
 from lstr.pipelines.failures import Failure, described
 from lstr.pipelines.files.atomic import sweep
 from lstr.pipelines.files.remote import Place
@@ -40,6 +41,11 @@ from {__name__} import main
 main()
 """
 PROGRESS_SECONDS = 0.2  # between two reports of progress by a process
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A worker process has its networks."""
 
 
 class WorkerProcess:
@@ -68,9 +74,8 @@ class WorkerProcess:
         self.gpu = gpu
         self.connection = Connection(ours.detach())
         self.ready = False
-        self.at = first
         self._send(config)
-        self._send(first)
+        self.give(first)
 
     def give(self, video: tuple[str, Place]) -> None:
         """Send it its next video, (id, source)."""
@@ -80,23 +85,6 @@ class WorkerProcess:
     def _send(self, what: object) -> None:
         with suppress(OSError):  # it is dead, which the next reading finds
             self.connection.send(what)
-
-    def release(self) -> None:
-        """Send no more videos: it ends by itself."""
-        self.connection.close()
-
-    def request_end(self) -> None:
-        """It leaves nothing of what it has not finished; to be repeated when it was not heard."""
-        if not self.connection.closed:
-            self.process.terminate()
-
-    def has_ended(self, seconds: float) -> bool:
-        """Wait for it so many seconds."""
-        try:
-            self.process.wait(max(0.0, seconds))
-        except subprocess.TimeoutExpired:
-            return False
-        return True
 
 
 def over_processes(
@@ -150,7 +138,7 @@ def over_processes(
                         worker.give(waiting.popleft())
                     else:
                         workers.remove(worker)
-                        worker.release()
+                        worker.connection.close()  # it ends by itself
                         released.append(worker)
                 yield event
     finally:
@@ -165,11 +153,15 @@ def _least_used(gpus: int, workers: list[WorkerProcess]) -> int | None:
 
 
 def _end(workers: list[WorkerProcess]) -> None:
-    for _ in range(REQUESTS):
+    for _ in range(REQUESTS):  # a process that hears one leaves nothing of what it has not finished
         for worker in workers:
-            worker.request_end()
+            if not worker.connection.closed:
+                worker.process.terminate()
         until = monotonic() + PATIENCE
-        workers = [worker for worker in workers if not worker.has_ended(until - monotonic())]
+        for worker in workers:
+            with suppress(subprocess.TimeoutExpired):
+                worker.process.wait(max(0.0, until - monotonic()))
+        workers = [worker for worker in workers if worker.process.poll() is None]
     for worker in workers:
         worker.process.kill()
         worker.process.wait()

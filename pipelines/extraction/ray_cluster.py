@@ -26,15 +26,14 @@ from lstr.extractors.recipe import STREAMS
 from lstr.extractors.weights.archive import is_member
 from lstr.extractors.weights.content import read_content
 from lstr.extractors.weights.model_card import network_files
-from lstr.pipelines.extraction.machine import Share
 from lstr.pipelines.extraction.options import WorkerConfig
 from lstr.pipelines.extraction.outcome import Outcome, failed
+from lstr.pipelines.extraction.plan import Share
 from lstr.pipelines.extraction.resume import chunks_done
-from lstr.pipelines.extraction.video import VideoExtractor
-from lstr.pipelines.extraction.worker import open_worker
+from lstr.pipelines.extraction.video import VideoExtractor, open_worker
 from lstr.pipelines.failures import Failure
+from lstr.pipelines.files.atomic import scratch
 from lstr.pipelines.files.remote import Place
-from lstr.pipelines.files.scratch import scratch
 from lstr.pipelines.progress import Notice
 
 RETRIES = 5  # of a video whose node or process was lost

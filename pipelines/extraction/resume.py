@@ -7,8 +7,8 @@ from typing import TypeVar
 
 from lstr.extractors.prefetch import closed_after
 from lstr.pipelines.extraction.outcome import Outcome
-from lstr.pipelines.failures import entry
-from lstr.pipelines.features.remote_folder import Features
+from lstr.pipelines.failures import FailureLog
+from lstr.pipelines.features.folder import Features
 from lstr.pipelines.files.remote import Place
 from lstr.pipelines.progress import Notice, Progress
 
@@ -31,29 +31,24 @@ def resume(
     the end, also after an interruption; an error that nobody foresaw leaves its traceback in logs/ID.log.
     """
     folder.sweep()
-    failures = {failure["id"]: failure for failure in folder.failures()}
-    to_do = {}
+    log, over, to_do = FailureLog(folder.path), [], {}
     try:
         for (video_id, source), chunks in together(lambda video: chunks_done(folder, *video), videos.items()):
             if chunks:
-                failures.pop(video_id, None)
+                over.append(video_id)
                 yield Outcome(video_id, source, "kept", chunks)
             else:
                 to_do[video_id] = source
         with closed_after(engine(to_do)) as events:
             for event in events:
                 if isinstance(event, Outcome):
-                    before = failures.pop(event.id, {})
+                    over.append(event.id)
                     if event.state == "failed":
-                        failure = folder.log_failure(event.id, event.failure)
-                        failures[event.id] = entry(event.id, event.source, failure)
-                        folder.note_failure(failures[event.id])
-                        event = replace(event, hint=failure.hint)
-                    elif "log" in before:
-                        folder.remove_log(event.id)
+                        event = replace(event, hint=log.add(event.id, event.source, event.failure).hint)
                 yield event
     finally:
-        folder.compile(list(failures.values()))
+        folder.compile()
+        log.finish(over)
 
 
 def chunks_done(folder: Features, video_id: str, source: Place) -> int:

@@ -1,34 +1,44 @@
 """One video to its two arrays and its record: what every engine runs, in whatever process."""
 
 import os
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from copy import copy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path, PurePath
 from time import perf_counter
 from typing import Any
 
-from lstr.extractors.errors import VideoError
-from lstr.extractors.flow.workers import FlowWorkers
+from lstr.extractors.devices import choose_device
+from lstr.extractors.errors import MissingPathError, VideoError
+from lstr.extractors.flow.workers import FlowWorkers, default_workers, flow_workers, too_small
 from lstr.extractors.prefetch import StepSeconds, closed_after, merged
 from lstr.extractors.run import FeatureRow, TwoStream
 from lstr.extractors.stages import WRITE
+from lstr.extractors.twostream import rebuild_twostream
 from lstr.extractors.video.file_reader import decoder_beside, open_chunks
 from lstr.extractors.video.frames import CHUNK
 from lstr.extractors.weights.published_files import sha256_of
-from lstr.pipelines.extraction.chunk_cache import CacheError, ChunkCache
-from lstr.pipelines.extraction.feature_rows import VideoRows, find_cached, rows_of_cache, rows_of_file
+from lstr.pipelines.extraction.chunk_cache import (
+    CachedVideo,
+    CacheError,
+    ChunkCache,
+    cached_chunks,
+    caches_of,
+    decoded_facts,
+)
+from lstr.pipelines.extraction.options import WorkerConfig
 from lstr.pipelines.extraction.outcome import Outcome, failed
 from lstr.pipelines.failures import Failure, failure_of
-from lstr.pipelines.features.folder import FeatureFolder
-from lstr.pipelines.features.remote_folder import Features
+from lstr.pipelines.features.folder import FeatureFolder, Features
+from lstr.pipelines.features.remote_folder import open_folder
 from lstr.pipelines.files.atomic import replacing
 from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.files.npy_rows import RowFile, fingerprints
 from lstr.pipelines.files.remote import Place
 from lstr.pipelines.files.videos import at_hand
+from lstr.pipelines.networks.converted import run_on
 from lstr.pipelines.networks.fold_networks import FoldNetworks
 from lstr.pipelines.progress import Progress
 
@@ -99,23 +109,28 @@ class VideoExtractor:
         sha256 = _sha256(source) if self.networks.cards or self.caches else None
         chosen = self.networks.of(video_id, sha256)
         twostream = copy(chosen.twostream)  # with seconds of its own
-        start, note, written = perf_counter(), "", None
-        cached = find_cached(self.caches, sha256, twostream, self.allow_damaged)
-        if cached:
-            cache, video = cached
+        start, note = perf_counter(), ""
+        if found := self._find_cached(sha256, twostream):
+            cache, cached = found
+            facts = cached.record["decoded"] | ({} if "flow" in twostream.recipe.streams else {"flow_backend": None})
+            rows = twostream.rows_with_flow(cached_chunks(cached), self.flow.workers if self.flow else 0)
+            name, announced = cached.record["source"], facts["announced_chunks"]
             try:
-                rows = rows_of_cache(video, twostream, self.flow)
-                written = yield from _write_arrays(video_id, folder, twostream, rows)
+                arrays, _ = yield from _write_arrays(video_id, folder, twostream, rows, name, announced)
             except CacheError as error:
-                cache.drop(video)
-                note = f"{error} {source} was decoded instead."
-        if written is None:
+                cache.drop(cached)
+                note, found = f"{error} {source} was decoded instead.", None
+        if found is None:
             decoder = decoder_beside(twostream.device)
-            opened = open_chunks(source, twostream.recipe.long_side, self.allow_damaged, decoder)
-            rows = rows_of_file(source, opened, twostream, self.flow)
-            written = yield from _write_arrays(video_id, folder, twostream, rows)
-            cached = None
-        arrays, facts = written
+            video, reader, chunks = open_chunks(source, twostream.recipe.long_side, self.allow_damaged, decoder)
+            width, height = video.size(twostream.recipe.long_side)
+            if too_small(twostream.recipe.algorithm, width, height):
+                raise VideoError(
+                    f"{source} is {width}×{height} pixels, too small for DIS flow.", "use [[algorithm=tvl1]]."
+                )
+            rows = twostream.rows(chunks, self.flow)
+            arrays, n_chunks = yield from _write_arrays(video_id, folder, twostream, rows, str(source), video.n_chunks)
+            facts = decoded_facts(video, reader, n_chunks, self.flow.backend if self.flow else None)
         record = {
             "id": video_id,
             "source": str(source),
@@ -127,7 +142,7 @@ class VideoExtractor:
             "arrays": arrays,
             **facts,
             "tail_frames_dropped": facts["frames_24fps"] - facts["chunks"] * CHUNK,
-            "cached": cached is not None,
+            "cached": found is not None,
             "threads": max(1, (self.flow.workers if self.flow else twostream.options.threads) // self.at_once),
             "device": twostream.device,
             "runtimes": twostream.runtimes,
@@ -136,6 +151,37 @@ class VideoExtractor:
         with WRITE:
             write_json(folder.record(video_id), record)
         return record, note
+
+    def _find_cached(self, sha256: str | None, twostream: TwoStream) -> tuple[ChunkCache, CachedVideo] | None:
+        """Cached chunks that make the features of a video file with this SHA-256, and where they are."""
+        rgb = twostream.recipe.rgb
+        if sha256 is None or (rgb and rgb.segments > 1):
+            return None
+        found = ((cache, video) for cache in self.caches if (video := cache.find(sha256)))
+        return next(
+            (pair for pair in found if self.allow_damaged or not pair[1].record["decoded"]["decode_errors"]), None
+        )
+
+
+@contextmanager
+def open_worker(config: WorkerConfig) -> Iterator[VideoExtractor]:
+    """What extracts into a feature folder that was begun, made from what can be sent to another process.
+
+    Raises MissingPathError where there is no such folder, RecipeError or WeightsError when its networks cannot be made
+    here, FlowError without the flow backend.
+    """
+    folder = open_folder(config.output)
+    if folder is None or folder.recipe is None:
+        raise MissingPathError(
+            f"{config.output} is not there.", "give [[output]] a folder, or a URL, that is there for every worker."
+        )
+    recipe, threads = folder.recipe, config.threads or default_workers()
+    sources = replace(config.sources, calibration=folder.calibration(), calibrated_on=recipe.calibrated_on)
+    device = choose_device(config.device)
+    networks = FoldNetworks(run_on(rebuild_twostream(recipe, sources, device), config.runtime, threads))
+    caches = caches_of(config.cache, recipe) if config.cache else []
+    with flow_workers(recipe.algorithm, threads, config.flow_backend, device) as flow:
+        yield VideoExtractor(folder, networks, flow, caches, config.allow_damaged)
 
 
 def _sha256(source: Path) -> str | None:
@@ -146,9 +192,17 @@ def _sha256(source: Path) -> str | None:
 
 
 def _write_arrays(
-    video_id: str, folder: FeatureFolder, twostream: TwoStream, video: VideoRows
-) -> Generator[Progress, None, tuple[dict[str, dict[str, str]], dict[str, Any]]]:
-    """Put a video's rows under their final names once they are whole; fingerprints by stream, facts of decoding."""
+    video_id: str,
+    folder: FeatureFolder,
+    twostream: TwoStream,
+    rows: Iterator[FeatureRow],
+    name: str,
+    announced: int,
+) -> Generator[Progress, None, tuple[dict[str, dict[str, str]], int]]:
+    """Put a video's rows under their final names once they are whole; fingerprints by stream, and how many rows.
+
+    `name` is the video's, for people; it should have `announced` chunks. Raises VideoError where it has no row.
+    """
     twostream.seconds = StepSeconds()
     with ExitStack() as stack:
         files = {}
@@ -156,21 +210,16 @@ def _write_arrays(
             temporary = stack.enter_context(replacing(folder.array(stream, video_id)))
             files[stream] = RowFile(temporary, (twostream.recipe.parts[stream].dim,))
             stack.callback(files[stream].close)
-        for row in stack.enter_context(closed_after(video.rows)):
-            _append(files, row)
-            yield Progress(video_id, row.index + 1, video.announced)
-        n_chunks = files[folder.streams[0]].rows
-        if n_chunks == 0:
-            raise VideoError(
-                f"{video.name} is damaged before its first chunk ends.", "record or download the file again."
-            )
+        done = 0
+        for row in stack.enter_context(closed_after(rows)):
+            with WRITE:
+                for stream, file in files.items():
+                    file.append(row.features[stream])
+            done = row.index + 1
+            yield Progress(video_id, done, announced)
+        if not done:
+            raise VideoError(f"{name} is damaged before its first chunk ends.", "record or download the file again.")
         with WRITE:
             for file in files.values():
                 file.finish()
-            return {stream: fingerprints(file.path) for stream, file in files.items()}, video.facts(n_chunks)
-
-
-@WRITE
-def _append(files: Mapping[str, RowFile], row: FeatureRow) -> None:
-    for stream, file in files.items():
-        file.append(row.features[stream])
+            return {stream: fingerprints(file.path) for stream, file in files.items()}, done

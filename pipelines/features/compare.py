@@ -11,6 +11,7 @@ from lstr.extractors.errors import MissingPathError, RecipeError, VideoError
 from lstr.extractors.recipe import STREAMS, differences
 from lstr.files.arrays import open_array
 from lstr.pipelines.features.folder import open_features
+from lstr.pipelines.features.verify import ids_below
 from lstr.pipelines.progress import Tell
 
 MAX_SHIFT = 8  # chunks
@@ -80,7 +81,7 @@ def compare(
 
     Raises VideoError when no video is in both.
     """
-    common = {stream: _ids(left) & _ids(right) for stream, (left, right) in pairs.items()}
+    common = {stream: ids_below(left) & ids_below(right) for stream, (left, right) in pairs.items()}
     if not any(common.values()):
         some = [next(iter(ids[:1]), "no video") for ids in only_in(pairs)]
         raise VideoError(
@@ -95,7 +96,7 @@ def compare(
 
 def only_in(pairs: Mapping[str, tuple[Path, Path]]) -> tuple[list[str], list[str]]:
     """Ids that only the reference has, and ids that only the other side has, in any stream."""
-    left, right = (set().union(*(_ids(pair[side]) for pair in pairs.values())) for side in (0, 1))
+    left, right = (set().union(*(ids_below(pair[side]) for pair in pairs.values())) for side in (0, 1))
     return sorted(left - right), sorted(right - left)
 
 
@@ -140,10 +141,6 @@ def as_document(
     }
 
 
-def _ids(folder: Path) -> set[str]:
-    return {p.relative_to(folder).with_suffix("").as_posix() for p in folder.rglob("*.npy") if p.name[0] != "."}
-
-
 def _match(video_id: str, stream: str, left: Path, right: Path, max_shift: int, min_cosine: float) -> Match:
     arrays = []
     for side, folder in (("reference", left), ("mine", right)):
@@ -165,20 +162,22 @@ def _match(video_id: str, stream: str, left: Path, right: Path, max_shift: int, 
     units = [a / np.maximum(n, np.finfo(np.float32).tiny)[:, None] for a, n in zip(arrays, norms, strict=True)]
     shift, cosines = _best_shift(units[0], units[1], max_shift)
     rows = slice(max(0, -shift), max(0, -shift) + len(cosines))
-    ratio = _norm_ratio(norms[0][rows], norms[1][rows.start + shift : rows.stop + shift])
-    cosine = float(cosines.mean())
-    reasons = [
-        *_length_reasons(len(reference), len(mine)),
-        *_row_reasons(shift, cosine, ratio, min_cosine),
-    ]
-    return replace(
-        found,
-        shift=shift,
-        cosine=cosine,
-        cosine_p5=float(np.quantile(cosines, 0.05)),
-        norm_ratio=ratio,
-        reason="; ".join(reasons),
-    )
+    left_norms, right_norms = norms[0][rows], norms[1][rows.start + shift : rows.stop + shift]
+    some = left_norms > 0
+    ratio = float(np.median(right_norms[some] / left_norms[some])) if some.any() else 1.0
+    cosine, reasons = float(cosines.mean()), []
+    if abs(len(reference) - len(mine)) > LENGTH_TOLERANCE:
+        factor = len(reference) / len(mine)
+        cause = f"{factor:.3g} ×: another frame rate, or a part is missing"
+        reasons.append(f"lengths {len(reference)} and {len(mine)} ({cause})")
+    if shift:
+        reasons.append(f"shifted by {shift} chunks")
+    if cosine < min_cosine:
+        reasons.append(f"cosine {cosine:.3f} is below {min_cosine:g}")
+    if abs(ratio - 1) > NORM_TOLERANCE:
+        reasons.append(f"norms are {ratio:.3g} times the reference's")
+    p5 = float(np.quantile(cosines, 0.05))
+    return replace(found, shift=shift, cosine=cosine, cosine_p5=p5, norm_ratio=ratio, reason="; ".join(reasons))
 
 
 def _best_shift(reference: np.ndarray, mine: np.ndarray, max_shift: int) -> tuple[int, np.ndarray]:
@@ -198,23 +197,3 @@ def _best_shift(reference: np.ndarray, mine: np.ndarray, max_shift: int) -> tupl
         if cosines.mean() > highest + TIE:
             best_shift, best, highest = shift, cosines, cosines.mean()
     return best_shift, best
-
-
-def _norm_ratio(reference: np.ndarray, mine: np.ndarray) -> float:
-    some = reference > 0
-    return float(np.median(mine[some] / reference[some])) if some.any() else 1.0
-
-
-def _length_reasons(reference_chunks: int, chunks: int) -> Iterator[str]:
-    if abs(reference_chunks - chunks) > LENGTH_TOLERANCE:
-        factor = reference_chunks / chunks
-        yield f"lengths {reference_chunks} and {chunks} ({factor:.3g} ×: another frame rate, or a part is missing)"
-
-
-def _row_reasons(shift: int, cosine: float, norm_ratio: float, min_cosine: float) -> Iterator[str]:
-    if shift:
-        yield f"shifted by {shift} chunks"
-    if cosine < min_cosine:
-        yield f"cosine {cosine:.3f} is below {min_cosine:g}"
-    if abs(norm_ratio - 1) > NORM_TOLERANCE:
-        yield f"norms are {norm_ratio:.3g} times the reference's"

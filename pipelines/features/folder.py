@@ -5,26 +5,28 @@ Layout: `recipe.json`, `calibration.pt` (random weights only), `rgb_*/ID.npy`, `
 elsewhere and is accepted as it is.
 """
 
+import io
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from lstr.checkpoints.entries import is_tables
-from lstr.extractors.errors import MissingPathError, OutputError, RecipeError, VideoError
-from lstr.extractors.recipe import STREAMS, Recipe, differences
+from lstr.extractors.errors import MissingPathError, RecipeError, VideoError
+from lstr.extractors.recipe import STREAMS, Recipe
 from lstr.extractors.weights.model_card import is_weights_folder
 from lstr.files.arrays import open_array
-from lstr.pipelines.failures import FAILED, Failure, entries, log_name, logged
-from lstr.pipelines.files.atomic import replacing, sweep, unwritable, write_text
-from lstr.pipelines.files.json_files import append_jsonl, read_jsonl, write_jsonl
+from lstr.pipelines.files.atomic import sweep, unwritable
+from lstr.pipelines.files.json_files import read_jsonl, write_jsonl
 from lstr.pipelines.files.npy_rows import signature
-from lstr.pipelines.files.remote import Place
+from lstr.pipelines.files.remote import Place, RemoteFile, content_of
+
+Where = TypeVar("Where", Path, RemoteFile)
 
 
 def seen_streams(record: Mapping[str, Any] | None) -> Sequence[str] | None:
@@ -33,8 +35,90 @@ def seen_streams(record: Mapping[str, Any] | None) -> Sequence[str] | None:
     return seen if isinstance(seen, list) else None
 
 
+class Features(Generic[Where]):
+    """What a feature folder on this machine (`FeatureFolder`) and one elsewhere (`RemoteFeatures`) do alike."""
+
+    path: Where
+    recipe: Recipe | None
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """`rgb`, `flow` or both."""
+        raise NotImplementedError
+
+    def array(self, stream: str, video_id: str) -> Where:
+        """One stream's array of a video."""
+        raise NotImplementedError
+
+    def record(self, video_id: str) -> Where:
+        """A video's record."""
+        return self.path.joinpath("records", f"{video_id}.json")
+
+    def staged(self, video_id: str) -> AbstractContextManager["FeatureFolder"]:
+        """A folder on this machine to put a video's arrays and record into. Raises OutputError."""
+        raise NotImplementedError
+
+    def sweep(self) -> None:
+        """Remove the temporary files of killed runs, where those leave any."""
+
+    def records(self) -> list[dict[str, Any]]:
+        """The records of all videos, by id."""
+        raise NotImplementedError
+
+    def is_whole(self, stream: str, video_id: str, record: Mapping[str, Any]) -> bool:
+        """Whether an array is as long as its video's record says, with its rows. Raises what reading it does."""
+        raise NotImplementedError
+
+    def compile(self) -> None:
+        """Write `videos.jsonl` from the records, where it would change: a finished folder may be read-only."""
+        videos = self.records()
+        if videos != read_jsonl(self.path.joinpath("videos.jsonl")):
+            write_jsonl(self.path.joinpath("videos.jsonl"), videos)
+
+    def calibration(self) -> dict[str, Any]:
+        """Batch-norm statistics of the random networks that made the folder, by stream; empty otherwise.
+
+        Raises RecipeError for a file of anything else; nothing in it is run.
+        """
+        path = self.path.joinpath("calibration.pt")
+        content = content_of(path)
+        if content is None:
+            return {}
+        import torch
+
+        found: Any = None
+        with suppress(Exception):  # a file that is no pickle fails in as many ways as it has bytes
+            found = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+        if not is_tables(found):
+            raise RecipeError(f"{path} is damaged, or holds no tables of tensors.", "extract into a new folder.")
+        return found
+
+    def read_record(self, video_id: str) -> dict[str, Any] | None:
+        """A video's record; None where it has none, or none that can be read."""
+        try:
+            record = json.loads(content_of(self.record(video_id)) or b"")
+        except (OSError, ValueError, RecursionError):
+            return None
+        return record if isinstance(record, dict) else None
+
+    def is_done(self, video_id: str, source: Place) -> bool:
+        """Whether this source (by size and time) is finished under this recipe, with its arrays whole.
+
+        Elsewhere eleven small requests, and MissingPathError where the folder cannot be reached.
+        """
+        record = self.read_record(video_id)
+        if record is None or self.recipe is None:
+            return False
+        try:
+            stat = source.stat()
+            same = (record["bytes"], record["mtime"], record["recipe"]) == (stat.st_size, stat.st_mtime, self.recipe.id)
+            return same and all(self.is_whole(stream, video_id, record) for stream in self.streams)
+        except (OSError, TypeError, ValueError, AttributeError, LookupError, RecipeError, VideoError):
+            return False
+
+
 @dataclass(frozen=True)
-class FeatureFolder:
+class FeatureFolder(Features[Path]):
     """A feature folder: where its streams are (None for one it lacks), and its recipe (None from elsewhere)."""
 
     path: Path
@@ -58,12 +142,7 @@ class FeatureFolder:
         return tuple(self.folders[stream].name for stream in self.streams)
 
     def array(self, stream: str, video_id: str) -> Path:
-        """Path of one stream's array of a video."""
         return self.folders[stream] / f"{video_id}.npy"
-
-    def record(self, video_id: str) -> Path:
-        """Path of a video's record."""
-        return self.path / "records" / f"{video_id}.json"
 
     def ids(self) -> list[str]:
         """Videos that have the arrays of all streams (and a record, where the folder is ours), sorted."""
@@ -82,7 +161,7 @@ class FeatureFolder:
 
         Raises RecipeError when absent, damaged or of unequal length.
         """
-        arrays = self._arrays(video_id)
+        arrays = {stream: self._open(stream, video_id) for stream in self.streams}
         length = len(arrays[self.streams[0]]) if arrays[self.streams[0]].ndim else 0
         rgb, flow = (arrays.get(stream, np.zeros((length, 0), np.float32)) for stream in STREAMS)
         if rgb.ndim != 2 or flow.ndim != 2 or len(rgb) != len(flow):
@@ -92,17 +171,14 @@ class FeatureFolder:
             )
         return rgb, flow
 
-    def _arrays(self, video_id: str) -> dict[str, np.memmap]:
-        """By stream. Raises RecipeError when one is absent or damaged."""
-        arrays = {}
-        for stream in self.streams:
-            path = self.array(stream, video_id)
-            try:
-                arrays[stream] = open_array(path)
-            except (OSError, ValueError) as error:
-                what = getattr(error, "strerror", None) or str(error)
-                raise RecipeError(f"{path} cannot be used: {what}.", "run `lstr extract` again.") from error
-        return arrays
+    def _open(self, stream: str, video_id: str) -> np.memmap:
+        """Raises RecipeError where it is absent or damaged."""
+        path = self.array(stream, video_id)
+        try:
+            return open_array(path)
+        except (OSError, ValueError) as error:
+            what = getattr(error, "strerror", None) or str(error)
+            raise RecipeError(f"{path} cannot be used: {what}.", "run `lstr extract` again.") from error
 
     @contextmanager
     def staged(self, video_id: str) -> Iterator["FeatureFolder"]:
@@ -120,60 +196,13 @@ class FeatureFolder:
         """Remove the temporary files of killed runs."""
         sweep(self.path)
 
-    def failures(self) -> list[dict[str, Any]]:
-        """What `failed.jsonl` says."""
-        return entries(read_jsonl(self.path / FAILED))
+    def records(self) -> list[dict[str, Any]]:
+        """The records of all whole videos, by id."""
+        return [record for video_id in self.ids() if (record := self.read_record(video_id))]
 
-    def note_failure(self, failure: Mapping[str, Any]) -> None:
-        """Write it to `failed.jsonl` at once: a kill must not lose it."""
-        append_jsonl(self.path / FAILED, failure)
-
-    def log_failure(self, video_id: str, failure: Failure) -> Failure:
-        """Write the log of a failure, as `lstr.pipelines.failures.logged` does."""
-        return logged(failure, self.path, video_id)
-
-    def remove_log(self, video_id: str) -> None:
-        """Remove the log of a video that has not failed again."""
-        (self.path / log_name(video_id)).unlink(missing_ok=True)
-
-    def compile(self, failures: Sequence[Mapping[str, Any]]) -> None:
-        """Write `videos.jsonl` from the records, and `failed.jsonl`, which is not begun for nothing.
-
-        A file that would not change is not written again: a finished folder may be read-only.
-        """
-        records = (self.read_record(video_id) for video_id in self.ids())
-        videos = [record for record in records if record]
-        for name, lines in (("videos.jsonl", videos), (FAILED, list(failures))):
-            if lines != read_jsonl(self.path / name):
-                write_jsonl(self.path / name, lines)
-
-    def calibration(self) -> dict[str, Any]:
-        """Batch-norm statistics of the random networks that made the folder, by stream; empty otherwise."""
-        path = self.path / "calibration.pt"
-        return read_calibration(path, path) if path.exists() else {}
-
-    def read_record(self, video_id: str) -> dict[str, Any] | None:
-        """A video's record; None where it has none, or none that can be read."""
-        try:
-            record = json.loads(self.record(video_id).read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError):
-            return None
-        return record if isinstance(record, dict) else None
-
-    def is_done(self, video_id: str, source: Place) -> bool:
-        """Whether this source (by size and time) is finished under this recipe, with its arrays whole."""
-        record = self.read_record(video_id)
-        if record is None or self.recipe is None:
-            return False
-        try:
-            stat = source.stat()
-            same = (record["bytes"], record["mtime"], record["recipe"]) == (stat.st_size, stat.st_mtime, self.recipe.id)
-            return same and all(
-                len(array) == record["chunks"] and signature(array) == record["arrays"][stream]["signature"]
-                for stream, array in self._arrays(video_id).items()
-            )
-        except (OSError, TypeError, ValueError, AttributeError, LookupError, RecipeError, VideoError):
-            return False
+    def is_whole(self, stream: str, video_id: str, record: Mapping[str, Any]) -> bool:
+        array = self._open(stream, video_id)
+        return len(array) == record["chunks"] and signature(array) == record["arrays"][stream]["signature"]
 
 
 def open_features(path: str | Path, rgb: str | None = None, flow: str | None = None) -> FeatureFolder:
@@ -225,64 +254,12 @@ def open_features(path: str | Path, rgb: str | None = None, flow: str | None = N
     return FeatureFolder(path, streams.get("rgb"), streams.get("flow"), None)
 
 
-def read_calibration(file: Path | BinaryIO, name: object) -> dict[str, Any]:
-    """The batch-norm statistics that a feature folder's calibration.pt holds, by stream; `name` is its path or URL.
-
-    Raises RecipeError for a file of anything else; nothing in it is run.
-    """
-    import torch
-
-    found: Any = None
-    with suppress(Exception):  # a file that is no pickle fails in as many ways as it has bytes
-        found = torch.load(file, map_location="cpu", weights_only=True)
-    if not is_tables(found):
-        raise RecipeError(f"{name} is damaged, or holds no tables of tensors.", "extract into a new folder.")
-    return found
-
-
 def read_recipe(content: str | bytes, name: object) -> Recipe:
     """The recipe that a feature folder's recipe.json holds; `name` is its path or URL. Raises RecipeError."""
     try:
         return Recipe.from_dict(json.loads(content), name)
     except (ValueError, RecursionError) as error:
         raise RecipeError(f"{name} is not JSON.", "extract into a new folder.") from error
-
-
-def create_features(path: str | Path, recipe: Recipe, calibration: Mapping[str, Any]) -> FeatureFolder:
-    """Open a feature folder for writing, making it when it is new.
-
-    Raises RecipeError, with the difference, when it holds features of another recipe.
-    """
-    path = Path(path)
-    if path.exists() and not path.is_dir():
-        raise OutputError(f"{path} is a file, not a folder.", "give [[output]] a folder.")
-    if (path / "recipe.json").exists():
-        existing = open_features(path)
-        check_same(path, existing.recipe, recipe)
-        return existing
-    if path.is_dir() and any(any(path.glob(f"{stream}_*/*.npy")) for stream in STREAMS):
-        raise without_recipe(path)
-    if calibration:
-        import torch
-
-        with replacing(path / "calibration.pt") as temporary:
-            torch.save(calibration, temporary)
-    write_text(path / "recipe.json", recipe.to_json() + "\n")
-    return open_features(path)
-
-
-def check_same(path: object, begun: Recipe | None, requested: Recipe) -> None:
-    """Raise RecipeError, with the difference, where a folder was begun by another recipe than is requested."""
-    if begun and begun != requested:
-        raise RecipeError(
-            f"{path} holds features of another recipe ({'; '.join(differences(begun, requested))}).",
-            f"choose another folder with [[output]], or go on with this one by `[[recipe={shlex.quote(str(path))}]]`.",
-        )
-
-
-def without_recipe(path: object) -> RecipeError:
-    """The typed error of a folder that is to be written to and holds features from elsewhere."""
-    return RecipeError(f"{path} holds features without a recipe.", "choose another folder with [[output]].")
 
 
 def is_feature_folder(path: Path) -> bool:

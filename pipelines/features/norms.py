@@ -1,6 +1,5 @@
 """Feature norms of one video over time, and their picture."""
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +7,7 @@ import numpy as np
 from lstr.extractors.errors import MissingPathError, OutputError
 from lstr.extractors.recipe import STREAMS
 from lstr.extractors.video.frames import CHUNK_SECONDS
-from lstr.pipelines.features.folder import FeatureFolder
+from lstr.pipelines.features.folder import FeatureFolder, open_features
 from lstr.pipelines.files.atomic import replacing
 from lstr.pipelines.reports.palette import MISSING, colour_of
 
@@ -16,19 +15,22 @@ ENDINGS = (".png", ".pdf", ".svg")
 COLOURS = {"rgb": colour_of(0), "flow": colour_of(2)}  # both apart from the red of what is missing
 
 
-def plot_norms(path: Path, title: str, norms: Mapping[str, np.ndarray]) -> None:
-    """Write a picture with one curve per stream over seconds; rows that are zero or not finite are marked red.
+def plot_features(path: str | Path, picture: Path, video_id: str | None) -> None:
+    """Draw the feature norms of one video (the first, where none is named) of a feature folder over time.
 
-    Raises OutputError for an ending that is no picture's, or a folder that cannot be written.
+    One curve per stream over seconds; rows that are zero or not finite are marked red. Raises MissingPathError when
+    `path` is no feature folder or does not hold the video, OutputError for a picture that cannot be written.
     """
     from matplotlib.figure import Figure  # a second of import that nothing else needs
 
-    if path.suffix.lower() not in ENDINGS:
-        raise OutputError(f"{path} is no picture by its ending.", f"end it in one of {', '.join(ENDINGS)}.")
-    figure = Figure(figsize=(10, 2 + 1.6 * len(norms)), layout="constrained")
-    figure.suptitle(title)
-    axes = figure.subplots(len(norms), sharex=True, squeeze=False)[:, 0]
-    for axis, (stream, norm) in zip(axes, norms.items(), strict=True):
+    folder = open_features(path)
+    video_id, rows = norms(folder, video_id)
+    if picture.suffix.lower() not in ENDINGS:
+        raise OutputError(f"{picture} is no picture by its ending.", f"end it in one of {', '.join(ENDINGS)}.")
+    figure = Figure(figsize=(10, 2 + 1.6 * len(rows)), layout="constrained")
+    figure.suptitle(f"{video_id}: {', '.join(folder.names)}")
+    axes = figure.subplots(len(rows), sharex=True, squeeze=False)[:, 0]
+    for axis, (stream, norm) in zip(axes, rows.items(), strict=True):
         times = np.arange(len(norm)) * CHUNK_SECONDS
         sound = np.isfinite(norm) & (norm > 0)
         axis.plot(times, np.where(sound, norm, np.nan), linewidth=1, color=COLOURS[stream])
@@ -37,8 +39,8 @@ def plot_norms(path: Path, title: str, norms: Mapping[str, np.ndarray]) -> None:
         axis.set_ylim(bottom=0)
         axis.grid(alpha=0.3)
     axes[-1].set_xlabel("seconds")
-    with replacing(path) as temporary:
-        figure.savefig(temporary, format=path.suffix[1:].lower(), dpi=120)
+    with replacing(picture) as temporary:
+        figure.savefig(temporary, format=picture.suffix[1:].lower(), dpi=120)
 
 
 def norms(folder: FeatureFolder, video_id: str | None = None) -> tuple[str, dict[str, np.ndarray]]:

@@ -6,32 +6,24 @@ is done when its record names this source and this recipe, and its arrays are as
 
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import shlex
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from lstr.extractors.errors import VideoError
-from lstr.extractors.recipe import Recipe
+from lstr.extractors.errors import OutputError, RecipeError
+from lstr.extractors.recipe import STREAMS, Recipe, differences
 from lstr.files.arrays import read_header
-from lstr.pipelines.failures import FAILED, Failure, entries, log_name, naming
-from lstr.pipelines.features.folder import (
-    FeatureFolder,
-    check_same,
-    create_features,
-    open_features,
-    read_calibration,
-    read_recipe,
-    without_recipe,
-)
-from lstr.pipelines.files.json_files import parsed_lines, to_json
+from lstr.pipelines.features.folder import FeatureFolder, Features, open_features, read_recipe
+from lstr.pipelines.files.atomic import scratch, write_bytes, write_text
 from lstr.pipelines.files.npy_rows import HEADER_BYTES, signature_of
 from lstr.pipelines.files.remote import Place, RemoteFile
-from lstr.pipelines.files.scratch import scratch
 
 
 @dataclass(frozen=True)
-class RemoteFeatures:
+class RemoteFeatures(Features[RemoteFile]):
     """A feature folder elsewhere, and its recipe."""
 
     path: RemoteFile
@@ -43,79 +35,22 @@ class RemoteFeatures:
         return self.recipe.streams
 
     def array(self, stream: str, video_id: str) -> RemoteFile:
-        """One stream's array of a video."""
-        return self.path.joined(self.recipe.parts[stream].folder(stream), f"{video_id}.npy")
-
-    def record(self, video_id: str) -> RemoteFile:
-        """A video's record."""
-        return self.path.joined("records", f"{video_id}.json")
+        return self.path.joinpath(self.recipe.parts[stream].folder(stream), f"{video_id}.npy")
 
     def ids(self) -> list[str]:
         """Videos that have a record, sorted."""
-        found = self.path.joined("records").below()
+        found = self.path.joinpath("records").below()
         return sorted(name.removesuffix(".json") for name in found if name.endswith(".json"))
 
-    def sweep(self) -> None:
-        """Do nothing: here no interrupted write leaves anything behind."""
+    def records(self) -> list[dict[str, Any]]:
+        """The records that can be read, by id."""
+        found = []
+        for _, content in sorted(self.path.joinpath("records").contents().items()):
+            with suppress(ValueError):
+                found.append(json.loads(content))
+        return found
 
-    def failures(self) -> list[dict[str, Any]]:
-        """What `failed.jsonl` says."""
-        content = self.path.joined(FAILED).read() or b""
-        return entries(parsed_lines(content.decode(errors="replace")))
-
-    def note_failure(self, failure: Mapping[str, Any]) -> None:
-        """Nothing can be appended to an object; `compile` writes it."""
-
-    def log_failure(self, video_id: str, failure: Failure) -> Failure:
-        """Write the log of a failure, and name it in the failure."""
-        if not failure.traceback:
-            return failure
-        log = self.path.joined(log_name(video_id))
-        log.write(failure.traceback.encode(errors="replace"))
-        return naming(failure, log)
-
-    def remove_log(self, video_id: str) -> None:
-        """Remove the log of a video that has not failed again."""
-        self.path.joined(log_name(video_id)).remove()
-
-    def compile(self, failures: Sequence[Mapping[str, Any]]) -> None:
-        """Write `videos.jsonl` from the records, and `failed.jsonl`."""
-        contents = self.path.joined("records").contents()
-        videos = b"".join(_line(contents[name]) for name in sorted(contents))
-        failed = "".join(to_json(failure) + "\n" for failure in failures).encode()
-        for name, lines in (("videos.jsonl", videos), (FAILED, failed)):
-            if lines != (self.path.joined(name).read() or b""):
-                self.path.joined(name).write(lines)
-
-    def calibration(self) -> dict[str, Any]:
-        """Batch-norm statistics of the random networks that made the folder, by stream; empty otherwise."""
-        content = self.path.joined("calibration.pt").read()
-        return read_calibration(io.BytesIO(content), f"{self.path}/calibration.pt") if content else {}
-
-    def read_record(self, video_id: str) -> dict[str, Any] | None:
-        """A video's record; None where it has none, or none that can be read."""
-        try:
-            record = json.loads(self.record(video_id).read() or b"")
-        except ValueError:
-            return None
-        return record if isinstance(record, dict) else None
-
-    def is_done(self, video_id: str, source: Place) -> bool:
-        """Whether this source (by size and time) is finished under this recipe, with both arrays whole.
-
-        Eleven small requests. Raises MissingPathError where the folder cannot be reached.
-        """
-        record = self.read_record(video_id)
-        if record is None:
-            return False
-        try:
-            stat = source.stat()
-            same = (record["bytes"], record["mtime"], record["recipe"]) == (stat.st_size, stat.st_mtime, self.recipe.id)
-            return same and all(self._is_whole(stream, video_id, record) for stream in self.streams)
-        except (OSError, TypeError, LookupError, AttributeError, ValueError, VideoError):
-            return False
-
-    def _is_whole(self, stream: str, video_id: str, record: Mapping[str, Any]) -> bool:
+    def is_whole(self, stream: str, video_id: str, record: Mapping[str, Any]) -> bool:
         array = self.array(stream, video_id)
         header = io.BytesIO(*array.ranges((0, HEADER_BYTES)))
         shape, _, dtype = read_header(header)
@@ -132,7 +67,7 @@ class RemoteFeatures:
 
         Before anything else the old record is removed, so that no run takes a mixture for done. Raises OutputError.
         """
-        self.record(video_id).remove()
+        self.record(video_id).unlink()
         with scratch() as folder:
             made = {stream: folder / self.recipe.parts[stream].folder(stream) for stream in self.streams}
             local = FeatureFolder(folder, made.get("rgb"), made.get("flow"), self.recipe)
@@ -142,54 +77,43 @@ class RemoteFeatures:
             self.record(video_id).put(local.record(video_id))
 
 
-def open_remote(path: RemoteFile) -> RemoteFeatures | None:
-    """The feature folder that was begun at a URL; None where none was. Raises RecipeError, MissingPathError."""
-    content = path.joined("recipe.json").read()
-    return None if content is None else RemoteFeatures(path, read_recipe(content, f"{path}/recipe.json"))
-
-
-def create_remote(path: RemoteFile, recipe: Recipe, calibration: Mapping[str, Any]) -> RemoteFeatures:
-    """Open a feature folder at a URL for writing, making it when it is new.
-
-    Step by step as `create_features`, and raising as it does; what the two share is what does not read or write: here
-    contents are sent whole, on disk they are written beside their names.
-    """
-    existing = open_remote(path)
-    if existing:
-        check_same(existing.path, existing.recipe, recipe)
-        return existing
-    if any(name.startswith(("rgb_", "flow_")) and name.endswith(".npy") for name in path.below()):
-        raise without_recipe(path)
-    if calibration:
-        import torch
-
-        content = io.BytesIO()
-        torch.save(calibration, content)
-        path.joined("calibration.pt").write(content.getvalue())
-    path.joined("recipe.json").write(f"{recipe.to_json()}\n".encode())
-    return RemoteFeatures(path, recipe)
-
-
-Features = FeatureFolder | RemoteFeatures
-
-
-def open_folder(path: Place) -> Features | None:
+def open_folder(path: Place) -> FeatureFolder | RemoteFeatures | None:
     """The feature folder that was begun here or elsewhere; None where none was. Raises RecipeError."""
     if isinstance(path, RemoteFile):
-        return open_remote(path)
+        content = path.joinpath("recipe.json").read()
+        return None if content is None else RemoteFeatures(path, read_recipe(content, f"{path}/recipe.json"))
     return open_features(path) if (path / "recipe.json").exists() else None
 
 
-def create_folder(path: Place, recipe: Recipe, calibration: Mapping[str, Any]) -> Features:
-    """Open a feature folder for writing, here or elsewhere, making it when it is new."""
-    if isinstance(path, RemoteFile):
-        return create_remote(path, recipe, calibration)
-    return create_features(path, recipe, calibration)
+def create_folder(path: Place, recipe: Recipe, calibration: Mapping[str, Any]) -> FeatureFolder | RemoteFeatures:
+    """Open a feature folder for writing, here or elsewhere, making it when it is new.
+
+    Raises RecipeError, with the difference, when it holds features of another recipe.
+    """
+    if isinstance(path, Path) and path.exists() and not path.is_dir():
+        raise OutputError(f"{path} is a file, not a folder.", "give [[output]] a folder.")
+    begun = open_folder(path)
+    if begun is None and _has_arrays(path):
+        raise RecipeError(f"{path} holds features without a recipe.", "choose another folder with [[output]].")
+    if begun is None:
+        if calibration:
+            import torch
+
+            content = io.BytesIO()
+            torch.save(calibration, content)
+            write_bytes(path.joinpath("calibration.pt"), [content.getvalue()])
+        write_text(path.joinpath("recipe.json"), recipe.to_json() + "\n")
+        begun = open_folder(path)
+    assert begun and begun.recipe
+    if begun.recipe != recipe:
+        raise RecipeError(
+            f"{path} holds features of another recipe ({'; '.join(differences(begun.recipe, recipe))}).",
+            f"choose another folder with [[output]], or go on with this one by `[[recipe={shlex.quote(str(path))}]]`.",
+        )
+    return begun
 
 
-def _line(content: bytes) -> bytes:
-    """A record as one line; nothing where it cannot be read."""
-    try:
-        return to_json(json.loads(content)).encode() + b"\n"
-    except ValueError:
-        return b""
+def _has_arrays(path: Place) -> bool:
+    if isinstance(path, Path):
+        return any(any(path.glob(f"{stream}_*/*.npy")) for stream in STREAMS)
+    return any(name.startswith(("rgb_", "flow_")) and name.endswith(".npy") for name in path.below())

@@ -1,6 +1,7 @@
 """Whether a feature folder is whole: every array, every row, every record."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,8 +41,9 @@ def verify(folder: FeatureFolder, progress: Tell = lambda *_: None) -> Verified:
     `progress` counts videos. A folder from elsewhere has no records, so of it the arrays alone are read.
     """
     found = Verified({}, [], leftovers=len(leftovers(folder.path)))
-    ids = sorted({i for stream in folder.streams for i in _ids(folder.folders[stream], ".npy")} | _recorded(folder))
-    widths: dict[str, int] = {}
+    recorded = ids_below(folder.path / "records", ".json") if folder.recipe else set()
+    ids = sorted(recorded.union(*(ids_below(path) for path in folder.folders.values())))
+    widths = {stream: part.dim for stream, part in folder.recipe.parts.items()} if folder.recipe else {}
     for done, video_id in enumerate(ids, 1):
         record = folder.read_record(video_id)
         faults = list(_record_faults(folder, video_id, record))
@@ -53,11 +55,13 @@ def verify(folder: FeatureFolder, progress: Tell = lambda *_: None) -> Verified:
                 faults.append(Fault(video_id, stream, fault))
                 continue
             lengths[stream] = len(array)
-            width = widths.setdefault(stream, _width(folder, stream) or array.shape[1])
+            width = widths.setdefault(stream, array.shape[1])
             if array.shape[1] != width:
                 faults.append(Fault(video_id, stream, f"width {array.shape[1]}, not {width}"))
             faults += [Fault(video_id, stream, what) for what in _row_faults(array)]
-            stored = _stored_hash(record, stream)
+            stored = None
+            with suppress(AttributeError, TypeError, LookupError):
+                stored = (record or {})["arrays"][stream]["sha256"]
             if stored:
                 found.hashed += 1
                 if sha256_of(path) != stored:
@@ -73,13 +77,10 @@ def verify(folder: FeatureFolder, progress: Tell = lambda *_: None) -> Verified:
     return found
 
 
-def _ids(folder: Path, ending: str) -> set[str]:
+def ids_below(folder: Path, ending: str = ".npy") -> set[str]:
+    """Paths of files below a folder without their ending, but for hidden files."""
     names = (p.relative_to(folder).as_posix() for p in folder.rglob(f"*{ending}") if p.name[0] != ".")
     return {name.removesuffix(ending) for name in names}
-
-
-def _recorded(folder: FeatureFolder) -> set[str]:
-    return _ids(folder.path / "records", ".json") if folder.recipe else set()
 
 
 def _record_faults(folder: FeatureFolder, video_id: str, record: Mapping[str, Any] | None) -> Iterator[Fault]:
@@ -87,24 +88,10 @@ def _record_faults(folder: FeatureFolder, video_id: str, record: Mapping[str, An
         return
     if record is None:
         damaged = folder.record(video_id).exists()
-        yield Fault(
-            video_id,
-            "",
-            "its record is damaged" if damaged else "it has no record: its run was interrupted, or goes on",
-        )
+        what = "its record is damaged" if damaged else "it has no record: its run was interrupted, or goes on"
+        yield Fault(video_id, "", what)
     elif record.get("recipe") != folder.recipe.id:
         yield Fault(video_id, "", f"its record has recipe {record.get('recipe')}, the folder {folder.recipe.id}")
-
-
-def _stored_hash(record: Mapping[str, Any] | None, stream: str) -> str | None:
-    try:
-        return record["arrays"][stream]["sha256"] if record else None
-    except (AttributeError, TypeError, LookupError):
-        return None
-
-
-def _width(folder: FeatureFolder, stream: str) -> int | None:
-    return folder.recipe.parts[stream].dim if folder.recipe else None
 
 
 def _read(path: Path) -> tuple[np.ndarray | None, str]:

@@ -1,20 +1,27 @@
-"""Files that appear whole or not at all, and what is left of them by a kill."""
+"""Files that appear whole or not at all, folders for what one step makes, and what is left of them by a kill."""
 
 import errno
 import fcntl
 import os
+import shutil
+import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from lstr.extractors.errors import OutputError
+from lstr.extractors.errors import OutputError, VideoError
 from lstr.extractors.stages import WRITE, stage_of
 from lstr.files import atomic
+from lstr.pipelines.files.remote import Place, RemoteFile
+
+SCRATCH = "lstr-scratch-"
+SCRATCH_SECONDS = 60  # an unlocked one that is older was left by a killed process
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """As `lstr.files.atomic.replacing`, with the folder made.
+    """Do as `lstr.files.atomic.replacing`, and make the folder.
 
     Raises OutputError where the folder cannot be written or the disk is full.
     """
@@ -63,7 +70,48 @@ def check_writable(folder: Path) -> None:
         raise unwritable(folder, OSError(reason, os.strerror(reason)))
 
 
-def write_text(path: Path, text: str | Iterable[str]) -> None:
-    """Write a text file, which may come in pieces, whole or not at all."""
-    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines([text] if isinstance(text, str) else text)
+def write_bytes(place: Place, pieces: Iterable[bytes]) -> None:
+    """Write a file here or elsewhere, whole or not at all."""
+    if isinstance(place, RemoteFile):
+        place.write(b"".join(pieces))
+        return
+    with replacing(place) as temporary, temporary.open("wb") as file:
+        file.writelines(pieces)
+
+
+def write_text(place: Place, text: str | Iterable[str]) -> None:
+    """Write a text file in UTF-8, which may come in pieces, whole or not at all."""
+    write_bytes(place, (piece.encode() for piece in ([text] if isinstance(text, str) else text)))
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A folder below $TMPDIR that is removed at the end; those of killed processes are removed first."""
+    top = Path(tempfile.gettempdir())
+    for left in top.glob(f"{SCRATCH}*"):
+        with suppress(OSError):
+            if time.time() - left.stat().st_mtime > SCRATCH_SECONDS and _unlocked(left):
+                shutil.rmtree(left, ignore_errors=True)
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=top))
+    except OSError as error:
+        raise VideoError(f"{top} cannot be written ({error.strerror}).", "set TMPDIR to a folder with room.") from error
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # some file systems know no locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(handle)
+
+
+def _unlocked(folder: Path) -> bool:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+    return True

@@ -1,12 +1,13 @@
 """JSON and JSONL files."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from lstr.pipelines.files.atomic import unwritable, write_text
+from lstr.pipelines.files.remote import Place, content_of
 
 
 def to_json(value: object, indent: int | None = None) -> str:
@@ -28,7 +29,7 @@ def write_json(path: Path, value: object) -> None:
     write_text(path, to_json(value, indent=1) + "\n")
 
 
-def write_jsonl(path: Path, values: Iterable[object]) -> None:
+def write_jsonl(path: Place, values: Iterable[object]) -> None:
     """Write one JSON object per line, whole or not at all."""
     write_text(path, "".join(to_json(value) + "\n" for value in values))
 
@@ -45,15 +46,16 @@ def append_jsonl(path: Path, value: object) -> None:
         raise unwritable(path.parent, error) from error
 
 
-def read_jsonl(path: Path) -> list[Any]:
+def keep_jsonl(path: Path, is_kept: Callable[[Any], bool]) -> None:
+    """Leave those values in a JSONL file, where there is one, and no line that a kill cut short."""
+    if path.exists():
+        write_jsonl(path, filter(is_kept, read_jsonl(path)))
+
+
+def read_jsonl(path: Place) -> list[Any]:
     """The values of a JSONL file, but for a line that a kill cut short; empty when it does not exist."""
-    return parsed_lines(path.read_text(encoding="utf-8", errors="replace")) if path.exists() else []
-
-
-def parsed_lines(text: str) -> list[Any]:
-    """The values of the lines that are JSON."""
     values = []
-    for line in text.splitlines():
+    for line in (content_of(path) or b"").decode(errors="replace").splitlines():
         with suppress(ValueError, RecursionError):
             values.append(json.loads(line))
     return values

@@ -74,7 +74,7 @@ class RemoteFile:
         """The last part of the path."""
         return PurePosixPath(unquote(self.shown) if self.url.startswith("http") else self.shown).name
 
-    def joined(self, *parts: str) -> "RemoteFile":
+    def joinpath(self, *parts: str) -> "RemoteFile":
         """A file below this folder."""
         return RemoteFile("/".join([self.url, *parts]))
 
@@ -174,7 +174,7 @@ class RemoteFile:
             _make_parents(fs, path)
             with_retries(bring)
 
-    def remove(self) -> None:
+    def unlink(self, missing_ok: bool = True) -> None:
         """Remove it where it exists. Raises OutputError."""
         with typed_errors(self, OutputError), suppress(FileNotFoundError):
             fs, path = self.system
@@ -196,6 +196,13 @@ class RemoteFile:
 
 Place = Path | RemoteFile
 """Where a video or a feature folder is: here or elsewhere."""
+
+
+def content_of(place: Place) -> bytes | None:
+    """What a file here or elsewhere holds; None where it does not exist."""
+    if isinstance(place, RemoteFile):
+        return place.read()
+    return place.read_bytes() if place.exists() else None
 
 
 def _make_parents(fs: Any, path: str) -> None:

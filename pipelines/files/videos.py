@@ -11,8 +11,8 @@ from lstr.extractors.errors import MissingPathError, VideoError
 from lstr.extractors.video.containers import open_container
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES, find_videos, is_video_name
 from lstr.labels.video_ids import fault_of
+from lstr.pipelines.files.atomic import scratch
 from lstr.pipelines.files.remote import Place, RemoteFile, Stat, has_no_room, place
-from lstr.pipelines.files.scratch import scratch
 
 HEADER_BLOCK = 2**16  # bytes requested at a time, to read little more than a header
 

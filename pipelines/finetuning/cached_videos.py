@@ -2,10 +2,11 @@
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from lstr.extractors.errors import MissingPathError, OutputError
+from lstr.extractors.errors import MissingPathError, OutputError, VideoError
 from lstr.extractors.flow.workers import ALGORITHMS, FlowWorkers, algorithm_of, too_small
 from lstr.extractors.networks.build import network_recipe
 from lstr.extractors.presets import Preset
@@ -13,12 +14,12 @@ from lstr.extractors.recipe import Recipe
 from lstr.extractors.video.file_reader import open_chunks
 from lstr.extractors.weights.published_files import sha256_of
 from lstr.pipelines.extraction.chunk_cache import CachedVideo, ChunkCache, chunk_recipe
-from lstr.pipelines.extraction.outcome import Outcome, failed
+from lstr.pipelines.extraction.outcome import Outcome
 from lstr.pipelines.extraction.resume import together
-from lstr.pipelines.failures import Failure, failure_of
+from lstr.pipelines.failures import Failure, FailureLog, failure_of
 from lstr.pipelines.files.remote import Place
 from lstr.pipelines.files.videos import at_hand
-from lstr.pipelines.progress import Progress
+from lstr.pipelines.progress import Failed, Notice, Progress
 
 
 @dataclass(frozen=True)
@@ -42,11 +43,21 @@ class Cached:
 
 
 @dataclass(frozen=True)
-class Made:
-    """What became of one video: its Outcome, and its chunks unless it failed."""
+class Filling:
+    """The chunks of videos are computed next, where the cache lacks them; their numbers by id."""
 
-    outcome: Outcome
-    cached: Cached | None
+    chunks: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Filled:
+    """The cache has all chunks that the networks learn from."""
+
+    n_chunks: int
+    n_videos: int
+    n_made: int
+    """videos whose chunks were computed now"""
+    cache: Path
 
 
 def chunks_of(preset: Preset) -> dict[str, Any]:
@@ -63,70 +74,82 @@ def chunks_of(preset: Preset) -> dict[str, Any]:
     return chunk_recipe(recipe)
 
 
-def look_at(videos: Mapping[str, Place], cache: ChunkCache) -> tuple[list[SoundVideo], list[Outcome]]:
-    """Videos that can be read, and an Outcome of each that cannot.
+def look_at(
+    videos: Mapping[str, Place], cache: ChunkCache, failed: FailureLog
+) -> Generator[Failed, None, dict[str, SoundVideo]]:
+    """The videos that can be read, as far as their packets show; the others are added to `failed`.
 
-    Raises OutputError where the cache is too small for those that can.
+    Raises VideoError where none can be read, OutputError where the cache is too small for those that can.
     """
-    looked = [found for _, found in together(lambda video: _look(video[0], video[1], cache), videos.items())]
-    sound = [found for found in looked if isinstance(found, SoundVideo)]
-    bad = [found for found in looked if isinstance(found, Outcome)]
-    needed = sum({video.sha256: video.n_bytes for video in sound}.values())
+    sound = {}
+    for (video_id, source), found in together(lambda video: _look(*video, cache), videos.items()):
+        if isinstance(found, Failure):
+            yield failed.add(video_id, source, found)
+        else:
+            sound[video_id] = found
+    if not sound:
+        raise VideoError("None of the videos can be read.", "each is named above, with what to do.")
+    needed = sum({video.sha256: video.n_bytes for video in sound.values()}.values())
     if needed > cache.size:
         raise OutputError(
             f"The chunks of {len(sound)} videos need {needed / 1e9:.3g} GB, and the cache may have "
             f"{cache.size / 1e9:.3g} GB.",
             f"use [[cache_size={needed // 10**9 + 1}GB]], or fewer videos.",
         )
-    return sound, bad
+    return sound
 
 
-def _look(video_id: str, source: Place, cache: ChunkCache) -> SoundVideo | Outcome:
+def _look(video_id: str, source: Place, cache: ChunkCache) -> SoundVideo | Failure:
     try:
         with at_hand(source) as (path, _):
             video = open_chunks(path, cache.recipe["long_side"])[0]
             planes, height, width = cache.shape(video)
             if too_small(algorithm_of(cache.recipe["flow_algorithm"]), width, height):
                 sentence = f"{source} is {width}×{height} pixels, too small for DIS flow."
-                return failed(video_id, source, Failure(sentence, "use [[algorithm=tvl1]]."))
+                return Failure(sentence, "use [[algorithm=tvl1]].")
             n_bytes = video.n_chunks * planes * height * width
             return SoundVideo(video_id, source, sha256_of(path), video.n_chunks, n_bytes)
     except Exception as error:
-        return failed(video_id, source, failure_of(error, source))
+        return failure_of(error, source)
 
 
 def fill(
-    videos: list[SoundVideo], cache: ChunkCache, workers: FlowWorkers | None
-) -> Generator[Progress | Made, None, None]:
+    videos: Mapping[str, SoundVideo], cache: ChunkCache, workers: FlowWorkers | None, failed: FailureLog
+) -> Generator[Filling | Progress | Outcome | Notice | Failed | Filled, None, dict[str, Cached]]:
     """The chunks of each video, made where the cache lacks them or they are damaged; Progress by video id.
 
-    What was made is kept whatever happens later. Raises as `failure_of`.
+    Videos that cannot be read to their end are added to `failed`. What was made is kept whatever happens later. Raises
+    VideoError where no video can be read to its end, and as `failure_of`.
     """
-    keep = {video.sha256 for video in videos}
-    for video in videos:
+    keep = {video.sha256 for video in videos.values()}
+    cached, n_made = {}, 0
+    yield Filling({video_id: video.n_chunks for video_id, video in videos.items()})
+    for video_id, video in videos.items():
+        start = perf_counter()
         try:
-            made = yield from _fill(video, cache, workers, keep)
+            chunks = _find(cache, video.sha256)
+            state = "kept" if chunks and (yield from chunks.verify(video_id)) else "done"
+            damaged = chunks if state == "done" else None
+            if damaged:
+                cache.drop(damaged)
+            if state == "done":
+                with at_hand(video.source) as (path, _):
+                    opened = open_chunks(path, cache.recipe["long_side"])
+                    chunks = yield from cache.fill(video.sha256, path, opened, workers, keep, video_id)
+            assert chunks
         except Exception as error:
-            made = Made(failed(video.id, video.source, failure_of(error, video.source)), None)
-        yield made
-
-
-def _fill(
-    video: SoundVideo, cache: ChunkCache, workers: FlowWorkers | None, keep: set[str]
-) -> Generator[Progress, None, Made]:
-    """The chunks of one video."""
-    start, note = perf_counter(), ""
-    found = _find(cache, video.sha256)
-    if found and (yield from found.verify(video.id)):
-        return Made(Outcome(video.id, video.source, "kept", len(found)), Cached(video.sha256, found))
-    if found:
-        cache.drop(found)
-        note = "damaged in the cache, and was made again"
-    with at_hand(video.source) as (path, _):
-        opened = open_chunks(path, cache.recipe["long_side"])
-        made = yield from cache.fill(video.sha256, path, opened, workers, keep, video.id)
-    outcome = Outcome(video.id, video.source, "done", len(made), perf_counter() - start, reason=note)
-    return Made(outcome, Cached(video.sha256, made))
+            yield failed.add(video_id, video.source, failure_of(error, video.source))
+            continue
+        seconds = perf_counter() - start if state == "done" else 0.0
+        yield Outcome(video_id, video.source, state, len(chunks), seconds)
+        cached[video_id] = Cached(video.sha256, chunks)
+        n_made += state == "done"
+        if damaged:
+            yield Notice(f"{video_id} was damaged in the cache, and was made again.")
+    if not cached:
+        raise VideoError("None of the videos can be read to its end.", "each is named above, with what to do.")
+    yield Filled(sum(len(video.chunks) for video in cached.values()), len(cached), n_made, cache.path)
+    return cached
 
 
 def find_cached(cache: ChunkCache, videos: Mapping[str, str]) -> dict[str, Cached]:
@@ -148,4 +171,4 @@ def _find(cache: ChunkCache, sha256: str) -> CachedVideo | None:
     """Cached chunks; without flow, those with any flow serve too."""
     others = () if cache.recipe["flow_algorithm"] else ALGORITHMS.values()
     caches = (cache, *(ChunkCache(cache.root, cache.recipe | {"flow_algorithm": name}) for name in others))
-    return next((found for one in caches if (found := one.find(sha256))), None)
+    return next((found for place in caches if (found := place.find(sha256))), None)

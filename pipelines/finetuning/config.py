@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from lstr.errors import ConfigError
@@ -9,7 +10,9 @@ from lstr.extractors.backbones.network import SMALLEST, Network
 from lstr.extractors.backbones.networks import RESNET50, known_network
 from lstr.extractors.devices import fast_precision
 from lstr.extractors.errors import RecipeError
+from lstr.extractors.flow.workers import choose_backend
 from lstr.extractors.presets import FAST, KINETICS, PRESETS, Preset
+from lstr.pipelines.finetuning.initial_weights import Initial, initial_weights
 from lstr.pipelines.networks.recipes import choose_recipe
 from lstr.settings import check_range, override
 
@@ -61,11 +64,8 @@ class FinetuneConfig:
     def __post_init__(self) -> None:
         if self.partial_bn not in (None, True, False):
             raise ConfigError(f"partial_bn is {self.partial_bn!r}.", "use true or false.")
-        least = dict.fromkeys(("epochs", "batch_size", "segments", "eval_every"), 1)
-        least |= dict.fromkeys(("draws", "weight_decay", "warmup", "clip", "dropout", "mixup", "colour"), 0)
-        least |= dict.fromkeys(("patience", "seed"), 0)
-        below = dict.fromkeys(("warmup", "dropout", "colour"), 1)
-        check_range(self, least=least, above={"lr": 0}, below=below, choices=CHOICES)
+        below = {"warmup": 1, "dropout": 1, "colour": 1}
+        check_range(self, above={"lr": 0}, below=below, choices=CHOICES)
         if not SMALLEST <= self.crop <= self.short_side:
             raise ConfigError(
                 f"crop is {self.crop} of a short side of {self.short_side}.", f"use {SMALLEST} up to short_side."
@@ -168,3 +168,37 @@ def resolve(
             once: dict[str, Any] = {stream: replace(parts[stream], crops=1)}
             preset = replace(preset, **once)
     return replace(preset, short_side=short_side, crop=crop), configs
+
+
+@dataclass(frozen=True)
+class Networks:
+    """What is trained: the streams of a preset with the sizes of their images, their settings and first weights."""
+
+    preset: Preset
+    configs: Mapping[str, FinetuneConfig]
+    initial: Mapping[str, Initial]
+
+
+def settle(
+    features: tuple[str | Preset, str, str | None],
+    settings: Mapping[str, str],
+    init: str | None,
+    device: str,
+    networks: Mapping[str, str | None] = MappingProxyType({}),
+    inits: Mapping[str, str | None] = MappingProxyType({}),
+    backend: str = "auto",
+) -> Networks:
+    """All that there is to choose of networks, before anything takes long.
+
+    features: recipe, streams and flow algorithm, with other `networks` by stream: as for `trainable`. settings: as for
+    `resolve`. init and inits: as for `initial_weights`. backend: what computes flow. Raises what these do, and
+    FlowError.
+    """
+    recipe, stream, algorithm = features
+    preset = trainable(recipe, stream, networks, algorithm)
+    initial = initial_weights(preset, init, inits)
+    begun = {name: begins.path is not None for name, begins in initial.items()}
+    preset, configs = resolve(preset, begun, settings, device)
+    if preset.algorithm:
+        choose_backend(preset.algorithm, backend)
+    return Networks(preset, configs, initial)

@@ -1,14 +1,13 @@
 """The job of finetuning: labelled videos to a weights folder, on one process or on those that torchrun started."""
 
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 
 from lstr.extractors.devices import choose_device
-from lstr.extractors.errors import VideoError
-from lstr.extractors.flow.workers import choose_backend, flow_workers
+from lstr.extractors.flow.workers import flow_workers
 from lstr.extractors.home import home
 from lstr.extractors.presets import Preset
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES
@@ -22,10 +21,19 @@ from lstr.pipelines.extraction.outcome import Outcome
 from lstr.pipelines.failures import FailureLog
 from lstr.pipelines.files.remote import Place
 from lstr.pipelines.files.videos import find_sources
-from lstr.pipelines.finetuning.cached_videos import Cached, Made, SoundVideo, chunks_of, fill, find_cached, look_at
-from lstr.pipelines.finetuning.config import FinetuneConfig, resolve, trainable
+from lstr.pipelines.finetuning.cached_videos import (
+    Cached,
+    Filled,
+    Filling,
+    SoundVideo,
+    chunks_of,
+    fill,
+    find_cached,
+    look_at,
+)
+from lstr.pipelines.finetuning.config import Networks, settle
 from lstr.pipelines.finetuning.folds import Pair, Parts, check_blind, check_labels, make_pairs, parts_of, unlearnt
-from lstr.pipelines.finetuning.initial_weights import RANDOM, Initial, initial_weights
+from lstr.pipelines.finetuning.initial_weights import RANDOM
 from lstr.pipelines.finetuning.run_folder import Epoch, check_output
 from lstr.pipelines.progress import Failed, Finished, Notice, Progress
 from lstr.pipelines.training.ranks import Ranks, join_ranks
@@ -81,7 +89,7 @@ class FinetuneOptions:
     """Seconds that all of it may take; a network ends with the epoch that reaches its part of what the chunks left."""
     resume: bool = False
     loaders: int | None = None
-    """Processes that load samples ahead; 0 for none."""
+    """Threads that load samples ahead; 0 for none."""
     flow_threads: int | None = None
     """Threads that compute flow; None for one per core."""
     flow_backend: str = "auto"
@@ -91,24 +99,6 @@ class FinetuneOptions:
     def all_settings(self) -> dict[str, str]:
         """The settings that are set, with the seed."""
         return dict(self.settings) | ({"seed": str(self.seed)} if self.seed is not None else {})
-
-
-@dataclass(frozen=True)
-class Filling:
-    """The chunks of videos are computed next, where the cache lacks them; their numbers by id."""
-
-    chunks: Mapping[str, int]
-
-
-@dataclass(frozen=True)
-class Filled:
-    """The cache has all chunks that the networks learn from."""
-
-    n_chunks: int
-    n_videos: int
-    n_made: int
-    """videos whose chunks were computed now"""
-    cache: Path
 
 
 @dataclass(frozen=True)
@@ -123,18 +113,6 @@ class Finetuned:
 
 
 Event = Findings | Notice | Failed | Filling | Progress | Outcome | Filled | Epoch | Finished[Finetuned]
-
-
-@dataclass(frozen=True)
-class _Networks:
-    """What is trained: the streams of a preset, their settings and first weights."""
-
-    preset: Preset
-    configs: Mapping[str, FinetuneConfig]
-    initial: Mapping[str, Initial]
-
-
-Check = Callable[[Collection[str]], None]
 
 
 def finetune(options: FinetuneOptions) -> Generator[Event, None, None]:
@@ -160,7 +138,15 @@ def _events(options: FinetuneOptions, device: str, ranks: Ranks) -> Generator[Ev
         yield Notice(text, warning=False)
         yield Finished(Finetuned(open_weights(output)))
         return
-    networks = _networks(options, device)
+    networks = settle(
+        (options.recipe, options.stream, options.algorithm),
+        options.all_settings(),
+        options.init,
+        device,
+        {"rgb": options.rgb_network, "flow": options.flow_network},
+        {"rgb": options.rgb_init, "flow": options.flow_init},
+        options.flow_backend,
+    )
     found = find_sources([*options.videos, *options.lists], options.endings or VIDEO_SUFFIXES, options.root)
     labels = yield from _labels(options, found)
     parts = parts_of(labels, found, options.subset, options.eval_subset)
@@ -181,13 +167,13 @@ def _events(options: FinetuneOptions, device: str, ranks: Ranks) -> Generator[Ev
     failed = FailureLog(output)
     cached: dict[str, Cached] = {}
     if ranks.first:
-        sound = yield from _sound(used, cache, failed)
+        yield Notice(f"looking at {len(used)} videos", warning=False)
+        sound = yield from look_at(used, cache, failed)
         pairs_of(sound)  # raises what keeps from training before hours of flow
         flow = networks.preset.algorithm, options.flow_threads, options.flow_backend, device
         with flow_workers(*flow) as workers:
             yield from map(Notice, workers.warnings if workers else ())
-            with closing(fill(list(sound.values()), cache, workers)) as made:
-                cached = yield from _filled(made, sound, failed, cache)
+            cached = yield from fill(sound, cache, workers, failed)
         failed.finish(used)
     known = ranks.from_first(lambda: {i: video.sha256 for i, video in cached.items()})
     if not ranks.first:
@@ -196,22 +182,10 @@ def _events(options: FinetuneOptions, device: str, ranks: Ranks) -> Generator[Ev
     if warning:
         yield Notice(warning)
     yield from _plan(labels, pairs, networks, options.init)
-    settled = networks.preset, networks.configs, networks.initial
     left = None if options.seconds is None else max(0.001, options.seconds - (perf_counter() - started))
-    training = Training(*settled, labels, cached, pairs, folds, left)
+    training = Training(networks, labels, cached, pairs, folds, left)
     for event in train_networks(training, output, device, options.resume, options.loaders, ranks):
         yield Finished(Finetuned(event.result, failed.events, len(used))) if isinstance(event, Finished) else event
-
-
-def _networks(options: FinetuneOptions, device: str) -> _Networks:
-    by_stream = {"rgb": options.rgb_network, "flow": options.flow_network}
-    preset = trainable(options.recipe, options.stream, by_stream, options.algorithm)
-    initial = initial_weights(preset, options.init, {"rgb": options.rgb_init, "flow": options.flow_init})
-    trained = {stream: begins.path is not None for stream, begins in initial.items()}
-    preset, configs = resolve(preset, trained, options.all_settings(), device)
-    if preset.algorithm:
-        choose_backend(preset.algorithm, options.flow_backend)  # before anything takes long
-    return _Networks(preset, configs, initial)
 
 
 def _labels(options: FinetuneOptions, found: Mapping[str, Place]) -> Generator[Findings, None, Labels]:
@@ -244,46 +218,7 @@ def _left_out(parts: Parts, labels: Labels, options: FinetuneOptions) -> Iterato
             yield Notice(f"{what}: {some} ({len(ids)} in all).", warning=warning)
 
 
-def _sound(
-    videos: Mapping[str, Place], cache: ChunkCache, failed: FailureLog
-) -> Generator[Notice | Failed, None, dict[str, SoundVideo]]:
-    """The videos that can be read, as far as their packets show; the others are added to `failed`."""
-    yield Notice(f"looking at {len(videos)} videos", warning=False)
-    sound, bad = look_at(videos, cache)
-    for outcome in bad:
-        yield failed.add(outcome.id, outcome.source, outcome.failure)
-    if not sound:
-        raise VideoError("None of the videos can be read.", "each is named above, with what to do.")
-    return {video.id: video for video in sound}
-
-
-def _filled(
-    events: Iterator[Progress | Made], sound: Mapping[str, SoundVideo], failed: FailureLog, cache: ChunkCache
-) -> Generator[Event, None, dict[str, Cached]]:
-    """The chunks of videos in the cache; videos that cannot be read to their end are added to `failed`."""
-    cached, n_made = {}, 0
-    yield Filling({video.id: video.n_chunks for video in sound.values()})
-    for event in events:
-        if isinstance(event, Progress):
-            yield event
-            continue
-        outcome = event.outcome
-        if event.cached is None:
-            yield failed.add(outcome.id, outcome.source, outcome.failure)
-            continue
-        yield outcome
-        cached[outcome.id] = event.cached
-        n_made += outcome.state == "done"
-        if outcome.reason:
-            yield Notice(f"{outcome.id} was {outcome.reason}.")
-    if not cached:
-        raise VideoError("None of the videos can be read to its end.", "each is named above, with what to do.")
-    n_chunks = sum(len(video.chunks) for video in cached.values())
-    yield Filled(n_chunks, len(cached), n_made, cache.path)
-    return cached
-
-
-def _plan(labels: Labels, pairs: Sequence[Pair], networks: _Networks, init: str | None) -> Iterator[Notice]:
+def _plan(labels: Labels, pairs: Sequence[Pair], networks: Networks, init: str | None) -> Iterator[Notice]:
     """What is to be trained, and what of it a person should know."""
     whole = pairs[0]
     chosen = f"{len(whole.validation)} choose the epoch" if whole.validation else "none chooses the epoch"

@@ -8,64 +8,102 @@ is normalised by its own statistics, as one process would normalise a batch of t
 exists on GPUs alone. Running statistics, which differ for that, are averaged over the processes after each epoch.
 """
 
+import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict
+from itertools import islice
 from time import perf_counter
+from typing import Any
 
+import numpy as np
 import torch
 
 from lstr.errors import ConfigError, LstrError
-from lstr.pipelines.extraction.chunk_cache import CacheError
+from lstr.extractors.images.crops import centre_crop, fit
+from lstr.labels.label_set import Labels, targets
+from lstr.metrics import per_frame as metrics
+from lstr.pipelines.extraction.chunk_cache import CachedVideo, CacheError
+from lstr.pipelines.files.atomic import replacing
+from lstr.pipelines.files.json_files import append_jsonl, keep_jsonl
+from lstr.pipelines.finetuning.batches import batches_from
 from lstr.pipelines.finetuning.config import FinetuneConfig
-from lstr.pipelines.finetuning.loader import EpochLoader, Images
 from lstr.pipelines.finetuning.recogniser import Recogniser, batch_norms, make_optimiser
-from lstr.pipelines.finetuning.run_folder import Epoch, EpochLog, State
+from lstr.pipelines.finetuning.run_folder import LOG, Epoch, Network, NetworkPosition
+from lstr.pipelines.finetuning.samples import Images, SampleSet, read_image
 from lstr.pipelines.progress import Progress
+from lstr.pipelines.training.batches import read_ahead
 from lstr.pipelines.training.log import Step
-from lstr.pipelines.training.loop import Plan, Position, train_steps
+from lstr.pipelines.training.loop import Plan, Position, Saves, train_steps
 from lstr.pipelines.training.ranks import Ranks, distributed_model, lost_others, step_seed
 from lstr.pipelines.training.schedule import learning_rate
 
 LATE = 0.1  # of all steps, that a run may be behind its time before the rate goes by time
+GRACE = 10  # saves that may come at once, so that a short run leaves every epoch
+SCORED = 32  # images at a time
 
 
 class NetworkRun:
-    """A recogniser, its optimiser and its files, as the loop trains it (`lstr.pipelines.training.loop.Run`)."""
+    """A recogniser, its optimiser and its files, as the loop trains it (`lstr.pipelines.training.loop.Run`).
+
+    card: what its state, which is also a weights file of its last epoch, says about itself
+    (`lstr.extractors.weights.model_card`). validation: the videos that choose its epoch.
+    """
 
     def __init__(
         self,
-        state: State,
+        network: Network,
+        card: str,
         model: Recogniser,
-        config: FinetuneConfig,
-        loader: EpochLoader,
-        evaluate: Callable[[Recogniser], float | None] | None,
+        data: SampleSet,
+        loaders: int,
         ranks: Ranks,
+        validation: Mapping[str, CachedVideo],
+        labels: Labels,
         seconds: float | None = None,
     ):
-        if loader.n_samples < ranks.size:
-            sentence = f"A step has {loader.n_samples} samples, and there are {ranks.size} processes."
+        self.config, self.data, self.loaders, self.ranks = data.config, data, loaders, ranks
+        if data.batch_size < ranks.size:
+            sentence = f"A step has {data.batch_size} samples, and there are {ranks.size} processes."
             raise ConfigError(sentence, f"use a batch_size, and draws, of {ranks.size} or more.")
-        self.name, self.state, self.model, self.config = state.network.name, state, model, config
-        self.loader, self.score, self.ranks = loader, evaluate, ranks
+        self.network, self.name, self.card, self.model = network, network.name, card, model
+        self.validation, self.labels = validation, labels
         self.device = next(model.parameters()).device
-        self.optimiser = make_optimiser(model, config)
-        self.kept = batch_norms(model)[1:] if config.partial_bn else []
+        self.optimiser = make_optimiser(model, self.config)
+        self.kept = batch_norms(model)[1:] if self.config.partial_bn else []
         for norm in self.kept:
             norm.requires_grad_(False)
         self.joined = distributed_model(model, ranks, unused=False)
         self.best: dict[str, torch.Tensor] = {}
-        self.position = state.restore(self)
-        self.log = EpochLog(state.network, self.position.epoch) if ranks.first else None
+        self.position = NetworkPosition()
+        if network.state_file.exists():
+            self._restore()
+        self._saved_epoch, self._saves = self.position.epoch, Saves(grace=GRACE)
+        if ranks.first:
+            done, own = self.position.epoch, (network.stream, network.fold)
+            keep_jsonl(
+                network.folder / LOG, lambda entry: (entry["stream"], entry["fold"]) != own or entry["epoch"] <= done
+            )
         self.seconds = seconds
         self._since = perf_counter()
+        self._batches: Iterator[Images] = iter(())
+
+    def _restore(self) -> None:
+        """Bring weights, optimiser and best weights back as they were saved."""
+        content = torch.load(self.network.state_file, map_location="cpu", weights_only=True)
+        self.model.load_state_dict(content["state_dict"])
+        self.optimiser.load_state_dict(content["optimiser"])
+        self.best = content["best"]
+        self.position = NetworkPosition(**json.loads(content["progress"]))
 
     def plan(self) -> Plan:
         """Its steps, and when it is evaluated."""
-        config, steps = self.config, self.config.epochs * len(self.loader)
+        config, steps = self.config, self.config.epochs * self.data.n_batches
         return Plan(
             steps,
             lambda step: learning_rate(self._hurried(step, steps), steps, config.lr, config.warmup),
-            eval_every=config.eval_every if self.score else 0,
+            eval_every=config.eval_every if self.validation else 0,
             patience=config.patience,
             is_late=lambda: self._spent() >= 1,
         )
@@ -83,14 +121,14 @@ class NetworkRun:
 
     def n_batches(self, epoch: int) -> int:
         """How many batches each epoch has."""
-        return len(self.loader)
+        return self.data.n_batches
 
     def batches(self, epoch: int, first: int, most: int) -> Iterator[Images]:
-        """The batches of the next epoch; the loader knows which it is, and an epoch is saved whole."""
+        """The batches of the next epoch; an epoch is saved whole, so it begins where the one before has ended."""
         self.model.train()
         for norm in self.kept:  # all batch norms but the first keep their statistics (TSN, section 3.3)
             norm.eval()
-        return self.loader.epoch()
+        return islice(self._batches, self.data.n_batches)
 
     def step(self, batch: Images, number: int, lr: float) -> tuple[float, float, int]:
         """Take a step: this process's part of the loss, the norm of the gradient, and the images of all processes.
@@ -110,31 +148,34 @@ class NetworkRun:
                 loss = self.joined(*self.model.prepare(images, torch.tensor(labels)))
             value = loss.item()
             self._refuse(value, number)
-            share = len(labels) / self.loader.n_samples
+            share = len(labels) / self.data.batch_size
             (loss * (share * ranks.size)).backward()  # gradients are averaged over processes; this is a mean of samples
             norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), config.clip or math.inf).item()
             self.optimiser.step()
             self.optimiser.zero_grad()
-        if (number + 1) % len(self.loader) == 0:
+        if (number + 1) % self.data.n_batches == 0:
             statistics = ((norm.running_mean, norm.running_var) for norm in batch_norms(self.model))
             ranks.average([statistic for pair in statistics for statistic in pair if statistic is not None])
-        return value * share, norm, self.loader.n_samples * config.segments
+        return value * share, norm, self.data.batch_size * config.segments
 
     def _refuse(self, loss: float, number: int) -> None:
         if math.isfinite(loss):
             return
-        epoch, path = self.state.saved_epoch, self.state.path
+        epoch, path = self._saved_epoch, self.network.state_file
         kept = f"epoch {epoch} is kept in {path}" if epoch else "no epoch was finished"
         begin = f" and [[init={path}]]" if epoch else ""
         raise LstrError(
-            f"The loss of step {number + 1} in epoch {number // len(self.loader) + 1} is {loss}; {kept}.",
+            f"The loss of step {number + 1} in epoch {number // self.data.n_batches + 1} is {loss}; {kept}.",
             f"begin again in another folder with a lower rate: [[settings.lr={self.config.lr / 10:g}]]{begin}.",
         )
 
     def evaluate(self, position: Position, epoch: int, values: dict) -> dict | None:
         """The mAP of the validation chunks; the best weights are kept. None where no chunk shows an action."""
-        score = self.score(self.model) if self.score else None
-        if score is None:
+        config, ids = self.config, self.validation
+        scores = chunk_scores(self.model, list(ids.values()), self.network.stream, config, self.loaders)
+        truth = [targets(self.labels.videos[i], self.labels.classes, len(video)) for i, video in ids.items()]
+        score = float(metrics.per_frame(scores, np.concatenate(truth), self.labels.classes)["mAP"])
+        if math.isnan(score):
             return None
         if position.judge(score):
             self.best = {name: tensor.cpu().clone() for name, tensor in self.model.state_dict().items()}
@@ -143,37 +184,68 @@ class NetworkRun:
 
     def keep(self, step: Step, position: Position, last: bool) -> None:
         """Log an epoch, then save it where enough time has passed since the last that was saved."""
-        assert self.log is not None, "rank 0 has the log"
         now = perf_counter()
         self.position.seconds += now - self._since
         self._since = now
-        self.log.write(self.epoch(step))
-        self.state.save(self)
+        entries = asdict(self.epoch(step)).items()
+        finite = {n: None if isinstance(v, float) and not math.isfinite(v) else v for n, v in entries}
+        append_jsonl(self.network.folder / LOG, finite)
+        if self._saves.are_due():
+            with self._saves.timed(), replacing(self.network.state_file) as temporary:
+                content: dict[str, Any] = {
+                    "state_dict": self.model.state_dict(),
+                    "optimiser": self.optimiser.state_dict(),
+                }
+                content |= {"progress": json.dumps(asdict(self.position)), "best": self.best, "lstr": self.card}
+                torch.save(content, temporary)
+            self._saved_epoch = self.position.epoch
 
     def epoch(self, step: Step) -> Epoch:
         """A logged interval as the event of its epoch."""
-        network, score = self.state.network, step.evaluation["mAP"] if step.evaluation else None
+        network, score = self.network, step.evaluation["mAP"] if step.evaluation else None
         numbers = step.loss, step.lr, step.rate, step.waiting, score, self.position.best
         return Epoch(network.stream, network.fold, step.epoch, self.config.epochs, *numbers)
 
+    def train(self) -> Iterator[Progress | Epoch]:
+        """Train in place, and leave the weights of the best epoch (the last, without validation) in the model.
 
-def train_network(run: NetworkRun) -> Iterator[Progress | Epoch]:
-    """Train in place, and leave the weights of the best epoch (the last, without validation) in the model.
+        Yields Progress after each step, an Epoch after each epoch. It goes on from its state. Raises LstrError when the
+        loss is not finite, CacheError for a damaged chunk.
+        """
+        batches = batches_from(self.data, self.position.epoch, self.loaders, self.ranks, self.device)
+        try:
+            with closing(batches) as self._batches:
+                for event in train_steps(self, self.plan(), self.position):
+                    yield self.epoch(event) if isinstance(event, Step) else event
+        except CacheError as error:
+            hint = "run the same command again with [[resume=true]], which makes it again."
+            raise CacheError(str(error), hint) from error
+        if self.best:
+            self.model.load_state_dict(self.best)
+        self.model.eval()
 
-    Yields Progress after each step, an Epoch after each epoch. A run goes on from its state. Raises LstrError when the
-    loss is not finite, CacheError for a damaged chunk.
-    """
-    try:
-        run.loader.begin(run.position.epoch)
-        for event in train_steps(run, run.plan(), run.position):
-            yield run.epoch(event) if isinstance(event, Step) else event
-    except CacheError as error:  # of a reading process, whose traceback is in its text
-        raise CacheError(
-            str(error).strip().splitlines()[-1].removeprefix(f"{CacheError.__module__}.CacheError: "),
-            "run the same command again with [[resume=true]], which makes it again.",
-        ) from error
-    finally:
-        run.loader.close()
-    if run.best:
-        run.model.load_state_dict(run.best)
-    run.model.eval()
+
+@torch.inference_mode()
+def chunk_scores(
+    model: Recogniser, videos: Sequence[CachedVideo], stream: str, config: FinetuneConfig, loaders: int
+) -> np.ndarray:
+    """Class probabilities (N, C) of all single chunks of videos, each seen in one centre crop, in evaluation mode."""
+    was_training, device = model.training, next(model.parameters()).device
+    model.eval()
+    places = [(video, chunk) for video in videos for chunk in range(len(video))]
+
+    def read(some: Sequence[tuple[CachedVideo, int]]) -> torch.Tensor:
+        """(n, 1, C, crop, crop)"""
+        images = (fit(read_image(video, chunk, stream), config.short_side) for video, chunk in some)
+        cropped = np.stack([centre_crop(image, config.crop) for image in images])  # (n, 1, crop, crop, C)
+        return torch.from_numpy(cropped.transpose(0, 1, 4, 2, 3).copy())
+
+    scores = []
+    for images in read_ahead((places[at : at + SCORED] for at in range(0, len(places), SCORED)), read, loaders):
+        pixels = model.scaled(images).flatten(0, 1)
+        with torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bf16"):
+            features = model.backbone(pixels.contiguous(memory_format=torch.channels_last))
+            logits = model.cls_head(features, 1)
+        scores.append(logits.float().softmax(1).cpu().numpy())
+    model.train(was_training)
+    return np.concatenate(scores)

@@ -1,7 +1,9 @@
 """The networks of a training, one after the other, on one process or many; resumable after any epoch."""
 
+import hashlib
 import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -10,22 +12,18 @@ import torch
 
 from lstr.errors import LabelsError
 from lstr.extractors.flow.workers import DIFFERENCE
-from lstr.extractors.presets import Preset
 from lstr.extractors.recipe import STREAMS
 from lstr.extractors.weights.model_card import ModelCard, is_weights_folder
 from lstr.labels.label_set import BACKGROUND, Labels
 from lstr.pipelines.extraction.plan import cost_of
 from lstr.pipelines.finetuning.cached_videos import Cached
-from lstr.pipelines.finetuning.config import FEWEST_DRAWS, FinetuneConfig, trainable_network
+from lstr.pipelines.finetuning.config import Networks, trainable_network
 from lstr.pipelines.finetuning.fold_alignment import align
-from lstr.pipelines.finetuning.folds import Pair, check_blind
-from lstr.pipelines.finetuning.initial_weights import Initial
-from lstr.pipelines.finetuning.loader import EpochLoader
-from lstr.pipelines.finetuning.network_run import NetworkRun, train_network
+from lstr.pipelines.finetuning.folds import Pair
+from lstr.pipelines.finetuning.network_run import NetworkRun
 from lstr.pipelines.finetuning.recogniser import begin_with, recogniser
-from lstr.pipelines.finetuning.run_folder import Epoch, Network, State, begin_training, clear, described
-from lstr.pipelines.finetuning.samples import Augmentation, Draws, SampleSet, samples_of
-from lstr.pipelines.finetuning.scores import scorer
+from lstr.pipelines.finetuning.run_folder import STATES, Epoch, Network, begin_training
+from lstr.pipelines.finetuning.samples import SampleSet, samples_of
 from lstr.pipelines.progress import Finished, Progress
 from lstr.pipelines.provenance import provenance
 from lstr.pipelines.training.ranks import ALONE, Ranks
@@ -36,11 +34,9 @@ MOST_READERS = 12
 
 @dataclass(frozen=True)
 class Training:
-    """All that makes the networks what they are; `preset` has the streams to train, and the sizes of their images."""
+    """All that makes the networks what they are."""
 
-    preset: Preset
-    configs: Mapping[str, FinetuneConfig]
-    initial: Mapping[str, Initial]
+    networks: Networks
     labels: Labels
     videos: Mapping[str, Cached]
     """By id: all that any pair learns from or is chosen by"""
@@ -49,31 +45,28 @@ class Training:
     seconds: float | None = None
     """Seconds that all may train for together; None for no bound"""
 
-    def __post_init__(self) -> None:
-        """Raises WeightsError where the pairs of folds could not be blind."""
-        if self.folds:
-            check_blind(self.initial, {i: video.sha256 for i, video in self.videos.items()})
-
     def seconds_of(self, stream: str) -> float | None:
         """Seconds that one network may train for, by what each costs."""
         if self.seconds is None:
             return None
-        parts = self.preset.parts
-        costs = {s: cost_of(parts[s].network).training * config.epochs for s, config in self.configs.items()}
+        parts, configs = self.networks.preset.parts, self.networks.configs
+        costs = {s: cost_of(parts[s].network).training * config.epochs for s, config in configs.items()}
         return self.seconds * costs[stream] / (sum(costs.values()) * len(self.pairs))
 
     def settings(self, device: str, ranks: Ranks = ALONE) -> dict:
         """The content of settings.json: what has to be the same for a run to go on, and where it was made."""
+        preset, initial = self.networks.preset, self.networks.initial
         streams = {
-            stream: {**asdict(config), "init": self.initial[stream].sha256, **asdict(self.preset.parts[stream])}
-            for stream, config in self.configs.items()
+            stream: {**asdict(config), "init": initial[stream].sha256, **asdict(preset.parts[stream])}
+            for stream, config in self.networks.configs.items()
         }
-        whole = self.pairs[0]
-        videos = {
-            i: described(self.labels.videos[i], v.sha256, "training" if i in whole.training else "validation")
-            for i, v in sorted(self.videos.items())
-        }
-        recipe = {n: v for n, v in asdict(self.preset).items() if n not in STREAMS}
+        videos = {}
+        for video_id, video in sorted(self.videos.items()):
+            segments = [(s.label, s.start, s.end) for s in self.labels.videos[video_id].segments]
+            labels = hashlib.sha256(json.dumps(segments).encode()).hexdigest()[:16]
+            part = "training" if video_id in self.pairs[0].training else "validation"
+            videos[video_id] = {"sha256": video.sha256, "labels": labels, "part": part}
+        recipe = {n: v for n, v in asdict(preset).items() if n not in STREAMS}
         settings = {"streams": streams, "recipe": recipe, "folds": len(self.pairs) - 1}
         settings |= {"classes": self.labels.classes, "videos": videos, "made_by": provenance(device, ranks.size)}
         return json.loads(json.dumps(settings))  # lists for tuples, as the file has them
@@ -98,7 +91,9 @@ def train_networks(
     ranks.wait()
     if not ranks.from_first(lambda: is_weights_folder(folder)):
         loaders = default_loaders(device, ranks) if loaders is None else loaders
-        streams = [stream for stream in reversed(STREAMS) if stream in training.configs]  # flow costs less, gives more
+        streams = [
+            stream for stream in reversed(STREAMS) if stream in training.networks.configs
+        ]  # flow costs less, gives more
         for pair in training.pairs:
             for stream in streams:
                 network = Network(folder, stream, pair.fold)
@@ -115,23 +110,24 @@ def _finish(training: Training, folder: Path, streams: list[str], settings: dict
     blind = {pair.fold: pair.seen for pair in training.pairs if pair.fold}
     chunks = {video_id: video.chunks for video_id, video in training.videos.items()}
     for stream in streams if blind else ():
-        align(folder, training.preset, stream, blind, chunks, device)
+        align(folder, training.networks.preset, stream, blind, chunks, device)
     results = {s: {pair.name: Network(folder, s, pair.fold).read_result() for pair in training.pairs} for s in streams}
     whole = training.pairs[0]
     details = {
         "validation": {i: training.videos[i].sha256 for i in whole.validation},
         "metrics": results,
-        "config": {stream: asdict(config) for stream, config in training.configs.items()},
+        "config": {stream: asdict(config) for stream, config in training.networks.configs.items()},
         "seconds": round(sum(result["seconds"] for of in results.values() for result in of.values()), 2),
         "versions": settings["made_by"]["versions"],
     }
     seen = {i: training.videos[i].sha256 for i in whole.training}
-    write_weights(folder, training.preset, training.folds, seen, details, len(training.pairs) - 1, device=device)
-    clear(folder)
+    preset, n_folds = training.networks.preset, len(training.pairs) - 1
+    write_weights(folder, preset, training.folds, seen, details, n_folds, device=device)
+    shutil.rmtree(folder / STATES, ignore_errors=True)
 
 
 def default_loaders(device: str, ranks: Ranks = ALONE) -> int:
-    """Processes that read ahead for each that trains: on a CPU few, for the network needs the cores."""
+    """Threads that read ahead for each process that trains: on a CPU few, for the network needs the cores."""
     cores = (os.cpu_count() or 1) // ranks.size
     return max(1, cores // 4) if device == "cpu" else min(MOST_READERS, max(1, cores - 1))
 
@@ -140,38 +136,24 @@ def _train(
     training: Training, network: Network, pair: Pair, device: str, loaders: int, ranks: Ranks
 ) -> Iterator[Progress | Epoch]:
     """Train one network, or go on with it, and write its file."""
-    stream, labels = network.stream, training.labels
-    config, preset = training.configs[stream], training.preset.parts[stream]
+    stream, labels, networks = network.stream, training.labels, training.networks
+    config, preset, initial = networks.configs[stream], networks.preset.parts[stream], networks.initial[stream]
     model = recogniser(stream, preset, len(labels.classes), config)
-    begin_with(model, training.initial[stream], trainable_network(preset.network), config.seed)
+    begin_with(model, initial, trainable_network(preset.network), config.seed)
     model.to(device=device).to(memory_format=torch.channels_last)
-    seen = {**training.initial[stream].seen, **{i: training.videos[i].sha256 for i in pair.seen}}
+    seen = {**initial.seen, **{i: training.videos[i].sha256 for i in pair.seen}}
     card = ModelCard(fit_name(network.folder), stream, preset.network, labels.classes, seen, None, pair.fold)
 
-    augmentation = Augmentation(
-        config.short_side,
-        config.crop,
-        mirror=config.mirror,
-        directed=training.preset.algorithm != DIFFERENCE,
-        colour=config.colour,
-    )
-    learnt = {i: training.videos[i].chunks for i in pair.training}
+    learnt, chosen_by = ({i: training.videos[i].chunks for i in ids} for ids in (pair.training, pair.validation))
     samples = samples_of({i: (labels.videos[i], len(chunks)) for i, chunks in learnt.items()}, labels.classes)
     if all(labels.classes[sample.label] == BACKGROUND for sample in samples):
         raise LabelsError(
             f"No labelled action lies within the {len(learnt)} training videos.", "give times in seconds of each video."
         )
-    data = SampleSet(samples, learnt, stream, config.segments, augmentation, config.seed)
-    n_chunks = sum(len(chunks) for chunks in learnt.values())
-    n_draws = config.draws or max(FEWEST_DRAWS, n_chunks // config.segments)
-    draws = Draws(samples, config.balanced, config.seed, n_draws)
-    loader = EpochLoader(data, draws, config.batch_size, config.epochs, loaders, ranks, torch.device(device))
-    chosen_by = {i: training.videos[i].chunks for i in pair.validation}
-    evaluate = scorer(labels, chosen_by, stream, augmentation, config.precision, loaders) if chosen_by else None
-
+    data = SampleSet(samples, learnt, stream, config, directed=networks.preset.algorithm != DIFFERENCE)
     seconds = training.seconds_of(stream)
-    run = NetworkRun(State(network, card.to_json()), model, config, loader, evaluate, ranks, seconds)
-    yield from train_network(run)
+    run = NetworkRun(network, card.to_json(), model, data, loaders, ranks, chosen_by, labels, seconds)
+    yield from run.train()
     if ranks.first:
         network.write_result(run.position)
         write_network(network.folder, model.state_dict(), replace(card, mAP=run.position.best))

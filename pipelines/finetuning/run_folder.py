@@ -1,33 +1,21 @@
 """The folder of a training of networks: its settings, what is finished, saved states, one log line per epoch."""
 
-import hashlib
 import json
-import math
-import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryFile
-from time import perf_counter
-from typing import Any, Protocol
-
-import torch
-from torch import nn
 
 from lstr.errors import CheckpointError
 from lstr.extractors.recipe import STREAMS
 from lstr.extractors.weights.model_card import DESCRIPTION, network_file
-from lstr.labels.label_set import VideoLabels
 from lstr.pipelines.failures import FAILED, LOGS
-from lstr.pipelines.files.atomic import replacing, sweep, unwritable, write_text
-from lstr.pipelines.files.json_files import append_jsonl, write_json
+from lstr.pipelines.files.atomic import check_writable, sweep
+from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.training.loop import Position
 
 SETTINGS = "settings.json"
 LOG = "metrics.jsonl"
 STATES = "training"  # goes away at the end
-SHARE_OF_SAVING = 0.05  # of the time, at most: the state of a ResNet-50 is 280 MB
-GRACE = 10  # saves that may come at once, so that a short run leaves every epoch
 
 
 def check_output(folder: Path, resume: bool) -> None:
@@ -50,12 +38,7 @@ def check_output(folder: Path, resume: bool) -> None:
         raise CheckpointError(
             f"{folder} is not empty, and holds no training of networks.", "choose a new folder with [[output]]."
         )
-    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    try:
-        with TemporaryFile(dir=existing):
-            pass
-    except OSError as error:
-        raise unwritable(folder, error) from error
+    check_writable(folder)
 
 
 def begin_training(folder: Path, settings: Mapping, resume: bool) -> None:
@@ -78,12 +61,6 @@ def begin_training(folder: Path, settings: Mapping, resume: bool) -> None:
             "use the settings it was begun with, or begin anew in another folder with [[output]].",
         )
     sweep(folder)
-
-
-def described(labels: VideoLabels, sha256: str, part: str) -> dict:
-    """A video as the settings have it: its content, its labels and its part."""
-    segments = json.dumps([(segment.label, segment.start, segment.end) for segment in labels.segments])
-    return {"sha256": sha256, "labels": hashlib.sha256(segments.encode()).hexdigest()[:16], "part": part}
 
 
 def differences(before: Mapping, now: Mapping) -> list[str]:
@@ -166,60 +143,6 @@ class NetworkPosition(Position):
     """it has taken, evaluations included"""
 
 
-class Stateful(Protocol):
-    """What of a network's run its state holds."""
-
-    @property
-    def model(self) -> nn.Module:
-        """The recogniser."""
-
-    optimiser: torch.optim.Optimizer
-    position: NetworkPosition
-    best: dict[str, torch.Tensor]
-
-
-class State:
-    """The file that a stopped network goes on from; it is also a weights file of its last epoch.
-
-    `card` is what that file states about itself (`lstr.extractors.weights.model_card`).
-    """
-
-    def __init__(self, network: Network, card: str):
-        self.network, self.path, self.card = network, network.state_file, card
-        self.saved_epoch = 0
-        self._saves, self._last, self._took = 0, perf_counter(), 0.0
-
-    def restore(self, run: Stateful) -> NetworkPosition:
-        """Bring weights, optimiser and best weights back, where an epoch was saved; returns its position."""
-        if not self.path.exists():
-            return NetworkPosition()
-        content = torch.load(self.path, map_location="cpu", weights_only=True)
-        run.model.load_state_dict(content["state_dict"])
-        run.optimiser.load_state_dict(content["optimiser"])
-        run.best = content["best"]
-        position = NetworkPosition(**json.loads(content["progress"]))
-        self.saved_epoch = position.epoch
-        return position
-
-    def save(self, run: Stateful) -> None:
-        """Save an epoch, where enough time has passed since the last that was saved."""
-        start = perf_counter()
-        if self._saves >= GRACE and start - self._last < self._took / SHARE_OF_SAVING:
-            return
-        with replacing(self.path) as temporary:
-            content: dict[str, Any] = {"state_dict": run.model.state_dict(), "optimiser": run.optimiser.state_dict()}
-            content |= {"progress": json.dumps(asdict(run.position)), "best": run.best, "lstr": self.card}
-            torch.save(content, temporary)
-        self.saved_epoch = run.position.epoch
-        self._saves, self._last = self._saves + 1, perf_counter()
-        self._took = self._last - start
-
-
-def clear(folder: Path) -> None:
-    """Remove what only an unfinished run needs."""
-    shutil.rmtree(folder / STATES, ignore_errors=True)
-
-
 @dataclass(frozen=True)
 class Epoch:
     """One finished epoch of a network. `mAP` of the validation chunks is None where none was due."""
@@ -236,26 +159,3 @@ class Epoch:
     """share of the epoch spent waiting for data"""
     mAP: float | None
     best: float | None
-
-
-class EpochLog:
-    """metrics.jsonl: one line per epoch of each network. What a killed process wrote past its state is dropped."""
-
-    def __init__(self, network: Network, done: int):
-        self.path = network.folder / LOG
-        of = (network.stream, network.fold)
-        if not self.path.exists():
-            return
-        lines = []
-        for line in self.path.read_text(encoding="utf-8").splitlines():
-            if not line.endswith("}"):  # cut by a kill
-                continue
-            entry = json.loads(line)
-            if (entry["stream"], entry["fold"]) != of or entry["epoch"] <= done:
-                lines.append(line + "\n")
-        write_text(self.path, "".join(lines))
-
-    def write(self, epoch: Epoch) -> None:
-        """Add an epoch."""
-        entries = asdict(epoch).items()
-        append_jsonl(self.path, {n: None if isinstance(v, float) and not math.isfinite(v) else v for n, v in entries})

@@ -11,11 +11,18 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 import torch
-from torch.utils.data import Dataset
 
-from lstr.extractors.images.crops import centre_crop, fit, mirror_image
+from lstr.extractors.images.crops import fit, mirror_image
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, VideoLabels, end_chunk, first_chunk, runs, targets
 from lstr.pipelines.extraction.chunk_cache import CachedVideo
+from lstr.pipelines.finetuning.config import FEWEST_DRAWS, FinetuneConfig
+
+Images = tuple[torch.Tensor, tuple[int, ...]]
+"""(N, segments, C, H, W) uint8, and the N classes"""
+Key = tuple[int, int, int]
+"""(epoch, draw, index) of a sample: all that is drawn of it follows from them, and the seed"""
+SCALES = (1.0, 0.875, 0.75, 0.66)
+"""Scales of a crop's sides against the short side; its two sides are at most one step apart (TSN, section 3.3)."""
 
 
 @dataclass(frozen=True)
@@ -26,23 +33,6 @@ class Sample:
     start: int
     end: int
     label: int
-
-
-@dataclass(frozen=True)
-class Augmentation:
-    """What a training image goes through: corner crops of several scales, and mirroring (TSN, section 3.3)."""
-
-    short_side: int = 256
-    """Pixels that an image is fitted to; as in the recipe."""
-    crop: int = 224
-    scales: tuple[float, ...] = (1.0, 0.875, 0.75, 0.66)
-    """Scales of the crop's sides against `short_side`; its two sides are at most one step apart."""
-    mirror: bool = True
-    directed: bool = True
-    """Whether the x of flow is a direction, which a mirror turns round; that of differences is not"""
-    colour: float = 0.0
-    """How far contrast, brightness and saturation of RGB are changed, as a share; without any, a red shirt is an action
-    where one person shows it."""
 
 
 def samples_of(videos: Mapping[str, tuple[VideoLabels, int]], classes: Sequence[str]) -> list[Sample]:
@@ -70,53 +60,78 @@ def samples_of(videos: Mapping[str, tuple[VideoLabels, int]], classes: Sequence[
     return samples
 
 
-class SampleSet(Dataset):
-    """Training samples by (epoch, draw, index): images (segments, C, crop, crop) uint8 of a stream, and their class."""
+class SampleSet:
+    """Training samples of a stream, and what is drawn of them in each epoch.
+
+    directed: whether the x of flow is a direction, which a mirror turns round; that of differences is not.
+    """
 
     def __init__(
         self,
         samples: Sequence[Sample],
         videos: Mapping[str, CachedVideo],
         stream: str,
-        n_segments: int,
-        augmentation: Augmentation,
-        seed: int,
+        config: FinetuneConfig,
+        directed: bool = True,
     ):
-        self.samples = samples
-        self.videos = videos
-        self.stream = stream
-        self.n_segments = n_segments
-        self.augmentation = augmentation
-        self.seed = seed
+        self.samples, self.videos, self.stream = samples, videos, stream
+        self.config, self.directed = config, directed
+        n_chunks = sum(map(len, videos.values()))
+        self.n_draws = config.draws or max(FEWEST_DRAWS, n_chunks // config.segments)
+        self.batch_size = min(config.batch_size, self.n_draws)
+        self.n_batches = self.n_draws // self.batch_size
+        """in an epoch; the rest of it is no step, for a batch of one image has no batch-norm statistics"""
 
-    def __len__(self) -> int:
-        return len(self.samples)
+    def epoch(self, epoch: int) -> list[list[Key]]:
+        """The batches of an epoch, of samples in the order that they are learnt from."""
+        drawn, size = self.drawn_in(epoch), self.batch_size
+        return [drawn[at * size : (at + 1) * size] for at in range(self.n_batches)]
 
-    def __getitem__(self, at: tuple[int, int, int]) -> tuple[torch.Tensor, int]:
-        drawn, images = self.draw(at), []
-        for chunk in drawn.chunks:
-            image = self.read(drawn.video, chunk)
-            image = image if drawn.tint is None else tinted(image, drawn.tint)
-            images.append(augment(image, drawn.box, drawn.mirrored, self.augmentation, self.stream))
-        pixels = torch.from_numpy(np.stack(images).transpose(0, 3, 1, 2).copy())  # (segments, C, crop, crop)
-        return pixels, drawn.label
+    def drawn_in(self, epoch: int) -> list[Key]:
+        """The samples of an epoch: each of a class as often as any other.
 
-    def draw(self, at: tuple[int, int, int]) -> "Drawn":
-        """What (epoch, draw, index) is."""
-        epoch, draw, index = at
-        sample = self.samples[index]
-        random = np.random.default_rng((self.seed, epoch, draw))
-        box = draw_crop(random, self.augmentation)
-        mirrored = self.augmentation.mirror and bool(random.random() < 0.5)
-        chunks = draw_chunks(random, sample, self.n_segments)
-        coloured = self.stream == "rgb" and self.augmentation.colour
-        tint = draw_tint(random, self.augmentation.colour) if coloured else None
+        Each class is drawn as often, too, unless the settings say otherwise.
+        """
+        random = np.random.default_rng((self.config.seed, epoch, 2**31))
+        labels = np.array([sample.label for sample in self.samples])
+        groups = [np.arange(len(labels))]
+        if self.config.balanced:
+            groups = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+        each = -(-self.n_draws // len(groups))
+        drawn = np.concatenate([_repeated(random, group, each) for group in groups])
+        drawn = random.permutation(drawn)[: self.n_draws]
+        return [(epoch, draw, int(index)) for draw, index in enumerate(drawn)]
+
+    def batch(self, keys: Sequence[Key]) -> Images:
+        """The images and classes of samples. Raises CacheError where a chunk is damaged."""
+        drawn = [self.draw(key) for key in keys]
+        images = np.stack([np.stack([self._image(sample, chunk) for chunk in sample.chunks]) for sample in drawn])
+        pixels = torch.from_numpy(images.transpose(0, 1, 4, 2, 3).copy())  # (N, segments, C, crop, crop)
+        return pixels, tuple(sample.label for sample in drawn)
+
+    def _image(self, drawn: "Drawn", chunk: int) -> np.ndarray:
+        image = read_image(self.videos[drawn.video], chunk, self.stream)
+        if drawn.tint:
+            image = tinted(image, drawn.tint)
+        flipped = self.stream == "flow" and self.directed
+        return augment(image, drawn.box, drawn.mirrored, self.config, flipped)
+
+    def draw(self, key: Key) -> "Drawn":
+        """What a sample is before its images are read."""
+        epoch, draw, index = key
+        sample, config = self.samples[index], self.config
+        random = np.random.default_rng((config.seed, epoch, draw))
+        box = draw_crop(random)
+        mirrored = config.mirror and bool(random.random() < 0.5)
+        chunks = draw_chunks(random, sample, config.segments)
+        tint = draw_tint(random, config.colour) if self.stream == "rgb" and config.colour else None
         return Drawn(sample.video, sample.label, chunks, box, mirrored, tint)
 
-    def read(self, video_id: str, chunk: int) -> np.ndarray:
-        """The image (H, W, C) uint8 of a chunk. Raises CacheError where it is damaged."""
-        rgb, flow = self.videos[video_id].read(chunk)
-        return rgb if self.stream == "rgb" else np.ascontiguousarray(flow.transpose(1, 2, 0))
+
+def read_image(video: CachedVideo, chunk: int, stream: str) -> np.ndarray:
+    """The image (H, W, C) uint8 of a chunk. Raises CacheError where it is damaged."""
+    rgb, flow = video.read(chunk)
+    return rgb if stream == "rgb" else np.ascontiguousarray(flow.transpose(1, 2, 0))
 
 
 def draw_chunks(random: np.random.Generator, sample: Sample, n_segments: int) -> list[int]:
@@ -139,12 +154,11 @@ PLACES = (*CORNERS, (0.5, 0.5), *EDGES, *((0.25 + x / 2, 0.25 + y / 2) for x, y 
 GREY = SWAPPED = 0.3  # shares of images
 
 
-def draw_crop(random: np.random.Generator, augmentation: Augmentation) -> Box:
+def draw_crop(random: np.random.Generator) -> Box:
     """A crop in one of 13 places, its sides of two neighbouring scales."""
-    scales = augmentation.scales
-    first = int(random.integers(len(scales)))
-    second = int(np.clip(first + random.integers(-1, 2), 0, len(scales) - 1))
-    return scales[first], scales[second], *PLACES[random.integers(len(PLACES))]
+    first = int(random.integers(len(SCALES)))
+    second = int(np.clip(first + random.integers(-1, 2), 0, len(SCALES) - 1))
+    return SCALES[first], SCALES[second], *PLACES[random.integers(len(PLACES))]
 
 
 @dataclass(frozen=True)
@@ -186,68 +200,18 @@ def tinted(image: np.ndarray, tint: Tint) -> np.ndarray:
     return np.clip((pixels - mean) * tint.contrast + mean * tint.brightness, 0, 255).astype(np.uint8)
 
 
-def augment(image: np.ndarray, box: Box, mirrored: bool, augmentation: Augmentation, stream: str) -> np.ndarray:
-    """(H, W, C) uint8 → (crop, crop, C); the x of mirrored flow is inverted (255 − v) where it is a direction."""
-    image = fit(image, augmentation.short_side)
-    height, width = image.shape[:2]
-    x, y, w, h = patch_of(box, augmentation.short_side, width, height)
-    patch: np.ndarray = cv2.resize(
-        image[y : y + h, x : x + w], (augmentation.crop,) * 2, interpolation=cv2.INTER_LINEAR
-    )
-    return mirror_image(patch, flow=stream == "flow" and augmentation.directed) if mirrored else patch
+def augment(image: np.ndarray, box: Box, mirrored: bool, config: FinetuneConfig, inverted: bool) -> np.ndarray:
+    """(H, W, C) uint8 → (crop, crop, C); the x of mirrored flow may be inverted (255 − v)."""
+    image = fit(image, config.short_side)
+    x, y, w, h = patch_of(box, config.short_side, image.shape[1], image.shape[0])
+    patch: np.ndarray = cv2.resize(image[y : y + h, x : x + w], (config.crop,) * 2, interpolation=cv2.INTER_LINEAR)
+    return mirror_image(patch, flow=inverted) if mirrored else patch
 
 
 def patch_of(box: Box, short_side: int, width: int, height: int) -> tuple[int, int, int, int]:
     """Left, top, width and height of a crop in an image that is fitted to `short_side`, in pixels."""
     w, h = (round(share * short_side) for share in box[:2])
     return round(box[2] * (width - w)), round(box[3] * (height - h)), w, h
-
-
-class ChunkSet(Dataset):
-    """Every chunk of some videos in order, for validation: one centre crop (1, C, crop, crop) uint8, and its place."""
-
-    def __init__(self, videos: Mapping[str, CachedVideo], stream: str, augmentation: Augmentation):
-        self.videos = videos
-        self.stream = stream
-        self.augmentation = augmentation
-        self.places = [(video_id, chunk) for video_id, video in videos.items() for chunk in range(len(video))]
-
-    def __len__(self) -> int:
-        return len(self.places)
-
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        video_id, chunk = self.places[index]
-        rgb, flow = self.videos[video_id].read(chunk)
-        image = rgb if self.stream == "rgb" else np.ascontiguousarray(flow.transpose(1, 2, 0))
-        image = centre_crop(fit(image, self.augmentation.short_side), self.augmentation.crop)  # (1, crop, crop, C)
-        return torch.from_numpy(image.transpose(0, 3, 1, 2).copy()), index
-
-
-class Draws:
-    """(epoch, draw, index) of the samples of each epoch: each class as often as any other, each sample of it as often.
-
-    An epoch has `n_draws`, or as many as there are samples. Without `balanced`, each sample is drawn as often.
-    """
-
-    def __init__(self, samples: Sequence[Sample], balanced: bool, seed: int, n_draws: int | None = None):
-        self.labels = np.array([sample.label for sample in samples])
-        self.balanced = balanced
-        self.seed = seed
-        self.n_draws = n_draws or len(samples)
-
-    def __len__(self) -> int:
-        return self.n_draws
-
-    def of(self, epoch: int) -> list[tuple[int, int, int]]:
-        """The samples of one epoch, in the order that they are learnt from."""
-        random = np.random.default_rng((self.seed, epoch, 2**31))
-        groups = [np.arange(len(self.labels))]
-        if self.balanced:
-            groups = [np.flatnonzero(self.labels == label) for label in np.unique(self.labels)]
-        each = -(-len(self) // len(groups))
-        drawn = np.concatenate([_repeated(random, group, each) for group in groups])
-        drawn = random.permutation(drawn)[: len(self)]
-        return [(epoch, draw, int(index)) for draw, index in enumerate(drawn)]
 
 
 def _repeated(random: np.random.Generator, group: np.ndarray, n: int) -> np.ndarray:

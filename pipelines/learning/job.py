@@ -1,29 +1,54 @@
 """The job of learning: labelled videos to a model file, by the jobs that are commands of their own."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 from lstr.extractors.prefetch import torch_threads
-from lstr.pipelines.learning.events import Doing, Learnt, Planned
+from lstr.metrics.actions import sentence
+from lstr.pipelines.files.atomic import sweep
 from lstr.pipelines.learning.options import LearnOptions
-from lstr.pipelines.learning.preparation import Prepared, prepare
+from lstr.pipelines.learning.plan import Doing
+from lstr.pipelines.learning.preparation import Planned, prepare
 from lstr.pipelines.learning.steps import Steps
-from lstr.pipelines.model_files.model_file import ModelFile, open_model
+from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.model_files.packing import write_model
 from lstr.pipelines.progress import Failed, Finished, Notice
 from lstr.pipelines.training.train import Findings
 
-Event = Findings | Notice | Planned | Doing | Failed | Finished[Learnt]
 OF_THIS_RUN = ("seconds", "checkpoint", "warnings")  # entries of an evaluation with times and paths of this machine
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """What came of it."""
+
+    model: Path
+    about: Mapping[str, Any]
+    """What the model file states about itself: `metrics` and `split` among it"""
+    report: Path
+    failed: Sequence[Failed] = ()
+    """Videos that were left out because they cannot be read"""
+
+    def lines(self) -> list[str]:
+        """What a person wants to know of the result, in two sentences."""
+        metrics, split = self.about["metrics"], self.about["split"]
+        prior = f"; a guess by time alone has {metrics['time_prior']['mAP']:.2f}" if "time_prior" in metrics else ""
+        return [
+            sentence(metrics["events"]),
+            f"{split[0].upper()}{split[1:]}; per-frame mAP {metrics['lstr']['mAP']:.2f}{prior}",
+        ]
+
+
+Event = Findings | Notice | Planned | Doing | Failed | Finished[Learnt]
 
 
 def plan(options: LearnOptions) -> Generator[Findings | Notice | Planned, None, None]:
     """What `learn` would do: its checks and its plan; nothing is written. Raises as `learn` does before its work."""
-    prepared = yield from prepare(options)
-    yield _planned(prepared)
+    yield (yield from prepare(options))
 
 
 def learn(options: LearnOptions) -> Generator[Event, None, None]:
@@ -34,37 +59,23 @@ def learn(options: LearnOptions) -> Generator[Event, None, None]:
     is finished is kept. Raises LabelsError, ConfigError, and what the jobs of its steps raise.
     """
     started = perf_counter()
-    prepared = yield from prepare(options)
-    if prepared.is_finished:
-        yield Notice(f"{prepared.model} is finished.", warning=False)
-        yield Finished(_learnt(prepared, open_model(prepared.model)))
+    planned = yield from prepare(options)
+    path, workspace, parts = planned.model, planned.workspace, planned.parts
+    report = workspace.report / "report.html"
+    if planned.is_finished:
+        yield Notice(f"{path} is finished.", warning=False)
+        yield Finished(Learnt(path, open_model(path).about, report))
         return
-    yield _planned(prepared)
-    if not prepared.begun:
-        prepared.workspace.begin(prepared.request, prepared.plan, prepared.parts.labels)
-    prepared.workspace.sweep()
-    steps = Steps(prepared, options, started)
-    with torch_threads(prepared.plan.threads), closing(steps.run()) as events:
+    yield planned
+    if not planned.begun:
+        workspace.begin(planned.request, planned.plan, parts.labels)
+    sweep(workspace.path)
+    steps = Steps(planned, options, started)
+    with torch_threads(planned.plan.threads), closing(steps.run()) as events:
         document = yield from events
-    model = write_model(
-        prepared.model,
-        prepared.workspace.run / "checkpoint.pt",
-        prepared.workspace.weights,
-        {**options.about, **_about(prepared, document)},
-    )
-    yield Finished(_learnt(prepared, model, tuple(steps.failed.values())))
-
-
-def _planned(prepared: Prepared) -> Planned:
-    return Planned(prepared.plan, prepared.model, prepared.workspace.path, prepared.begun)
-
-
-def _about(prepared: Prepared, document: dict[str, Any]) -> dict[str, Any]:
-    """What the model file says of how it was made and measured; the same for the same learning."""
-    subsets = {i: video.subset for i, video in sorted(prepared.parts.labels.videos.items())}
+    subsets = {i: video.subset for i, video in sorted(parts.labels.videos.items())}
     metrics = {name: value for name, value in document.items() if name not in OF_THIS_RUN}
-    return {"request": prepared.request, "split": prepared.parts.sentence, "videos": subsets, "metrics": metrics}
-
-
-def _learnt(prepared: Prepared, model: ModelFile, failed: tuple[Failed, ...] = ()) -> Learnt:
-    return Learnt(Path(prepared.model), model.about, prepared.workspace.report / "report.html", failed)
+    # the same for the same learning
+    about = {"request": planned.request, "split": parts.sentence, "videos": subsets, "metrics": metrics}
+    model = write_model(path, workspace.run / "checkpoint.pt", workspace.weights, {**options.about, **about})
+    yield Finished(Learnt(path, model.about, report, tuple(steps.failed.values())))

@@ -1,4 +1,4 @@
-"""What `lstr learn` takes, typed, and how its parts are set."""
+"""What `lstr learn` takes, typed, and how its parts are set, also where networks begin with what was learnt before."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,8 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from lstr.errors import ConfigError
-from lstr.extractors.presets import Preset
+from lstr.extractors.presets import Preset, preset_of
+from lstr.extractors.recipe import Recipe
+from lstr.extractors.weights.model_card import is_weights_folder
 from lstr.kinds import KINDS
+from lstr.pipelines.model_files.model_file import is_model, open_model
+from lstr.pipelines.weights.folder import open_weights
 
 OF_THE_MODEL = ("model", "train")
 Features = tuple[str | Preset, str, str | None]
@@ -71,14 +75,43 @@ class LearnOptions:
         kind = {"model.kind": self.kind} if self.kind else {}
         return kind | ({"train.seed": str(self.seed)} if self.seed is not None else {}) | chosen
 
-    @property
-    def names_features(self) -> bool:
-        """Whether recipe, streams or flow are named."""
-        return not (self.recipe is None and self.stream is None and self.algorithm is None)
 
-    @property
-    def features(self) -> "Features":
-        """Recipe, streams and flow algorithm: as named, else what needs no GPU and few videos (DIS flow alone)."""
-        if self.recipe is None:
-            return "fast", self.stream or "flow", None if self.stream == "rgb" else self.algorithm or "dis"
-        return self.recipe, self.stream or "both", self.algorithm
+GENTLE = {
+    "optimiser": "adamw",
+    "lr": "0.0003",
+    "weight_decay": "0.05",
+    "segments": "1",
+    "batch_size": "24",
+    "mixup": "0.4",
+    "partial_bn": "false",
+    "epochs": "15",
+}
+"""Settings for networks that an earlier learning has trained: a third of the rate, half of the epochs."""
+
+
+def recipe_of(init: str | None) -> Recipe | None:
+    """The recipe of a model file or weights folder; None of other weights and of none."""
+    if init is None:
+        return None
+    if is_model(init):
+        return open_model(init).recipe
+    return open_weights(init).recipe if is_weights_folder(Path(init)) else None
+
+
+def features_of(options: LearnOptions, begun: Recipe | None) -> Features:
+    """Recipe, streams and flow algorithm: as named, else those that the networks begin with (`begun`).
+
+    Else what needs no GPU and few videos, DIS flow alone.
+    """
+    if options.recipe is not None:
+        return options.recipe, options.stream or "both", options.algorithm
+    if begun and options.stream is None and options.algorithm is None:
+        return preset_of(begun), "both", None
+    return "fast", options.stream or "flow", None if options.stream == "rgb" else options.algorithm or "dis"
+
+
+def settings_of(options: LearnOptions, begun: Recipe | None) -> dict[str, str]:
+    """The settings of the networks: as set, else the gentle ones of networks that were learnt before."""
+    if begun is None:
+        return options.of_networks
+    return {**GENTLE, "short_side": str(begun.short_side), "crop": str(begun.crop), **options.of_networks}

@@ -1,7 +1,9 @@
 """How fast this machine is at what learning consists of, measured for a few seconds before the plan is made."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from time import perf_counter
 
@@ -13,34 +15,42 @@ from lstr.extractors.errors import VideoError
 from lstr.extractors.flow.workers import flow_workers
 from lstr.extractors.prefetch import closed_after, torch_threads
 from lstr.extractors.presets import Preset
-from lstr.extractors.recipe import Recipe
 from lstr.extractors.video.file_reader import open_chunks
 from lstr.labels.label_set import BACKGROUND
 from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
+from lstr.pipelines.extraction.plan import cost_of, row_bytes, widths_of
 from lstr.pipelines.failures import left_out
 from lstr.pipelines.files.remote import Place
 from lstr.pipelines.files.videos import at_hand
-from lstr.pipelines.finetuning.config import FinetuneConfig
+from lstr.pipelines.finetuning.config import FEWEST_DRAWS, FinetuneConfig, Networks
 from lstr.pipelines.finetuning.recogniser import make_optimiser, recogniser
-from lstr.pipelines.networks.recipes import StoredRecipe
+from lstr.pipelines.learning.options import LearnOptions
+from lstr.pipelines.learning.parts import N_FOLDS, TESTING, TRAINING, VALIDATION, Parts
+from lstr.pipelines.learning.plan import Costs, LearnPlan, fit_epochs, make_steps
 from lstr.pipelines.training.batches import PieceMaker
-from lstr.pipelines.training.config import TrainConfig
+from lstr.pipelines.training.config import TrainConfig, preset_for, resolve
 from lstr.pipelines.training.ranks import ALONE
 from lstr.pipelines.training.sampling import count_steps, draw_windows
 from lstr.pipelines.training.step import Learner
+from lstr.pipelines.training.teacher import check_teacher
 
 CHUNKS = 12  # of the first video that are decoded, 3 s of it
 STEPS = 2  # of training, after one that warms up
 LONG_STEP = 2.0  # seconds: one that takes longer is not repeated
+CHUNK_PLANES = 13  # colours and flow fields of a cached chunk, a byte a pixel
 FORWARD = 1 / 3  # of a training step's time is its forward pass
 
 
-def row_seconds(image: Mapping[str, float], crops: Mapping[str, int]) -> float:
-    """Seconds that a chunk's features take, of so many images by stream, by the seconds of an image in training."""
-    return sum(FORWARD * seconds * crops[stream] for stream, seconds in image.items())
+@dataclass(frozen=True)
+class Looked:
+    """What a video's header tells; no chunks of one that cannot be read."""
+
+    chunks: int
+    pixels: int
+    """Pixels of an image at the size that flow is computed at"""
 
 
-def measure_chunks(sources: Sequence[Place], recipe: Preset | Recipe) -> float:
+def measure_chunks(sources: Sequence[Place], recipe: Preset) -> float:
     """Seconds that a chunk takes, by the first ones of the first video that can be read. Raises VideoError."""
     for source in sources:
         with left_out(source):
@@ -48,7 +58,7 @@ def measure_chunks(sources: Sequence[Place], recipe: Preset | Recipe) -> float:
     raise VideoError("None of the labelled videos can be read.", "`lstr info VIDEO` says what is wrong with one.")
 
 
-def _chunk_seconds(source: Place, recipe: Preset | Recipe) -> float:
+def _chunk_seconds(source: Place, recipe: Preset) -> float:
     with at_hand(source) as (path, _), flow_workers(recipe.algorithm) as workers:
         _, _, chunks = open_chunks(path, recipe.long_side)
         with closed_after(chunks) as reading:
@@ -63,7 +73,7 @@ def _chunk_seconds(source: Place, recipe: Preset | Recipe) -> float:
 
 
 def measure_training(
-    preset: Preset | StoredRecipe, configs: Mapping[str, FinetuneConfig], n_classes: int, device: str
+    preset: Preset, configs: Mapping[str, FinetuneConfig], n_classes: int, device: str
 ) -> tuple[dict[str, float], int]:
     """Seconds that an image takes in a training step of each stream's network, and with how many threads of torch.
 
@@ -74,14 +84,11 @@ def measure_training(
         with torch_threads(threads):
             seconds = {name: _step_seconds(name, preset, config, n_classes, device) for name, config in configs.items()}
         found.append((sum(seconds.values()), threads, seconds))
-    _, threads, seconds = min(found, key=lambda one: one[0])
+    _, threads, seconds = min(found, key=lambda measured: measured[0])
     return seconds, threads
 
 
-def _step_seconds(
-    stream: str, preset: Preset | StoredRecipe, config: FinetuneConfig, n_classes: int, device: str
-) -> float:
-    assert isinstance(preset, Preset), "a whole recipe is not trained"
+def _step_seconds(stream: str, preset: Preset, config: FinetuneConfig, n_classes: int, device: str) -> float:
     with torch.random.fork_rng(devices=[]):
         model = recogniser(stream, preset.parts[stream], n_classes, config)
         model.to(device=device).to(memory_format=torch.channels_last).train()
@@ -132,3 +139,42 @@ def _blank_video(n_chunks: int, model: WindowConfig, classes: Sequence[str]) -> 
     rgb, flow = (np.broadcast_to(np.float32(0), (n_chunks, width)) for width in (model.rgb_dim, model.flow_dim))
     targets = np.array([name == BACKGROUND for name in classes], np.uint8)
     return LabelledVideo("", TwoStreamArray(rgb, flow), np.broadcast_to(targets, (n_chunks, len(classes))))
+
+
+def measured_plan(
+    options: LearnOptions,
+    parts: Parts,
+    networks: Networks,
+    looked: Mapping[str, Looked],
+    videos: Mapping[str, Place],
+    device: str,
+) -> LearnPlan:
+    """The plan of a learning by the speed of this machine. Raises ConfigError for a model or a time that cannot be."""
+    preset, configs, classes = networks.preset, networks.configs, parts.labels.classes
+    chunks, n_videos, disk = Counter[str](), Counter[str](), 0.0
+    for video_id, video in parts.labels.videos.items():
+        found = looked[video_id]
+        n_videos[video.subset] += 1
+        chunks[video.subset] += found.chunks
+        disk += found.chunks * found.pixels * CHUNK_PLANES if video.subset != TESTING else 0
+    disk += chunks.total() * row_bytes(preset) + sum(cost_of(part.network).bytes for part in preset.parts.values())
+    lengths = [looked[i].chunks for i in parts.of(TRAINING)]
+    widths, settings = widths_of(preset), options.of_model
+    dims = widths.get("rgb", 0), widths.get("flow", 0)
+    model, training = resolve(preset_for(sum(lengths), settings), settings, dims)
+    check_teacher(model, training, max(lengths))
+    shortest = sorted((i for i in looked if looked[i].chunks), key=lambda video_id: (looked[video_id].chunks, video_id))
+    image, threads = measure_training(preset, configs, len(classes), device)
+    with torch_threads(threads):
+        model_seconds = measure_model(model, training, lengths, classes, device)
+    row = sum(FORWARD * seconds * preset.parts[stream].crops for stream, seconds in image.items())
+    costs = Costs(measure_chunks([videos[i] for i in shortest], preset), row, image, model_seconds)
+    wanted = {stream: config.epochs for stream, config in configs.items()}
+    draws = max(config.draws for config in configs.values()) or max(FEWEST_DRAWS, chunks[TRAINING])
+    n_models = 1 if chunks[VALIDATION] else 1 + N_FOLDS
+    others = sum(step.seconds for step in make_steps(chunks, costs, dict.fromkeys(wanted, 0), draws, n_models))
+    epochs, draws = fit_epochs(options.seconds, others, costs, wanted, draws)
+    steps = make_steps(chunks, costs, epochs, draws, n_models)
+    n_classes = len(classes) - 1
+    counts = dict(n_videos), dict(chunks), n_classes
+    return LearnPlan(*counts, parts.sentence, steps, epochs, draws, int(disk), threads, options.seconds)

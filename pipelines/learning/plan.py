@@ -42,6 +42,18 @@ class PlannedStep:
 
 
 @dataclass(frozen=True)
+class Doing:
+    """So much of one step is done, and how long all that is left takes, in seconds."""
+
+    step: PlannedStep
+    number: int
+    steps: int
+    done: int
+    total: int
+    left: float
+
+
+@dataclass(frozen=True)
 class LearnPlan:
     """The steps, and what they are of."""
 
@@ -69,13 +81,15 @@ class LearnPlan:
         """Seconds that all steps take."""
         return sum(step.seconds for step in self.steps)
 
-    def at(self, key: str) -> int:
-        """Where a step stands among all, from 0."""
-        return [step.key for step in self.steps].index(key)
+    def since(self, key: str) -> tuple[PlannedStep, ...]:
+        """A step and those that follow it."""
+        return self.steps[[step.key for step in self.steps].index(key) :]
 
-    def after(self, key: str) -> float:
-        """Seconds of the steps that follow one."""
-        return sum(step.seconds for step in self.steps[self.at(key) + 1 :])
+    def doing(self, key: str, done: int = 0, total: int = 0) -> Doing:
+        """So much of a step as part of all."""
+        step, *later = self.since(key)
+        left = step.seconds * (1 - done / max(1, total)) + sum(step.seconds for step in later)
+        return Doing(step, len(self.steps) - len(later), len(self.steps), done, total, left)
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as a JSON object."""

@@ -1,7 +1,8 @@
 """The steps of learning, each by its job, with the progress of all in one."""
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -18,11 +19,10 @@ from lstr.pipelines.extraction.plan import Plan as ExtractPlan
 from lstr.pipelines.files.remote import place
 from lstr.pipelines.finetuning.finetune import Filled, Filling, FinetuneOptions, finetune
 from lstr.pipelines.finetuning.run_folder import SETTINGS
-from lstr.pipelines.learning.events import Doing
 from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.learning.parts import TESTING, TRAINING, VALIDATION, folds_of
-from lstr.pipelines.learning.plan import CHUNKS, FEATURES, MEASURE, MODEL, NETWORKS, PACK, SLOWER, THRESHOLDS
-from lstr.pipelines.learning.preparation import Prepared, with_epochs, without_subset
+from lstr.pipelines.learning.plan import CHUNKS, FEATURES, MEASURE, MODEL, NETWORKS, PACK, SLOWER, THRESHOLDS, Doing
+from lstr.pipelines.learning.preparation import Planned
 from lstr.pipelines.learning.workspace import write_labels
 from lstr.pipelines.networks.recipes import choose_recipe, weights_for
 from lstr.pipelines.progress import Failed, Finished, Notice, Progress
@@ -37,9 +37,9 @@ Event = Doing | Notice | Failed
 class Steps:
     """A learning on its way. `failed` are the videos that were left out."""
 
-    def __init__(self, prepared: Prepared, options: LearnOptions, started: float):
-        self.prepared, self.options, self.started = prepared, options, started
-        self.workspace, self.plan = prepared.workspace, prepared.plan
+    def __init__(self, planned: Planned, options: LearnOptions, started: float):
+        self.planned, self.options, self.started = planned, options, started
+        self.workspace, self.plan = planned.workspace, planned.plan
         self.failed: dict[str, Failed] = {}
 
     def run(self) -> Generator[Event, None, dict[str, Any]]:
@@ -49,22 +49,15 @@ class Steps:
         yield from self.train_model(self.workspace.labels, self.workspace.run, MODEL)
         rule = yield from self.choose_thresholds()
         document = yield from self.measure(rule)
-        yield from self.doing(PACK, [])
+        yield self.plan.doing(PACK)
         return document
-
-    def doing(self, key: str, events: Iterable[Progress]) -> Iterator[Doing]:
-        """Progress of a step as part of all."""
-        at, of, after = self.plan.at(key), len(self.plan.steps), self.plan.after(key)
-        step = self.plan.steps[at]
-        yield Doing(step, at + 1, of, 0, 0, step.seconds + after)
-        for event in events:
-            left = step.seconds * (1 - event.done / max(1, event.total)) + after
-            yield Doing(step, at + 1, of, event.done, event.total, left)
 
     def train_networks(self) -> Generator[Event, None, None]:
         """Chunks into the cache, and the feature networks."""
-        prepared, weights = self.prepared, self.workspace.weights
-        recipe, stream, algorithm = prepared.features
+        planned, weights = self.planned, self.workspace.weights
+        recipe, stream, algorithm = planned.features
+        epochs = {f"{name}.epochs": str(n) for name, n in self.plan.epochs.items()}
+        others = {n: v for n, v in planned.settings.items() if n.rpartition(".")[2] not in ("epochs", "draws")}
         options = FinetuneOptions(
             self.options.videos,
             str(self.workspace.labels),
@@ -77,7 +70,7 @@ class Steps:
             recipe=recipe,
             algorithm=algorithm,
             cache=self.options.cache,
-            settings=with_epochs(prepared.settings, self.plan),
+            settings={**others, **epochs, "draws": str(self.plan.draws)},
             seconds=self._seconds_of_networks(),
             resume=(weights / SETTINGS).is_file(),
             device=self.options.device,
@@ -88,29 +81,24 @@ class Steps:
                 match event:
                     case Filling(chunks):
                         total = sum(chunks.values())
-                        yield from self.doing(CHUNKS, [])
+                        yield self.plan.doing(CHUNKS)
                     case Filled():
                         total = 0
                     case Progress(what, number, _) if total:
                         done[what] = number
-                        yield from self._last(CHUNKS, sum(done.values()), total)
+                        yield self.plan.doing(CHUNKS, sum(done.values()), total)
                     case Progress(what, number, of):
-                        yield from self._last(NETWORKS[what], number, of)
+                        yield self.plan.doing(NETWORKS[what], number, of)
                     case Outcome(id=video_id, chunks=n_chunks):
                         done[video_id] = n_chunks
                     case Failed():
                         yield from self._fail(event)
 
-    def _last(self, key: str, done: int, total: int) -> Iterator[Doing]:
-        """The newest progress of a step alone."""
-        *_, newest = self.doing(key, [Progress(key, done, total)])
-        yield newest
-
     def _seconds_of_networks(self) -> float | None:
         """How long chunks and networks may take, so that all is done in time; None without a bound."""
         if self.plan.budget is None:
             return None
-        later = self.plan.steps[self.plan.at(FEATURES)].seconds + self.plan.after(FEATURES)
+        later = sum(step.seconds for step in self.plan.since(FEATURES))
         return self.plan.budget - (perf_counter() - self.started) - SLOWER * later
 
     def _fail(self, event: Failed) -> Iterator[Failed]:
@@ -127,15 +115,15 @@ class Steps:
             place(str(self.workspace.features)), weights, self.options.device, recipe=chosen, cache=cache
         )
         total, done = 0, dict[str, int]()
-        yield from self.doing(FEATURES, [])
-        with closing(extract(self.prepared.videos, options)) as events:
+        yield self.plan.doing(FEATURES)
+        with closing(extract(self.planned.videos, options)) as events:
             for event in events:
                 match event:
                     case ExtractPlan():
                         total = event.chunks
                     case Progress(what, number, _):
                         done[what] = number
-                        yield from self._last(FEATURES, sum(done.values()), total)
+                        yield self.plan.doing(FEATURES, sum(done.values()), total)
                     case Failed():
                         yield from self._fail(event)
 
@@ -151,19 +139,19 @@ class Steps:
             device=self.options.device,
         )
         at, of = share
-        yield from self._last(step, at, of)
+        yield self.plan.doing(step, at, of)
         for event in train(options):
             if isinstance(event, Step):
-                yield from self._last(step, at * event.steps + event.step, of * event.steps)
+                yield self.plan.doing(step, at * event.steps + event.step, of * event.steps)
 
     def choose_thresholds(self) -> Generator[Event, None, Rule]:
         """One rule, by the validation videos, else by models that have not seen the videos they are tried on."""
-        parts = self.prepared.parts
+        parts = self.planned.parts
         loaded = load(self.workspace.run / "checkpoint.pt")
         unseen = bool(parts.of(VALIDATION))
         if unseen:
             scored = self._scored(loaded, self.workspace.labels, VALIDATION)
-            yield from self._last(THRESHOLDS, 1, 1)
+            yield self.plan.doing(THRESHOLDS, 1, 1)
         else:
             scored = yield from self._scored_by_folds(loaded)
         rule = choose_rule(scored, loaded.classes, seen=not unseen)
@@ -171,13 +159,14 @@ class Steps:
         return rule
 
     def _scored_by_folds(self, loaded: Checkpoint) -> Generator[Event, None, list[Scored]]:
-        training = [i for i in self.prepared.parts.of(TRAINING) if i not in self.failed]
+        training = [i for i in self.planned.parts.of(TRAINING) if i not in self.failed]
         folds = folds_of(training)
         scored = []
         for at, fold in enumerate(folds):
+            folder, labels = self.workspace.fold(at + 1), self.planned.parts.labels
             subsets = {i: VALIDATION if i in fold else TRAINING for i in training}
-            folder = self.workspace.fold(at + 1)
-            write_labels(folder / "labels.json", without_subset(self.prepared.parts, subsets))
+            videos = {i: replace(labels.videos[i], subset=subset) for i, subset in subsets.items()}
+            write_labels(folder / "labels.json", replace(labels, videos=videos))
             yield from self.train_model(folder / "labels.json", folder / "run", THRESHOLDS, (at, len(folds)))
             scored += self._scored(load(folder / "run" / "checkpoint.pt"), folder / "labels.json", VALIDATION)
         return scored
@@ -196,7 +185,7 @@ class Steps:
             [self.workspace.features],
             self.workspace.labels,
             subset=TESTING,
-            name=self.prepared.model.stem,
+            name=self.planned.model.stem,
             output=self.workspace.report,
             skip_missing=True,
             device=self.options.device,
@@ -205,7 +194,7 @@ class Steps:
         for event in evaluate(options):
             match event:
                 case Progress(_, done, total):
-                    yield from self._last(MEASURE, done, total)
+                    yield self.plan.doing(MEASURE, done, total)
                 case Finished(result):
                     document = result.document
         return document | {"thresholds_f1": rule.f1}

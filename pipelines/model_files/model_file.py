@@ -107,7 +107,7 @@ class ModelFile:
         return WeightSources(files.get("rgb"), files.get("flow"))
 
     def source(self, stream: str) -> str | None:
-        """As `network_sources`, of one stream; None for random weights, which their seed makes."""
+        """Where the weights of one stream's network come from; None for random weights, which their seed makes."""
         if self.has_inside(stream):
             return str(self.path)
         if self.networks.get(stream) == "published":

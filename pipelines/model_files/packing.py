@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lstr import __version__
-from lstr.checkpoints import checkpoint
+from lstr.checkpoints.checkpoint import FORMAT, interpret, read
+from lstr.checkpoints.checkpoint import TENSORS as OF_MODEL
 from lstr.checkpoints.loaded import CALIBRATION, Checkpoint
 from lstr.errors import CheckpointError
 from lstr.extractors.errors import OutputError, RecipeError, WeightsError
@@ -39,22 +40,15 @@ def write_model(path: str | Path, checkpoint: Path, weights: Path | None, about:
     `seen` adds videos {id: SHA-256 or None} to those that the checkpoint and its networks name. The same arguments give
     the same bytes. Raises CheckpointError, WeightsError, RecipeError or OutputError.
     """
-    return _write(Path(path), Path(checkpoint), weights, about)
-
-
-def _write(path: Path, file: Path, weights: Path | None, about: Mapping[str, Any]) -> ModelFile:
-    if path.exists() and not is_model(path):
-        raise OutputError(
-            f"{path} exists and is no model file.", "choose another name with [[output]], as in fall.lstr."
-        )
-    content = checkpoint.read(file)
-    loaded = checkpoint.interpret(file, content)
-    if loaded.recipe is None or loaded.format != checkpoint.FORMAT:
+    path = _free(path)
+    content = read(checkpoint)
+    loaded = interpret(checkpoint, content)
+    if loaded.recipe is None or loaded.format != FORMAT:
         raise CheckpointError(
-            f"{file} does not say how its features were made, so a model file of it could not look at a video.",
+            f"{checkpoint} does not say how its features were made, so a model file of it could not look at a video.",
             "train it with `lstr train` on features that `lstr extract` made.",
         )
-    recipe = Recipe.from_dict(loaded.recipe, file).narrowed(loaded.config.streams)
+    recipe = Recipe.from_dict(loaded.recipe, checkpoint).narrowed(loaded.config.streams)
     sources = dict.fromkeys(recipe.streams, str(weights)) if weights else find_networks(loaded)
     parts: dict[str, Tensors | bytes] = {MODEL: Tensors(_named(content))}
     networks, seen = {}, dict[str, Any](dict.fromkeys(loaded.metrics.get("training_videos") or ()))
@@ -67,7 +61,6 @@ def _write(path: Path, file: Path, weights: Path | None, about: Mapping[str, Any
             seen |= card.seen if card else {}
             note = card.to_json() if card else None
             parts[f"{stream}{TENSORS}"] = Tensors(read_state_dict(network_file(source, stream)), note)
-    extra = _without_places(loaded.extra)
     document = {
         "title": path.stem,
         "metrics": {},
@@ -81,11 +74,20 @@ def _write(path: Path, file: Path, weights: Path | None, about: Mapping[str, Any
         "seen": seen | dict(about.get("seen") or {}),
         "checkpoint": {
             "metrics": loaded.metrics,
-            "extra": extra,
+            "extra": _without_places(loaded.extra),
             "versions": loaded.versions,
         },
     }
     return _written(path, document, parts)
+
+
+def _free(path: str | Path) -> Path:
+    """A path for a model file. Raises OutputError where another file is."""
+    path = Path(path)
+    if path.exists() and not is_model(path):
+        hint = "choose another name with [[output]], as in fall.lstr."
+        raise OutputError(f"{path} exists and is no model file.", hint)
+    return path
 
 
 def _without_places(extra: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,11 +109,7 @@ def _written(path: Path, document: Mapping[str, Any], parts: Mapping[str, Tensor
 
 def change_thresholds(path: str | Path, thresholds: Mapping[str, Mapping[str, float]]) -> Path:
     """Put other thresholds into a model file, which is replaced whole; nothing else of it changes but the card."""
-    model, archive = open_model(path), Archive(path)
-    with refusals(model.path):
-        parts = {name: archive.read(name) for name in archive.sizes if name not in (DOCUMENT, CARD)}
-    document = {name: value for name, value in model.about.items() if name not in ("format", "members")}
-    return _written(model.path, document | {"thresholds": thresholds}, parts).path
+    return _changed(Path(path), Path(path), {"thresholds": thresholds}).path
 
 
 def change_precision(path: str | Path, output: Path, recipe: Recipe, measured: Mapping[str, Any]) -> ModelFile:
@@ -119,20 +117,21 @@ def change_precision(path: str | Path, output: Path, recipe: Recipe, measured: M
 
     Raises OutputError where `output` is another file than a model file, or cannot be written.
     """
-    if output.exists() and not is_model(output):
-        raise OutputError(
-            f"{output} exists and is no model file.", "choose another name with [[output]], as in small.lstr."
-        )
+    return _changed(Path(path), _free(output), {"recipe": recipe.to_dict(), recipe.precision: measured})
+
+
+def _changed(path: Path, output: Path, entries: dict[str, Any]) -> ModelFile:
+    """A copy of a model file with other entries of model.json."""
     model, archive = open_model(path), Archive(path)
-    with refusals(model.path):
+    with refusals(path):
         parts = {name: archive.read(name) for name in archive.sizes if name not in (DOCUMENT, CARD)}
     document = {name: value for name, value in model.about.items() if name not in ("format", "members")}
-    return _written(output, document | {"recipe": recipe.to_dict(), recipe.precision: measured}, parts)
+    return _written(output, document | entries, parts)
 
 
 def _named(content: Mapping[str, Any]) -> "dict[str, Tensor]":
     """The tensors of a checkpoint under one name each: the model's own, and calibration/STREAM/NAME."""
-    named = dict(content[checkpoint.TENSORS])
+    named = dict(content[OF_MODEL])
     for stream, tensors in content.get(CALIBRATION, {}).items():
         named |= {SEPARATOR.join((CALIBRATION, stream, name)): tensor for name, tensor in tensors.items()}
     return named

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from lstr.extractors.entries import read_object
 from lstr.extractors.errors import OutputError
 from lstr.extractors.flow.workers import default_workers
 from lstr.extractors.home import home
@@ -38,7 +39,7 @@ class ConvertedNetworks:
     """Bytes that it keeps."""
 
     def read(self, key: str) -> bytes | None:
-        """As Store."""
+        """See Store."""
         path = self.folder / f"{key}{SUFFIX}"
         try:
             content = path.read_bytes()
@@ -54,7 +55,7 @@ class ConvertedNetworks:
         return kept
 
     def write(self, key: str, parts: Sequence[bytes]) -> None:
-        """As Store."""
+        """See Store."""
         check = 0
         for part in parts:
             check = zlib.crc32(part, check)
@@ -93,21 +94,13 @@ def remember(recipe: Recipe, runtime: str) -> None:
     if runtime not in RUNTIMES:
         raise ValueError(f"{runtime!r} is no runtime")
     path = home() / FOLDER / CHOICES
-    write_text(path, json.dumps(_choices(path) | {_key(recipe): runtime}, indent=1, sort_keys=True) + "\n")
+    write_text(path, json.dumps((read_object(path) or {}) | {_key(recipe): runtime}, indent=1, sort_keys=True) + "\n")
 
 
 def recall(recipe: Recipe) -> str | None:
     """The runtime that was remembered for these networks on this machine, in these versions; None where none was."""
-    runtime = _choices(home() / FOLDER / CHOICES).get(_key(recipe))
+    runtime = (read_object(home() / FOLDER / CHOICES) or {}).get(_key(recipe))
     return runtime if runtime in RUNTIMES else None
-
-
-def _choices(path: Path) -> dict[str, str]:
-    with suppress(OSError, ValueError):
-        choices = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(choices, dict):
-            return choices
-    return {}
 
 
 def _key(recipe: Recipe) -> str:

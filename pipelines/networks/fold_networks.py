@@ -20,12 +20,12 @@ class Chosen:
 
     twostream: TwoStream
     fold: int | None
-    """Whose networks these are; None for those of all videos."""
+    """The fold whose networks these are; None for those of all videos."""
     seen: tuple[str, ...] | None
     """The streams whose network has seen this video; None where no weights say what they have seen."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As a record has it."""
+        """The entries of a record."""
         recipe = self.twostream.recipe
         networks = {stream: recipe.parts[stream].sha256 for stream in recipe.streams}
         return {"networks": networks, "fold": self.fold, **({} if self.seen is None else {"seen": list(self.seen)})}
@@ -41,7 +41,7 @@ class FoldNetworks:
         self.twostream = twostream
         self.recipe = twostream.recipe
         self.cards: dict[str, tuple[ModelCard, ...]] = {}
-        """Of the streams whose weights say what they have seen."""
+        """Cards of the streams whose weights say what they have seen."""
         for stream in self.recipe.streams:
             source, folds = twostream.sources.files[stream], self.recipe.parts[stream].folds
             if folds and not (source and network_file(source, stream, 1) != network_file(source, stream)):
@@ -58,7 +58,7 @@ class FoldNetworks:
         self._making = Lock()
 
     def of(self, video_id: str, sha256: str | None) -> Chosen:
-        """Those for a video of this id, and of a file of this SHA-256 where it is known.
+        """The networks for a video of this id, and of a file of this SHA-256 where it is known.
 
         Raises WeightsError where a fold's file is not the recipe's.
         """

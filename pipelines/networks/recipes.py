@@ -1,6 +1,5 @@
 """What `--recipe` means: a preset, a file of one's own, or how existing features were made."""
 
-import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from lstr.checkpoints import checkpoint
 from lstr.extractors.devices import default_device
+from lstr.extractors.entries import read_object
 from lstr.extractors.errors import RecipeError, WeightsError
 from lstr.extractors.presets import PRESETS, Preset, read_preset
 from lstr.extractors.recipe import STREAMS, Recipe
@@ -46,7 +46,7 @@ class StoredRecipe:
 
     @property
     def algorithm(self) -> str | None:
-        """Of optical flow; None without flow."""
+        """The algorithm of optical flow; None without flow."""
         return self.recipe.algorithm
 
 
@@ -96,7 +96,7 @@ def find_recipe(name: str | Preset) -> Preset | StoredRecipe:
     if path.is_file():
         if path.name == "recipe.json" and any((path.parent / beside).exists() for beside in BESIDE):
             return _recipe_of_folder(path.parent, name)
-        return StoredRecipe(_whole(path), name) if _is_whole(path) else read_preset(path)
+        return StoredRecipe(Recipe.from_dict(read_object(path), path), name) if _is_whole(path) else read_preset(path)
     raise RecipeError(
         f"{name!r} is neither a recipe nor a file.",
         f"choose one of {', '.join(PRESETS)}, or give a recipe file, a feature or weights folder, a checkpoint or a "
@@ -105,7 +105,7 @@ def find_recipe(name: str | Preset) -> Preset | StoredRecipe:
 
 
 def _recipe_of_folder(path: Path, origin: str) -> StoredRecipe:
-    """Of features or of weights."""
+    """The recipe of a folder of features or of weights."""
     if is_weights_folder(path):
         trained = open_weights(path)
         return StoredRecipe(trained.recipe, origin, weights=dict.fromkeys(trained.streams, str(path)))
@@ -119,16 +119,8 @@ def _recipe_of_folder(path: Path, origin: str) -> StoredRecipe:
 
 def _is_whole(path: Path) -> bool:
     """Whether a file holds a whole recipe, as features carry it, rather than one to be made."""
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return False
-    parts = [values.get(stream) for stream in STREAMS] if isinstance(values, dict) else []
-    return any(isinstance(part, dict) and "sha256" in part for part in parts)
-
-
-def _whole(path: Path) -> Recipe:
-    return Recipe.from_dict(json.loads(path.read_text(encoding="utf-8")), path)
+    values = read_object(path) or {}
+    return any(isinstance(part := values.get(stream), dict) and "sha256" in part for stream in STREAMS)
 
 
 def choose_recipe(

@@ -1,6 +1,6 @@
 """What int8 costs in mAP: one decoding of labelled videos, features and scores in both precisions."""
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,38 +54,26 @@ def map_of_both(
 
     Raises VideoError for a video that cannot be read.
     """
-    scores: dict[str, list[Features]] = {"float32": [], "int8": []}
-    labels = []
+    labels: list[NDArray[np.uint8]] = []
+    scores: tuple[list[Features], ...] = ([], [])
     for video_id, path in videos.items():
-        total = probe(path).n_chunks
-        rows: dict[str, list[Features]] = {"float32": [], "int8": []}
-        for at, pair in enumerate(_features(exact, whole, path, workers), start=1):
-            for name, row in zip(rows, pair, strict=True):
-                rows[name].append(row)
-            yield Progress(f"mAP on {video_id}", at, total)
-        if not rows["int8"]:
+        total, rows = probe(path).n_chunks, list[list[Features]]()
+        for chunk in open_chunks(path, exact.recipe.long_side)[2]:
+            inputs = {}  # of a frame that is decoded and flow that is computed once
+            if exact.recipe.rgb:
+                inputs["rgb"] = exact.rgb_input(chunk.frames)
+            if exact.recipe.flow and workers:
+                inputs["flow"] = exact.flow_input(workers.submit(chunk.frames).result())
+            both = (
+                [net.pooled(stream, images[None])[0] for stream, images in inputs.items()] for net in (exact, whole)
+            )
+            rows.append([np.concatenate(features) for features in both])
+            yield Progress(f"mAP on {video_id}", len(rows), total)
+        if not rows:
             raise VideoError(f"{path} is shorter than a chunk.", "leave it out.")
-        labels.append(targets(truth[video_id], loaded.classes, len(rows["int8"])))
-        for name in scores:
-            scores[name].append(predict(loaded.model, np.stack(rows[name])).numpy())
-    both = {
-        name: metrics.per_frame(np.concatenate(found), np.concatenate(labels), loaded.classes)["mAP"]
-        for name, found in scores.items()
-    }
-    return {name: round(float(value), 4) for name, value in both.items()} | {"videos": len(videos)}
-
-
-def _features(
-    exact: TwoStream, whole: TwoStream, path: Path, workers: FlowWorkers | None
-) -> Iterator[tuple[Features, ...]]:
-    """A chunk's features (D,) in both precisions, of a frame that is decoded and flow that is computed once."""
-    for chunk in open_chunks(path, exact.recipe.long_side)[2]:
-        inputs = {}
-        if exact.recipe.rgb:
-            inputs["rgb"] = exact.rgb_input(chunk.frames)
-        if exact.recipe.flow and workers:
-            inputs["flow"] = exact.flow_input(workers.submit(chunk.frames).result())
-        yield tuple(
-            np.concatenate([twostream.pooled(stream, images[None])[0] for stream, images in inputs.items()])
-            for twostream in (exact, whole)
-        )
+        labels.append(targets(truth[video_id], loaded.classes, len(rows)))
+        for found, features in zip(scores, np.stack(rows, axis=1), strict=True):
+            found.append(predict(loaded.model, features).numpy())
+    results = (metrics.per_frame(np.concatenate(found), np.concatenate(labels), loaded.classes) for found in scores)
+    means = (round(float(result["mAP"]), 4) for result in results)
+    return dict(zip(("float32", "int8"), means, strict=True)) | {"videos": len(videos)}

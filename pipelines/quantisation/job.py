@@ -94,7 +94,10 @@ def quantise(paths: Sequence[str | Path], options: QuantiseOptions) -> Generator
         }
         del images
         if truth:
-            yield from _notices_of(model, truth)
+            seen = sorted(truth.keys() & set(model.about["seen"]))
+            if seen:
+                some = ", ".join(seen[:3]) + (" …" if len(seen) > 3 else "")
+                yield Notice(f"{model.path} was trained on {len(seen)} of these videos ({some}): both mAPs flatter it.")
             found = {name: videos[name] for name in truth}
             measured["mAP"] = yield from map_of_both(model.checkpoint(), exact, whole, found, truth, workers)
     for text in dict.fromkeys((*exact.warnings, *whole.warnings)):
@@ -121,28 +124,17 @@ def _in_int8(exact: TwoStream, images: Images) -> Generator[Progress, None, TwoS
 
 def _cosines(exact: TwoStream, whole: TwoStream, images: Images) -> Generator[Progress, None, dict[str, Any]]:
     """Mean and least cosine of the features of chunks in int8 to those in float32, by stream."""
-    # of one crop, which is what the images are
-    exact, whole = _of_one_crop(exact), _of_one_crop(whole)
+    cropped = []  # once, which is what the images are
+    for twostream in (exact, whole):
+        parts: dict[str, Any] = {stream: replace(part, crops=1) for stream, part in twostream.recipe.parts.items()}
+        cropped.append(twostream.again(replace(twostream.recipe, **parts)))
+        cropped[-1].warnings = twostream.warnings
     cosines = {}
     for stream, chunks in images.items():
         found = []
         for at, chunk in enumerate(chunks, start=1):
-            a, b = (twostream.pooled(stream, chunk[None])[0] for twostream in (exact, whole))
+            a, b = (twostream.pooled(stream, chunk[None])[0] for twostream in cropped)
             found.append(float(a @ b / max(np.linalg.norm(a) * np.linalg.norm(b), 1e-12)))
             yield Progress(f"{stream} in int8", at, len(chunks))
         cosines[stream] = {"mean": round(float(np.mean(found)), 6), "least": round(min(found), 6)}
     return cosines
-
-
-def _of_one_crop(twostream: TwoStream) -> TwoStream:
-    parts: dict[str, Any] = {stream: replace(part, crops=1) for stream, part in twostream.recipe.parts.items()}
-    made = twostream.again(replace(twostream.recipe, **parts))
-    made.warnings = twostream.warnings
-    return made
-
-
-def _notices_of(model: ModelFile, truth: Mapping[str, Any]) -> Generator[Notice, None, None]:
-    seen = sorted(truth.keys() & set(model.about["seen"]))
-    if seen:
-        some = ", ".join(seen[:3]) + (" …" if len(seen) > 3 else "")
-        yield Notice(f"{model.path} was trained on {len(seen)} of these videos ({some}): both mAPs flatter it.")

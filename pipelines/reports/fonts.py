@@ -32,8 +32,8 @@ def families(texts: Iterable[str]) -> list[str]:
 
 
 def illegible_warning(labels: Iterable[str]) -> str:
-    """That some labels cannot be written in pictures, in a sentence; empty where all can."""
-    boxes = illegible(labels)
+    """A sentence that says which labels cannot be written in pictures, for no font here has a letter; else empty."""
+    boxes = [label for label in labels if any(font_of(letter) is None for letter in label)]
     if not boxes:
         return ""
     named = ", ".join(boxes[:3]) + " …" * (len(boxes) > 3)
@@ -41,11 +41,6 @@ def illegible_warning(labels: Iterable[str]) -> str:
         f"no font here has all letters of {named}: pictures show boxes instead. "
         "`apt-get install fonts-noto` brings most letters."
     )
-
-
-def illegible(texts: Iterable[str]) -> list[str]:
-    """Those texts that have a letter which no font here has."""
-    return [text for text in texts if any(font_of(letter) is None for letter in text)]
 
 
 def first_font() -> Path:

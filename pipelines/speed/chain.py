@@ -3,7 +3,7 @@
 Networks and LSTR carry random weights and a full random memory, for speed does not depend on them. The video is real.
 """
 
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 from pathlib import Path
@@ -11,7 +11,6 @@ from tempfile import TemporaryDirectory
 from time import perf_counter, sleep
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lstr import streaming
 from lstr.config import WindowConfig
@@ -20,7 +19,7 @@ from lstr.extractors.errors import FlowError, VideoError
 from lstr.extractors.flow.workers import PAIRS, FlowWorkers, default_workers
 from lstr.extractors.prefetch import closed_after, torch_threads
 from lstr.extractors.presets import Preset
-from lstr.extractors.recipe import STREAMS, Recipe
+from lstr.extractors.recipe import STREAMS
 from lstr.extractors.run import FeatureRow, TwoStream
 from lstr.extractors.twostream import build_twostream
 from lstr.extractors.video.file_reader import FrameReader, read_chunks
@@ -35,7 +34,7 @@ from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
 from lstr.pipelines.networks.converted import run_on
 from lstr.pipelines.progress import Finished, Notice, Progress
 from lstr.pipelines.provenance import about_machine, peak_memory_mb
-from lstr.pipelines.speed.measuring import Measured, Measuring, counted, recorded
+from lstr.pipelines.speed.measuring import Measured, Measuring, measured
 from lstr.streaming import StreamState
 
 PAPER = {
@@ -58,24 +57,6 @@ STAGES = {
 """What the rate of each stage counts, and how many of it a chunk has."""
 SHORTEST_SCENE = 5.0  # seconds
 WARM_UP = 4  # chunks before the clock starts: weights are laid out, the processor wakes
-
-
-@dataclass(frozen=True)
-class ChainBench:
-    """What of the chain is measured, and on what."""
-
-    preset: Preset
-    inputs: Sequence[Path] = ()
-    """Videos; without any, some are rendered"""
-    n_chunks: int = 80
-    """Of each video, three times: serial, overlapped, live"""
-    device: str | None = None
-    """None for the GPU, or the CPU without one"""
-    flow_threads: int | None = None
-    """Threads that compute flow; None for as many as suit this machine"""
-    flow_backend: str = "auto"
-    runtime: str = "auto"
-    """What computes the networks"""
 
 
 class Paced(FrameReader):
@@ -108,63 +89,71 @@ class Chain:
     model: Model
     state: StreamState
 
+    @classmethod
+    def of(cls, twostream: TwoStream, workers: FlowWorkers, config: WindowConfig) -> "Chain":
+        """With a model of random weights, ready to score, and its memory full."""
+        model = build(sized(config, twostream), len(THUMOS_CLASSES), twostream.device)
+        return cls(twostream, workers, model, filled(streaming.create(model)))
+
     def decide(self, row: FeatureRow) -> None:
         """One step of the stream, its scores on the CPU as those who write them need them."""
         streaming.step(self.model, self.state, row.rgb, row.flow).numpy()
 
 
-def bench_chain(options: ChainBench) -> Iterator[Progress | Notice | Measured | Finished[dict]]:
+def bench_chain(
+    preset: Preset,
+    inputs: Sequence[Path] = (),
+    n_chunks: int = 80,
+    device: str | None = None,
+    flow_threads: int | None = None,
+    flow_backend: str = "auto",
+    runtime: str = "auto",
+) -> Iterator[Progress | Notice | Measured | Finished[dict]]:
     """Measure the whole chain on the first `n_chunks` chunks of each video; the result is its record.
 
     Serial: one chunk at a time, one stage after the other, each with all of the machine, as in the paper's table.
-    Overlapped: as `lstr detect` reads a file. Live: as it would a camera, each frame at its time. Raises VideoError for
-    a video that cannot be read or is too short, FlowError for a recipe without flow.
+    Overlapped: as `lstr detect` reads a file. Live: as it would a camera, each frame at its time.
+
+    inputs: videos; without any, some are rendered. device: None for the GPU, or the CPU without one. flow_threads: None
+    for as many as suit this machine. runtime: what computes the networks. Raises VideoError for a video that cannot be
+    read or is too short, FlowError for a recipe without flow.
     """
-    algorithm = options.preset.algorithm
-    if algorithm is None:
+    if preset.algorithm is None:
         raise FlowError("The recipe has no flow, and the whole chain is measured.", "choose one with rgb and flow.")
-    device = choose_device(options.device)
+    device = choose_device(device)
     with (
         TemporaryDirectory() as folder,
-        FlowWorkers(options.flow_threads or default_workers(), algorithm, options.flow_backend, device) as workers,
+        FlowWorkers(flow_threads or default_workers(), preset.algorithm, flow_backend, device) as workers,
     ):
-        inputs = list(options.inputs)
         if not inputs:
             yield Notice("measuring on rendered videos of 320×240 at 30 FPS", warning=False)
-            inputs = rendered(Path(folder), options.n_chunks)
-        twostream = run_on(build_twostream(options.preset, WeightSources(), device), options.runtime)
+            inputs = rendered(Path(folder), n_chunks)
+        twostream = run_on(build_twostream(preset, WeightSources(), device), runtime)
         twostream.prepare(1, twostream.batch)
-        model = build(sized(configure(), twostream), len(THUMOS_CLASSES), twostream.device)
-        chain = Chain(twostream, workers, model, filled(streaming.create(model)))
-        total = sum(min(probe(path).n_chunks, options.n_chunks) for path in inputs) * 3
+        chain = Chain.of(twostream, workers, configure())
+        total = sum(min(probe(path).n_chunks, n_chunks) for path in inputs) * 3
+        recipe = twostream.recipe
         about = {
             **about_machine(),
             "device": twostream.device,
             "input": [describe(path) for path in inputs],
-            **about_recipe(twostream.recipe),
+            "recipe": {
+                "id": recipe.id,
+                "flow_crops": recipe.parts["flow"].crops,
+                "flow_algorithm": recipe.flow_algorithm,
+                "precision": recipe.precision,
+            },
             "flow": {"backend": workers.backend, "workers": workers.workers},
             "runtimes": twostream.runtimes,
             "weights": "random",
         }
         parts: dict = {}
-        yield from recorded(counted(measure(chain, inputs, options.n_chunks, parts), total), about, parts)
+        yield from measured(measure(chain, inputs, n_chunks, parts), total, about, parts)
         memory = {"peak_memory_mb": round(peak_memory_mb())}
         yield Finished({**about, **parts, **memory, "paper": PAPER})
 
 
-def about_recipe(recipe: Recipe) -> dict:
-    """What of a recipe decides its speed."""
-    return {
-        "recipe": {
-            "id": recipe.id,
-            "flow_crops": recipe.parts["flow"].crops,
-            "flow_algorithm": recipe.flow_algorithm,
-            "precision": recipe.precision,
-        }
-    }
-
-
-def measure(chain: Chain, inputs: list[Path], n_chunks: int, parts: dict) -> Measuring[None]:
+def measure(chain: Chain, inputs: Sequence[Path], n_chunks: int, parts: dict) -> Measuring[None]:
     """Each stage and the whole, over all videos so far, into `parts`; yields after each chunk."""
     stages: list[list[float]] = []
     latency: list[float] = []
@@ -172,7 +161,9 @@ def measure(chain: Chain, inputs: list[Path], n_chunks: int, parts: dict) -> Mea
     for path in inputs:
         stages += yield from serial(chain, path, n_chunks)
         each = np.mean(stages, axis=0)  # seconds of a chunk, by stage
-        parts["stages"] = _stages(each, chain.twostream.recipe.streams)
+        streams = chain.twostream.recipe.streams
+        there = [name for name in STAGES if name.removesuffix("_features") in (*streams, "decode", "flow", "lstr")]
+        parts["stages"] = {name: _stage(name, seconds, each.sum()) for name, seconds in zip(there, each, strict=True)}
         count, seconds = yield from overlap(chain, path, n_chunks)
         decisions, overlapped = decisions + count, overlapped + seconds
         latency += yield from live(chain, path, n_chunks)
@@ -188,18 +179,14 @@ def measure(chain: Chain, inputs: list[Path], n_chunks: int, parts: dict) -> Mea
         }
 
 
-def _stages(each: NDArray[np.float64], streams: Collection[str]) -> dict[str, dict]:
-    """Of the seconds that each stage takes for a chunk; networks that the recipe lacks have none."""
-    absent = {f"{stream}_features" for stream in STREAMS if stream not in streams}
-    there = {name: counts for name, counts in STAGES.items() if name not in absent}
+def _stage(name: str, seconds: float, whole: float) -> dict:
+    """What a stage does that takes so many seconds of the `whole` for a chunk."""
+    unit, amount = STAGES[name]
     return {
-        name: {
-            "per_second": round(amount / seconds, 2),
-            "unit": unit,
-            "decisions_per_second": round(1 / seconds, 2),
-            "share": round(seconds / each.sum(), 3),
-        }
-        for (name, (unit, amount)), seconds in zip(there.items(), each, strict=True)
+        "per_second": round(amount / seconds, 2),
+        "unit": unit,
+        "decisions_per_second": round(1 / seconds, 2),
+        "share": round(seconds / whole, 3),
     }
 
 

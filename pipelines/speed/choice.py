@@ -7,15 +7,13 @@ say what this machine does now. Networks and model carry random weights, for spe
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import process_time
-from typing import Any
 
 import numpy as np
 
-from lstr import streaming
 from lstr.extractors.devices import choose_device, fast_precision
 from lstr.extractors.errors import NetworkRuntimeError
 from lstr.extractors.flow.workers import FlowWorkers, default_workers
@@ -27,12 +25,11 @@ from lstr.extractors.twostream import build_twostream
 from lstr.extractors.video.frames import CHUNK_SECONDS, Chunk
 from lstr.extractors.weights.sources import WeightSources
 from lstr.kinds import presets
-from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.pipelines.networks.converted import remember, run_on
 from lstr.pipelines.progress import Finished, Notice, Progress
 from lstr.pipelines.provenance import about_machine
-from lstr.pipelines.speed.chain import Chain, build, describe, filled, first_chunks, live, overlap, rendered, sized
-from lstr.pipelines.speed.measuring import Measured, Measuring, counted, recorded
+from lstr.pipelines.speed.chain import Chain, describe, first_chunks, live, overlap, rendered
+from lstr.pipelines.speed.measuring import Measured, Measuring, measured
 
 RECIPES = {"live": "small", "fast": "thumos14", "faithful": "thumos14"}
 """What is compared, and the size of the model that is usual with it."""
@@ -42,24 +39,16 @@ RUN_CHUNKS = 40  # of a whole run, twice: as from a file, and as from a camera
 ROOM = 0.8  # of the processor that cameras may use, so that none waits long
 
 
-@dataclass(frozen=True)
-class ChoiceBench:
-    """What the recipes are compared on."""
-
-    inputs: Sequence[Path] = ()
-    """Videos; without any, one is rendered."""
-    device: str | None = None
-    """None for the GPU, or the CPU without one."""
-
-
-def bench_choices(options: ChoiceBench) -> Iterator[Progress | Notice | Measured | Finished[dict]]:
+def bench_choices(
+    inputs: Sequence[Path] = (), device: str | None = None
+) -> Iterator[Progress | Notice | Measured | Finished[dict]]:
     """Compare recipes, runtimes and precisions; the result is their record. `auto` means the fastest from now on.
 
-    Raises VideoError for a video that cannot be read or is too short.
+    inputs: videos; without any, one is rendered. device: None for the GPU, or the CPU without one. Raises VideoError
+    for a video that cannot be read or is too short.
     """
-    device = choose_device(options.device)
+    device = choose_device(device)
     with TemporaryDirectory() as folder:
-        inputs = list(options.inputs)
         if not inputs:
             yield Notice("measuring on a rendered video of 320×240 at 30 FPS", warning=False)
             inputs = rendered(Path(folder), 2 * RUN_CHUNKS)[:1]
@@ -67,9 +56,11 @@ def bench_choices(options: ChoiceBench) -> Iterator[Progress | Notice | Measured
         cores = default_workers()
         about = {"device": device, "cores": cores, "input": describe(inputs[0]), "weights": "random"}
         about = about_machine() | about
-        parts: dict = {}
-        yield from recorded(counted(_rows(inputs[0], device, parts), total), about, parts)
-    yield Finished({**about, **parts, "advice": advice(parts["recipes"], cores)})
+        rows: dict[str, dict] = {}
+        parts = {"recipes": rows}
+        measurement = (part for name in RECIPES for part in _row(name, inputs[0], device, rows.setdefault(name, {})))
+        yield from measured(measurement, total, about, parts)
+    yield Finished({**about, **parts, "advice": advice(rows, cores)})
 
 
 def _variants(recipe: str, device: str) -> list[tuple[str, str]]:
@@ -81,19 +72,14 @@ def _variants(recipe: str, device: str) -> list[tuple[str, str]]:
     return [(runtime, precision) for precision in precisions for runtime in runtimes]
 
 
-def _rows(path: Path, device: str, parts: dict) -> Measuring[None]:
-    """A row of each recipe into the "recipes" of `parts`, as it comes."""
-    rows = parts["recipes"] = {}
-    for name in RECIPES:
-        rows[name] = {}
-        yield from _row(name, path, device, rows[name])
-
-
 def _row(name: str, path: Path, device: str, row: dict) -> Measuring[None]:
     """What a recipe costs part by part, and whole with the fastest runtime."""
     preset = PRESETS[name]
     with torch_threads(1), ExitStack() as stack:
-        chunks, decode = _decoded(path, preset.long_side)
+        start = process_time()
+        with closed_after(first_chunks(path, preset.long_side, CHUNKS)) as source:
+            chunks = list(source)
+        decode = (process_time() - start) / len(chunks)
         yield
         assert preset.algorithm
         workers = stack.enter_context(FlowWorkers(default_workers(), preset.algorithm, device=device))
@@ -102,33 +88,30 @@ def _row(name: str, path: Path, device: str, row: dict) -> Measuring[None]:
         flow = (process_time() - start) / len(chunks)
         yield
         twostream = build_twostream(preset, WeightSources(), device, "float32")
-        step = _step(twostream, RECIPES[name])
+        chain = Chain.of(twostream, workers, presets()[RECIPES[name]].model)
+        step = _step(chain)
         costs = {"decode_ms": decode, "flow_ms": flow, "lstr_ms": step}
         row |= {part: round(1000 * seconds, 2) for part, seconds in costs.items()}
-        networks: list[dict[str, Any]] = []
-        row["variants"] = networks
+        row["variants"] = []
         opened: dict[tuple[str, str], TwoStream] = {}
         for runtime, precision in _variants(name, device):
-            one = _with(twostream, runtime, precision)
+            variant = run_on(twostream.again(replace(twostream.recipe, precision=precision)), runtime)
+            row["variants"].append({"runtime": runtime, "precision": precision})
             try:
-                seconds = _network_seconds(one, chunks, fields)
+                seconds = _network_seconds(variant, chunks, fields)
             except NetworkRuntimeError as error:
-                networks.append({"runtime": runtime, "precision": precision, "failed": str(error)})
+                row["variants"][-1]["failed"] = str(error)
             else:
-                opened[runtime, precision] = one
-                whole = (decode + flow + seconds + step) / CHUNK_SECONDS
-                networks.append({"runtime": runtime, "precision": precision, **_figures(seconds, whole)})
+                opened[runtime, precision] = variant
+                row["variants"][-1] |= _figures(seconds, (decode + flow + seconds + step) / CHUNK_SECONDS)
             yield
-        best = min(
-            (row for row in networks if "failed" not in row), key=lambda row: row["processor_seconds_per_second"]
-        )
-        chosen = opened[best["runtime"], best["precision"]]
-        for precision in {row["precision"] for row in networks}:
-            same = [row for row in networks if row["precision"] == precision and "failed" not in row]
-            fastest = min(same, key=lambda row: row["network_ms"])
+        sound = [variant for variant in row["variants"] if "failed" not in variant]
+        best = min(sound, key=lambda variant: variant["processor_seconds_per_second"])
+        for precision in {variant["precision"] for variant in row["variants"]}:
+            same = [variant for variant in sound if variant["precision"] == precision]
+            fastest = min(same, key=lambda variant: variant["network_ms"])
             remember(replace(twostream.recipe, precision=precision), fastest["runtime"])
-        model = build(sized(presets()[RECIPES[name]].model, twostream), len(THUMOS_CLASSES), device)
-        chain = Chain(chosen, workers, model, filled(streaming.create(model)))
+        chain = replace(chain, twostream=opened[best["runtime"], best["precision"]])
         count, seconds = yield from overlap(chain, path, RUN_CHUNKS)
         delays = yield from live(chain, path, RUN_CHUNKS)
     row["best"] = {
@@ -147,19 +130,6 @@ def _figures(network: float, whole: float) -> dict[str, float | int]:
         "real_time": round(cores / whole, 2),
         "cameras": math.floor(ROOM * cores / whole),
     }
-
-
-def _decoded(path: Path, long_side: int) -> tuple[list[Chunk], float]:
-    """Chunks of a video, and the processor seconds of each."""
-    start = process_time()
-    with closed_after(first_chunks(path, long_side, CHUNKS)) as source:
-        chunks = list(source)
-    return chunks, (process_time() - start) / len(chunks)
-
-
-def _with(twostream: TwoStream, runtime: str, precision: str) -> TwoStream:
-    """The same networks on another runtime, in another precision."""
-    return run_on(twostream.again(replace(twostream.recipe, precision=precision)), runtime)
 
 
 def _network_seconds(twostream: TwoStream, chunks: Sequence[Chunk], fields: Sequence[np.ndarray]) -> float:
@@ -185,17 +155,14 @@ def _network_seconds(twostream: TwoStream, chunks: Sequence[Chunk], fields: Sequ
     return float(np.median(taken)) / batch
 
 
-def _step(twostream: TwoStream, preset: str) -> float:
+def _step(chain: Chain) -> float:
     """Processor seconds of a decision from features."""
-    config = sized(presets()[preset].model, twostream)
-    model = build(config, len(THUMOS_CLASSES), twostream.device)
-    state = filled(streaming.create(model))
     taken: list[float] = []
-    rows = {stream: np.zeros(getattr(config, f"{stream}_dim"), np.float32) for stream in twostream.recipe.streams}
+    rows = {stream: np.zeros(part.dim, np.float32) for stream, part in chain.twostream.recipe.parts.items()}
     row = FeatureRow(0, 0.0, rows.get("rgb"), rows.get("flow"))
     for _ in range(CHUNKS):
         start = process_time()
-        streaming.step(model, state, row.rgb, row.flow).numpy()
+        chain.decide(row)
         taken.append(process_time() - start)
     return float(np.median(taken))
 

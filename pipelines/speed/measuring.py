@@ -1,32 +1,19 @@
 """What a measurement tells while it runs: how far it is, and what is measured so far."""
 
 import json
-import tempfile
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from lstr.extractors.errors import OutputError
-from lstr.pipelines.files.atomic import unwritable
+from lstr.pipelines.files.atomic import check_writable
 from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.progress import Finished, Progress
 
 Result = TypeVar("Result")
 Measuring = Generator[None, None, Result]
 """A measurement that yields after each of its parts, and returns its result."""
-
-
-def counted(parts: Measuring[Result], total: int) -> Generator[Progress, None, Result]:
-    """A measurement of `total` parts as progress."""
-    done = 0
-    while True:
-        try:
-            next(parts)
-        except StopIteration as finished:
-            return finished.value
-        done += 1
-        yield Progress("measuring", done, total)
 
 
 @dataclass(frozen=True)
@@ -36,19 +23,15 @@ class Measured:
     record: dict
 
 
-def recorded(events: Generator[Any, None, Result], about: dict, parts: dict) -> Generator[Any, None, Result]:
-    """The same events, each after a Measured of what is new in `parts`, which the measurement fills, and `about` it."""
-    told = ""
-    while True:
-        try:
-            event = next(events)
-        except StopIteration as finished:
-            return finished.value
+def measured(measurement: Iterable[None], total: int, about: dict, parts: dict) -> Iterator[Measured | Progress]:
+    """Progress of a measurement of `total` parts, each after a Measured of what is new in `parts`, which it fills."""
+    told = "{}"
+    for done, _ in enumerate(measurement, start=1):
         now = json.dumps(parts)
-        if now not in (told, "{}"):
+        if now != told:
             told = now
             yield Measured({**about, **json.loads(now), "unfinished": True})
-        yield event
+        yield Progress("measuring", done, total)
 
 
 def written(events: Iterable[Any], path: Path | None) -> Iterator[Any]:
@@ -61,11 +44,7 @@ def written(events: Iterable[Any], path: Path | None) -> Iterator[Any]:
         return
     if path.is_dir():
         raise OutputError(f"{path} is a folder, not a file.", "give [[output]] a file.")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=path.parent).close()
-    except OSError as error:
-        raise unwritable(path.parent, error) from error
+    check_writable(path.parent)
     for event in events:
         if isinstance(event, Measured):
             write_json(path, event.record)

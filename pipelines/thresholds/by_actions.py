@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.labels.segment import Segment
 from lstr.metrics.actions import find, labelled_spans
-from lstr.pipelines.thresholds.hysteresis import detect_spans
+from lstr.pipelines.thresholds.by_chunks import detect_spans
 from lstr.timeline import CHUNK_SECONDS, DEFAULT, Thresholds
 
 LEVELS = (0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8)

@@ -1,17 +1,38 @@
-"""Thresholds of each class by the F1 over chunks: which chunks are on, against their labels."""
+"""Which chunks and segments a score curve has by its thresholds, and those of the highest F1 over chunks by class."""
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
+from lstr.chunk import FEATURES_PER_SECOND
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, runs
 from lstr.metrics import per_frame as metrics
-from lstr.pipelines.thresholds.hysteresis import hysteresis
+from lstr.metrics.actions import Spans
 from lstr.timeline import DEFAULT, Thresholds
 
 MOST_LEVELS = 50  # scores tried as `on`
 OFF_SHARES = (1.0, 0.9, 0.75, 0.6, 0.45, 0.3)  # of `on`, tried as `off`
+
+
+def hysteresis(curve: np.ndarray, starts: np.ndarray, on: float, off: float) -> NDArray[np.bool_]:
+    """Chunks (N,) that are on: from one at `on` to before one below `off`; each video begins off."""
+    switch = np.where(curve >= on, 1, np.where(curve < off, 0, -1))  # -1: as before
+    switch[starts] = np.where(curve[starts] >= on, 1, 0)
+    last = np.maximum.accumulate(np.where(switch >= 0, np.arange(len(curve)), 0))
+    return switch[last] == 1
+
+
+def detect_spans(curve: np.ndarray, rules: Thresholds) -> Spans:
+    """The segments (N, 2) in seconds that `Timeline` makes of a video's scores (L,) of one class, all at once."""
+    if not len(curve):
+        return np.zeros((0, 2))
+    exact = curve.astype(np.float64)  # as the timeline compares scores with thresholds
+    found = np.array(runs(hysteresis(exact, np.array([0]), rules.on, rules.off)), dtype=np.float64).reshape(-1, 2)
+    if rules.gap_chunks and len(found):
+        apart = np.flatnonzero(found[1:, 0] - found[:-1, 1] > rules.gap_chunks)
+        found = np.stack([found[np.append(0, apart + 1), 0], found[np.append(apart, len(found) - 1), 1]], axis=1)
+    return found[found[:, 1] - found[:, 0] >= rules.min_chunks] / FEATURES_PER_SECOND
 
 
 def choose_thresholds(

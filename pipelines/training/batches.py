@@ -3,61 +3,86 @@
 import math
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from lstr.config import WindowConfig
 from lstr.pipelines.datasets.dataset import LabelledVideo
 from lstr.pipelines.training.config import TrainConfig
-from lstr.pipelines.training.kept_features import KeptFeatures, KeptPiece, supervision_on
 from lstr.pipelines.training.ranks import Ranks
-from lstr.pipelines.training.sampling import make_batch, make_soft, make_targets
+from lstr.pipelines.training.sampling import make_soft, make_targets, read_windows
 from lstr.windows.loss import Supervision
-from lstr.windows.windows import Outputs, Windows
+from lstr.windows.windows import Outputs, WindowIndices, Windows, window_indices
 
 Job = TypeVar("Job")
 Made = TypeVar("Made")
+SHARE = 0.5  # of a GPU's free memory that features may take: model, optimiser and activations need the rest
 READERS = 4  # threads at most, unless more are requested: each holds a batch, 107 MB at the THUMOS'14 size
 
 
-class Piece(Protocol):
-    """Windows (b), their targets (b, N, C), which outputs count (b, N) and a teacher's scores, not yet on a device."""
+class KeptFeatures:
+    """The rows of all videos, one video after the other, on a device; float16 where every file is, else float32.
 
-    @property
-    def targets(self) -> Tensor:
-        """On the CPU."""
+    Windows are gathered there: only indices travel to it.
+    """
 
-    @property
-    def counts(self) -> Tensor:
-        """On the CPU."""
+    def __init__(self, videos: list[LabelledVideo], device: torch.device):
+        lengths = [len(video.features) for video in videos]
+        self.starts = np.concatenate([[0], np.cumsum(lengths)])  # (videos + 1,)
+        width = videos[0].features[:0].shape[1]
+        self.rows = torch.empty(int(self.starts[-1]), width, dtype=_dtype(videos), device=device)
+        for start, video in zip(self.starts, videos, strict=False):
+            self.rows[start : start + len(video.features)] = torch.from_numpy(video.features[:])
 
-    def to(self, device: torch.device) -> tuple[Windows, Supervision]:
-        """Windows and what they are held against on a device; nobody waits for it where the piece is pinned."""
+    def indices(self, drawn: list[tuple[int, int]], config: WindowConfig, stretched: bool) -> WindowIndices:
+        """Which rows the windows (video, end chunk) are made of; on the CPU."""
+        which, ends = np.array(drawn, np.int64).reshape(-1, 2).T
+        return window_indices(ends, config, stretched).after(torch.from_numpy(self.starts[which]))
+
+
+def fit_on(videos: list[LabelledVideo], device: torch.device) -> bool:
+    """Whether a device is a GPU with room for the features; a processor reads them from their files as well."""
+    if device.type != "cuda":
+        return False
+    n_chunks = sum(len(video.features) for video in videos)
+    needed = n_chunks * videos[0].features[:0].shape[1] * _dtype(videos).itemsize
+    return needed <= SHARE * torch.cuda.mem_get_info(device)[0]
+
+
+def _dtype(videos: list[LabelledVideo]) -> torch.dtype:
+    """What every stored value is exact in."""
+    arrays = (array for video in videos for array in (video.features.rgb, video.features.flow))
+    stored = {array.dtype for array in arrays if array.shape[1]}
+    return torch.float16 if stored == {np.dtype(np.float16)} else torch.float32
 
 
 @dataclass(frozen=True)
-class ReadPiece:
-    """A Piece whose windows were read from feature files."""
+class Piece:
+    """Windows (b) that were read, or the indices of those in `kept`, and what they are held against; on the CPU."""
 
-    windows: Windows
-    targets: Tensor
-    counts: Tensor
-    soft: Tensor | None = None
+    windows: Windows | WindowIndices
+    held: Supervision
+    kept: KeptFeatures | None = None
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> "Piece":
+        """The same with every tensor changed, but for what is kept."""
+        held, soft = self.held, self.held.soft
+        targets, counts, soft = change(held.targets), change(held.counts), None if soft is None else change(soft)
+        return Piece(self.windows.map(change), replace(held, targets=targets, counts=counts, soft=soft), self.kept)
 
     def to(self, device: torch.device) -> tuple[Windows, Supervision]:
-        """Windows and what they are held against, on a device."""
-        windows = self.windows.map(lambda tensor: tensor.to(device, non_blocking=True))
-        return windows, supervision_on(device, self.targets, self.counts, self.soft)
-
-    def pinned(self) -> "ReadPiece":
-        """The same in memory that a GPU copies without anybody waiting."""
-        soft = None if self.soft is None else self.soft.pin_memory()
-        return ReadPiece(self.windows.map(Tensor.pin_memory), self.targets.pin_memory(), self.counts.pin_memory(), soft)
+        """Windows and what they are held against on a device; nobody waits for it where the piece is pinned."""
+        moved = self.map(lambda tensor: tensor.to(device, non_blocking=True))
+        if isinstance(moved.windows, WindowIndices):
+            assert self.kept, "indices are of what is kept"
+            return moved.windows.gather(self.kept.rows), moved.held
+        return moved.windows, moved.held
 
 
 @dataclass(frozen=True)
@@ -101,17 +126,16 @@ class PieceMaker:
 
     def _piece(self, drawn: list[tuple[int, int]], counted: bool) -> Piece:
         stretched = self.train.long_sampling == "stretched"
-        piece: KeptPiece | ReadPiece
+        windows: Windows | WindowIndices
         if self.kept:
-            targets = make_targets(self.videos, drawn, self.model, self.outputs, self.delay)
-            piece = KeptPiece(self.kept, self.kept.indices(drawn, self.model, stretched), *targets)
+            windows = self.kept.indices(drawn, self.model, stretched)
         else:
-            piece = ReadPiece(*make_batch(self.videos, drawn, self.model, self.outputs, stretched, self.delay))
-        if self.soft is not None:
-            piece = replace(piece, soft=make_soft(self.soft, drawn, self.model, self.outputs))
-        if not counted:
-            piece = replace(piece, counts=torch.zeros_like(piece.counts))
-        return piece.pinned() if self.device.type == "cuda" else piece
+            windows = read_windows(self.videos, drawn, self.model, stretched)
+        targets, counts = make_targets(self.videos, drawn, self.model, self.outputs, self.delay)
+        soft = None if self.soft is None else make_soft(self.soft, drawn, self.model, self.outputs)
+        held = Supervision(targets, counts if counted else torch.zeros_like(counts), soft=soft)
+        piece = Piece(windows, held, self.kept)
+        return piece.map(Tensor.pin_memory) if self.device.type == "cuda" else piece
 
 
 def default_readers() -> int:
@@ -119,8 +143,14 @@ def default_readers() -> int:
     return max(1, min(READERS, os.cpu_count() or 1))
 
 
-def read_ahead(jobs: Iterable[Job], make: Callable[[Job], Made], readers: int) -> Iterator[Made]:
-    """make(job) of each job in order, made in threads while the caller works; one more than `readers` at most wait."""
+def read_ahead(jobs: Iterable[Job], make: Callable[[Job], Made], readers: int) -> Generator[Made, None, None]:
+    """make(job) of each job in order, made in threads while the caller works; one more than `readers` at most wait.
+
+    Without readers the caller makes each.
+    """
+    if not readers:
+        yield from map(make, jobs)
+        return
     with ThreadPoolExecutor(readers) as pool:
         waiting: deque = deque()
         try:

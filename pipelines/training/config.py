@@ -91,13 +91,8 @@ class TrainConfig:
     """Seconds between two saves, more where a save takes over a twentieth of that; has no part in the result."""
 
     def __post_init__(self) -> None:
-        least = dict.fromkeys(("epochs", "batch_size", "accumulate", "log_every", "stride"), 1)
-        least |= dict.fromkeys(("weight_decay", "clip", "max_steps", "eval_every", "patience", "seed"), 0)
-        least |= {"teacher": 0, "teacher_weight": 0, "teacher_stages": 1}
-        least |= dict.fromkeys(("save_seconds", "warmup", "warmup_epochs", "hide_long", "average"), 0)
         below = {"warmup": 1, "hide_long": 1, "average": 1}
-        above = {"lr": 0, "temperature": 0}
-        check_range(self, least=least, above=above, below=below, choices=CHOICES, prefix="train.")
+        check_range(self, above={"lr": 0, "temperature": 0}, below=below, choices=CHOICES, prefix="train.")
         if self.patience and not self.eval_every:
             raise ConfigError("train.patience counts evaluations, and there are none.", "give [[eval_every]] too.")
         for name, plain in (("teacher_stages", 1), ("teacher_weight", 1.0), ("temperature", 2.0)):
@@ -142,7 +137,7 @@ SMALL_SIZES = {
     **dict.fromkeys(("d_model", "d_feedforward", "decoder_feedforward", "d_token"), 128),
     **dict.fromkeys(("n_heads", "decoder_heads"), 4),
     **{"work_length": 32, "long_length": LONG_MEMORY, "n0": 8, "n1": 8, "l_enc": 1, "l_dec": 2},
-    **{"n_generated": 8, "l_gen": 1, "future": 16},
+    **{"n_generated": 8, "l_gen": 1, "future": 16, "groups": 0},
 }
 """The most that the small preset of a kind has of each."""
 OWN_TRAINING = ("windows", "targets", "ambiguous")
@@ -192,7 +187,7 @@ def small_preset(kind: str) -> tuple[WindowConfig, TrainConfig]:
     small = replace(known["lstr-small"][1], **{name: getattr(train, name) for name in OWN_TRAINING})
     if train.windows == "every":
         small = replace(small, epochs=small.epochs // 4, stride=max(4, train.stride))
-    return change(model, {**sizes, "dropout": known["small"][0].dropout, "groups": 0}), small
+    return change(model, {**sizes, "dropout": known["small"][0].dropout}), small
 
 
 def resolve(

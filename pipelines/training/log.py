@@ -1,6 +1,5 @@
-"""The log of a run: one line per interval in metrics.jsonl, and the same as TensorBoard events."""
+"""The log of a run: one line per interval in metrics.jsonl, the same as TensorBoard events, and as a picture."""
 
-import json
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -10,8 +9,10 @@ from typing import TypeVar
 
 import torch
 
-from lstr.pipelines.files.atomic import write_text
+from lstr.pipelines.files.atomic import replacing
+from lstr.pipelines.files.json_files import append_jsonl, keep_jsonl, read_jsonl
 from lstr.pipelines.provenance import peak_memory_mb
+from lstr.pipelines.reports.palette import colour_of
 from lstr.pipelines.training.ranks import Ranks
 
 Item = TypeVar("Item")
@@ -74,20 +75,14 @@ class Interval:
         """The values of the interval that `Step` holds; every process has to call it."""
         seconds = perf_counter() - self.start
         (loss,) = ranks.sum([self.loss])
+        on_gpu = device.type == "cuda"
         return {
             "loss": loss / self.samples,
             "grad_norm": self.norm / self.steps,
             "rate": self.samples / seconds,
             "waiting": self.waiting / seconds,
-            "memory_mb": memory_mb(device),
+            "memory_mb": torch.cuda.max_memory_allocated(device) / 1e6 if on_gpu else peak_memory_mb(),
         }
-
-
-def memory_mb(device: torch.device) -> float:
-    """Most memory held so far, in MB: of the GPU, else of the process."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) / 1e6
-    return peak_memory_mb()
 
 
 def summary_of(result: dict) -> dict:
@@ -102,15 +97,15 @@ def summary_of(result: dict) -> dict:
 
 
 class TrainLog:
-    """Open log of a run; a context manager. What an earlier, killed process logged after `step` is dropped."""
+    """The log of a run, to be closed. What an earlier, killed process logged after `step` is dropped."""
 
     def __init__(self, run: Path, step: int):
         from tensorboardX import SummaryWriter
 
-        path = run / "metrics.jsonl"
-        _keep_until(path, step)
-        self._lines = path.open("a", encoding="utf-8")
+        self._path = run / "metrics.jsonl"
+        keep_jsonl(self._path, lambda line: line["step"] <= step)
         self._events = SummaryWriter(str(run / "tensorboard"), purge_step=step + 1 if step else None)
+        self.close = self._events.close
 
     def write(self, step: Step) -> None:
         """Add one interval."""
@@ -118,36 +113,39 @@ class TrainLog:
         del line["stage"]
         if step.evaluation is None:
             del line["evaluation"]
-        self._lines.write(json.dumps(line, ensure_ascii=False) + "\n")
-        self._lines.flush()
+        append_jsonl(self._path, line)
         for name in ("loss", "lr", "grad_norm", "rate", "waiting", "memory_mb"):
             tag = "windows_per_second" if name == "rate" else name
             self._events.add_scalar(f"train/{tag}", line[name], step.step)
-        for name, value in flat(step.evaluation or {}).items():
+        evaluation = step.evaluation or {}
+        scores = {name: evaluation[name] for name in ("mAP", "mcAP") if evaluation.get(name) is not None}
+        scores |= {f"AP/{label}": value for label, value in evaluation.get("per_class", {}).items()}
+        for name, value in scores.items():
             self._events.add_scalar(f"validation/{name}", value, step.step)
         self._events.flush()
 
-    def __enter__(self) -> "TrainLog":
-        return self
 
-    def __exit__(self, *exception: object) -> None:
-        self._lines.close()
-        self._events.close()
+def draw_curves(run: Path) -> Path:
+    """Write RUN/curves.png from RUN/metrics.jsonl: loss, learning rate, gradient norm, and mAP if it was measured."""
+    from matplotlib.figure import Figure  # half a second to import, and only needed at the end
 
-
-def flat(evaluation: dict) -> dict[str, float]:
-    """An evaluation as names and numbers: mAP, mcAP, AP/CLASS."""
-    means = {name: evaluation[name] for name in ("mAP", "mcAP") if evaluation.get(name) is not None}
-    return means | {f"AP/{label}": value for label, value in evaluation.get("per_class", {}).items()}
-
-
-def read_log(path: Path) -> list[dict]:
-    """The whole lines of a metrics.jsonl; a killed run may have cut its last."""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return [json.loads(line) for line in lines if line.endswith("}")]
-
-
-def _keep_until(path: Path, step: int) -> None:
-    if path.exists():
-        kept = [line for line in read_log(path) if line["step"] <= step]
-        write_text(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in kept))
+    log = read_jsonl(run / "metrics.jsonl")
+    steps = [line["step"] for line in log]
+    evaluated = [(line["step"], line["evaluation"]) for line in log if "evaluation" in line]
+    panels = [("loss", "training loss"), ("lr", "learning rate"), ("grad_norm", "gradient norm")]
+    figure = Figure(figsize=(4 * (len(panels) + bool(evaluated)), 3), layout="constrained")
+    axes = figure.subplots(1, len(panels) + bool(evaluated))
+    marker = "." if len(log) < 30 else ""
+    for axis, (name, title) in zip(axes, panels, strict=False):
+        axis.plot(steps, [line[name] for line in log], marker=marker, color=colour_of(0))
+        axis.set(title=title, xlabel="step")
+    if evaluated:
+        for place, name in enumerate(("mAP", "mcAP")):
+            values = [evaluation[name] for _, evaluation in evaluated]
+            axes[-1].plot([step for step, _ in evaluated], values, marker=".", label=name, color=colour_of(place))
+        axes[-1].set(title="validation", xlabel="step", ylim=(0, 1.02))
+        axes[-1].legend()
+    path = run / "curves.png"
+    with replacing(path) as temporary:
+        figure.savefig(temporary, format="png", dpi=120)
+    return path

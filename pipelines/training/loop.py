@@ -5,7 +5,9 @@ a seed and from where in the run it is needed, so that a Position and a Run's te
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Protocol, TypeVar
 
 import torch
@@ -15,6 +17,7 @@ from lstr.pipelines.training.log import Interval, Step
 from lstr.pipelines.training.ranks import Ranks
 
 Batch = TypeVar("Batch")
+SHARE_OF_SAVING = 0.05  # of the time, at most: at the published size a save of LSTR writes a gigabyte
 
 
 @dataclass
@@ -61,6 +64,29 @@ class Plan:
         if position.step >= self.steps or 0 < self.patience <= position.stale:
             return True
         return bool(self.is_late and position.step and not position.batch and self.is_late())
+
+
+class Saves:
+    """When the state of a run is saved: not so often that it takes more than a twentieth of the time.
+
+    least: seconds between two saves; grace: how many may come at once before.
+    """
+
+    def __init__(self, least: float = 0.0, grace: int = 0):
+        self.least, self.grace = least, grace
+        self._last, self._took = perf_counter(), 0.0
+
+    def are_due(self) -> bool:
+        """Whether enough time has passed since the last save."""
+        return self.grace > 0 or perf_counter() - self._last >= max(self.least, self._took / SHARE_OF_SAVING)
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Around a save."""
+        start = perf_counter()
+        yield
+        self._last = perf_counter()
+        self._took, self.grace = self._last - start, self.grace - 1
 
 
 class Run(Protocol[Batch]):

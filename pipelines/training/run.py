@@ -1,32 +1,37 @@
 """A split and two configurations to a checkpoint, by one process or many, resumable from any saved step."""
 
+import hashlib
+import json
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from contextlib import closing, nullcontext
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from lstr.checkpoints import checkpoint
+from lstr.checkpoints.loaded import Checkpoint
 from lstr.config import WindowConfig
+from lstr.models.kind import Model
 from lstr.pipelines.datasets.dataset import Split
+from lstr.pipelines.datasets.seen_videos import seen_in, streams_of
 from lstr.pipelines.evaluation.scoring import Scoring, score_split
+from lstr.pipelines.files.atomic import replacing
 from lstr.pipelines.progress import result_of
 from lstr.pipelines.provenance import make_reproducible, provenance
-from lstr.pipelines.training.batches import Batch, PieceMaker, default_readers, read_ahead
-from lstr.pipelines.training.config import TrainConfig
-from lstr.pipelines.training.curves import draw_curves
-from lstr.pipelines.training.examples import features_of_classes
-from lstr.pipelines.training.kept_features import KeptFeatures, fit_on
-from lstr.pipelines.training.log import Step, TrainLog, summary_of
-from lstr.pipelines.training.loop import Plan, Position, train_steps
+from lstr.pipelines.training.batches import Batch, KeptFeatures, PieceMaker, default_readers, fit_on, read_ahead
+from lstr.pipelines.training.config import TrainConfig, changes_from
+from lstr.pipelines.training.log import Step, TrainLog, draw_curves, summary_of
+from lstr.pipelines.training.loop import Plan, Position, Saves, train_steps
 from lstr.pipelines.training.ranks import ALONE, Ranks
-from lstr.pipelines.training.run_folder import Saver, begin_run, restore, settings_of
+from lstr.pipelines.training.run_folder import begin_run
 from lstr.pipelines.training.sampling import count_steps, draw_windows, epoch_steps, feature_statistics
 from lstr.pipelines.training.schedule import rates
 from lstr.pipelines.training.step import Learner, deterministic
 from lstr.pipelines.training.teacher import Lesson, begun, check_teacher, lessons
+from lstr.pipelines.weights.known import run_record
 
 
 @dataclass(frozen=True)
@@ -53,8 +58,23 @@ class Task:
 
     def settings(self, device: str, ranks: Ranks) -> dict:
         """Everything that makes the run what it is, as config.json and the checkpoint carry it."""
-        settings = settings_of(self.model, self.config, self.split, provenance(device, ranks.size), self.preset)
-        return settings | ({"data": {**settings["data"], "delay": self.lesson.delay}} if self.lesson else {})
+        split, preset = self.split, self.preset
+        videos = [(video.id, len(video.features)) for video in split.videos]
+        data: dict[str, Any] = {
+            "features": str(split.folder.path),
+            "recipe": split.folder.recipe.id if split.folder.recipe else None,
+            "classes": list(split.labels.classes),
+            "videos": len(videos),
+            "chunks": split.n_chunks,
+            "videos_sha256": hashlib.sha256(json.dumps(videos).encode()).hexdigest(),
+        }
+        if seen := seen_in(split, self.model):
+            data["seen"] = {"videos": len(seen), "streams": streams_of(seen)}
+        if self.lesson:
+            data["delay"] = self.lesson.delay
+        named = {"preset": preset, "changed": changes_from(preset, self.model, self.config)} if preset else {}
+        made = {"model": asdict(self.model), "train": asdict(self.config), "data": data}
+        return {**named, **made, "made_by": provenance(device, ranks.size)}
 
 
 def train_model(
@@ -95,13 +115,12 @@ def train_model(
     with deterministic(config.deterministic):
         learner = Learner(task.model, config, split.labels.classes, statistics, device, ranks)
         if not state:
-            learner.model.prepare(features_of_classes(learner, split.videos), config.seed)
+            learner.prepare(split.videos)
             if task.lesson and task.lesson.before:
                 learner.begin_with(checkpoint.read(task.lesson.before / "resume.pt")["model"])
-        position = restore(state, learner) if state else Position()
-        with TrainLog(folder, position.step) if ranks.first else nullcontext() as log:
-            saver = Saver(folder, task.split, settings)
-            run = ModelRun(learner, task, saver, log, readers or default_readers(), soft)
+        position = learner.restore(state) if state else Position()
+        with closing(TrainLog(folder, position.step)) if ranks.first else nullcontext() as log:
+            run = ModelRun(learner, task, folder, settings, log, readers or default_readers(), soft)
             for event in train_steps(run, plan, position):
                 if isinstance(event, Step):
                     yield event
@@ -123,7 +142,7 @@ def _teachers(
 
 
 class ModelRun:
-    """A model on its way, as the loop trains it (`lstr.pipelines.training.loop.Run`)."""
+    """A model on its way, as the loop trains it (`lstr.pipelines.training.loop.Run`), and the files of its folder."""
 
     name = "train"
 
@@ -131,16 +150,17 @@ class ModelRun:
         self,
         learner: Learner,
         task: Task,
-        saver: Saver,
+        folder: Path,
+        settings: dict,
         log: TrainLog | None,
         readers: int,
         soft: Sequence[Sequence[Tensor]],
     ):
-        self.learner, self.saver, self.log = learner, saver, log
-        self.validation, self.readers = task.validation, readers
+        self.learner, self.folder, self.settings, self.log = learner, folder, settings, log
+        self.split, self.validation, self.readers, self.soft = task.split, task.validation, readers, soft
         self.ranks, self.device = learner.ranks, learner.device
         self.videos = task.split.narrowed(task.model).videos
-        self.soft = soft
+        self._saves = Saves(task.config.save_seconds)
         kept = KeptFeatures(self.videos, self.device) if fit_on(self.videos, self.device) else None
         of_learner = learner.model.config, learner.config, learner.outputs, self.ranks, self.device
         self._make = PieceMaker(self.videos, *of_learner, kept, task.lesson.delay if task.lesson else 0)
@@ -169,18 +189,58 @@ class ModelRun:
     def evaluate(self, position: Position, epoch: int, values: dict) -> dict:
         """The mAP, mcAP and AP per class of the validation videos; best.pt where the metric was never as high."""
         assert self.validation is not None, "the plan of a run without validation videos has no evaluation"
-        exported = self.saver.export(self.learner)
-        loaded = self.saver.loaded(exported, self.device)
-        result = summary_of(result_of(score_split(loaded, self.validation, Scoring(allow_seen=True))).document)
+        exported = self.learner.export()
+        scored = score_split(self._loaded(exported.to(self.device)), self.validation, Scoring(allow_seen=True))
+        result = summary_of(result_of(scored).document)
         if position.judge(result[self.learner.config.metric]):
             metrics = {"epoch": epoch, **values, "step": position.step, "validation": result}
-            self.saver.save_checkpoint("best.pt", exported.cpu(), metrics)
+            self._save("best.pt", exported.cpu(), metrics)
         return result
 
     def keep(self, step: Step, position: Position, last: bool) -> None:
-        """Log an interval, then save the state where that is due."""
+        """Log an interval, then save the state where that is due.
+
+        Checkpoint first, state last: a run resumed from the older state only repeats what lies between.
+        """
         assert self.log is not None, "rank 0 has the log"
         self.log.write(step)
-        if last or self.saver.is_due():
-            metrics = {"epoch": step.epoch, "step": step.step, "loss": step.loss, "validation": step.evaluation}
-            self.saver.save(self.learner, position, metrics)
+        if not last and not self._saves.are_due():
+            return
+        metrics = {"epoch": step.epoch, "step": step.step, "loss": step.loss, "validation": step.evaluation}
+        with self._saves.timed():
+            self._save("checkpoint.pt", self.learner.export(), metrics)
+            with replacing(self.folder / "resume.pt") as temporary:
+                kept = {"settings": json.dumps(self.settings), "position": json.dumps(asdict(position))}
+                torch.save({**kept, **self.learner.state()}, temporary)
+
+    def _save(self, name: str, model: Model, metrics: dict) -> None:
+        """A self-describing checkpoint of an exported model."""
+        folder = self.split.folder
+        checkpoint.save(
+            self.folder / name,
+            model,
+            self.split.labels.classes,
+            self._recipe(),
+            {**metrics, "training_videos": [video.id for video in self.split.videos]},
+            {n: v for n, v in self.settings.items() if n != "model"} | run_record(folder, self.folder),
+            folder.calibration(),
+        )
+
+    def _loaded(self, model: Model) -> Checkpoint:
+        """An exported model as if it had been saved and loaded."""
+        return Checkpoint(
+            model=model,
+            config=model.config,
+            classes=tuple(self.split.labels.classes),
+            recipe=self._recipe(),
+            metrics={},
+            extra={},
+            calibration={},
+            versions={},
+            format=checkpoint.FORMAT,
+            path=self.folder / "checkpoint.pt",
+            assumed={},
+        )
+
+    def _recipe(self) -> dict | None:
+        return self.split.folder.recipe.to_dict() if self.split.folder.recipe else None

@@ -17,6 +17,9 @@ from lstr.pipelines.training.config import TrainConfig
 from lstr.windows.indices import window_ends
 from lstr.windows.windows import Outputs, Windows, gather, join
 
+MOST = 1000
+"""Chunks of a class that a kind is given before its first step."""
+
 
 def draw_windows(
     videos: list[LabelledVideo], model: WindowConfig, train: TrainConfig, epoch: int
@@ -77,30 +80,39 @@ def feature_statistics(videos: list[LabelledVideo]) -> tuple[Tensor, Tensor]:
     return torch.tensor(mean, dtype=torch.float32), torch.tensor(std, dtype=torch.float32)
 
 
-def make_batch(
-    videos: list[LabelledVideo],
-    drawn: list[tuple[int, int]],
-    config: WindowConfig,
-    outputs: Outputs,
-    stretched: bool,
-    delay: int = 0,
-) -> tuple[Windows, Tensor, Tensor]:
-    """Windows (B), the targets (B, N, C) of a model's N outputs, and which of them count (B, N).
+def rows_of_class(
+    videos: Sequence[LabelledVideo], label: int, ignore: int | None, random: np.random.Generator
+) -> Tensor:
+    """Features (N, D) of chunks of a class that are not ambiguous; drawn at random where it has more than `MOST`."""
+    places = []
+    for v, video in enumerate(videos):
+        truth = np.asarray(video.targets)
+        has = (truth[:, label] > 0) & (True if ignore is None else truth[:, ignore] == 0)
+        places += [(v, int(chunk)) for chunk in np.flatnonzero(has)]
+    if len(places) > MOST:
+        places = [places[i] for i in sorted(random.choice(len(places), MOST, replace=False))]
+    which, chunks = np.array(places, np.int64).reshape(-1, 2).T
+    read = [np.asarray(video.features[chunks[which == v]], np.float32) for v, video in enumerate(videos)]
+    return torch.from_numpy(np.concatenate(read))
 
-    An output counts when its slot is filled and the chunk that it is about is in the video, or has the last one's
-    target there. With a delay it is about that many chunks before, as far as they are in the window too.
-    """
-    windows = []
-    for v, end in drawn:
-        features = cast(NDArray[np.float32], videos[v].features)  # stored, and takes indices as an array does
-        windows.append(gather(features, [end], config, stretched))
-    return join(windows), *make_targets(videos, drawn, config, outputs, delay)
+
+def read_windows(
+    videos: list[LabelledVideo], drawn: list[tuple[int, int]], config: WindowConfig, stretched: bool
+) -> Windows:
+    """The windows (video, end chunk) of videos, read from their features."""
+    # stored features take indices as an array does
+    rows = [cast(NDArray[np.float32], videos[v].features) for v, _ in drawn]
+    return join([gather(features, [end], config, stretched) for features, (_, end) in zip(rows, drawn, strict=True)])
 
 
 def make_targets(
     videos: list[LabelledVideo], drawn: list[tuple[int, int]], config: WindowConfig, outputs: Outputs, delay: int = 0
 ) -> tuple[Tensor, Tensor]:
-    """The targets (B, N, C) of windows, and which of them count (B, N); as `make_batch`."""
+    """The targets (B, N, C) of a model's N outputs of windows, and which of them count (B, N).
+
+    An output counts when its slot is filled and the chunk that it is about is in the video, or has the last one's
+    target there. With a delay it is about that many chunks before, as far as they are in the window too.
+    """
     targets, counts = [], []
     for v, end in drawn:
         of_video = videos[v].targets

@@ -1,11 +1,14 @@
 """One optimiser step: a batch to a loss, a gradient and new weights, on one process or many."""
 
+import copy
+import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
@@ -14,10 +17,13 @@ from lstr.config import WindowConfig
 from lstr.errors import LstrError
 from lstr.kinds import make_model
 from lstr.labels.label_set import AMBIGUOUS
+from lstr.models.kind import Model
+from lstr.pipelines.datasets.dataset import LabelledVideo
 from lstr.pipelines.training.batches import Batch, Piece
 from lstr.pipelines.training.config import TrainConfig
+from lstr.pipelines.training.loop import Position
 from lstr.pipelines.training.ranks import Ranks, distributed_model, lost_others, step_seed
-from lstr.pipelines.training.sampling import hide_slots, standardise
+from lstr.pipelines.training.sampling import hide_slots, rows_of_class, standardise
 from lstr.windows.loss import distillation, totals_of
 
 
@@ -77,6 +83,44 @@ class Learner:
         self._joined = distributed_model(self.model, ranks, unused=self.model.has_idle_parameters)
         self.average = Average(self.model, config.average) if config.average else None
 
+    def prepare(self, videos: Sequence[LabelledVideo]) -> None:
+        """Let a kind that is to know some chunks of each class take them, on the scale of training.
+
+        They are the same of the same videos and seed, so that every process of a run has the same.
+        """
+        random = np.random.default_rng(self.config.seed)
+        mean, std = self.mean.cpu(), self.std.cpu()
+        self.model.prepare(
+            lambda label: rows_of_class(videos, label, self.ignore, random).sub(mean).div(std), self.config.seed
+        )
+
+    def state(self) -> dict[str, Any]:
+        """All that a run needs of it to go on."""
+        return {
+            "model": self.model.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "mean": self.mean,
+            "std": self.std,
+            "average": self.average.tensors if self.average else {},
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> Position:
+        """Bring weights and optimiser back; returns the position that they were saved at."""
+        self.model.load_state_dict(state["model"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        if self.average:
+            for name, tensor in self.average.tensors.items():
+                tensor.copy_(state["average"][name])
+        return Position(**json.loads(state["position"]))
+
+    def export(self) -> Model:
+        """The model as others use it: on the CPU, for raw features, its weights averaged where the run does that."""
+        averaged = self.average.tensors if self.average else {}
+        exported = copy.deepcopy(self.model).cpu().eval()
+        exported.load_state_dict({n: averaged.get(n, t).detach().cpu() for n, t in self.model.state_dict().items()})
+        exported.absorb(self.mean.cpu(), self.std.cpu())
+        return exported
+
     def begin_with(self, weights: Mapping[str, Tensor]) -> None:
         """Take the weights of another model of this shape, before the first step."""
         self.model.load_state_dict(weights)
@@ -114,7 +158,7 @@ class Learner:
         return loss, length
 
     def _totals(self, piece: Piece) -> list[float]:
-        return totals_of(piece.targets, piece.counts, self.outputs, self.ignore)
+        return totals_of(piece.held.targets, piece.held.counts, self.outputs, self.ignore)
 
     def _loss(self, piece: Piece, totals: list[float], n_windows: int) -> Tensor:
         windows, supervision = piece.to(self.device)

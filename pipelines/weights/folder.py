@@ -5,7 +5,6 @@ Layout: `rgb.pth`, `flow.pth` (of all training videos; one of the two where one 
 `finetune.json`, written last. A network's file has the published key names of its kind, and its ModelCard.
 """
 
-import json
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lstr.extractors.backbones.networks import known_network
+from lstr.extractors.entries import read_object
 from lstr.extractors.errors import MissingPathError, RecipeError, WeightsError
 from lstr.extractors.names import is_slug, slug
 from lstr.extractors.presets import Preset
@@ -77,12 +77,12 @@ class WeightsFolder:
 
     @property
     def name(self) -> str:
-        """Of the weights; the feature directories have it."""
+        """Name of the weights, and of the feature directories."""
         return self.about["name"]
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """That the networks distinguish."""
+        """What the networks distinguish."""
         return tuple(self.about["classes"])
 
     @property
@@ -207,10 +207,8 @@ def _files(path: Path, recipe: Recipe) -> Iterable[Path]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise WeightsError(f"{path} cannot be read.", "copy the weights folder again, or train it again.") from error
-    if not isinstance(value, dict):
-        raise WeightsError(f"{path} is no JSON object.", "copy the weights folder again, or train it again.")
-    return value
+    values = read_object(path)
+    if values is None:
+        hint = "copy the weights folder again, or train it again."
+        raise WeightsError(f"{path} cannot be read, or is no JSON object.", hint)
+    return values

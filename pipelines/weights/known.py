@@ -1,6 +1,5 @@
 """Where the networks of features are: recorded beside the features and in the run, and found again by their hash."""
 
-import json
 import os
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -9,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from lstr.checkpoints.loaded import Checkpoint
+from lstr.extractors.entries import read_object
 from lstr.extractors.errors import RecipeError, WeightsError
 from lstr.extractors.recipe import STREAMS, NetworkRecipe, Recipe
 from lstr.extractors.weights.archive import Archive, is_archive
 from lstr.extractors.weights.model_card import is_weights_folder
 from lstr.extractors.weights.published_files import PublishedFile, read_manifest
+from lstr.pipelines.features.folder import Features
 from lstr.pipelines.features.joined_folders import FeatureFolders
-from lstr.pipelines.features.remote_folder import Features
 from lstr.pipelines.files.atomic import write_text
 from lstr.pipelines.files.json_files import to_json
 from lstr.pipelines.weights.published import place_of
@@ -28,20 +28,14 @@ def record_weights(folder: Features, files: Mapping[str, str | None]) -> None:
     places = {stream: os.path.abspath(path) for stream, path in files.items() if path}
     if not places:
         return
-    text = to_json(places, indent=1) + "\n"
-    if not isinstance(folder.path, Path):
-        folder.path.joined(RECORD).write(text.encode())
-    elif recorded_weights(folder.path) != places:
-        write_text(folder.path / RECORD, text)
+    if not isinstance(folder.path, Path) or recorded_weights(folder.path) != places:
+        write_text(folder.path.joinpath(RECORD), to_json(places, indent=1) + "\n")
 
 
 def recorded_weights(path: Path) -> dict[str, str]:
     """Where the weights of a feature folder's networks were, by stream; empty where it does not say."""
-    with suppress(OSError, ValueError, RecursionError):
-        places = json.loads((path / RECORD).read_text(encoding="utf-8"))
-        if isinstance(places, dict):
-            return {str(stream): place for stream, place in places.items() if isinstance(place, str)}
-    return {}
+    places = read_object(path / RECORD) or {}
+    return {stream: place for stream, place in places.items() if isinstance(place, str)}
 
 
 def run_record(features: Any, run: Path) -> dict[str, dict[str, dict[str, str]]]:
@@ -106,11 +100,11 @@ def _holds(place: Path, stream: str, sha256: str) -> bool:
         if is_archive(place):
             values = Archive(place).document["recipe"]
         elif place.is_dir():
-            values = json.loads((place / "recipe.json").read_text(encoding="utf-8"))
+            values = read_object(place / "recipe.json") or {}
         else:
             return place.is_file()
         return Recipe.from_dict(values).parts[stream].sha256 == sha256
-    except (OSError, ValueError, KeyError, TypeError, RecursionError, RecipeError, WeightsError):
+    except (OSError, KeyError, TypeError, RecipeError, WeightsError):
         return False
 
 

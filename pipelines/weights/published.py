@@ -31,9 +31,9 @@ class Verdict:
     stream: str | None
     reason: str = ""
     name: str | None = None
-    """Of the weights, where `lstr finetune` made the file; None for any other."""
+    """Name of the weights, where `lstr finetune` made the file; None for any other."""
     fold: int | None = None
-    """Of the training videos that it has not seen."""
+    """The fold of the training videos that it has not seen."""
     seen: int | None = None
     """How many videos it has seen."""
 

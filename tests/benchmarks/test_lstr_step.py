@@ -207,22 +207,18 @@ def run(monkeypatch, *words) -> None:
 def test_measured_comes_with_what_is_new():
     parts = {}
 
-    def events():
-        yield 1
+    def measurement():
+        yield
         parts["a"] = 1
-        yield 2
-        yield 3
+        yield
+        yield
         parts["b"] = {"c": 2}
-        yield 4
-        return "end"
+        yield
 
-    def run():
-        returned.append((yield from measuring.recorded(events(), {"about": 0}, parts)))
-
-    returned: list = []
-    told = [event.record if isinstance(event, measuring.Measured) else event for event in run()]
+    events = measuring.measured(measurement(), 4, {"about": 0}, parts)
+    told = [event.record if isinstance(event, measuring.Measured) else event.done for event in events]
     whole = {"about": 0, "a": 1, "unfinished": True}
-    assert told == [1, whole, 2, 3, whole | {"b": {"c": 2}}, 4] and returned == ["end"]
+    assert told == [1, whole, 2, 3, whole | {"b": {"c": 2}}, 4]
 
 
 def test_mistakes(tiny_checkpoint, tmp_path):

@@ -4,8 +4,6 @@ import signal
 import subprocess
 import sys
 
-import pytest
-
 PARENT = """
 import os, subprocess, sys, threading
 
@@ -61,13 +59,6 @@ def test_it_may_tidy_up_first_but_not_for_ever():
     assert told("end_with_parent(int(sys.argv[1]), gently=True)") == "begun\nworking\ntidied\n"
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="no such call of the kernel")
-def test_the_kernel_ends_it_where_python_cannot():
-    """Here nothing watches."""
-    assert told("_watch = None; lifeline.end_with_starting_thread(int(sys.argv[1]))") == "begun\nworking\n"
-
-
-@pytest.mark.parametrize("ends", ["end_with_parent", "end_with_starting_thread"])
-def test_one_whose_parent_was_gone_before_it_looked_ends_too(ends):
-    code = CHILD.format(ends=f"{ends}(1)")
+def test_one_whose_parent_was_gone_before_it_looked_ends_too():
+    code = CHILD.format(ends="end_with_parent(1)")
     assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL).returncode == -signal.SIGKILL

@@ -118,7 +118,7 @@ def test_merged_items_come_as_they_are_made():
     assert sorted(first + rest) == [(name, n) for name in "abcde" for n in range(3)] and most == [2]
     for name in "abcde":
         assert [n for other, n in first + rest if other == name] == [0, 1, 2]
-    assert not running("merged 0") and not running("merged 1")
+    assert not running("merged_0") and not running("merged_1")
 
 
 @pytest.mark.parametrize("end", ["failure", "close"])
@@ -143,7 +143,7 @@ def test_a_failure_or_the_end_closes_all_merged_sources(end):
         next(items)
         items.close()
     assert sorted(closed) == sorted(begun) and set(begun) <= {0, 1}, "a third was begun after the end"
-    assert not running("merged 0") and not running("merged 1")
+    assert not running("merged_0") and not running("merged_1")
 
 
 def test_torch_has_its_threads_back():

@@ -268,3 +268,13 @@ def test_importing_the_package_does_not_import_torch():
     code = "import sys, lstr, lstr.config, lstr.errors; print('torch' in sys.modules, 'numpy' in sys.modules)"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.split() == ["False", "False"]
+
+
+def test_another_kind_is_taken_without_importing_all():
+    code = """if True:
+        import sys
+        from lstr.kinds import change, configure
+        change(configure(long_length=0), {"kind": "rnn"})
+        print([name for name in sys.modules if name.startswith(("lstr.models.windowed", "lstr.models.foresight"))])"""
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "[]"

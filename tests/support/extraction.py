@@ -10,7 +10,7 @@ from lstr.pipelines.extraction.chunk_cache import caches_of
 from lstr.pipelines.extraction.outcome import Outcome
 from lstr.pipelines.extraction.resume import resume
 from lstr.pipelines.extraction.video import VideoExtractor
-from lstr.pipelines.features.remote_folder import Features
+from lstr.pipelines.features.folder import Features
 from lstr.pipelines.files.remote import Place
 from lstr.pipelines.networks.fold_networks import FoldNetworks
 

@@ -7,8 +7,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = (
-    "lstr/labels lstr/metrics lstr/windows pipelines/annotations pipelines/evaluation pipelines/extraction "
-    "pipelines/features pipelines/finetuning pipelines/learning pipelines/training"
+    "extractors lstr/labels lstr/metrics lstr/windows pipelines/annotations pipelines/datasets "
+    "pipelines/evaluation pipelines/extraction pipelines/features pipelines/files pipelines/finetuning "
+    "pipelines/learning pipelines/model_files pipelines/networks pipelines/reports pipelines/thresholds "
+    "pipelines/training pipelines/weights"
 ).split()
 HALF_A_SENTENCE = re.compile(r"(Of|As|That|Those|Whose)\b")
 

@@ -32,6 +32,7 @@ from lstr.extractors.weights.model_card import ModelCard, read_card
 from lstr.kinds import configure, make_model
 from lstr.pipelines.annotations.convert import convert
 from lstr.pipelines.annotations.label_file import is_label_file, read_label_file
+from lstr.pipelines.failures import FailureLog
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.info import describe
 from lstr.pipelines.model_files.model_file import open_model
@@ -198,8 +199,8 @@ def read_features(path: Path) -> None:
     for video_id in folder.ids():
         folder.load(video_id)
         folder.read_record(video_id)
-    folder.failures()
-    folder.compile([])
+    FailureLog(path).finish([])
+    folder.compile()
     find_recipe(str(path))
     describe(path, {})
 

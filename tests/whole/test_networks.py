@@ -21,7 +21,7 @@ from lstr.extractors.twostream import build_twostream, rebuild_twostream
 from lstr.extractors.weights.sources import WeightSources
 from lstr.pipelines.extraction.plan import documented_rate, row_bytes
 from lstr.pipelines.finetuning.config import resolve
-from lstr.pipelines.finetuning.networks import train_networks
+from lstr.pipelines.finetuning.networks import Training, train_networks
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.progress import result_of
 from tests.support.planted import planted_training
@@ -47,6 +47,12 @@ TOY = Network(
 )
 
 
+def with_networks(training: Training, **parts: StreamPreset) -> Training:
+    """A training of other networks."""
+    networks = training.networks
+    return replace(training, networks=replace(networks, preset=replace(networks.preset, **parts)))
+
+
 def test_a_network_is_added_by_one_entry(monkeypatch, tmp_path):
     """Nothing but the table knows it: recipes, their files, plans, training, weights and features do."""
     monkeypatch.setitem(NETWORKS, "toy", TOY)
@@ -59,7 +65,7 @@ def test_a_network_is_added_by_one_entry(monkeypatch, tmp_path):
     assert (configs["flow"].lr, configs["flow"].epochs) == (0.01, 2)
 
     training = planted_training(["flow"], epochs=1)
-    training = replace(training, preset=replace(training.preset, flow=StreamPreset("toy")))
+    training = with_networks(training, flow=StreamPreset("toy"))
     (tmp_path / "toy").mkdir()
     weights = result_of(train_networks(training, tmp_path / "toy", loaders=0), lambda event: None)
     assert identify(weights.file("flow")) == ("toy", "flow")
@@ -110,7 +116,7 @@ def test_networks_of_timm_are_trained(streams, tmp_path):
             initial = initial_weights(preset, first, {})
             assert initial[streams[0]].crossed == (streams == ("flow",) and first != "random")
             training = planted_training(streams, epochs=1, initial=initial, optimiser="adamw")
-            training = replace(training, preset=replace(training.preset, **parts))
+            training = with_networks(training, **parts)
             folder = tmp_path / f"{name[5:]} {len(first)}"
             folder.mkdir()
             weights = result_of(train_networks(training, folder, loaders=0), lambda event: None)

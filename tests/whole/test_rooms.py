@@ -46,7 +46,7 @@ ORDER = {
         ("streaming", "batch", "timeline"),
     ),
     "lstr.extractors": (
-        ("errors", "names", "home", "addresses", "prefetch", "lifeline", "stages", "processor"),
+        ("errors", "entries", "names", "home", "addresses", "prefetch", "lifeline", "stages", "processor"),
         ("backbones",),
         ("devices", "weights"),
         ("lanes",),

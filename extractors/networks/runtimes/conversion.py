@@ -42,22 +42,22 @@ class NetworkJob:
     """Makes it, where no converted one is at hand."""
     part: NetworkRecipe
     sha256: str
-    """Of the module's tensors as they are now."""
+    """Hash of the module's tensors as they are now."""
     precision: str
     side: int
-    """Of the square images, in pixels."""
+    """Pixels of a square image's side."""
     device: str
     threads: int
-    """That will call it at once."""
+    """How many threads will call it at once."""
 
     @property
     def channels(self) -> int:
-        """Of an image."""
+        """Channels of an image."""
         return len(self.part.mean)
 
     @property
     def images(self) -> int:
-        """Of a chunk."""
+        """Images of a chunk."""
         return self.part.images
 
     def pooled(self, precision: str | None = None) -> "PooledNetwork":
@@ -67,7 +67,7 @@ class NetworkJob:
         return PooledNetwork(self.network(), self.part, precision or self.precision, self.device, self.side)
 
     def example(self) -> "Tensor":
-        """As few images (N, H, W, C) as the network takes, of noise that is always the same."""
+        """The fewest images (N, H, W, C) that the network takes, of noise that is always the same."""
         import torch
 
         shape = (self.part.segments, self.side, self.side, self.channels)

@@ -15,7 +15,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from lstr.extractors.backbones.resnet import ConvNorm
 
 DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16, "int8": torch.float32}
-"""Of what torch computes, by the precision of a recipe; int8 is rounded to its steps, and computed in float32."""
+"""Types of what torch computes, by the precision of a recipe; int8 is rounded to its steps, and computed in float32."""
 
 
 class _Calls(fx.Tracer):

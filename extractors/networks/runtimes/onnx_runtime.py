@@ -37,7 +37,7 @@ class OnnxNetwork(RunningNetwork):
             store.write(key, [exported])
 
     def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """As RunningNetwork."""
+        """See RunningNetwork."""
         return self._session.run([FEATURES], {IMAGES: np.ascontiguousarray(images)})[0]
 
     def prepare(self, batches: Iterable[int]) -> None:

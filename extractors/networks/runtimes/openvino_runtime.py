@@ -60,7 +60,7 @@ class OpenVINONetwork(RunningNetwork):
         self._model = self._read(store) or self._convert(store)
 
     def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """As RunningNetwork, by the numbers of images that were prepared; a rest is filled up to the smallest."""
+        """See RunningNetwork; by the numbers of images that were prepared; a rest is filled up to the smallest."""
         if not self._compiled:
             self.prepare([self.job.images])
         rows, start = [], 0
@@ -73,7 +73,7 @@ class OpenVINONetwork(RunningNetwork):
         return rows[0] if len(rows) == 1 else np.concatenate(rows)
 
     def prepare(self, batches: Iterable[int]) -> None:
-        """As RunningNetwork: compile for these numbers of images."""
+        """Compile for these numbers of images."""
         with self._lock:
             for n in batches:
                 if n not in self._compiled:

@@ -21,7 +21,7 @@ class RunningNetwork(Protocol):
         """Make what depends on the number of images, now rather than at the first call with so many."""
 
     def of_fitted(self, chunks: Sequence[Sequence[NDArray[np.uint8]]], view: View) -> NDArray[np.float32]:
-        """Of each chunk the images (H, W, C) of its segments → (chunks, D), averaged over what `view` shows of them.
+        """Images (H, W, C) of each chunk's segments → (chunks, D), averaged over what `view` shows of them.
 
         Chunks may differ in size, not the segments of one.
         """

@@ -4,7 +4,7 @@ import importlib.util
 
 from lstr.extractors.backbones.mmaction_registry import quiet
 from lstr.extractors.devices import keep_float32_exact
-from lstr.extractors.errors import NetworkRuntimeError
+from lstr.extractors.errors import NetworkRuntimeError, first_line
 from lstr.extractors.networks.runtimes.conversion import NetworkJob, Store
 from lstr.extractors.networks.runtimes.running_network import RunningNetwork
 
@@ -61,7 +61,7 @@ def open_network(job: NetworkJob, runtime: str, store: Store | None) -> RunningN
     except NetworkRuntimeError:
         raise
     except Exception as error:  # a runtime fails in as many ways as there are layers
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise NetworkRuntimeError(
-            f"{runtime} cannot run the network {job.part.network} ({reason}).", "leave it to torch: [[runtime=torch]]."
+            f"{runtime} cannot run the network {job.part.network} ({first_line(error)}).",
+            "leave it to torch: [[runtime=torch]].",
         ) from error

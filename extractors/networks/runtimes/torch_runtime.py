@@ -59,7 +59,7 @@ class Scale(nn.Module):
 
 
 def scaled(images: Tensor, part: NetworkRecipe) -> Tensor:
-    """As `Scale`, once."""
+    """What `Scale` makes of images, once."""
     return Scale(part).to(images.device)(images)
 
 
@@ -79,14 +79,14 @@ class TorchNetwork(RunningNetwork):
 
     @torch.inference_mode()
     def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """As RunningNetwork."""
+        """See RunningNetwork."""
         with self.lane.working():
             wait = self.lane.fetch(self._features(self.lane.send(images)))
         return wait()
 
     @torch.inference_mode()
     def of_fitted(self, chunks: Sequence[Sequence[NDArray[np.uint8]]], view: View) -> NDArray[np.float32]:
-        """As RunningNetwork."""
+        """See RunningNetwork."""
         if not self.lane.captures:
             return super().of_fitted(chunks, view)
         trimmed = [[view.trimmed(image) for image in segments] for segments in chunks]

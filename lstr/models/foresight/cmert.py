@@ -24,7 +24,7 @@ from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.foresight.foresight import Foresight, ForesightConfig, PublishedForesight, newest
 from lstr.models.kind import Kind, Preset
 from lstr.models.lstr.config import PUBLISHED_TRAINING
-from lstr.models.publication import AHEAD, KINETICS, LISTING, SAME, Publication, Result
+from lstr.models.publication import AHEAD, KINETICS, LISTING, Publication, Result
 from lstr.models.published import Tables
 from lstr.models.stream import Tensors
 from lstr.windows.windows import Outputs, Part
@@ -42,11 +42,6 @@ class CMeRTConfig(ForesightConfig):
     """Chunks before the work memory that the decoder sees too."""
     refine_times: int = 1
     """How often the work tokens see the generated future (published code)."""
-
-    def check(self) -> None:
-        """As `WindowConfig.check`."""
-        super().check()
-        self.check_sizes(context=0, refine_times=1)
 
     @property
     def following(self) -> int:
@@ -224,11 +219,9 @@ KIND = Kind(
     Publication(
         "CMeRT",
         "Context-Enhanced Memory-Refined Transformer for Online Action Detection, Pang et al., CVPR 2025",
-        2025,
         "https://arxiv.org/abs/2503.18359",
         "pangzhan27/CMeRT @ 6917072",
         "none",
-        SAME,
         "within 1e-5 in probability",
         ("cmert_small",),
         (

@@ -24,7 +24,6 @@ from lstr.layers.packing import pack
 from lstr.layers.transformer import DecoderLayer, EncoderLayer, Stack, module_list
 from lstr.models.kind import Model
 from lstr.models.lstr.network import table_length
-from lstr.models.lstr.stream_plan import long_rows, spacing
 from lstr.models.published import Published, Tables
 from lstr.models.stream import CHANGES, Plan, Tensors, put, replace, take
 from lstr.windows import indices as index
@@ -49,7 +48,6 @@ class ForesightConfig(WindowConfig):
     def check(self) -> None:
         """As `WindowConfig.check`."""
         super().check()
-        self.check_sizes(future=1, n_generated=1, l_gen=1)
         if not self.long_length:
             raise ConfigError(
                 f"long_length is 0 and kind is {self.kind}.",
@@ -235,14 +233,14 @@ class Foresight(Model):
         config, weight = self.config, self.classifier.weight
         shapes = {"work": (config.context + config.work_length, config.d_model)}
         width = len(self.enc_modules[0].layers) * config.d_model
-        shapes |= dict.fromkeys((KEYS, VALUES), (long_rows(config) - 1, width))
+        shapes |= dict.fromkeys((KEYS, VALUES), (index.long_rows(config), width))
         kept = {**shapes, **self.remembered()}
         return {name: weight.new_zeros(n_streams, *shape) for name, shape in kept.items()}
 
     def plan(self, chunks: NDArray[np.int64]) -> Plan:
         """As `Model.plan`, by the names of `lstr.models.lstr.stream_plan`, but that `rows` are of the rings of all."""
         config = self.config
-        ring, rows, apart = config.context + config.work_length, long_rows(config) - 1, spacing(config)
+        ring, rows, apart = config.context + config.work_length, index.long_rows(config), index.spacing(config)
         streams = np.arange(len(chunks))
         slots, present = _short_memory(chunks, config)
         long, visible = index.long_indices(chunks, config)  # (B, n_long)

@@ -31,7 +31,7 @@ from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.foresight.foresight import Foresight, ForesightConfig, Prepared, PublishedForesight, newest
 from lstr.models.kind import Kind, Preset
 from lstr.models.lstr.config import PUBLISHED_TRAINING
-from lstr.models.publication import AHEAD, ANET, KINETICS, LISTING, SAME, Publication, Result, detection
+from lstr.models.publication import AHEAD, ANET, KINETICS, LISTING, Publication, Result, detection
 from lstr.models.published import Tables
 from lstr.models.stream import Tensors
 from lstr.windows.windows import Outputs, Part
@@ -104,6 +104,7 @@ class MATConfig(ForesightConfig):
     """What a MAT is made of."""
 
     choices: ClassVar[Mapping[str, Iterable[str]]] = {**ForesightConfig.choices, "grouping": ("window", "batch")}
+    least: ClassVar[Mapping[str, int]] = {**ForesightConfig.least, "refinements": 2}
 
     kind: str = "mat"
     refinements: int = 2
@@ -119,7 +120,6 @@ class MATConfig(ForesightConfig):
     def check(self) -> None:
         """As `WindowConfig.check`."""
         super().check()
-        self.check_sizes(refinements=2, groups=0, l_stage1=1)
         if self.groups and (self.n_long % self.groups or self.groups > self.n_long // self.groups):
             raise ConfigError(
                 f"groups is {self.groups}, and the long memory has {self.n_long} slots.",
@@ -337,11 +337,9 @@ KIND = Kind(
     Publication(
         "MAT",
         "Memory-and-Anticipation Transformer for Online Action Understanding, Wang et al., ICCV 2023",
-        2023,
         "https://arxiv.org/abs/2308.07893",
         "Echo0125/MAT-Memory-and-Anticipation-Transformer @ 8a7f49b",
         "Apache-2.0",
-        SAME,
         "within 1e-4 in probability and 1e-5 at 99 % of chunks, for its attention keeps the highest scores "
         "and some are nearly equal; published scores of a video's first work memory see its end, ours do not",
         ("mat_small",),

@@ -35,8 +35,9 @@ from lstr.layers.transformer import causal_mask
 from lstr.models.lstr.config import LSTRConfig
 from lstr.models.lstr.network import Network, mean_token
 from lstr.models.lstr.precomputed import Constants, Stage1, has_stage1, sees_work
-from lstr.models.lstr.stream_plan import long_rows, waiting_rows
+from lstr.models.lstr.stream_plan import waiting_rows
 from lstr.models.stream import Tensors, begun, put, replace, take
+from lstr.windows import indices as index
 
 
 def begin(model: Network, n_streams: int) -> Tensors:
@@ -45,7 +46,7 @@ def begin(model: Network, n_streams: int) -> Tensors:
     shapes: dict[str, tuple[int, ...]] = {
         name: (config.work_length + 1, parts * config.d_model) for name, parts in _work_rings(model).items()
     }
-    rows = long_rows(config)
+    rows = index.long_rows(config) + 1
     if has_stage1(config):
         shapes["long_scores"] = (rows, config.n_heads * config.n0)
         shapes["long_values"] = (rows, config.d_model)

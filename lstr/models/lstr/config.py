@@ -10,7 +10,6 @@ from lstr.config import Uses, WindowConfig
 from lstr.errors import ConfigError
 from lstr.models.kind import Preset
 
-POSITIONS = ("slot", "distance")
 ENCODERS = (
     "two-stage",
     "one-stage",
@@ -30,7 +29,7 @@ class LSTRConfig(WindowConfig):
     uses: ClassVar[Uses] = Uses(anticipation=True)
     choices: ClassVar[Mapping[str, Iterable[str]]] = {
         **WindowConfig.choices,
-        "positions": POSITIONS,
+        "positions": ("slot", "distance"),
         "encoder": ENCODERS,
         "integration": INTEGRATIONS,
     }
@@ -48,7 +47,6 @@ class LSTRConfig(WindowConfig):
     def check(self) -> None:
         """As `WindowConfig.check`."""
         super().check()
-        self.check_flags("gru")
         if self.encoder == "joined" and self.integration != "cross-attention":
             raise ConfigError(
                 f'encoder is "joined", so integration cannot be {self.integration!r}.',

@@ -20,7 +20,6 @@ from lstr.models.lstr import caches
 from lstr.models.lstr.config import LSTRConfig
 from lstr.models.lstr.network import Network
 from lstr.models.lstr.precomputed import Constants
-from lstr.models.lstr.stream_plan import spacing
 from lstr.models.stream import Tensors, take
 from lstr.windows import indices as index
 
@@ -91,7 +90,7 @@ def _long_memory(constants: Constants, features: Tensor) -> Tensors:
 def _apart(n_chunks: int, config: LSTRConfig) -> int:
     """A sliding grid uses the multiples of its stride alone until the memory is full."""
     until_full = config.grid == "sliding" and n_chunks <= config.long_length + config.work_length
-    return config.long_stride if until_full else spacing(config)
+    return config.long_stride if until_full else index.spacing(config)
 
 
 def _encode(constants: Constants, long: Tensors, ends: NDArray[np.int64], apart: int) -> Tensors:

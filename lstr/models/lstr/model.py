@@ -18,7 +18,7 @@ from lstr.models.lstr.config import PRESETS, PUBLISHED, LSTRConfig
 from lstr.models.lstr.network import Network
 from lstr.models.lstr.precomputed import Constants
 from lstr.models.lstr.stream_plan import make_plan
-from lstr.models.publication import ANET, KINETICS, LSTR_TABLES, SAME, Publication, anticipation, detection
+from lstr.models.publication import ANET, KINETICS, LSTR_TABLES, Publication, anticipation, detection
 from lstr.models.published import Published, Tables
 from lstr.models.stream import Plan, Tensors
 
@@ -96,11 +96,9 @@ KIND = Kind(
     Publication(
         "LSTR",
         "Long Short-Term Transformer for Online Action Detection, Xu et al., NeurIPS 2021",
-        2021,
         "https://arxiv.org/abs/2107.03377",
         "amazon-science/long-short-term-transformer",
         "Apache-2.0",
-        SAME,
         "within 1e-5 in probability",
         ("lstr_small",),
         (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.config import WindowConfig
 from lstr.models.lstr.config import LSTRConfig
 from lstr.models.stream import CHANGES, Plan
 from lstr.windows import indices as index
@@ -48,13 +47,13 @@ def make_plan(config: LSTRConfig, chunks: NDArray[np.int64]) -> Plan:
 
 
 def _of_long_memory(config: LSTRConfig, chunks: NDArray[np.int64], streams: NDArray[np.int64]) -> Plan:
-    rows, apart = long_rows(config), spacing(config)
+    rows, apart = index.long_rows(config), index.spacing(config)  # and after those rows a spare one
     stores = chunks % apart == 0
-    row = np.where(stores, chunks // apart % (rows - 1), rows - 1)
+    row = np.where(stores, chunks // apart % rows, rows)
     long, visible = index.long_indices(chunks, config)  # (B, n_long)
     last = np.maximum(chunks - 1, 0)
     changes = (chunks == 0) | (long != index.long_indices(last, config)[0]).any(axis=1)
-    plan: Plan = {"stores": stores, "stores.streams": streams, "stores.row": streams * rows + row}
+    plan: Plan = {"stores": stores, "stores.streams": streams, "stores.row": streams * (rows + 1) + row}
     if config.positions == "distance":
         positions = index.long_distances(chunks, config)
         changes |= (positions != index.long_distances(last, config)).any(axis=1)
@@ -62,19 +61,9 @@ def _of_long_memory(config: LSTRConfig, chunks: NDArray[np.int64], streams: NDAr
     return plan | {
         CHANGES: changes,
         f"{CHANGES}.streams": streams,
-        f"{CHANGES}.held": np.where(visible, long // apart % (rows - 1), rows - 1),
+        f"{CHANGES}.held": np.where(visible, long // apart % rows, rows),
         f"{CHANGES}.hidden": ~visible,
     }
-
-
-def spacing(config: WindowConfig) -> int:
-    """Chunks between two that are stored: a fixed grid uses its multiples, the others come to use every chunk."""
-    return config.long_stride if config.grid == "fixed" else 1
-
-
-def long_rows(config: WindowConfig) -> int:
-    """Rows for the long memory, for the chunks still in the work memory, which will enter it, and a spare one."""
-    return (config.long_length + config.work_length) // spacing(config) + 2 if config.n_long else 0
 
 
 def waiting_rows(config: LSTRConfig) -> int:

@@ -17,15 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lstr.config import MOST
 from lstr.errors import ConfigError
 from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.kind import Kind, Preset
 from lstr.models.lstr.config import PUBLISHED_TRAINING, LSTRConfig
 from lstr.models.lstr.model import LSTR, PublishedLSTR
-from lstr.models.publication import AHEAD, KINETICS, LISTING, SAME, Publication, Result
+from lstr.models.publication import AHEAD, KINETICS, LISTING, Publication, Result
 from lstr.models.published import Tables
-from lstr.settings import check_range
 from lstr.windows.windows import Outputs, Part
 
 
@@ -41,8 +39,7 @@ class TeSTraConfig(LSTRConfig):
     def check(self) -> None:
         """As `WindowConfig.check`."""
         super().check()
-        check_range(self, above={"decay": 0}, below={"decay": MOST})
-        if self.decay > 1:
+        if not 0 < self.decay <= 1:
             raise ConfigError(f"decay is {self.decay}.", "Give a number above 0 and not above 1.")
         if self.gru:
             raise ConfigError(f"gru is true and kind is {self.kind}.", "Leave gru false, or use kind lstr.")
@@ -111,11 +108,9 @@ KIND = Kind(
     Publication(
         "TeSTra",
         "Real-time Online Video Detection with Temporal Smoothing Transformers, Zhao and Krähenbühl, ECCV 2022",
-        2022,
         "https://arxiv.org/abs/2209.09236",
         "zhaoyue-zephyrus/TeSTra @ dfb4754",
         "Apache-2.0",
-        SAME,
         "within 1e-5 in probability, of the published batch evaluation; the published stream differs and ours does not",
         ("testra_box_small", "testra_laplace_small", "testra_anticipation_small"),
         (

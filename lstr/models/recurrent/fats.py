@@ -26,14 +26,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lstr.config import Uses, WindowConfig
+from lstr.layers.heads import Head
 from lstr.layers.renaming import with_prefixes
 from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.kind import Kind, Model, Preset
-from lstr.models.publication import OLD_ANET, SAME, Publication, detection
+from lstr.models.publication import OLD_ANET, Publication, detection
 from lstr.models.published import Published, Tables
 from lstr.models.stream import Plan, Tensors, begun
 from lstr.windows.loss import Supervision, loss_mask
-from lstr.windows.windows import Outputs, Windows
+from lstr.windows.windows import Windows
 
 PUBLISHED_NAMES = {
     "fc_feature.": "imagined.",
@@ -61,18 +62,6 @@ class Scaled(nn.Module):
         return features * self.weight + self.bias
 
 
-class ScaledHead(nn.Module):
-    """Features as they are, for a kind whose published network has no first layer."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.input_linear = nn.Sequential(Scaled(width))
-
-    def forward(self, features: Tensor) -> Tensor:
-        """(..., D) to the same shape."""
-        return self.input_linear(features)
-
-
 @dataclass(frozen=True)
 class FATSConfig(WindowConfig):
     """What a FATS is made of."""
@@ -85,11 +74,6 @@ class FATSConfig(WindowConfig):
     runs: int = 4
     """Beginnings that it averages over."""
 
-    def check(self) -> None:
-        """As `WindowConfig.check`."""
-        super().check()
-        self.check_sizes(generated=1, runs=1)
-
 
 class FATS(Model):
     """Three GRUs of `config.d_model` on features as they come."""
@@ -99,7 +83,7 @@ class FATS(Model):
     def __init__(self, config: FATSConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
         width, d_model = config.input_dim, config.d_model
-        self.feature_head_work = ScaledHead(width)
+        self.feature_head_work = Head(Scaled(width))  # the published network has no first layer
         self.forward_cell = nn.GRUCell(width, d_model)
         self.backward_cell = nn.GRUCell(width, d_model)
         self.action_cell = nn.GRUCell(width, d_model)
@@ -112,11 +96,6 @@ class FATS(Model):
         )
 
     scoring_rule = ScoringRule("FATS", "every", "negative")
-
-    def outputs(self) -> Outputs:
-        """Every work slot, of which a step of training takes one."""
-        W = self.config.work_length
-        return Outputs(np.arange(W), np.zeros(W, dtype=np.int64))
 
     def imagine(self, cell: nn.GRUCell, hidden: Tensor, count: int) -> list[Tensor]:
         """What a GRU in state (B, d_model) expects next, `count` features (B, D) of which each is its next input."""
@@ -303,11 +282,9 @@ KIND = Kind(
         "FATS",
         "Temporally smooth online action detection using cycle-consistent future anticipation, Kim et al., "
         "Pattern Recognition 2021",
-        2021,
         "https://arxiv.org/abs/2104.08030",
         "YHKimGithub/FATSnet @ 04682ba",
         "none",
-        SAME,
         "within 1e-5 in probability, losses and gradients too; its chunks are of five frames",
         ("fats_small",),
         (

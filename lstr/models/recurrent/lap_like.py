@@ -18,12 +18,12 @@ from torch import Tensor, nn
 
 from lstr.config import Uses, WindowConfig
 from lstr.models.kind import Kind, Preset
-from lstr.models.publication import DESCRIPTION, Publication
+from lstr.models.publication import Publication
 from lstr.models.recurrent.recurrent import Recurrent
 from lstr.models.recurrent.trn import TRAINING
 from lstr.models.stream import Tensors
 from lstr.windows.loss import Supervision, loss_mask, loss_of, mean_of_kept
-from lstr.windows.windows import Outputs, Part, Windows
+from lstr.windows.windows import Outputs, Windows, in_order
 
 TENTHS = 10
 REACH = 64
@@ -74,14 +74,14 @@ class LapLike(Recurrent):
         return Outputs(
             np.concatenate([outputs.slots, np.full(len(around), -1)]),
             np.concatenate([outputs.ahead, around]),
-            (Part(np.arange(W)), Part(np.arange(W, len(outputs.slots)))),
+            outputs.parts,
         )
 
     def forward(self, windows: Windows) -> Any:
         """Logits (B, W * (1 + n_ahead), C) in the order of `outputs`, and of the tenths (B, W, TENTHS + 1)."""
         tokens = self.feature_head_work(windows.work)  # (B, W, d_model)
         logits, progress, _ = self.unroll(tokens, self.begin(len(tokens)))
-        return torch.cat([logits[:, :, 0], logits[:, :, 1:].flatten(1, 2)], dim=1), progress
+        return in_order(logits), progress
 
     def run(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensors]:
         """Tokens (B, T, d_model) from a state on: logits (B, T, 1 + n_ahead, C), and the state after them."""
@@ -156,11 +156,9 @@ KIND = Kind(
         "after LAP-Net",
         "LAP-Net: Adaptive Features Sampling via Learning Action Progression for Online Action Detection, Qu et al., "
         "arXiv 2020",
-        2020,
         "https://arxiv.org/abs/2011.07915",
         "",
         "no code found",
-        DESCRIPTION,
         "only the idea is the paper's, that progression chooses the range of time; layout and sizes are ours, and no "
         "number of the paper is claimed",
     ),

@@ -19,9 +19,10 @@ from torch import Tensor, nn
 
 from lstr.config import Uses, WindowConfig
 from lstr.layers.fewer_bits import linear_of
+from lstr.layers.heads import Head
 from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.kind import Kind, Preset
-from lstr.models.publication import KINETICS, SAME, Publication, Result
+from lstr.models.publication import KINETICS, Publication, Result
 from lstr.models.published import Published, Tables
 from lstr.models.recurrent.recurrent import Recurrent
 from lstr.models.stream import Tensors, begun
@@ -35,19 +36,6 @@ PUBLISHED_NAMES = {
     "anticipation_layer.0.": "anticipate.",
 }
 """First part of a published tensor's name to ours."""
-
-
-class NormalisedHead(nn.Module):
-    """Linear, layer norm, ReLU and dropout from a chunk's features (..., D) to (..., width)."""
-
-    def __init__(self, input_dim: int, width: int, dropout: float) -> None:
-        super().__init__()
-        self.input_linear = nn.Sequential(nn.Linear(input_dim, width), nn.LayerNorm(width), nn.ReLU())
-        self.dropout = nn.Dropout(dropout)
-
-    def forward(self, features: Tensor) -> Tensor:
-        """(..., D) to (..., width)."""
-        return self.dropout(self.input_linear(features))
 
 
 @dataclass(frozen=True)
@@ -69,11 +57,6 @@ class MiniROADConfig(WindowConfig):
     n_layers: int = 1
     """Of the GRU."""
 
-    def check(self) -> None:
-        """As `WindowConfig.check`."""
-        super().check()
-        self.check_sizes(n_layers=1)
-
 
 class MiniROAD(Recurrent):
     """A GRU of `config.d_model` on features of width `config.d_feedforward`.
@@ -83,11 +66,14 @@ class MiniROAD(Recurrent):
     """
 
     config: MiniROADConfig
-    feature_head_work: NormalisedHead
+    feature_head_work: Head
 
     def __init__(self, config: MiniROADConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
-        self.feature_head_work = NormalisedHead(config.input_dim, config.d_feedforward, config.dropout)
+        width = config.d_feedforward
+        self.feature_head_work = Head(
+            nn.Linear(config.input_dim, width), nn.LayerNorm(width), nn.ReLU(), nn.Dropout(config.dropout)
+        )
         self.state_names = ("hidden", *(f"hidden.{layer}" for layer in range(1, config.n_layers)))
         self.recurrent = nn.GRU(config.d_feedforward, config.d_model, config.n_layers, batch_first=True)
         if config.anticipation:
@@ -102,12 +88,7 @@ class MiniROAD(Recurrent):
 
     def forward(self, windows: Windows) -> Tensor:
         """Logits (B, 1, C), or (B, anticipation, C) with anticipation."""
-        W = windows.work.shape[1]
-        absent = W - windows.work_mask.sum(1, keepdim=True)  # (B, 1)
-        # absent slots come last, and here they stand before the video
-        order = (torch.arange(W, device=absent.device) - absent) % W  # (B, W)
-        rows = windows.work.gather(1, order[..., None].expand_as(windows.work))
-        tokens = self.feature_head_work(rows)  # (B, W, d_feedforward)
+        tokens = self.feature_head_work(windows.newest_last())  # (B, W, d_feedforward)
         hidden, _ = self.recurrent(tokens)  # (B, W, d_model)
         logits = self._scores(hidden[:, -1])  # (B, 1 + n_ahead, C)
         return logits[:, 1:] if self.config.anticipation else logits
@@ -138,7 +119,7 @@ class MiniROAD(Recurrent):
         if constants is None:
             return super().step(None, tensors, plan, features)
         hidden = begun(tensors["hidden"], plan.get("fresh"))
-        _, norm, active = self.feature_head_work.input_linear
+        _, norm, active, _ = self.feature_head_work.input_linear
         gates = constants.into(active(norm(constants.first(features)))).chunk(3, dim=-1)
         back = constants.back(hidden).chunk(3, dim=-1)  # (B, d_model) each, in torch's order of gates
         reset, update = ((ours + theirs).sigmoid() for ours, theirs in zip(gates[:2], back[:2], strict=True))
@@ -196,11 +177,9 @@ KIND = Kind(
     Publication(
         "MiniROAD",
         "MiniROAD: Minimal RNN Framework for Online Action Detection, An et al., ICCV 2023",
-        2023,
         "",
         "jbistanbul/MiniROAD @ 8307131",
         "Apache-2.0 by its README, without a licence file",
-        SAME,
         "within 1e-5 in logits, losses and gradients too",
         ("miniroad_small", "miniroad_anticipation_small"),
         (

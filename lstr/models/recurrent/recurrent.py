@@ -16,18 +16,18 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lstr.config import Uses, WindowConfig
-from lstr.layers.heads import FeatureHead
+from lstr.layers.heads import FeatureHead, Head
 from lstr.models.kind import Kind, Model, Preset
 from lstr.models.lstr.config import SMALL_TRAINING
-from lstr.models.publication import DESCRIPTION, Publication
+from lstr.models.publication import Publication
 from lstr.models.stream import Plan, Tensors, begun
-from lstr.windows.windows import Outputs, Windows
+from lstr.windows.windows import Windows, in_order
 
 
 class Recurrent(Model):
     """What recurrent kinds share: all but `run`, which takes tokens through the cells."""
 
-    feature_head_work: nn.Module
+    feature_head_work: Head
     state_names: tuple[str, ...]
     """Tensors (B, d_model) that go on from one chunk to the next."""
 
@@ -41,20 +41,11 @@ class Recurrent(Model):
         """Tokens (B, T, d_model) from a state on: logits (B, T, 1 + n_ahead, C), and the state after them."""
         raise NotImplementedError
 
-    def outputs(self) -> Outputs:
-        """Every work slot, then for every work slot the n_ahead chunks that follow it."""
-        W, ahead = self.config.work_length, self.config.n_ahead
-        slots = np.arange(W)
-        return Outputs(
-            np.concatenate([slots, np.repeat(slots, ahead)]),
-            np.concatenate([np.zeros(W, dtype=np.int64), np.tile(np.arange(1, ahead + 1), W)]),
-        )
-
     def forward(self, windows: Windows) -> Tensor:
         """Logits (B, W * (1 + n_ahead), C), in the order of `outputs`; a recurrent kind sees the work memory alone."""
         tokens = self.feature_head_work(windows.work)  # (B, W, d_model)
         logits, _ = self.run(tokens, self.begin(len(tokens)))  # (B, W, 1 + n_ahead, C)
-        return torch.cat([logits[:, :, 0], logits[:, :, 1:].flatten(1, 2)], dim=1)
+        return in_order(logits)
 
     def video_logits(self, features: Tensor, batch_size: int) -> Tensor:
         """Logits (L, 1 + n_ahead, C) of a video's features (L, D) in one pass, without windows."""
@@ -125,11 +116,9 @@ KIND = Kind(
     Publication(
         "RNN",
         "Online Action Detection, De Geest et al., ECCV 2016",
-        2016,
         "",
         "",
         "no code looked at",
-        DESCRIPTION,
         "an LSTM on chunk features is among the baselines of that paper",
     ),
     {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,11 +14,10 @@ from lstr.config import Uses, WindowConfig
 from lstr.layers.heads import FeatureHead
 from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.kind import Kind, Preset, Tensors
-from lstr.models.publication import KINETICS, LSTR_TABLES, OLD_ANET, SAME, Publication, anticipation, detection
+from lstr.models.publication import KINETICS, LSTR_TABLES, OLD_ANET, Publication, anticipation, detection
 from lstr.models.published import Published
 from lstr.models.recurrent.recurrent import Recurrent
-from lstr.settings import check_range
-from lstr.windows.windows import Outputs, Part, Windows
+from lstr.windows.windows import Outputs, Windows, every_slot, in_order
 
 PUBLISHED_NAMES = {
     "feature_extractor.": "feature_head_work.",
@@ -36,6 +36,8 @@ class TRNConfig(WindowConfig):
     """What a TRN is made of."""
 
     uses: ClassVar[Uses] = Uses(long_memory=False, anticipation=True, ahead=8, heads=False)
+    least: ClassVar[Mapping[str, int]] = {**WindowConfig.least, "decoder_from": 0}
+    below: ClassVar[Mapping[str, int]] = {**WindowConfig.below, "decoder_from": 2}
 
     kind: str = "trn"
     d_token: int = 0
@@ -45,13 +47,6 @@ class TRNConfig(WindowConfig):
     decoder_from: int = 1
     """Chunks ahead that the first step of the decoder is about: 1 (paper), or 0, the chunk itself (published code),
     whose own score is not the decoder's."""
-
-    def check(self) -> None:
-        """As `WindowConfig.check`."""
-        super().check()
-        self.check_sizes(d_token=0)
-        check_range(self, least={"decoder_from": 0}, below={"decoder_from": 2})
-        self.check_flags("shared_classifier")
 
     @property
     def told_by_tensors(self) -> bool:
@@ -98,20 +93,13 @@ class TRN(Recurrent):
 
     def outputs(self) -> Outputs:
         """Every work slot, then for every work slot the chunks of the decoder's steps; each is one mean in the loss."""
-        W, first = self.config.work_length, self.config.decoder_from
-        ahead = np.arange(first, self.config.n_ahead + 1)
-        slots = np.arange(W)
-        return Outputs(
-            np.concatenate([slots, np.repeat(slots, len(ahead))]),
-            np.concatenate([np.zeros(W, dtype=np.int64), np.tile(ahead, W)]),
-            (Part(slots), Part(np.arange(W, W + W * len(ahead)))),
-        )
+        return every_slot(self.config.work_length, np.arange(self.config.decoder_from, self.config.n_ahead + 1))
 
     def forward(self, windows: Windows) -> Tensor:
         """Logits (B, W * (1 + steps), C), in the order of `outputs`."""
         tokens = self.feature_head_work(windows.work)  # (B, W, d_token)
         logits, _ = self.unroll(tokens, self.begin(len(tokens)))  # (B, W, 1 + steps, C)
-        return torch.cat([logits[:, :, 0], logits[:, :, 1:].flatten(1, 2)], dim=1)
+        return in_order(logits)
 
     def begin(self, n_streams: int) -> Tensors:
         """States of B streams before their first chunk: zeros by name, the future token (B, d_token)."""
@@ -188,11 +176,9 @@ KIND = Kind(
     Publication(
         "TRN",
         "Temporal Recurrent Networks for Online Action Detection, Xu et al., ICCV 2019",
-        2019,
         "https://arxiv.org/abs/1811.07391",
         "xumingze0308/TRN.pytorch @ d432c1e",
         "MIT",
-        SAME,
         "within 1e-5 in probability with the settings of its preset; without them the decoder begins at the next chunk",
         ("trn_small",),
         (

@@ -17,7 +17,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -26,13 +25,13 @@ from lstr.config import Uses, WindowConfig
 from lstr.layers.heads import FeatureHead
 from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.kind import Kind, Preset
-from lstr.models.publication import SAME, Publication, Result
+from lstr.models.publication import Publication, Result
 from lstr.models.published import Published, Tables
 from lstr.models.recurrent.recurrent import Recurrent
 from lstr.models.recurrent.woad_labels import pseudo_targets
 from lstr.models.stream import Tensors
 from lstr.windows.loss import Supervision, loss_mask, multi_hot_cross_entropy
-from lstr.windows.windows import Outputs, Windows
+from lstr.windows.windows import Windows
 
 STATES = 4
 """Whose largest values tell whether an action starts."""
@@ -70,11 +69,6 @@ class WOADConfig(WindowConfig):
     supervision: str = "segment"
     """What it learns from: segment, the labels of chunks; video, which classes are in a window and no more."""
 
-    def check(self) -> None:
-        """As `WindowConfig.check`."""
-        super().check()
-        self.check_sizes(unroll=1)
-
 
 class WOAD(Recurrent):
     """An LSTM of `config.d_model` on features of width `config.d_feedforward`, with a head for starts.
@@ -96,11 +90,6 @@ class WOAD(Recurrent):
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
 
     scoring_rule = ScoringRule("WOAD", "every", "negative")
-
-    def outputs(self) -> Outputs:
-        """Every work slot."""
-        W = self.config.work_length
-        return Outputs(np.arange(W), np.zeros(W, dtype=np.int64))
 
     def begin(self, n_streams: int) -> Tensors:
         """States of B streams before their first chunk, zeros (B, d_model) by name, and `start` (B, 1)."""
@@ -286,11 +275,9 @@ KIND = Kind(
     Publication(
         "WOAD",
         "WOAD: Weakly Supervised Online Action Detection in Untrimmed Videos, Gao et al., CVPR 2021",
-        2021,
         "https://arxiv.org/abs/2006.03732",
         "salesforce/woad-pytorch @ 405fa0c",
         "BSD-3-Clause",
-        SAME,
         "within 1e-5 in logits, losses, gradients and labels made; its chunks are of 0.64 s; ours makes labels anew in "
         "each batch",
         ("woad_small",),

@@ -29,13 +29,13 @@ from torch import Tensor, nn
 
 from lstr.config import Uses, WindowConfig
 from lstr.errors import CheckpointError
-from lstr.layers.blocks import LinearHead
+from lstr.layers.heads import Head
 from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.kind import Kind, Preset
-from lstr.models.publication import KINETICS, SAME, Publication, Result
+from lstr.models.publication import KINETICS, Publication, Result
 from lstr.models.published import Published, Tables
 from lstr.models.stream import Plan, Tensors, put, take
-from lstr.models.windowed.fixed_window import FixedWindow, newest_last
+from lstr.models.windowed.fixed_window import FixedWindow
 from lstr.models.windowed.oadtr import TRAINING
 from lstr.windows.loss import Supervision, loss_mask, mean_of_kept
 from lstr.windows.windows import Windows
@@ -58,11 +58,6 @@ class ColarConfig(WindowConfig):
     exemplars: int = 10
     """Training chunks of each class that it compares with."""
 
-    def check(self) -> None:
-        """As `WindowConfig.check`."""
-        super().check()
-        self.check_sizes(exemplars=1)
-
 
 class Colar(FixedWindow):
     """Both branches, as wide as `config.d_model`; `config.exemplars` of each class."""
@@ -74,8 +69,8 @@ class Colar(FixedWindow):
         super().__init__(config, n_classes)
         d_model = config.d_model
         self.kept_width = 4 * d_model
-        self.feature_head_work = LinearHead(config.input_dim, 4 * d_model)
-        self.feature_head_long = LinearHead(config.input_dim, 2 * d_model)
+        self.feature_head_work = Head(nn.Linear(config.input_dim, 4 * d_model))
+        self.feature_head_long = Head(nn.Linear(config.input_dim, 2 * d_model))
         # drawn like weights until training chooses them; zeros for a class that has none
         self.register_buffer("exemplars", torch.randn(n_classes, config.exemplars, config.input_dim))
         self.class_weight = nn.Linear(d_model, 1)
@@ -104,7 +99,7 @@ class Colar(FixedWindow):
 
     def forward(self, windows: Windows) -> tuple[Tensor, Tensor]:
         """Logits (B, C) of the static and of the dynamic branch."""
-        kept = self.of_chunk(newest_last(windows))
+        kept = self.of_chunk(windows.newest_last())
         return self.static(kept[:, -1], self.of_exemplars()), self.dynamic(kept)
 
     def score(self, kept: Tensor, constants: Tensors | None = None) -> Tensor:
@@ -323,11 +318,9 @@ KIND = Kind(
     Publication(
         "Colar",
         "Colar: Effective and Efficient Online Action Detection by Consulting Exemplars, Yang et al., CVPR 2022",
-        2022,
         "https://arxiv.org/abs/2203.01057",
         "VividLe/Online-Action-Detection @ 9eed670",
         "none",
-        SAME,
         "within 1e-5 in probability, where a whole window precedes the chunk; published scores leave the first 63 and "
         "the last chunk of a video out",
         ("colar_small",),

@@ -11,16 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lstr.config import Uses, WindowConfig
 from lstr.layers.heads import FeatureHead
-from lstr.models.kind import Kind, Preset
-from lstr.models.publication import DESCRIPTION, Publication
+from lstr.models.kind import Kind, Model, Preset
+from lstr.models.publication import Publication
 from lstr.models.windowed.encoder_decoder import TRAINING
-from lstr.models.windowed.fixed_window import FixedWindow, newest_last, of_present
+from lstr.models.windowed.fixed_window import FixedWindow
 from lstr.windows.windows import Outputs, Windows
 
 HALVED = 4
@@ -66,12 +65,11 @@ class ConvDeconv(FixedWindow):
 
     def outputs(self) -> Outputs:
         """Every work slot, for the loss; the newest alone is a score."""
-        W = self.config.work_length
-        return Outputs(np.arange(W), np.zeros(W, dtype=np.int64))
+        return Model.outputs(self)
 
     def forward(self, windows: Windows) -> Tensor:
         """Logits (B, W, C) of every work slot."""
-        return of_present(windows, self.score_all(self.of_chunk(newest_last(windows))))
+        return windows.by_slot(self.score_all(self.of_chunk(windows.newest_last())))
 
 
 KIND = Kind(
@@ -81,11 +79,9 @@ KIND = Kind(
         "in the place of CDC",
         "CDC: Convolutional-De-Convolutional Networks for Precise Temporal Action Localization in Untrimmed Videos, "
         "Shou et al., CVPR 2017",
-        2017,
         "https://arxiv.org/abs/1703.01515",
         "",
         "MIT; no code looked at",
-        DESCRIPTION,
         "not CDC, whose filters work on pixels and see the future: convolutions in time on chunk features, all of it "
         "ours, and no number of the paper is claimed",
     ),

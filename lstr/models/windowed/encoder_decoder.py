@@ -21,7 +21,6 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -29,10 +28,10 @@ from torch import Tensor, nn
 from lstr.config import Uses, WindowConfig
 from lstr.layers.heads import FeatureHead
 from lstr.models.kind import Kind, Preset
-from lstr.models.publication import DESCRIPTION, OLD_ANET, Publication, anticipation, detection
+from lstr.models.publication import OLD_ANET, Publication, anticipation, detection
 from lstr.models.windowed.windowed import Windowed, at_slot
 from lstr.windows.loss import Supervision, loss_of
-from lstr.windows.windows import Outputs, Windows
+from lstr.windows.windows import Windows, in_order
 
 REWARD = 0.1
 """What RED's reward weighs beside the other losses; the paper trains with it after them, at a lower rate."""
@@ -83,19 +82,10 @@ class Looking(Windowed):
         """Tokens (..., d_model), of a chunk or imagined, to logits (..., C)."""
         return self.classifier(self.dropout(self.classifier_hidden(tokens)))
 
-    def outputs(self) -> Outputs:
-        """Every work slot, then for every work slot the n_ahead chunks that follow it."""
-        slots, ahead = np.arange(self.config.work_length), self.config.n_ahead
-        return Outputs(
-            np.concatenate([slots, np.repeat(slots, ahead)]),
-            np.concatenate([np.zeros(len(slots), dtype=np.int64), np.tile(np.arange(1, ahead + 1), len(slots))]),
-        )
-
     def forward(self, windows: Windows) -> tuple[Tensor, Tensor]:
         """Logits (B, W * (1 + n_ahead), C) in the order of `outputs`, and imagined features (B, W, n_ahead, D)."""
         logits, ahead = self.imagine(self.embed(windows.work))
-        in_order = torch.cat([logits[:, :, 0], logits[:, :, 1:].flatten(1, 2)], dim=1)
-        return in_order, self.to_features(ahead)
+        return in_order(logits), self.to_features(ahead)
 
     def loss(self, forwarded: tuple[Tensor, Tensor], windows: Windows, supervision: Supervision) -> Tensor:
         """Cross entropy now and ahead, plus the mean squared error of the features that the window has.
@@ -229,13 +219,11 @@ TRAINING = {"lr": 1e-4, "weight_decay": 0.0, "schedule": "constant"}
 SIZE: dict[str, Any] = {"d_model": 4096, "dropout": 0.0, "work_length": 16}
 PAPER = (
     "RED: Reinforced Encoder-Decoder Networks for Action Anticipation, Gao et al., BMVC 2017",
-    2017,
     "https://arxiv.org/abs/1707.04818",
     "",
     "no code found",
-    DESCRIPTION,
 )
-"""Where all three are from: paper, year, address, code, licence, exactness"""
+"""Where all three are from: paper, address, code, licence"""
 EFC_KIND = Kind(
     EncoderDecoder,
     EFCConfig,

@@ -16,10 +16,10 @@ from lstr.config import Uses, WindowConfig
 from lstr.layers.heads import FeatureHead
 from lstr.layers.transformer import module_list
 from lstr.models.kind import Kind, Model
-from lstr.models.publication import ANET, DESCRIPTION, KINETICS, LSTR_TABLES, Publication, detection
+from lstr.models.publication import ANET, KINETICS, LSTR_TABLES, Publication, detection
 from lstr.models.stream import Plan, Tensors, begun, put
 from lstr.windows import indices as memory
-from lstr.windows.windows import Outputs, Windows
+from lstr.windows.windows import Windows
 
 KeysValues = tuple[Tensor, Tensor]
 
@@ -74,11 +74,6 @@ class LFB(Model):
         )
         self.classifier = nn.Linear(2 * config.d_model, n_classes)
 
-    def outputs(self) -> Outputs:
-        """Every work slot, and no future."""
-        W = self.config.work_length
-        return Outputs(np.arange(W), np.zeros(W, dtype=np.int64))
-
     def forward(self, windows: Windows) -> Tensor:
         """Logits (B, W, C) of every work slot, from the long memory and the work slots up to itself."""
         W = windows.work.shape[1]
@@ -121,20 +116,20 @@ class LFB(Model):
         A chunk that both memories can hold is in both rings, so the bank may hold it twice, as the definition says.
         """
         config = self.config
-        shape = (n_streams, config.work_length + _long_rows(config), config.d_model)
+        shape = (n_streams, config.work_length + memory.long_rows(config), config.d_model)
         names = [f"{name}.{i}" for i in range(config.l_dec) for name in ("keys", "values")]
         return {name: self.classifier.weight.new_zeros(shape) for name in names}
 
     def plan(self, chunks: NDArray[np.int64]) -> Plan:
         """As `Model.plan`: which streams (B,) begin, rows of the newest chunk in both rings, and rows to leave out."""
-        streams = np.arange(len(chunks)) * (self.config.work_length + _long_rows(self.config))
+        streams = np.arange(len(chunks)) * (self.config.work_length + memory.long_rows(self.config))
         plan = {
             "fresh": chunks == 0,
             "row": streams + chunks % self.config.work_length,
             "hidden": ~_visible_rows(chunks, self.config),  # (B, R)
         }
         if self.config.n_long:
-            stores = chunks % _spacing(self.config) == 0
+            stores = chunks % memory.spacing(self.config) == 0
             long_row = np.where(stores, streams + _long_row(chunks, self.config), plan["row"])  # or once more
             plan |= {"stores": stores, "stores.streams": np.arange(len(chunks)), "stores.row": long_row}
         return plan
@@ -164,19 +159,9 @@ def _bank_chunks(ends: NDArray[np.int64], config: LFBConfig) -> tuple[NDArray[np
     return np.concatenate([long, work], axis=1), np.concatenate([long_mask, work_mask], axis=1)
 
 
-def _spacing(config: LFBConfig) -> int:
-    """Chunks between two that the long memory can use: a fixed grid uses its multiples, the others every chunk."""
-    return config.long_stride if config.grid == "fixed" else 1
-
-
-def _long_rows(config: LFBConfig) -> int:
-    """Rows for the long memory and for the chunks still in the work memory, which will enter it."""
-    return (config.long_length + config.work_length) // _spacing(config) + 1 if config.n_long else 0
-
-
 def _long_row(chunks: NDArray[np.int64], config: LFBConfig) -> NDArray[np.int64]:
     """Rows of chunks in the long memory's ring, counted from the start of both rings."""
-    return config.work_length + chunks // _spacing(config) % _long_rows(config)
+    return config.work_length + chunks // memory.spacing(config) % memory.long_rows(config)
 
 
 def _visible_rows(chunks: NDArray[np.int64], config: LFBConfig) -> NDArray[np.bool_]:
@@ -184,7 +169,7 @@ def _visible_rows(chunks: NDArray[np.int64], config: LFBConfig) -> NDArray[np.bo
     held, mask = _bank_chunks(chunks, config)
     long, work = held[:, : config.n_long], held[:, config.n_long :]
     rows = np.concatenate([_long_row(long, config), work % config.work_length], axis=1)
-    visible = np.zeros((len(chunks), config.work_length + _long_rows(config)), dtype=np.bool_)
+    visible = np.zeros((len(chunks), config.work_length + memory.long_rows(config)), dtype=np.bool_)
     stream, slot = np.nonzero(mask)
     visible[stream, rows[stream, slot]] = True
     return visible
@@ -196,11 +181,9 @@ KIND = Kind(
     Publication(
         "LFB",
         "Long-Term Feature Banks for Detailed Video Understanding, Wu et al., CVPR 2019",
-        2019,
         "https://arxiv.org/abs/1812.05038",
         "",
         "no code looked at",
-        DESCRIPTION,
         "used causally as the LSTR paper does; the numbers are the LSTR authors' own run",
         (),
         (*detection(64.8, 85.8, KINETICS, LSTR_TABLES), *detection(61.6, 84.8, ANET, LSTR_TABLES)),

@@ -45,7 +45,7 @@ class FixedWindow(Model):
 
     def forward(self, windows: Windows) -> Any:
         """Logits (B, 1 + n_ahead, C)."""
-        return self.score(self.of_chunk(newest_last(windows)))
+        return self.score(self.of_chunk(windows.newest_last()))
 
     def video_logits(self, features: Tensor, batch_size: int) -> Tensor:
         """Logits (L, 1 + n_ahead, C) of a video's features (L, D)."""
@@ -86,22 +86,3 @@ class FixedWindow(Model):
             ring = torch.where(plan["fresh"][:, None, None], kept[-1], ring)
         ring = put(ring, plan["row"], kept[:-1], donate)
         return ring, take(ring, plan["rows"], self.config.work_length)
-
-
-def newest_last(windows: Windows) -> Tensor:
-    """Features of the work memory (B, W, D) with the absent slots, which are zeros, before the others."""
-    W = windows.work.shape[1]
-    order = (torch.arange(W, device=windows.work.device) - absent(windows)) % W  # (B, W)
-    return windows.work.gather(1, order[..., None].expand_as(windows.work))
-
-
-def of_present(windows: Windows, rows: Tensor) -> Tensor:
-    """Rows (B, W, ...) in the order of `newest_last` in that of the work slots: the absent ones after the others."""
-    W = windows.work.shape[1]
-    order = (torch.arange(W, device=rows.device) + absent(windows)) % W  # (B, W)
-    return rows.gather(1, order[..., None].expand_as(rows))
-
-
-def absent(windows: Windows) -> Tensor:
-    """Work slots (B, 1) that are not present yet."""
-    return windows.work.shape[1] - windows.work_mask.sum(1, keepdim=True)

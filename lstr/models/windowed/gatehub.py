@@ -27,17 +27,16 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from lstr.config import MOST, Uses, WindowConfig
-from lstr.layers.blocks import Block, CausalBlock, LinearHead
+from lstr.config import Uses, WindowConfig
+from lstr.layers.blocks import Block, CausalBlock
+from lstr.layers.heads import Head
 from lstr.layers.transformer import module_list
 from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.kind import Model
 from lstr.models.stream import Plan, Tensors, begun, put, take
-from lstr.models.windowed.fixed_window import newest_last, of_present
-from lstr.settings import check_range
 from lstr.windows import indices as memory
 from lstr.windows.loss import Supervision, loss_mask, mean_of_kept
-from lstr.windows.windows import Outputs, Windows
+from lstr.windows.windows import Windows
 
 AT_ONCE = 8
 """Windows whose history is gathered together: enough to be quick, few enough for little memory."""
@@ -74,11 +73,6 @@ class GateHUBConfig(WindowConfig):
     gamma_background: float = 0.1
     """The same for chunks of background."""
 
-    def check(self) -> None:
-        """As `WindowConfig.check`."""
-        super().check()
-        check_range(self, least={"gamma": 0, "gamma_background": 0}, below={"gamma": MOST, "gamma_background": MOST})
-
 
 class GateHUB(Model):
     """`config.n0` latent queries, `config.l_enc` layers among them after the gate, `config.l_dec` decoder layers."""
@@ -88,7 +82,7 @@ class GateHUB(Model):
     def __init__(self, config: GateHUBConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
         d_model, shape = config.d_model, (config.d_model, config.n_heads, config.d_feedforward, 0.0)
-        self.feature_head_work = LinearHead(config.input_dim, d_model)
+        self.feature_head_work = Head(nn.Linear(config.input_dim, d_model))
         self.history_positions = nn.Embedding(config.n_long + config.work_length, d_model)
         self.present_positions = nn.Embedding(config.work_length, d_model)
         self.gate = nn.Linear(d_model, 1)
@@ -103,16 +97,11 @@ class GateHUB(Model):
 
     scoring_rule = ScoringRule("GateHUB", "after the first", "left out oldest")
 
-    def outputs(self) -> Outputs:
-        """Every work slot, and no future."""
-        W = self.config.work_length
-        return Outputs(np.arange(W), np.zeros(W, dtype=np.int64))
-
     def forward(self, windows: Windows) -> Tensor:
         """Logits (B, W, C) of every work slot."""
-        work = newest_last(windows)  # (B, W, D)
+        work = windows.newest_last()  # (B, W, D)
         tokens = self.feature_head_work(torch.cat([windows.long, work], dim=1))  # (B, n_long + W, d_model)
-        return of_present(windows, self.score(tokens))
+        return windows.by_slot(self.score(tokens))
 
     def score(self, tokens: Tensor) -> Tensor:
         """Logits (B, W, C) of the newest W of the history's chunks, whose tokens (B, n_long + W, d_model) come oldest

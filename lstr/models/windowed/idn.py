@@ -15,7 +15,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -23,11 +22,11 @@ from torch import Tensor, nn
 from lstr.config import Uses, WindowConfig
 from lstr.layers.heads import FeatureHead
 from lstr.models.kind import Kind, Preset
-from lstr.models.publication import OLD_ANET, SAME, Publication, detection
+from lstr.models.publication import OLD_ANET, Publication, detection
 from lstr.models.published import Published, Tables
 from lstr.models.windowed.windowed import Windowed, at_slot
 from lstr.windows.loss import Supervision, loss_mask, loss_of, mean_of_kept
-from lstr.windows.windows import Outputs, Windows
+from lstr.windows.windows import Windows
 
 AUXILIARY = 0.3
 """What the early and the contrastive loss weigh (published code)."""
@@ -85,11 +84,6 @@ class IDN(Windowed):
             setattr(self, name, nn.Linear(d_model, d_model, bias=False))
         self.hidden_layer = nn.Sequential(nn.Linear(d_model, d_model), nn.ReLU())
         self.classifier = nn.Linear(d_model, n_classes)
-
-    def outputs(self) -> Outputs:
-        """Every work slot, for the loss; the newest alone is a score."""
-        W = self.config.work_length
-        return Outputs(np.arange(W), np.zeros(W, dtype=np.int64))
 
     def embed(self, features: Tensor) -> Tensor:
         """Features (..., D) to embedding, part of the update gate and of the candidate (..., 3 * d_model)."""
@@ -184,11 +178,9 @@ KIND = Kind(
     Publication(
         "IDN",
         "Learning to Discriminate Information for Online Action Detection, Eun et al., CVPR 2020",
-        2020,
         "https://arxiv.org/abs/1912.04461",
         "hjeun/idu @ 38ffd09",
         "ETRI's, for academic research alone",
-        SAME,
         "within 1e-5 in logits at every position; its training code was withheld, so the losses are those of two "
         "others who wrote it again",
         ("idn_small",),

@@ -20,12 +20,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lstr.config import Uses, WindowConfig
-from lstr.layers.blocks import CausalBlock, LinearHead
+from lstr.layers.blocks import CausalBlock
+from lstr.layers.heads import Head
 from lstr.layers.renaming import packed_blocks, with_prefixes
 from lstr.layers.transformer import module_list
 from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.kind import Kind, Preset
-from lstr.models.publication import ANET, KINETICS, SAME, Publication, Result, detection
+from lstr.models.publication import ANET, KINETICS, Publication, Result, detection
 from lstr.models.published import Published, Tables
 from lstr.models.windowed.fixed_window import FixedWindow
 from lstr.windows.windows import Outputs
@@ -82,7 +83,6 @@ class OadTRConfig(WindowConfig):
     def check(self) -> None:
         """As `WindowConfig.check`."""
         super().check()
-        self.check_sizes(decoder_heads=0, decoder_feedforward=0)
         self.check_heads("decoder_heads")
 
 
@@ -96,7 +96,7 @@ class OadTR(FixedWindow):
         d_model, dropout = config.d_model, config.dropout
         asking = (d_model, config.decoder_heads or config.n_heads, config.decoder_feedforward or config.d_feedforward)
         self.kept_width = d_model
-        self.feature_head_work = LinearHead(config.input_dim, d_model)
+        self.feature_head_work = Head(nn.Linear(config.input_dim, d_model))
         self.class_token = nn.Parameter(torch.zeros(d_model))
         self.positions = nn.Embedding(config.work_length + 1, d_model)
         self.encoder: Sequence[PreNormBlock] = module_list(
@@ -200,11 +200,9 @@ KIND = Kind(
     Publication(
         "OadTR",
         "OadTR: Online Action Detection with Transformers, Wang et al., ICCV 2021",
-        2021,
         "https://arxiv.org/abs/2106.11149",
         "wangxiang1230/OadTR @ b4721b0",
         "MIT",
-        SAME,
         "within 1e-5 in probability, where a whole window precedes the chunk; published scores leave the "
         "first 63 and the last 9 chunks of a video out",
         ("oadtr_small",),

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lstr.layers.renaming import packed_blocks
 from lstr.models.kind import Kind, Preset
-from lstr.models.publication import KINETICS, SAME, Publication, Result, detection
+from lstr.models.publication import KINETICS, Publication, Result, detection
 from lstr.models.published import Published, Tables
 from lstr.models.windowed.gatehub import GateHUB, GateHUBConfig
 from lstr.settings import override
@@ -90,11 +90,9 @@ KIND = Kind(
     Publication(
         "GateHUB",
         "GateHUB: Gated History Unit with Background Suppression for Online Action Detection, Chen et al., CVPR 2022",
-        2022,
         "https://arxiv.org/abs/2206.04668",
         "g1910/GateHUB @ f9a2f27",
         "MIT",
-        SAME,
         "within 1e-5 in probability, of whole videos; a stream of the published size adds in another order, and where "
         "scores are as large as random weights make them it is so at 98 % of chunks",
         ("gatehub_small",),

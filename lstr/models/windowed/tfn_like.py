@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from lstr.config import Uses, WindowConfig
 from lstr.layers.heads import FeatureHead
 from lstr.models.kind import Kind, Preset
-from lstr.models.publication import DESCRIPTION, Publication
-from lstr.models.windowed.fixed_window import FixedWindow, newest_last, of_present
+from lstr.models.publication import Publication
+from lstr.models.windowed.fixed_window import FixedWindow
 from lstr.models.windowed.idn import TRAINING
 from lstr.windows.loss import Supervision, loss_mask, loss_of, mean_of_kept
 from lstr.windows.windows import Outputs, Part, Windows
@@ -79,9 +79,9 @@ class TfnLike(FixedWindow):
 
     def forward(self, windows: Windows) -> tuple[Tensor, Tensor]:
         """Logits (B, 1, C), and the relevance (B, W) by work slot."""
-        kept = self.of_chunk(newest_last(windows))
+        kept = self.of_chunk(windows.newest_last())
         relevance = self.relevance(kept)
-        return self.classified(kept, relevance), of_present(windows, relevance[..., None])[..., 0]
+        return self.classified(kept, relevance), windows.by_slot(relevance)
 
     def loss(self, forwarded: tuple[Tensor, Tensor], windows: Windows, supervision: Supervision) -> Tensor:
         """Cross entropy of the newest chunk, and of each score with whether its chunk is in the newest one's run."""
@@ -115,11 +115,9 @@ KIND = Kind(
     Publication(
         "after TFN",
         "Temporal filtering networks for online action detection, Eun et al., Pattern Recognition 2021",
-        2021,
         "",
         "",
         "no code that can still be fetched",
-        DESCRIPTION,
         "only the idea is the paper's, a filter that scores the chunks of a window; layout and sizes are ours, and no "
         "number of the paper is claimed",
     ),

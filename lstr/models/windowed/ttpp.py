@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from lstr.config import Uses, WindowConfig
 from lstr.layers.transformer import sinusoid
 from lstr.models.kind import Kind, Preset
-from lstr.models.publication import DESCRIPTION, OLD_ANET, Publication, anticipation
+from lstr.models.publication import OLD_ANET, Publication, anticipation
 from lstr.models.windowed.encoder_decoder import TRAINING, Looking
 from lstr.models.windowed.windowed import at_slot
 
@@ -107,11 +107,9 @@ KIND = Kind(
         "TTPP",
         "TTPP: Temporal Transformer with Progressive Prediction for Efficient Action Anticipation, Wang et al., "
         "Neurocomputing 2021",
-        2021,
         "https://arxiv.org/abs/2003.03530",
         "",
         "no code found",
-        DESCRIPTION,
         "sizes and the progressive network are ours; TTM is what the LSTR paper calls it",
         (),
         anticipation(40.9, 77.9, OLD_ANET),

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from lstr.extractors.errors import FlowError
-from lstr.extractors.flow.gathering import DeviceFlow, GatheringThread
+from lstr.extractors.flow.gathering import GatheringThread, flow_on
 from lstr.extractors.flow.workers import FlowWorkers
 from lstr.extractors.lanes import Lane
 
@@ -100,7 +100,7 @@ def test_chunks_of_a_batch_are_as_the_threads_compute_them():
     random = np.random.default_rng(0)
     smooth = np.add.outer(np.arange(16) * 3, np.arange(20) * 4)
     chunks = [(smooth + 40 * n + random.integers(0, 9, (6, 16, 20))).astype(np.uint8) for n in range(2)]
-    planes = DeviceFlow(Lane())(chunks)
+    planes = flow_on(Lane(), chunks)
     assert planes.shape == (2, 10, 16, 20) and planes.dtype == np.uint8
     with FlowWorkers(1) as workers:
         for chunk_planes, grey in zip(planes, chunks, strict=True):

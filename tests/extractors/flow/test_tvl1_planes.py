@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from lstr.extractors.flow import tvl1, tvl1_torch, workers
-from lstr.extractors.flow.tvl1_planes import flow_planes, grey, to_bytes
 from lstr.extractors.flow.tvl1_solvers import Solver
+from lstr.extractors.flow.tvl1_torch import flow_planes, grey, to_bytes
 from lstr.extractors.flow.workers import FlowWorkers
 from tests.support.flow_frames import real_frames
 from tests.support.host_kernel import build_host_kernel

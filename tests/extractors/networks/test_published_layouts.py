@@ -14,7 +14,7 @@ from torch import Tensor
 from lstr.extractors.backbones.mmaction_registry import registry
 from lstr.extractors.backbones.networks import NETWORKS
 from lstr.extractors.errors import WeightsError
-from lstr.extractors.images.crops import crop_views, fit, fit_planes, ten_crops
+from lstr.extractors.images.crops import View, fit, fit_planes, ten_crops
 from lstr.extractors.networks.weights import fingerprint, load_weights, randomise
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.run import TwoStream
@@ -291,10 +291,10 @@ def test_all_ten_crops(height, width):
 
 def test_one_view_and_two():
     image = np.random.default_rng(0).integers(0, 256, (64, 86, 10), dtype=np.uint8)
-    one, two = (crop_views(image, 64, views, flow=True) for views in (1, 2))
+    one, two = (View(64, views, flow=True).of(image) for views in (1, 2))
     assert one.shape == (1, 64, 64, 10) and (one[0] == image[:, 11:75]).all() and (two[0] == one[0]).all()
     assert (two[1][..., ::2] == 255 - one[0][:, ::-1, ::2]).all() and (two[1][..., 1::2] == one[0][:, ::-1, 1::2]).all()
-    assert (crop_views(image[..., :3], 64, 2, flow=False)[1] == image[:, 11:75, :3][:, ::-1]).all()
+    assert (View(64, 2).of(image[..., :3])[1] == image[:, 11:75, :3][:, ::-1]).all()
 
 
 @torch.inference_mode()

@@ -12,7 +12,7 @@ import pytest
 
 from lstr.extractors.errors import VideoError
 from lstr.extractors.video import decord_process
-from lstr.extractors.video.decord_reader import DecordReader
+from lstr.extractors.video.decord_process import decord_frames
 from lstr.extractors.video.file_reader import FrameReader
 from lstr.extractors.video.probe import probe
 from tests.support.videos import FULL, write_video
@@ -53,21 +53,21 @@ def fake_decord(tmp_path, monkeypatch, body: str) -> None:
 def test_one_process_reads_one_video_after_the_other(video):
     pids = set()
     for _ in range(3):
-        assert len(list(DecordReader(video).frames(FULL))) == 30
+        assert len(list(decord_frames(video, FULL))) == 30
         pids |= {process.pid for process in decord_process._idle}
     assert len(pids) == 1
 
 
 def test_two_videos_at_once(video):
-    pairs = list(zip(DecordReader(video).frames(FULL), DecordReader(video).frames(32), strict=True))
+    pairs = list(zip(decord_frames(video, FULL), decord_frames(video, 32), strict=True))
     assert [(a.image.shape, b.image.shape) for a, b in pairs] == [((48, 64, 3), (24, 32, 3))] * 30
     assert len(decord_process._idle) == 1
 
 
 def test_an_unfinished_reading_ends_its_process(video):
-    list(DecordReader(video).frames(FULL))
+    list(decord_frames(video, FULL))
     process = decord_process._idle[0]
-    frames = DecordReader(video).frames(FULL)
+    frames = decord_frames(video, FULL)
     next(frames)
     frames.close()
     assert process._process.returncode is not None and not decord_process._idle
@@ -75,7 +75,7 @@ def test_an_unfinished_reading_ends_its_process(video):
 
 def test_a_stuck_decord_is_a_typed_error(waiting):
     with pytest.raises(VideoError, match="makes decord hang") as caught:
-        next(DecordReader(waiting, seconds=1).frames(FULL))
+        next(decord_frames(waiting, FULL, seconds=1))
     assert "LSTR_DECODER=pyav" in caught.value.hint and not decord_process._idle
 
 
@@ -83,7 +83,7 @@ def test_a_decord_that_holds_the_interpreter_is_a_typed_error(video, tmp_path, m
     """As `get_batch` does: no thread and no signal handler of that process could run."""
     fake_decord(tmp_path, monkeypatch, "ctypes.PyDLL(None).pause()")
     with pytest.raises(VideoError, match="makes decord hang"):
-        next(DecordReader(video, seconds=1).frames(FULL))
+        next(decord_frames(video, FULL, seconds=1))
 
 
 def test_a_decord_that_crashes_is_replaced(video, tmp_path, monkeypatch):
@@ -100,7 +100,7 @@ def test_nothing_is_left_behind_by_a_kill(video, waiting, state):
     code = (
         "import sys\n"
         "from dataclasses import replace\n"
-        "from lstr.extractors.video import decord_process, decord_reader\n"
+        "from lstr.extractors.video import decord_process\n"
         "from lstr.extractors.video.probe import probe\n"
         "decord_process.ALARM = 1.5\n"
         "start = decord_process.DecordProcess.__init__\n"
@@ -109,10 +109,10 @@ def test_nothing_is_left_behind_by_a_kill(video, waiting, state):
         "    print(self.pid, flush=True)\n"
         "decord_process.DecordProcess.__init__ = start_and_print\n"
         "video = probe(sys.argv[1])\n"
-        "list(decord_reader.DecordReader(video).frames(64))\n"
+        "list(decord_process.decord_frames(video, 64))\n"
         "print('idle', flush=True)\n"
         "if sys.argv[3] == 'idle': input()\n"
-        "next(decord_reader.DecordReader(replace(video, path=sys.argv[2]), seconds=2).frames(64))\n"
+        "next(decord_process.decord_frames(replace(video, path=sys.argv[2]), 64, 2))\n"
     )
     parent = subprocess.Popen(
         [sys.executable, "-c", code, str(video.path), str(waiting.path), state],

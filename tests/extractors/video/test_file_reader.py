@@ -13,7 +13,7 @@ import pytest
 from av.video.reformatter import ColorRange, VideoReformatter
 
 from lstr.extractors.errors import MissingPathError, StalledError, VideoError
-from lstr.extractors.video import decord_reader
+from lstr.extractors.video import file_reader
 from lstr.extractors.video.containers import Opening
 from lstr.extractors.video.file_reader import FrameReader, has_nvdec, read_chunks
 from lstr.extractors.video.frames import CHUNK, chunks_of, shrink, working_size
@@ -227,7 +227,7 @@ def test_without_decord_pyav_reads_everything(tmp_path, monkeypatch):
     with_decord = FrameReader(probe(path))
     frames = [chunk.frames for chunk in read_chunks(with_decord, 320)]
     monkeypatch.setitem(sys.modules, "decord", None)
-    monkeypatch.setattr(decord_reader, "decord_process", lambda: pytest.fail("a process for decord"))
+    monkeypatch.setattr(file_reader, "decord_frames", lambda *_: pytest.fail("a process for decord"))
     reader = FrameReader(probe(path))
     assert (with_decord.decoder, reader.decoder) == ("decord", "pyav")
     for chunk, expected in zip(read_chunks(reader, 320), frames, strict=True):

@@ -10,7 +10,6 @@ import cv2
 import numpy as np
 import pytest
 
-from lstr.extractors.video.decord_reader import DecordReader
 from lstr.extractors.video.file_reader import FrameReader
 from lstr.extractors.video.frames import Reader, resample
 from lstr.extractors.video.probe import probe
@@ -36,7 +35,6 @@ def through_pipe(path: Path) -> PyAVReader:
 
 
 READERS: dict[str, Callable[[Path], Reader]] = {
-    "decord": lambda path: DecordReader(probe(path)),
     "pyav": PyAVReader,
     "pipe": through_pipe,
     "file by decord": lambda path: FrameReader(probe(path), decoder="decord"),
@@ -109,6 +107,6 @@ def test_a_turned_video_is_upright(shared, decoder):
     path = shared / "data" / "odd_videos" / "decord" / "video_270.mov"
     theirs = cv2.cvtColor(cv2.VideoCapture(str(path)).read()[1], cv2.COLOR_BGR2RGB)
     assert theirs.shape == (568, 320, 3) and probe(path).size(FULL) == (320, 568)
-    frames = READERS[decoder](path).frames(FULL)
+    frames = READERS[f"file by {decoder}"](path).frames(FULL)
     assert np.abs(next(frames).image.astype(int) - theirs).mean() < 2
     frames.close()

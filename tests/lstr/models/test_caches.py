@@ -10,7 +10,6 @@ import torch
 from lstr import streaming
 from lstr.cost import product_counter
 from lstr.kinds import configure, make_model
-from lstr.models.lstr.stream_plan import long_rows
 from lstr.windows import indices as memory
 
 # Feed-forward layers are as wide as the model, so that every product with a weight is a multiple of D x D.
@@ -93,7 +92,7 @@ def storing(config):
 
 def weighted_sums(config):
     """Multiplications that grow with the memory: sums of stored values by ring row, and of position values by slot."""
-    return config.n0 * (long_rows(config) + (config.n_long if config.kind == "lstr" else 0)) * D
+    return config.n0 * (memory.long_rows(config) + 1 + (config.n_long if config.kind == "lstr" else 0)) * D
 
 
 def encoder(config):

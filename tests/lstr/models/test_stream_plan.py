@@ -11,7 +11,7 @@ import torch
 from lstr.kinds import configure
 from lstr.models.lstr.config import ENCODERS, INTEGRATIONS
 from lstr.models.lstr.model import LSTR
-from lstr.models.lstr.stream_plan import long_rows, make_plan, spacing, waiting_rows
+from lstr.models.lstr.stream_plan import make_plan, waiting_rows
 from lstr.models.stream import CHANGES, as_tensors, needed, of_two_shapes
 from lstr.windows import indices as memory
 from tests.support.playlists import scores_of
@@ -76,7 +76,7 @@ def test_rings_hold_the_chunks_of_every_window(changes, whole):
     config = config_of(**changes)
     width, B = config.work_length, 3
     work = np.full((B, width + 1), -1)
-    long = np.full((B, long_rows(config)), -1)
+    long = np.full((B, memory.long_rows(config) + 1), -1)
     for chunks in ages(120):
         plan = planned(config, chunks, whole)
         stamp = 1000 * np.arange(B) + chunks  # tells the streams apart
@@ -122,12 +122,12 @@ def test_a_stream_is_encoded_when_its_memory_is_not_what_it_was_and_then_alone(c
 def test_only_chunks_that_a_grid_can_use_are_stored(grid):
     config = config_of(grid=grid)
     every = 4 if grid == "fixed" else 1
-    assert spacing(config) == every
+    assert memory.spacing(config) == every
     stored = [T for T in range(100) if make_plan(config, np.array([T]))["stores"].any()]
     assert stored == list(range(0, 100, every))
     storing = streams_of(needed(make_plan(config, np.array([3, 4, 8, 9]))), "stores")
     assert storing.tolist() == ([1, 2] if grid == "fixed" else [0, 1, 2, 3])
-    assert long_rows(config) == (W + L) // every + 2
+    assert memory.long_rows(config) == (W + L) // every + 1
 
 
 @pytest.mark.parametrize("whole", [False, True])

@@ -23,7 +23,7 @@ def test_a_timeline_there_and_back():
 def test_event_lines_lose_nothing_they_can_hold(video):
     lines = [json.loads(line) for line in to_jsonl(video).splitlines()]
     assert [line["time"] for line in lines] == sorted(line["time"] for line in lines)
-    assert scored(from_jsonl(to_jsonl(video))) == scored(video)
+    assert scored(from_jsonl(to_jsonl(video))[0]) == scored(video)
 
 
 def test_lines_of_a_run_that_was_killed():
@@ -34,7 +34,7 @@ def test_lines_of_a_run_that_was_killed():
         '{"event": "expected", "label": "wave", "time": 0.25, "start": 0.5, "score": 0.6}\n'
         '{"chunk": 1, "time": 0.5, "label": "jump", "score": 0.9, "top": [], "latency_ms": 1}\n{"chunk": 2, "ti'
     )
-    assert from_jsonl(text).segments == (Segment(0, 0.5, "jump", 0.9),)
+    assert from_jsonl(text)[0].segments == (Segment(0, 0.5, "jump", 0.9),)
     with pytest.raises(AnnotationError, match="Line 1 is no line"):
         from_jsonl("{}\n" + text)
 

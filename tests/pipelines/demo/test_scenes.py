@@ -161,17 +161,3 @@ def test_a_failed_video_leaves_no_file(tmp_path, monkeypatch):
     with pytest.raises(RuntimeError, match="lens cap"):
         render_scenes(tmp_path, SMALL)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"n_testing": 10}, "n_testing"),
-        ({"seconds": 2}, "seconds"),
-        ({"width": 161}, "even"),
-        ({"fps": 0}, "fps"),
-    ],
-)
-def test_impossible_configs_are_refused(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        SceneConfig(**wrong)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lstr.checkpoints import checkpoint
 from lstr.labels.segment import Segment
 from lstr.metrics.actions import find, measure_events, sentence, spans_of
-from lstr.pipelines.evaluation.events import detect_events
+from lstr.pipelines.evaluation.analysis import detect_events
 from lstr.pipelines.evaluation.job import doubts
 from lstr.pipelines.evaluation.operating_curves import (
     FEW_LABELS,
@@ -24,7 +24,7 @@ from lstr.pipelines.evaluation.operating_curves import (
     describe_curves,
     sweep,
 )
-from lstr.pipelines.thresholds.hysteresis import detect_spans
+from lstr.pipelines.thresholds.by_chunks import detect_spans
 from lstr.timeline import DEFAULT, Thresholds, Timeline, segments_in, thresholds_of
 
 CLASSES = ("Background", "hug", "kick", "Ambiguous")

@@ -18,8 +18,7 @@ from lstr.metrics.per_frame import per_frame
 from lstr.metrics.scoring_rule import LSTR_RULE
 from lstr.pipelines.datasets.dataset import LabelledVideo, Split
 from lstr.pipelines.evaluation.analysis import analyse, compare, resample
-from lstr.pipelines.evaluation.findings import Findings, Judged, names_of
-from lstr.pipelines.evaluation.published_results import ROWS, quoted_for
+from lstr.pipelines.evaluation.findings import ROWS, Findings, Judged, names_of, quoted_for
 from lstr.pipelines.evaluation.report import class_rows, csv_text, write_evaluation
 from lstr.pipelines.evaluation.scoring import Evaluation, pooled_metrics
 

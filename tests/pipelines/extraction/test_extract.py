@@ -27,7 +27,8 @@ from lstr.extractors.weights.sources import WeightSources
 from lstr.pipelines.extraction.options import ExtractOptions
 from lstr.pipelines.extraction.prepare import calibrate_twostream, prepare, training_ids
 from lstr.pipelines.failures import ExhaustedError
-from lstr.pipelines.features.folder import create_features, open_features
+from lstr.pipelines.features.folder import open_features
+from lstr.pipelines.features.remote_folder import create_folder
 from tests.support.extraction import extracted, returned
 from tests.support.processes import heed_interrupts
 from tests.support.videos import remux
@@ -63,7 +64,7 @@ def test_running_again_keeps_what_is_done(small_set, workers):
 def test_harm_is_found_and_mended(small_set, workers, twostream, tmp_path, harm):
     shutil.copytree(small_set.videos, tmp_path / "videos")
     videos = {"scene_00": tmp_path / "videos" / "scene_00.mp4"}
-    folder = create_features(tmp_path / "features", twostream.recipe, {})
+    folder = create_folder(tmp_path / "features", twostream.recipe, {})
     extracted(videos, folder, twostream, workers)
     whole = [np.array(a) for a in folder.load("scene_00")]
     array = folder.array("flow", "scene_00")
@@ -83,7 +84,7 @@ def test_harm_is_found_and_mended(small_set, workers, twostream, tmp_path, harm)
 def test_one_bad_video_does_not_stop_the_rest(small_set, workers, twostream, tmp_path):
     (tmp_path / "bad.mp4").write_text("no video")
     videos = {"bad": tmp_path / "bad.mp4", "good": small_set.videos / "scene_00.mp4"}
-    folder = create_features(tmp_path / "features", twostream.recipe, {})
+    folder = create_folder(tmp_path / "features", twostream.recipe, {})
     outcomes = extracted(videos, folder, twostream, workers)
     assert [o.state for o in outcomes] == ["failed", "done"] and outcomes[0].hint
     failed = [json.loads(line) for line in (folder.path / "failed.jsonl").read_text().splitlines()]
@@ -99,7 +100,7 @@ def test_videos_at_once_are_as_each_alone(small_set, workers, twostream, tmp_pat
     """To the byte, with seconds of their own, beside one that cannot be read; what stops all stops all."""
     videos = dict(list(find_videos([small_set.videos]).items())[:2])
     (tmp_path / "bad.mp4").write_text("no video")
-    folders = [create_features(tmp_path / str(n), twostream.recipe, {}) for n in range(3)]
+    folders = [create_folder(tmp_path / str(n), twostream.recipe, {}) for n in range(3)]
     one, three = (
         extracted(videos | {"bad": tmp_path / "bad.mp4"}, folder, twostream, workers, at_once=n)
         for folder, n in zip(folders, (1, 3), strict=False)

@@ -15,8 +15,9 @@ from lstr.extractors.weights.published_files import sha256_of
 from lstr.extractors.weights.sources import WeightSources
 from lstr.pipelines.extraction.chunk_cache import ChunkCache, caches_of, chunk_recipe, find_cache
 from lstr.pipelines.extraction.options import WorkerConfig
-from lstr.pipelines.extraction.worker import open_worker
-from lstr.pipelines.features.folder import create_features, open_features
+from lstr.pipelines.extraction.video import open_worker
+from lstr.pipelines.features.folder import open_features
+from lstr.pipelines.features.remote_folder import create_folder
 from tests.support.extraction import extracted, returned
 from tests.support.finetuned import SMALL
 
@@ -59,7 +60,7 @@ def submitted(monkeypatch):
 
 def made(videos, path, twostream, workers, cache=None):
     """The folder and the outcomes of an extraction."""
-    folder = create_features(path, twostream.recipe, {})
+    folder = create_folder(path, twostream.recipe, {})
     return folder, extracted(videos, folder, twostream, workers, cache)
 
 
@@ -153,7 +154,7 @@ def test_rgb_alone_is_made_of_chunks_with_flow(finetuned, twostream, filled, pla
 
 
 def test_a_worker_takes_it_too(finetuned, twostream, filled, plain, submitted, tmp_path):
-    begun = create_features(tmp_path / "features", twostream.recipe, {})
+    begun = create_folder(tmp_path / "features", twostream.recipe, {})
     with open_worker(WorkerConfig(begun.path, device="cpu", threads=1, cache=filled, runtime="torch")) as worker:
         assert returned(worker.extract("scene_01", finetuned.videos["scene_01"])).state == "done"
     assert submitted == [] and begun.read_record("scene_01")["cached"] is True and same(begun, plain, "scene_01")

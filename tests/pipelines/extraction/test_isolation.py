@@ -20,8 +20,8 @@ from lstr.pipelines.extraction.outcome import Outcome
 from lstr.pipelines.extraction.prepare import sampled_inputs
 from lstr.pipelines.extraction.processes import over_processes
 from lstr.pipelines.extraction.resume import resume
-from lstr.pipelines.failures import ExhaustedError
-from lstr.pipelines.features.folder import create_features
+from lstr.pipelines.failures import ExhaustedError, read_failures
+from lstr.pipelines.features.remote_folder import create_folder
 from tests.support.extraction import extracted, returned
 from tests.support.finetuned import SMALL
 from tests.support.injected import STAGES, inject, write_bad
@@ -44,7 +44,7 @@ def videos(tmp_path_factory):
 @pytest.fixture
 def extract(twostream, videos, tmp_path):
     """Extract all videos; outcomes by id, and the folder."""
-    folder = create_features(tmp_path / "features", twostream.recipe, {})
+    folder = create_folder(tmp_path / "features", twostream.recipe, {})
 
     def run():
         with FlowWorkers(1, SMALL.algorithm) as workers:
@@ -107,7 +107,7 @@ def test_a_codec_that_ffmpeg_does_not_know(videos, twostream, tmp_path):
     content = shutil.copy(videos["good"], tmp_path / "dolby.mp4").read_bytes()
     at = content.index(b"avc1", content.index(b"stsd"))
     (tmp_path / "dolby.mp4").write_bytes(content[:at] + b"dav1" + content[at + 4 :])
-    folder = create_features(tmp_path / "features", twostream.recipe, {})
+    folder = create_folder(tmp_path / "features", twostream.recipe, {})
     with FlowWorkers(1, SMALL.algorithm) as workers:
         both = {"dolby": tmp_path / "dolby.mp4", "good": videos["good"]}
         outcomes = extracted(both, folder, twostream, workers)
@@ -119,7 +119,7 @@ def test_a_codec_that_ffmpeg_does_not_know(videos, twostream, tmp_path):
 @pytest.mark.long
 def test_in_worker_processes(twostream, videos, tmp_path, monkeypatch):
     """The traceback comes from the process that met the error, and is in the log beside the features."""
-    folder = create_features(tmp_path / "features", twostream.recipe, calibration_of(twostream))
+    folder = create_folder(tmp_path / "features", twostream.recipe, calibration_of(twostream))
     (tmp_path / "sitecustomize.py").write_text(
         "import builtins\nfrom tests.support.injected import inject\n"
         "inject(builtins.setattr, 'network', ZeroDivisionError('in a worker'))\n"
@@ -136,7 +136,7 @@ def test_in_worker_processes(twostream, videos, tmp_path, monkeypatch):
 @pytest.mark.long
 def test_in_a_task_of_ray(twostream, videos, tmp_path, monkeypatch):
     """What a task returns says what failed, with the traceback, and can be sent."""
-    folder = create_features(tmp_path / "features", twostream.recipe, calibration_of(twostream))
+    folder = create_folder(tmp_path / "features", twostream.recipe, calibration_of(twostream))
     config = WorkerConfig(folder.path, device="cpu", threads=1)
     inject(monkeypatch.setattr, "flow", ZeroDivisionError("on a node"))
     monkeypatch.setattr(ray_cluster, "_worker", None)
@@ -170,6 +170,6 @@ def test_garbage_in_failed_jsonl_is_no_obstacle(extract, videos):
     _, folder = extract()
     lines = ['{"id": 7}', "[1]", '"x"', "null", "{", "9" * 5000, '{"id": "gone", "reason": "it was"}', "[" * 10**5]
     (folder.path / "failed.jsonl").write_bytes("\n".join(lines).encode() + b"\n\xff\n")
-    assert [failure["id"] for failure in folder.failures()] == ["gone"]
+    assert [failure["id"] for failure in read_failures(folder.path)] == ["gone"]
     assert {outcome.state for outcome in extract()[0].values()} == {"kept"}
     assert json.loads((folder.path / "failed.jsonl").read_text()) == {"id": "gone", "reason": "it was"}

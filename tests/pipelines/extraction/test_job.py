@@ -9,6 +9,7 @@ from lstr.pipelines.extraction.job import Prepared, extract, plan
 from lstr.pipelines.extraction.options import ExtractOptions
 from lstr.pipelines.extraction.outcome import Outcome
 from lstr.pipelines.extraction.plan import Plan
+from lstr.pipelines.failures import read_failures
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.files.atomic import leftovers
 from lstr.pipelines.progress import Failed, Finished, Notice, Progress, result_of
@@ -52,4 +53,6 @@ def test_a_job_that_is_closed_ends_what_it_started(videos, options):
     }
     folder = open_features(options.output)
     assert folder.ids() == [] and not leftovers(options.output)
-    assert [failure["id"] for failure in folder.failures()] == ["bad"], "what has failed is recorded all the same"
+    assert [failure["id"] for failure in read_failures(folder.path)] == ["bad"], (
+        "what has failed is recorded all the same"
+    )

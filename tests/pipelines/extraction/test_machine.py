@@ -3,8 +3,8 @@
 import pytest
 
 from lstr.extractors.flow import workers as flow
-from lstr.pipelines.extraction import machine as machines
-from lstr.pipelines.extraction.machine import MEMORY, Machine, Share, free_memory, share, this_machine
+from lstr.pipelines.extraction import plan as machines
+from lstr.pipelines.extraction.plan import MEMORY, Machine, Share, free_memory, share, this_machine
 
 
 @pytest.mark.parametrize(

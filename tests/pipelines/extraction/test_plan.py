@@ -7,9 +7,17 @@ import pytest
 
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.video.inputs import find_videos
-from lstr.pipelines.extraction.machine import Share
 from lstr.pipelines.extraction.outcome import Outcome, Summary
-from lstr.pipelines.extraction.plan import Plan, Planned, Rate, documented_rate, make_plan, measured_rate, row_bytes
+from lstr.pipelines.extraction.plan import (
+    Plan,
+    Planned,
+    Rate,
+    Share,
+    documented_rate,
+    make_plan,
+    measured_rate,
+    row_bytes,
+)
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.files.json_files import append_jsonl, read_jsonl
 

@@ -22,8 +22,8 @@ from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
 from lstr.pipelines.extraction import ray_cluster as ray_extract
 from lstr.pipelines.extraction.options import WorkerConfig
 from lstr.pipelines.extraction.ray_cluster import Portion, cluster, nodes, over_cluster, portion_of, share_cluster
+from lstr.pipelines.files.atomic import SCRATCH
 from lstr.pipelines.files.remote import place
-from lstr.pipelines.files.scratch import SCRATCH
 from tests.support.backbones import build_backbone
 from tests.support.processes import heed_interrupts
 
@@ -146,7 +146,7 @@ def test_videos_of_a_lost_node_are_done_again_elsewhere(lstr, two_nodes, bucket,
     """Half way one of two nodes is killed; then the rest, a rerun, and a source that was mended."""
     source, features = place(f"{bucket}/in"), place(f"{bucket}/features")
     for path in scenes.iterdir():
-        source.joined("deep", path.name).put(path)
+        source.joinpath("deep", path.name).put(path)
     command = on_cluster(two_nodes.address, source, "-o", features, "--weights", f"flow={weights}")
     process = start(*command)
     lost = wait_for(two_nodes.works_on, process)
@@ -161,20 +161,20 @@ def test_videos_of_a_lost_node_are_done_again_elsewhere(lstr, two_nodes, bucket,
     folder = tmp_path / "features"
     assert lstr("extract", scenes / f"{name}.mp4", "-o", folder, *FAST, "--weights", f"flow={weights}")[0] == 0
     for path in ("rgb_random_resnet50", "flow_custom_bninception"):
-        elsewhere = np.load(io.BytesIO(features.joined(path, "deep", f"{name}.npy").read()))
+        elsewhere = np.load(io.BytesIO(features.joinpath(path, "deep", f"{name}.npy").read()))
         assert np.allclose(elsewhere, np.load(folder / path / f"{name}.npy"), atol=1e-4, rtol=1e-3)
-    assert features.joined("recipe.json").read() == (folder / "recipe.json").read_bytes()
-    lines = {file: features.joined(file).read().decode().splitlines() for file in ("videos.jsonl", "failed.jsonl")}
+    assert features.joinpath("recipe.json").read() == (folder / "recipe.json").read_bytes()
+    lines = {file: features.joinpath(file).read().decode().splitlines() for file in ("videos.jsonl", "failed.jsonl")}
     records = [json.loads(line) for line in lines["videos.jsonl"]]
     assert [record["id"] for record in records] == [f"deep/scene_0{i}" for i in range(5)]
     assert {record["chunks"] for record in records} == {80}
     assert records[0]["source"] == f"{source}/deep/scene_00.mp4"
     assert [json.loads(line)["id"] for line in lines["failed.jsonl"]] == ["deep/bad"]
 
-    source.joined("deep", "bad.mp4").put(scenes / "scene_00.mp4")
+    source.joinpath("deep", "bad.mp4").put(scenes / "scene_00.mp4")
     code, out, err = lstr(*command)
     assert code == 0 and out == "" and "1 done, 5 kept, 0 failed" in err, err
-    assert features.joined("failed.jsonl").read() == b""
+    assert features.joinpath("failed.jsonl").read() == b""
 
 
 def test_without_credentials(lstr, bucket, tmp_path, monkeypatch):

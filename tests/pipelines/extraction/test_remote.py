@@ -25,8 +25,8 @@ def elsewhere(scene):
     """A folder of videos in a file system in this process: a good one, one cut short, and one of text."""
     fsspec.filesystem("memory").store.clear()
     folder = RemoteFile("memory://videos")
-    folder.joined("a", "good.mp4").put(scene)
-    folder.joined("text.mp4").write(b"this is no video")
+    folder.joinpath("a", "good.mp4").put(scene)
+    folder.joinpath("text.mp4").write(b"this is no video")
     yield folder
     fsspec.filesystem("memory").store.clear()
 
@@ -34,22 +34,22 @@ def elsewhere(scene):
 def test_sources_and_features_elsewhere(lstr, elsewhere, scene, tmp_path):
     features = RemoteFile("memory://out/features")
     command = ("extract", elsewhere, "-o", features, *FAST)
-    code, out, err = lstr(*command, elsewhere.joined("gone.mp4"))
+    code, out, err = lstr(*command, elsewhere.joinpath("gone.mp4"))
     assert code == 3 and out == "" and "1 done, 0 kept, 2 failed; features in memory://out/features" in err, err
     assert "failed: text: memory://videos/text.mp4 is not a readable video" in err
     assert "failed: gone: memory://videos/gone.mp4 is not there." in err
-    record = json.loads(features.joined("records", "a", "good.json").read())
-    stat = elsewhere.joined("a", "good.mp4").stat()
+    record = json.loads(features.joinpath("records", "a", "good.json").read())
+    stat = elsewhere.joinpath("a", "good.mp4").stat()
     assert (record["source"], record["bytes"]) == ("memory://videos/a/good.mp4", scene.stat().st_size)
     assert record["mtime"] == stat.st_mtime and record["chunks"] == 16
-    assert json.loads(features.joined("videos.jsonl").read()) == record
-    failures = [json.loads(line) for line in features.joined("failed.jsonl").read().splitlines()]
+    assert json.loads(features.joinpath("videos.jsonl").read()) == record
+    failures = [json.loads(line) for line in features.joinpath("failed.jsonl").read().splitlines()]
     assert {f["id"]: f["source"] for f in failures}["text"] == "memory://videos/text.mp4" and len(failures) == 2
 
-    elsewhere.joined("text.mp4").remove()
+    elsewhere.joinpath("text.mp4").unlink()
     code, _, err = lstr(*command)
     assert code == 0 and "0 done, 1 kept, 0 failed" in err, err
-    elsewhere.joined("a", "good.mp4").put(scene)  # a later file of the same name and size
+    elsewhere.joinpath("a", "good.mp4").put(scene)  # a later file of the same name and size
     code, out, err = lstr(*command, "--dry-run", "--json")
     plan = json.loads(out)
     assert code == 0 and (plan["to_do"], plan["chunks_to_do"], plan["free_bytes"]) == (1, 16, None), err
@@ -61,13 +61,13 @@ def test_one_side_elsewhere(lstr, elsewhere, scene, tmp_path):
     """The same features, whichever side is here; several processes cannot share this process's file system."""
     features = RemoteFile("memory://out/features")
     assert lstr("extract", scene, "-o", features, *FAST)[0] == 0
-    assert lstr("extract", elsewhere.joined("a"), "-o", tmp_path / "f", *FAST)[0] == 0
+    assert lstr("extract", elsewhere.joinpath("a"), "-o", tmp_path / "f", *FAST)[0] == 0
     record = json.loads((tmp_path / "f" / "records" / "good.json").read_text())
     assert record["source"] == "memory://videos/a/good.mp4"
-    mine = json.loads(features.joined("records", "scene_00.json").read())
+    mine = json.loads(features.joinpath("records", "scene_00.json").read())
     assert record["arrays"] == mine["arrays"] and mine["source"] == str(scene)
-    assert open_features(tmp_path / "f").is_done("good", elsewhere.joined("a", "good.mp4"))
-    assert not open_features(tmp_path / "f").is_done("good", elsewhere.joined("text.mp4"))
+    assert open_features(tmp_path / "f").is_done("good", elsewhere.joinpath("a", "good.mp4"))
+    assert not open_features(tmp_path / "f").is_done("good", elsewhere.joinpath("text.mp4"))
 
 
 @pytest.mark.long
@@ -91,8 +91,8 @@ def test_addresses_that_cannot_be_meant(lstr, elsewhere, scene, tmp_path):
 @pytest.mark.long
 def test_whole_videos_only(lstr, elsewhere, scene, tmp_path):
     """What is told of a damaged video names the source, not the copy that was made of it."""
-    content = elsewhere.joined("a", "good.mp4").read()
-    elsewhere.joined("a", "good.mp4").write(content[: len(content) // 2])
-    code, _, err = lstr("extract", elsewhere.joined("a"), "-o", "memory://out/f", *FAST)
+    content = elsewhere.joinpath("a", "good.mp4").read()
+    elsewhere.joinpath("a", "good.mp4").write(content[: len(content) // 2])
+    code, _, err = lstr("extract", elsewhere.joinpath("a"), "-o", "memory://out/f", *FAST)
     assert code == 3 and "memory://videos/a/good.mp4" in err and "lstr-scratch" not in err, err
     assert [p for p in RemoteFile("memory://out/f").below() if p.endswith(".npy")] == []

@@ -7,7 +7,7 @@ import pytest
 
 from lstr.extractors.errors import WeightsError
 from lstr.pipelines.extraction.options import WorkerConfig
-from lstr.pipelines.extraction.worker import open_worker
+from lstr.pipelines.extraction.video import open_worker
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.files.atomic import write_text
 from tests.support.extraction import returned

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from lstr.extractors.errors import MissingPathError, RecipeError
-from lstr.pipelines.features.folder import create_features, open_features
+from lstr.pipelines.features.folder import open_features
+from lstr.pipelines.features.remote_folder import create_folder
 from lstr.pipelines.files.atomic import replacing
 from lstr.pipelines.files.npy_rows import RowFile
 
@@ -89,4 +90,4 @@ def test_another_recipe_is_refused_with_the_difference(small_set):
     recipe = open_features(small_set.features).recipe
     other = replace(recipe, flow=replace(recipe.flow, crops=10))
     with pytest.raises(RecipeError, match="flow.crops: 1 against 10"):
-        create_features(small_set.features, other, {})
+        create_folder(small_set.features, other, {})

@@ -11,7 +11,7 @@ import torch
 
 from lstr.extractors.errors import RecipeError
 from lstr.extractors.recipe import NetworkRecipe, Recipe
-from lstr.pipelines.features.remote_folder import create_remote, open_remote
+from lstr.pipelines.features.remote_folder import create_folder, open_folder
 from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.files.npy_rows import fingerprints
 from lstr.pipelines.files.remote import RemoteFile
@@ -28,7 +28,7 @@ def features():
     fs = fsspec.filesystem("memory")
     fs.store.clear()
     RemoteFile("memory://videos/a/v 1.mp4").write(b"0123456789")
-    yield create_remote(RemoteFile("memory://out/features"), RECIPE, {"rgb": {"mean": torch.ones(2)}})
+    yield create_folder(RemoteFile("memory://out/features"), RECIPE, {"rgb": {"mean": torch.ones(2)}})
     fs.store.clear()
 
 
@@ -67,7 +67,7 @@ def test_what_was_put_is_done(features, n_chunks):
 def harm_of(features, harm: str) -> None:
     array, record = features.array("flow", "a/v 1"), features.record("a/v 1")
     if harm == "array gone":
-        array.remove()
+        array.unlink()
     elif harm == "array cut":
         array.write(array.read()[:-4])
     elif harm == "array longer":
@@ -77,7 +77,7 @@ def harm_of(features, harm: str) -> None:
     elif harm == "no array":
         array.write(b"<html>")
     elif harm == "record gone":
-        record.remove()
+        record.unlink()
     elif harm == "record cut":
         record.write(record.read()[:50])
     elif harm == "another recipe":
@@ -85,7 +85,7 @@ def harm_of(features, harm: str) -> None:
     elif harm == "source changed":
         SOURCE.write(b"01234567890")
     elif harm == "source gone":
-        SOURCE.remove()
+        SOURCE.unlink()
 
 
 @pytest.mark.parametrize(
@@ -109,19 +109,19 @@ def test_what_is_put_again_begins_with_the_record_gone(features):
 
 
 def test_a_folder_is_opened_as_it_was_begun(features):
-    opened = open_remote(features.path)
+    opened = open_folder(features.path)
     assert opened == features and opened.calibration()["rgb"]["mean"].tolist() == [1, 1]
-    assert create_remote(features.path, RECIPE, {}) == features
-    assert open_remote(RemoteFile("memory://elsewhere")) is None
+    assert create_folder(features.path, RECIPE, {}) == features
+    assert open_folder(RemoteFile("memory://elsewhere")) is None
     other = Recipe(RECIPE.rgb, RECIPE.flow, long_side=160)
     with pytest.raises(RecipeError, match="long_side: 320 against 160"):
-        create_remote(features.path, other, {})
+        create_folder(features.path, other, {})
     RemoteFile("memory://theirs/rgb_x/v.npy").write(b"1")
     with pytest.raises(RecipeError, match="without a recipe"):
-        create_remote(RemoteFile("memory://theirs"), RECIPE, {})
-    features.path.joined("recipe.json").write(b"{")
+        create_folder(RemoteFile("memory://theirs"), RECIPE, {})
+    features.path.joinpath("recipe.json").write(b"{")
     with pytest.raises(RecipeError, match="not JSON"):
-        open_remote(features.path)
+        open_folder(features.path)
 
 
 def test_many_are_looked_at_in_threads_with_one_header_at_a_time(features, monkeypatch):

@@ -8,12 +8,12 @@ import pytest
 
 from lstr.extractors.errors import MissingPathError, OutputError
 from lstr.extractors.recipe import NetworkRecipe, Recipe
-from lstr.pipelines.features.folder import create_features, open_features
-from lstr.pipelines.features.norms import norms
+from lstr.pipelines.features.folder import open_features
+from lstr.pipelines.features.norms import norms, plot_features
+from lstr.pipelines.features.remote_folder import create_folder
 from lstr.pipelines.features.verify import verify
 from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.files.npy_rows import RowFile, fingerprints
-from lstr.pipelines.info import plot_features
 
 L = 12
 
@@ -26,7 +26,7 @@ def folder(tmp_path):
         NetworkRecipe("resnet50", "custom", "0" * 16, 1, (0.0,), (1.0,)),
         NetworkRecipe("bninception", "custom", "1" * 16, 1, (0.0,), (1.0,)),
     )
-    folder = create_features(tmp_path / "features", recipe, {})
+    folder = create_folder(tmp_path / "features", recipe, {})
     for i in range(3):
         arrays = {}
         for stream, width in (("rgb", 2048), ("flow", 1024)):

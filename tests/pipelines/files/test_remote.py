@@ -12,8 +12,8 @@ import pytest
 
 from lstr.extractors.errors import MissingPathError, OutputError, VideoError
 from lstr.pipelines.files import remote
+from lstr.pipelines.files.atomic import SCRATCH, scratch
 from lstr.pipelines.files.remote import RemoteFile, place
-from lstr.pipelines.files.scratch import SCRATCH, scratch
 from lstr.pipelines.files.videos import announced_seconds, fetch, find_sources
 
 
@@ -100,17 +100,17 @@ def test_what_a_url_may_hold_is_not_told(url, name):
 
 def test_listing(memory):
     for path in ("b/x y.mp4", "b/c/ü.mkv", "-a.mp4"):
-        memory.joined(path).write(b"123")
+        memory.joinpath(path).write(b"123")
     assert sorted(memory.below()) == ["-a.mp4", "b/c/ü.mkv", "b/x y.mp4"]
     assert memory.below()["b/c/ü.mkv"].read() == b"123"
     assert sorted(RemoteFile("memory://videos/*/*.mp4").below()) == ["b/x y.mp4"]
-    assert list(memory.joined("-a.mp4").below()) == ["-a.mp4"]
-    assert memory.joined("none").below() == {}
+    assert list(memory.joinpath("-a.mp4").below()) == ["-a.mp4"]
+    assert memory.joinpath("none").below() == {}
 
 
 def test_sources_here_and_elsewhere(memory, tmp_path):
     for path in ("b/x y.mp4", "b/c/ü.MKV", "-a.mp4", "b/notes.txt", "b/some.lanes.mp4"):
-        memory.joined(path).write(b"123")
+        memory.joinpath(path).write(b"123")
     (tmp_path / "here.mp4").touch()
     found = find_sources([tmp_path, memory.url, "memory://videos/b/x y.mp4"])
     assert list(found) == ["here", "-a", "b/c/ü", "b/x y", "x y"]
@@ -125,29 +125,29 @@ def test_sources_here_and_elsewhere(memory, tmp_path):
     with pytest.raises(MissingPathError, match="is not in memory://videos"):
         find_sources([tmp_path, memory.url], root=memory.url)
     with pytest.raises(MissingPathError, match="leads out of its folder"):
-        memory.joined("b/../../x.mp4").write(b"123")
+        memory.joinpath("b/../../x.mp4").write(b"123")
         find_sources([memory.url])
-    memory.joined("b/../../x.mp4").remove()
-    memory.joined("b/x y.webm").write(b"123")
+    memory.joinpath("b/../../x.mp4").unlink()
+    memory.joinpath("b/x y.webm").write(b"123")
     with pytest.raises(MissingPathError, match="would both be called 'b/x y'"):
         find_sources([memory.url])
 
 
 def test_a_header_tells_how_long_a_video_is(memory, sound_only):
-    memory.joined("v.mp4").put(sound_only)
-    assert announced_seconds(memory.joined("v.mp4")) == pytest.approx(1, abs=0.1)
-    memory.joined("text.mp4").write(b"no video")
-    assert announced_seconds(memory.joined("text.mp4")) == announced_seconds(memory.joined("none.mp4")) == 0
+    memory.joinpath("v.mp4").put(sound_only)
+    assert announced_seconds(memory.joinpath("v.mp4")) == pytest.approx(1, abs=0.1)
+    memory.joinpath("text.mp4").write(b"no video")
+    assert announced_seconds(memory.joinpath("text.mp4")) == announced_seconds(memory.joinpath("none.mp4")) == 0
 
 
 def test_what_is_put_is_there(memory, tmp_path):
-    file, there = tmp_path / "v.mp4", memory.joined("deep", "er", "v.mp4")
+    file, there = tmp_path / "v.mp4", memory.joinpath("deep", "er", "v.mp4")
     file.write_bytes(b"0123456789")
     there.put(file)
     assert there.read() == b"0123456789" and there.stat().st_size == 10 and there.stat().st_mtime > 1e9
     assert there.ranges((0, 2), (8, 12)) == [b"01", b"89"]
-    there.remove()
-    there.remove()
+    there.unlink()
+    there.unlink()
     assert there.read() is None
     with pytest.raises(FileNotFoundError):
         there.stat()
@@ -206,14 +206,14 @@ def test_nobody_answers(site, tmp_path):
 
 
 def test_no_room(memory, tmp_path, monkeypatch):
-    memory.joined("v.mp4").write(b"123")
+    memory.joinpath("v.mp4").write(b"123")
 
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(fsspec.filesystem("memory"), "get_file", full)
     with pytest.raises(VideoError, match="finds no room") as caught:
-        fetch(memory.joined("v.mp4"), tmp_path)
+        fetch(memory.joinpath("v.mp4"), tmp_path)
     assert "TMPDIR" in caught.value.hint
 
 
@@ -223,7 +223,7 @@ def test_writing_where_one_may_not(memory, monkeypatch):
 
     monkeypatch.setattr(fsspec.filesystem("memory"), "pipe_file", forbidden)
     with pytest.raises(OutputError, match="may not be written"):
-        memory.joined("recipe.json").write(b"{}")
+        memory.joinpath("recipe.json").write(b"{}")
 
 
 @pytest.mark.parametrize("cuts", [2, 3])
@@ -240,10 +240,10 @@ def test_a_connection_that_breaks_is_tried_again(memory, tmp_path, monkeypatch, 
     monkeypatch.setattr(fsspec.filesystem("memory"), "put_file", put)
     if cuts == remote.ATTEMPTS:
         with pytest.raises(OutputError, match="cannot be written .ConnectionResetError: reset by peer."):
-            memory.joined("v.npy").put(tmp_path / "v.npy")
+            memory.joinpath("v.npy").put(tmp_path / "v.npy")
     else:
-        memory.joined("v.npy").put(tmp_path / "v.npy")
-        assert memory.joined("v.npy").read() == b"0123456789"
+        memory.joinpath("v.npy").put(tmp_path / "v.npy")
+        assert memory.joinpath("v.npy").read() == b"0123456789"
 
 
 def test_scratch_of_killed_processes_is_swept(tmp_path, monkeypatch):

@@ -13,12 +13,13 @@ from lstr.extractors.video.inputs import find_videos
 from lstr.extractors.weights.published_files import sha256_of
 from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
 from lstr.pipelines.extraction.chunk_cache import ChunkCache, chunk_recipe
+from lstr.pipelines.extraction.outcome import Outcome
 from lstr.pipelines.failures import ExhaustedError, Failure, FailureLog
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.files.npy_rows import RowFile
-from lstr.pipelines.finetuning.cached_videos import Made, chunks_of, fill, look_at
+from lstr.pipelines.finetuning.cached_videos import Filled, Filling, chunks_of, fill, look_at
 from lstr.pipelines.finetuning.run_folder import check_output
-from lstr.pipelines.progress import Progress
+from lstr.pipelines.progress import Notice, Progress
 from tests.support.extraction import returned
 from tests.support.injected import SIZE, inject, write_bad
 from tests.support.videos import write_video
@@ -37,47 +38,62 @@ def cache(tmp_path):
     return ChunkCache(tmp_path / "cache", chunks_of(PRESETS["fast"].narrowed(("rgb",))))
 
 
+@pytest.fixture
+def failed(tmp_path):
+    return FailureLog(tmp_path / "weights")
+
+
 def filled(videos, cache, workers=None, progress=lambda event: None):
-    events = []
-    with closing(fill(look_at(videos, cache)[0], cache, workers)) as filling:
+    """What was told of each video, and the chunks by id."""
+    failed, events = FailureLog(None, keeps_list=False), []
+
+    def tell():
+        result = yield from fill(returned(look_at(videos, cache, failed)), cache, workers, failed)
+        events.append(result)
+
+    with closing(tell()) as filling:
         for event in filling:
-            progress(event) if isinstance(event, Progress) else events.append((event.outcome, event.cached))
-    return events
+            progress(event) if isinstance(event, Progress) else events.append(event)
+    assert isinstance(events[0], Filling) and isinstance(events[-2], Filled)
+    return events[1:-2], events[-1]
 
 
-def test_made_once_then_kept_then_made_again(videos, cache):
+def states(events):
+    return [event.state for event in events if isinstance(event, Outcome)]
+
+
+def test_made_once_then_kept_then_made_again(videos, cache, failed):
     """Without flow, for an RGB network alone: three planes a chunk."""
-    sound, bad = look_at(videos, cache)
-    assert [video.n_chunks for video in sound] == [16, 16] and [outcome.id for outcome in bad] == ["text"]
-    assert "not a readable video" in bad[0].reason and bad[0].hint
+    sound = returned(look_at(videos, cache, failed))
+    assert [video.n_chunks for video in sound.values()] == [16, 16]
+    assert [event.id for event in failed.events] == ["text"]
+    assert "not a readable video" in failed.events[0].reason and failed.events[0].hint
     shown = []
-    made = filled(videos, cache, progress=shown.append)
-    assert [outcome.state for outcome, _ in made] == ["done", "done"] and shown[-1] == Progress("scene_01", 16, 16)
-    (_, first), (_, second) = made
+    events, made = filled(videos, cache, progress=shown.append)
+    assert states(events) == ["done", "done"] and shown[-1] == Progress("scene_01", 16, 16)
+    first, second = made.values()
     assert first.chunks.chunks.shape[1] == 3 and first.sha256 != second.sha256
     for chunk in open_chunks(videos["scene_00"], 320)[2]:
         rgb, flow = first.chunks.read(chunk.index)
         assert (rgb == chunk.frames[3]).all() and flow.shape[0] == 0
-    assert [outcome.state for outcome, _ in filled(videos, cache)] == ["kept", "kept"]
+    assert states(filled(videos, cache)[0]) == ["kept", "kept"]
     content = bytearray(first.chunks.path.read_bytes())
     content[-1] ^= 1
     first.chunks.path.write_bytes(content)
-    again = filled(videos, cache)
-    assert [(outcome.state, outcome.reason) for outcome, _ in again] == [
-        ("done", "damaged in the cache, and was made again"),
-        ("kept", ""),
-    ]
-    assert returned(again[0][1].chunks.verify("scene_00"))
+    events, made = filled(videos, cache)
+    assert states(events) == ["done", "kept"]
+    assert Notice("scene_00 was damaged in the cache, and was made again.") in events
+    assert returned(made["scene_00"].chunks.verify("scene_00"))
 
 
-def test_a_cache_that_is_too_small_is_told_before_anything_is_made(videos, cache, tmp_path):
+def test_a_cache_that_is_too_small_is_told_before_anything_is_made(videos, cache, tmp_path, failed):
     small = ChunkCache(tmp_path / "small", cache.recipe, 10**5)
-    with pytest.raises(OutputError, match=r"The chunks of 2 videos need .* GB") as failed:
-        look_at(videos, small)
-    assert "[[cache_size=1GB]]" in failed.value.hint
+    with pytest.raises(OutputError, match=r"The chunks of 2 videos need .* GB") as told:
+        returned(look_at(videos, small, failed))
+    assert "[[cache_size=1GB]]" in told.value.hint
 
 
-def test_what_is_stopped_within_a_video_keeps_those_before(videos, cache):
+def test_what_is_stopped_within_a_video_keeps_those_before(videos, cache, failed):
     def stop(event):
         if event.what == "scene_01" and event.done > 3:
             raise KeyboardInterrupt
@@ -85,10 +101,10 @@ def test_what_is_stopped_within_a_video_keeps_those_before(videos, cache):
     with FlowWorkers(1, "dis") as workers, pytest.raises(KeyboardInterrupt):
         dis = ChunkCache(cache.root, cache.recipe | {"flow_algorithm": "dis-medium"})
         filled(videos, dis, workers, stop)
-    sound = look_at(videos, dis)[0]
-    assert [dis.find(video.sha256) is not None for video in sound] == [True, False]
+    sound = returned(look_at(videos, dis, failed))
+    assert [dis.find(video.sha256) is not None for video in sound.values()] == [True, False]
     assert not list(dis.root.rglob(".*tmp*"))
-    assert [outcome.state for outcome, _ in filled(videos, cache)] == ["kept", "done"]  # flow is no hindrance to RGB
+    assert states(filled(videos, cache)[0]) == ["kept", "done"]  # flow is no hindrance to RGB
 
 
 def test_chunks_are_those_of_the_features(small_set):
@@ -97,7 +113,7 @@ def test_chunks_are_those_of_the_features(small_set):
 
 
 @pytest.mark.parametrize("stage", ["probe", "decode", "flow", "write"])
-def test_an_unforeseen_error_is_one_videos_failure(tmp_path, monkeypatch, stage):
+def test_an_unforeseen_error_is_one_videos_failure(tmp_path, monkeypatch, stage, failed):
     """At whatever stage; the others are in the cache, and what would end the run still does."""
     both = {"bad": write_bad(tmp_path / "bad.mp4"), "good": write_video(tmp_path / "good.mp4", range(0, 600, 20))}
     made = ChunkCache(tmp_path / "cache", chunks_of(replace(PRESETS["fast"], flow_algorithm="dis")))
@@ -108,13 +124,12 @@ def test_an_unforeseen_error_is_one_videos_failure(tmp_path, monkeypatch, stage)
             patch.setattr(
                 RowFile, "append", lambda rows, row: row.shape[1:] == SIZE[::-1] and 1 / 0 or append(rows, row)
             )
-        sound, bad = look_at(both, made)
-        ended = (event for event in fill(sound, made, workers) if isinstance(event, Made))
-        bad += [event.outcome for event in ended if not event.cached]
-    (outcome,) = bad
-    assert outcome.id == "bad" and "ZeroDivisionError" in outcome.reason and "Traceback" in outcome.traceback
+        cached = returned(fill(returned(look_at(both, made, failed)), made, workers, failed))
+    (event,) = failed.events
+    assert event.id == "bad" and "ZeroDivisionError" in event.reason and list(cached) == ["good"]
+    assert "Traceback" in (failed.folder / "logs" / "bad.log").read_text()
     with FlowWorkers(1, "dis") as workers:
-        assert [outcome.state for outcome, _ in filled(both, made, workers)] == ["done", "kept"]
+        assert states(filled(both, made, workers)[0]) == ["done", "kept"]
     inject(monkeypatch.setattr, "decode", MemoryError())
     made.drop(made.find(sha256_of(both["bad"])))
     with FlowWorkers(1, "dis") as workers, pytest.raises(ExhaustedError):

@@ -102,19 +102,19 @@ def test_folds_and_first_weights_of_an_earlier_folder(finetune, tmp_path):
 @pytest.mark.long
 def test_a_run_that_was_stopped(finetune, tmp_path, monkeypatch):
     """Ctrl-C in an epoch: what is there is kept, and --resume needs what it was begun with."""
-    from lstr.pipelines.finetuning import run_folder
+    from lstr.pipelines.finetuning import network_run
 
     options = ("--stream", "flow", "--workers", "0")
-    saved = run_folder.State.save
+    kept = network_run.NetworkRun.keep
 
     def stop(self, *given):
-        saved(self, *given)
+        kept(self, *given)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(run_folder.State, "save", stop)
+    monkeypatch.setattr(network_run.NetworkRun, "keep", stop)
     code, out, err = finetune(tmp_path / "run", *options)
     assert code == 130 and out == "" and "--resume" in err and "Traceback" not in err
-    monkeypatch.setattr(run_folder.State, "save", saved)
+    monkeypatch.setattr(network_run.NetworkRun, "keep", kept)
     mistake(finetune(tmp_path / "run", *options), 4, "was stopped", "--resume")
     mistake(finetune(tmp_path / "run", *options, "--resume", "--set", "seed=3"), 4, "flow.seed was 0, is 3")
     code, _, err = finetune(tmp_path / "run", *options, "--resume")

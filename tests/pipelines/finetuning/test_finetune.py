@@ -13,11 +13,13 @@ from lstr.extractors.presets import StreamPreset
 from lstr.extractors.weights.content import read_state_dict
 from lstr.extractors.weights.model_card import read_card
 from lstr.pipelines.extraction.chunk_cache import CachedVideo, CacheError
+from lstr.pipelines.finetuning import network_run
 from lstr.pipelines.finetuning.config import FinetuneConfig
+from lstr.pipelines.finetuning.folds import check_blind
 from lstr.pipelines.finetuning.initial_weights import Initial, initial_weights
 from lstr.pipelines.finetuning.networks import train_networks
 from lstr.pipelines.finetuning.recogniser import begin_with, recogniser
-from lstr.pipelines.finetuning.run_folder import Epoch, EpochLog
+from lstr.pipelines.finetuning.run_folder import Epoch
 from lstr.pipelines.progress import Progress, result_of
 from lstr.pipelines.weights.folder import open_weights
 from tests.support.backbones import build_backbone
@@ -60,7 +62,7 @@ def test_a_planted_pattern_is_learnt(stream, device, tmp_path):
 
 @pytest.mark.long
 def test_a_stopped_run_goes_on_to_the_bit(tmp_path, capfd, monkeypatch):
-    """Stopped before an epoch is saved, within one, and between networks; with reading processes or without."""
+    """Stopped before an epoch is saved, within one, and between networks; with reading threads or without."""
     job = planted_training(("flow",), 3, 2, epochs=2, draws=8, mixup=0.4)  # two steps an epoch
 
     def tell(event):
@@ -79,17 +81,17 @@ def test_a_stopped_run_goes_on_to_the_bit(tmp_path, capfd, monkeypatch):
             stops.remove(event)
             raise KeyboardInterrupt
 
-    write = EpochLog.write
+    write = network_run.append_jsonl
 
-    def write_and_stop(self, epoch):  # before the state of the epoch is saved
-        write(self, epoch)
-        maybe_stop("epoch", epoch.fold, epoch.epoch)
+    def write_and_stop(path, epoch):  # before the state of the epoch is saved
+        write(path, epoch)
+        maybe_stop("epoch", epoch["fold"], epoch["epoch"])
 
     def stop_within(event):
         if isinstance(event, Progress):
             maybe_stop("step", event.what, event.done)
 
-    monkeypatch.setattr(EpochLog, "write", write_and_stop)
+    monkeypatch.setattr(network_run, "append_jsonl", write_and_stop)
     for attempt in range(4):
         try:
             parts = train(job, tmp_path / "parts", attempt > 0, attempt % 2, stop_within)
@@ -127,7 +129,7 @@ def test_a_resnet_keeps_the_weights_it_begins_with(tmp_path):
     torch.save(state, tmp_path / "resnet50.pth")
     seen = {"old": "0" * 64}
     after, job = one_step("rgb", Initial(tmp_path / "resnet50.pth", "1" * 64, False, seen), tmp_path)
-    assert job.configs["rgb"].partial_bn
+    assert job.networks.configs["rgb"].partial_bn
     torch.testing.assert_close(after["backbone.layer3.2.conv2.conv.weight"], state["layer3.2.conv2.weight"])
     assert torch.equal(after["backbone.layer3.2.conv2.bn.running_mean"], state["layer3.2.bn2.running_mean"])
     assert torch.equal(after["backbone.layer1.0.conv1.bn.running_mean"], state["layer1.0.bn1.running_mean"])
@@ -137,7 +139,7 @@ def test_a_resnet_keeps_the_weights_it_begins_with(tmp_path):
 
 def test_random_weights_learn_all_their_statistics(tmp_path):
     after, job = one_step("flow", Initial(), tmp_path)
-    assert not job.configs["flow"].partial_bn
+    assert not job.networks.configs["flow"].partial_bn
     means = [tensor for name, tensor in after.items() if name.endswith("running_mean")]
     assert len(means) > 60 and all(mean.abs().sum() > 0 for mean in means)
 
@@ -167,7 +169,7 @@ def test_a_loss_that_is_not_finite_keeps_the_last_good_epoch(tmp_path):
         train(job, tmp_path / "weights")
     state = tmp_path / "weights" / "training" / "flow.pth"
     assert f"[[init={state}]]" in failed.value.hint and read_card(state).seen.keys() == {"v0", "v1"}
-    assert initial_weights(job.preset, str(state), {})["flow"].seen.keys() == {"v0", "v1"}
+    assert initial_weights(job.networks.preset, str(state), {})["flow"].seen.keys() == {"v0", "v1"}
 
 
 def test_what_changed_since_is_told(tmp_path):
@@ -199,7 +201,7 @@ def test_what_changed_since_is_told(tmp_path):
 def test_folds_cannot_be_blind_to_what_the_first_weights_have_seen():
     for seen in ({"v1": "0" * 64}, {"other": planted(3)[1]["v1"].sha256}):
         with pytest.raises(WeightsError, match="seen 1 of these videos, first 'v1'"):
-            planted_training(("flow",), 3, 2, initial={"flow": Initial(seen=seen)})
+            check_blind({"flow": Initial(seen=seen)}, {i: video.sha256 for i, video in planted(3)[1].items()})
 
 
 @pytest.mark.parametrize("loaders", [0, 1])

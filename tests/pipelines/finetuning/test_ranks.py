@@ -15,16 +15,15 @@ from lstr.extractors.weights.content import read_state_dict
 from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
 from lstr.pipelines.finetuning import network_run
 from lstr.pipelines.finetuning.config import FinetuneConfig
-from lstr.pipelines.finetuning.loader import EpochLoader
 from lstr.pipelines.finetuning.network_run import NetworkRun
 from lstr.pipelines.finetuning.networks import train_networks
 from lstr.pipelines.finetuning.recogniser import batch_norms, recogniser
-from lstr.pipelines.finetuning.run_folder import Network, State
-from lstr.pipelines.finetuning.samples import Draws, Sample
+from lstr.pipelines.finetuning.run_folder import Network
+from lstr.pipelines.finetuning.samples import Sample, SampleSet
 from lstr.pipelines.progress import Progress
 from lstr.pipelines.training.ranks import ALONE, Ranks
 from lstr.pipelines.weights.folder import open_weights
-from tests.support.planted import planted_training
+from tests.support.planted import planted, planted_training
 
 ROOT = Path(__file__).resolve().parents[3]
 PLANTED = """
@@ -139,9 +138,8 @@ def test_the_command_under_torchrun(tmp_path, monkeypatch):
 
 
 def test_fewer_samples_than_processes(tmp_path):
-    state = State(Network(tmp_path, "flow", None), "")
-    loader = EpochLoader([], Draws([Sample("v", 0, 4, 1)], True, 0, 8), 1, 1, 0)
     config = FinetuneConfig(batch_size=1)
+    data = SampleSet([Sample("v", 0, 4, 1)], {}, "flow", config)
     model = recogniser("flow", StreamPreset("bninception"), 3, config)
     with pytest.raises(ConfigError, match="has 1 samples, and there are 2 processes"):
-        NetworkRun(state, model, config, loader, None, Ranks(0, 2))
+        NetworkRun(Network(tmp_path, "flow", None), "", model, data, 0, Ranks(0, 2), {}, planted(1)[0])

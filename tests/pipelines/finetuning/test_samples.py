@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, VideoLabels, targets
 from lstr.labels.segment import Segment
+from lstr.pipelines.extraction.chunk_cache import CachedVideo
+from lstr.pipelines.finetuning.config import FinetuneConfig
 from lstr.pipelines.finetuning.samples import (
     PLACES,
-    Augmentation,
-    Draws,
+    SCALES,
     Sample,
     SampleSet,
     Tint,
@@ -58,12 +59,15 @@ def test_each_part_of_a_sample_gives_a_chunk_of_it(start, length, n_segments, se
         assert part * length / n_segments - 1 < chunk - start < (part + 1) * length / n_segments
 
 
-@given(st.lists(st.integers(0, 4), min_size=1, max_size=60), st.integers(0, 9), st.integers(0, 80))
+def drawn_in(epoch: int, samples: list[Sample], **settings) -> list[tuple[int, int, int]]:
+    return SampleSet(samples, {}, "flow", FinetuneConfig(**settings)).drawn_in(epoch)
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=60), st.integers(0, 9), st.integers(1, 80))
 def test_draws_are_balanced_whatever_the_classes(labels, epoch, n_draws):
     samples = [Sample("v", i, i + 1, label) for i, label in enumerate(labels)]
-    draws = Draws(samples, True, 3, n_draws)
-    drawn, n_draws = draws.of(epoch), n_draws or len(samples)
-    assert len(drawn) == len(draws) == n_draws and [draw for _, draw, _ in drawn] == list(range(n_draws))
+    drawn = drawn_in(epoch, samples, seed=3, draws=n_draws)
+    assert len(drawn) == n_draws and [draw for _, draw, _ in drawn] == list(range(n_draws))
     counts = np.bincount([labels[index] for _, _, index in drawn], minlength=5)[np.unique(labels)]
     a_class = -(-n_draws // len(set(labels)))
     assert counts.max() <= a_class
@@ -71,39 +75,39 @@ def test_draws_are_balanced_whatever_the_classes(labels, epoch, n_draws):
     for label in set(labels):  # whole rounds of a class, before what is too much is left out
         of_class = each[np.array(labels) == label]
         assert of_class.max() <= -(-a_class // len(of_class))
-    plain = Draws(samples, False, seed=3).of(epoch)
+    plain = drawn_in(epoch, samples, balanced=False, seed=3, draws=len(samples))
     assert sorted(index for _, _, index in plain) == list(range(len(samples)))
 
 
 def test_draws_follow_from_seed_and_epoch_alone():
     samples = [Sample("v", i, i + 1, i % 3) for i in range(30)]
-    assert Draws(samples, True, 1).of(4) == Draws(samples, True, 1).of(4)
-    orders = {tuple(i for _, _, i in Draws(samples, True, seed).of(epoch)) for seed in (1, 2) for epoch in range(5)}
+    assert drawn_in(4, samples, seed=1) == drawn_in(4, samples, seed=1)
+    orders = {tuple(i for _, _, i in drawn_in(epoch, samples, seed=s)) for s in (1, 2) for epoch in range(5)}
     assert len(orders) == 10
 
 
 def test_crops_lie_in_thirteen_places_and_their_sides_are_neighbours():
-    random, augmentation = np.random.default_rng(0), Augmentation(64, 32)
-    boxes = [draw_crop(random, augmentation) for _ in range(600)]
+    random = np.random.default_rng(0)
+    boxes = [draw_crop(random) for _ in range(600)]
     assert {box[2:] for box in boxes} == set(PLACES) and {(0, 0), (1, 0), (0, 1), (1, 1), (0.5, 0.5)} < set(PLACES)
-    steps = {(augmentation.scales.index(w), augmentation.scales.index(h)) for w, h, *_ in boxes}
+    steps = {(SCALES.index(w), SCALES.index(h)) for w, h, *_ in boxes}
     assert steps == {(i, j) for i in range(4) for j in range(4) if abs(i - j) <= 1}
 
 
 def test_an_augmented_image_is_that_part_of_it():
     image = np.indices((64, 96)).transpose(1, 2, 0).astype(np.uint8)  # (H, W, 2): y and x
-    whole = Augmentation(64, 64)
-    right = augment(image, (1.0, 1.0, 1, 0), False, whole, "rgb")
+    whole = FinetuneConfig(short_side=64, crop=64)
+    right = augment(image, (1.0, 1.0, 1, 0), False, whole, False)
     np.testing.assert_array_equal(right, image[:, 32:])
-    part = augment(image, (0.5, 0.5, 0, 1), False, whole, "rgb")
+    part = augment(image, (0.5, 0.5, 0, 1), False, whole, False)
     assert part.shape == (64, 64, 2) and part[..., 1].max() < 32 <= part[..., 0].min()
 
 
 @pytest.mark.parametrize("stream", ["rgb", "flow"])
 def test_mirrored_flow_runs_the_other_way(stream):
     image = np.random.default_rng(0).integers(0, 256, (32, 40, 10), np.uint8)
-    box, augmentation = (0.875, 0.75, 0.5, 0.5), Augmentation(32, 32)
-    plain, mirrored = (augment(image, box, on, augmentation, stream) for on in (False, True))
+    box, config = (0.875, 0.75, 0.5, 0.5), FinetuneConfig(short_side=32, crop=32)
+    plain, mirrored = (augment(image, box, on, config, stream == "flow") for on in (False, True))
     back = mirrored[:, ::-1].copy()
     if stream == "flow":
         np.testing.assert_array_equal(back[..., ::2], 255 - plain[..., ::2])
@@ -111,11 +115,29 @@ def test_mirrored_flow_runs_the_other_way(stream):
     np.testing.assert_array_equal(back, plain)
 
 
+class Still(CachedVideo):
+    """One chunk, whose flow is an image (H, W, 10)."""
+
+    def __init__(self, image: np.ndarray):
+        self.image = image
+
+    def __len__(self) -> int:
+        return 1
+
+    def read(self, index: int):
+        return self.image[..., :3], self.image.transpose(2, 0, 1)
+
+
 def test_mirrored_differences_keep_their_sign():
     image = np.random.default_rng(0).integers(0, 256, (32, 40, 10), np.uint8)
-    augmentation = Augmentation(32, 32, directed=False)
-    plain, mirrored = (augment(image, (1.0, 1.0, 0.5, 0.5), on, augmentation, "flow") for on in (False, True))
-    np.testing.assert_array_equal(mirrored[:, ::-1], plain)
+    videos, config = {"v": Still(image)}, FinetuneConfig(short_side=32, crop=32, draws=40)
+    directed, undirected = (SampleSet([Sample("v", 0, 1, 1)], videos, "flow", config, on) for on in (True, False))
+    keys = directed.drawn_in(0)
+    mirrored = torch.tensor([directed.draw(key).mirrored for key in keys])
+    (turned, _), (kept, _) = (data.batch(keys) for data in (directed, undirected))
+    assert torch.equal(turned[:, :, 1::2], kept[:, :, 1::2])
+    assert torch.equal(turned[~mirrored], kept[~mirrored])
+    assert torch.equal(turned[mirrored][:, :, ::2], 255 - kept[mirrored][:, :, ::2]) and mirrored.any()
 
 
 def test_changed_colours():
@@ -134,9 +156,9 @@ def test_changed_colours():
 @pytest.mark.parametrize(("stream", "channels"), [("rgb", 3), ("flow", 10)])
 def test_a_drawn_sample_is_images_of_its_stream_and_its_label(stream, channels):
     labels, cached = planted(1)
-    chunks = {i: one.chunks for i, one in cached.items()}
+    chunks = {i: video.chunks for i, video in cached.items()}
     samples = samples_of({i: (labels.videos[i], LENGTH) for i in cached}, CLASSES)
-    data = SampleSet(samples, chunks, stream, 3, Augmentation(40, 32), seed=5)
-    images, label = data[(2, 7, 1)]
-    assert images.shape == (3, channels, 32, 32) and images.dtype == torch.uint8 and label == samples[1].label
-    assert torch.equal(data[(2, 7, 1)][0], images) and not torch.equal(data[(2, 8, 1)][0], images)
+    data = SampleSet(samples, chunks, stream, FinetuneConfig(segments=3, short_side=40, crop=32, seed=5))
+    images, label = data.batch([(2, 7, 1)])
+    assert images.shape == (1, 3, channels, 32, 32) and images.dtype == torch.uint8 and label == (samples[1].label,)
+    assert torch.equal(data.batch([(2, 7, 1)])[0], images) and not torch.equal(data.batch([(2, 8, 1)])[0], images)

@@ -22,11 +22,11 @@ from lstr.extractors.prefetch import torch_threads
 from lstr.kinds import KINDS
 from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
 from lstr.pipelines.detection.job import DetectOptions, detect_sources
-from lstr.pipelines.learning.events import Doing, Learnt, Planned
-from lstr.pipelines.learning.job import learn, plan
+from lstr.pipelines.learning.job import Learnt, learn, plan
 from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.learning.pace import measure_model
-from lstr.pipelines.learning.plan import MODEL, STARTING
+from lstr.pipelines.learning.plan import MODEL, STARTING, Doing
+from lstr.pipelines.learning.preparation import Planned
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.progress import Failed, Finished, Notice, result_of
 from lstr.pipelines.training.config import preset_for, resolve

@@ -28,9 +28,9 @@ def planned(budget: float | None, epochs: int = 30, draws: int = 512) -> LearnPl
 def test_without_a_time_all_epochs_are_trained():
     plan = planned(None)
     assert plan.epochs == {"flow": 30} and plan.draws == 512
-    assert plan.after(CHUNKS) < plan.seconds and plan.after(PACK) == 0
+    assert plan.doing(CHUNKS).left == pytest.approx(plan.seconds) and plan.doing(PACK, 1, 1).left == 0
     assert LearnPlan.from_dict(plan.to_dict()) == plan
-    assert [plan.at(step.key) for step in plan.steps] == list(range(7))
+    assert [plan.doing(step.key).number for step in plan.steps] == list(range(1, 8))
 
 
 def test_a_plan_of_before_whose_steps_have_a_name_alone_is_read():

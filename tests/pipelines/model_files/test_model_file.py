@@ -203,7 +203,7 @@ def test_the_default_model(packed, tmp_path):
         ("config", {"work_length": 1 << 40}, "work_length is 1099511627776"),
         ("config", {"l_dec": 1 << 19}, "is of another model than its tensors"),
         ("config", {"d_model": "wide"}, "d_model is 'wide'"),
-        ("recipe", {"crop": 1 << 30}, "crop is 1073741824, not from 1 to 4096"),
+        ("recipe", {"crop": 1 << 30}, "crop: expected `int` <= 4096"),
         ("recipe", {"colour": 1}, "cannot be read .unknown entry 'colour'"),
         ("networks", {"rgb": None}, "lacks what a model file states"),
         ("checkpoint", {"extra": []}, "entries of other kinds"),

@@ -21,8 +21,9 @@ from lstr.pipelines.extraction import ray_cluster as ray_extract
 from lstr.pipelines.extraction.job import extract
 from lstr.pipelines.extraction.options import ExtractOptions, WorkerConfig
 from lstr.pipelines.extraction.outcome import Outcome
-from lstr.pipelines.extraction.worker import open_worker
-from lstr.pipelines.features.folder import create_features, open_features
+from lstr.pipelines.extraction.video import open_worker
+from lstr.pipelines.features.folder import open_features
+from lstr.pipelines.features.remote_folder import create_folder
 from lstr.pipelines.networks import fold_networks
 from lstr.pipelines.networks.checkpoint_recipe import check_recipe, networks_of
 from lstr.pipelines.networks.converted import run_on
@@ -78,7 +79,7 @@ def test_each_video_has_the_features_of_networks_that_have_not_seen_it(finetuned
 
 
 def test_other_processes_and_other_nodes_make_the_same_bits(finetuned, extracted, tmp_path):
-    begun = create_features(tmp_path / "features", extracted.recipe.narrowed(["flow"]), {})
+    begun = create_folder(tmp_path / "features", extracted.recipe.narrowed(["flow"]), {})
     path = str(finetuned.weights.path)
     config = WorkerConfig(begun.path, {"flow": path}, device="cpu", threads=1)
     with open_worker(pickle.loads(pickle.dumps(config))) as worker:

@@ -98,7 +98,7 @@ def test_a_recipe_file_says_what_differs(tmp_path):
     preset = read_preset(tmp_path / "own.json")
     base = PRESETS["activitynet-fast"]
     assert preset.rgb == replace(base.rgb, network="tsn_r18", weights=str(tmp_path / "net.pth"))
-    assert preset.flow == replace(base.flow, mean=(1.0,) * 10)
+    assert repr(preset.flow) == repr(replace(base.flow, mean=(1.0,) * 10)), "no whole numbers: the id has their text"
     assert (preset.algorithm, preset.long_side, preset.precision) == ("dis", 340, "fast")
     (tmp_path / "own.json").write_text('{"flow": null}')
     assert read_preset(tmp_path / "own.json") == PRESETS["kinetics"].narrowed(["rgb"])
@@ -123,7 +123,7 @@ def test_the_recipe_file_in_the_documentation_is_one(tmp_path):
         ('{"rgb": {"colour": 1}}', "'rgb.colour'"),
         ('{"based_on": "mine"}', "based_on"),
         ('{"rgb": null, "flow": null}', "rgb and flow"),
-        ('{"rgb": 3}', "rgb is 3"),
+        ('{"rgb": 3}', "rgb: expected `object | null`, got `int`"),
         ('{"flow": {"crops": 5}}', "flow.crops"),
         ('{"flow": {"crops": true}}', "flow.crops"),
         ('{"rgb": {"mean": "grey"}}', "rgb.mean"),

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from lstr.pipelines.reports.badge import badges_at, draw_badges, readable_on
-from lstr.pipelines.reports.overlay import Lanes
+from lstr.pipelines.reports.overlay import Lanes, badges_at, draw_badges, readable_on
 from lstr.pipelines.reports.palette import CLASSES, colours_of, rgb_of
 
 LABELS = ("Background", "wave", "hug", "kick", "point")

@@ -13,10 +13,9 @@ from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.convert import convert
 from lstr.pipelines.annotations.format import ConvertOptions
 from lstr.pipelines.annotations.subtitles import to_ass
-from lstr.pipelines.reports.badge import draw_badges
 from lstr.pipelines.reports.figure import write_figure
 from lstr.pipelines.reports.index_page import write_index
-from lstr.pipelines.reports.overlay import Lanes, Panel
+from lstr.pipelines.reports.overlay import Lanes, Panel, draw_badges
 from lstr.pipelines.reports.palette import CLASSES, NO_ACTION, TRUTH, colours_of, css_variables, dark, light, rgb_of
 from lstr.pipelines.reports.timeline_page import write_report
 from tests.support.annotated import AWKWARD

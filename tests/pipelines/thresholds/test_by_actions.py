@@ -7,7 +7,7 @@ from hypothesis.extra import numpy as arrays
 
 from lstr.labels.segment import Segment
 from lstr.pipelines.thresholds.by_actions import Scored, by_class, choose_rule, f1_of
-from lstr.pipelines.thresholds.hysteresis import detect_spans
+from lstr.pipelines.thresholds.by_chunks import detect_spans
 from lstr.timeline import CHUNK_SECONDS, DEFAULT, Thresholds, Timeline, segments_in
 
 CLASSES = ("Background", "hug")

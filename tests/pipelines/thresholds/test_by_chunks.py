@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lstr.checkpoints import checkpoint
-from lstr.pipelines.thresholds.by_chunks import MOST_LEVELS, choose_thresholds, f1, levels
-from lstr.pipelines.thresholds.hysteresis import hysteresis
+from lstr.pipelines.thresholds.by_chunks import MOST_LEVELS, choose_thresholds, f1, hysteresis, levels
 from lstr.pipelines.thresholds.stored import write_thresholds
 from lstr.timeline import Thresholds, Timeline, segments_in, thresholds_of
 

@@ -15,7 +15,7 @@ from lstr.pipelines.evaluation.scoring import Scoring, score_split
 from lstr.pipelines.progress import result_of
 from lstr.pipelines.training.config import TrainConfig, resolve
 from lstr.pipelines.training.run import Task, train_model
-from lstr.pipelines.training.sampling import count_steps, draw_windows, make_batch
+from lstr.pipelines.training.sampling import count_steps, draw_windows, make_targets, read_windows
 from lstr.pipelines.training.schedule import rates
 from lstr.windows.windows import Outputs, Part
 from tests.support.detections import decisions_of, open_sources, run_recorded
@@ -110,7 +110,8 @@ def test_targets_of_the_future():
     """An output about chunk T + h has the target of chunk T + h, or none past the end of the video."""
     model, _ = resolve("lstr-small", {"model.work_length": "4", "model.anticipation": "3"}, (1, 1))
     outputs = Outputs(np.array([0, 1, 2, 3, -1, -1, -1]), np.array([0, 0, 0, 0, 1, 2, 3]))
-    windows, targets, counts = make_batch([numbered(20)], [(0, 10), (0, 18), (0, 1)], model, outputs, False)
+    drawn = [numbered(20)], [(0, 10), (0, 18), (0, 1)]
+    windows, (targets, counts) = read_windows(*drawn, model, False), make_targets(*drawn, model, outputs)
     assert windows.work[0, :, 0].tolist() == [7, 8, 9, 10]
     assert targets.argmax(-1)[0].tolist() == [3, 0, 1, 2, 3, 0, 1] and counts[0].all()
     assert counts[1].tolist() == [True] * 5 + [False] * 2
@@ -122,7 +123,7 @@ def test_targets_past_the_end_may_repeat_the_last():
     model, _ = resolve("lstr-small", {"model.work_length": "2"}, (1, 1))
     parts = Part(np.array([0, 2])), Part(np.array([1, 3]), 0.5, repeats_last=True)
     outputs = Outputs(np.array([1, -1, -1, 0]), np.array([0, 3, 4, 9]), parts)
-    _, targets, counts = make_batch([numbered(10)], [(0, 8)], model, outputs, False)
+    targets, counts = make_targets([numbered(10)], [(0, 8)], model, outputs)
     assert targets.argmax(-1)[0, [0, 1, 3]].tolist() == [0, 1, 1]
     assert counts.tolist() == [[True, True, False, True]]
 
@@ -204,6 +205,5 @@ def test_presets_choose_the_switches():
 
 def test_stretched_sampling_reaches_the_batch(split):
     model, _ = resolve("thumos14-published", {}, split.dims)
-    outputs = Outputs(np.arange(32), np.zeros(32, dtype=np.int64))
-    batches = [make_batch([numbered(100)], [(0, 36)], model, outputs, stretched)[0] for stretched in (True, False)]
+    batches = [read_windows([numbered(100)], [(0, 36)], model, stretched) for stretched in (True, False)]
     assert [int(windows.long_mask.sum()) for windows in batches] == [385, 2]

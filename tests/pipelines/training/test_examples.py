@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
-from lstr.pipelines.training import examples
+from lstr.pipelines.training import sampling
 from lstr.pipelines.training.config import TrainConfig, resolve
 from lstr.pipelines.training.sampling import feature_statistics, standardise
 from lstr.pipelines.training.schedule import learning_rate, rates
+from lstr.pipelines.training.step import Learner
 from lstr.windows.windows import gather
 from tests.support.tiny_models import tiny, unsettled
 
@@ -34,12 +35,12 @@ def learner_of(model, videos, standardised):
 
 
 def prepare(learner, videos):
-    learner.model.prepare(examples.features_of_classes(learner, videos), learner.config.seed)
+    Learner.prepare(learner, videos)
 
 
-@pytest.mark.parametrize("most", [examples.MOST, 12])
+@pytest.mark.parametrize("most", [sampling.MOST, 12])
 def test_exemplars_are_chunks_of_their_class_that_are_not_ambiguous(monkeypatch, most):
-    monkeypatch.setattr(examples, "MOST", most)
+    monkeypatch.setattr(sampling, "MOST", most)
     videos, model = videos_of(), tiny(kind="colar", exemplars=4)
     prepare(learner_of(model, videos, False), videos)
     rows = torch.from_numpy(np.concatenate([video.features[:] for video in videos]))

@@ -8,9 +8,8 @@ import torch
 
 from lstr.kinds import change, configure, make_model
 from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
-from lstr.pipelines.training.batches import PieceMaker
+from lstr.pipelines.training.batches import SHARE, KeptFeatures, PieceMaker, fit_on
 from lstr.pipelines.training.config import TrainConfig
-from lstr.pipelines.training.kept_features import SHARE, KeptFeatures, fit_on
 from lstr.pipelines.training.ranks import Ranks
 from lstr.pipelines.training.sampling import draw_windows, hide_slots
 from lstr.pipelines.training.step import Learner
@@ -67,7 +66,7 @@ def test_a_process_without_windows_counts_none():
     data, model = videos(), make_model(MODEL, 4)
     make = PieceMaker(data, MODEL, TrainConfig(), model.outputs(), Ranks(1, 2), CPU, KeptFeatures(data, CPU))
     batch = make([(0, 30)])
-    assert batch.n_windows == 1 and batch.videos == [] and not batch.pieces[0].counts.any()
+    assert batch.n_windows == 1 and batch.videos == [] and not batch.pieces[0].held.counts.any()
 
 
 def test_what_is_kept(monkeypatch):

@@ -49,7 +49,7 @@ def test_closed_within_and_between_epochs(split, feature_set, tmp_path, monkeypa
     for _ in train_model(Task(split, model, config, validation), tmp_path / "whole"):
         pass
     asked = iter(range(10_000))
-    monkeypatch.setattr("lstr.pipelines.training.run_folder.Saver.is_due", lambda self: next(asked) % 5 == 0)
+    monkeypatch.setattr("lstr.pipelines.training.loop.Saves.are_due", lambda self: next(asked) % 5 == 0)
     for resume, more in ((False, 7), (True, 6), (True, 9), (True, 99)):
         stopped = train_model(Task(split, model, config, validation), tmp_path / "parts", resume=resume)
         list(islice(stopped, more))

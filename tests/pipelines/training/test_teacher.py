@@ -18,7 +18,7 @@ from lstr.pipelines.training.batches import PieceMaker
 from lstr.pipelines.training.config import TrainConfig, resolve
 from lstr.pipelines.training.ranks import ALONE
 from lstr.pipelines.training.run import Task, train_model
-from lstr.pipelines.training.sampling import draw_windows, make_batch
+from lstr.pipelines.training.sampling import draw_windows, make_targets, read_windows
 from lstr.pipelines.training.step import Learner
 from lstr.pipelines.training.teacher import in_time, lessons
 from lstr.windows.windows import Outputs
@@ -54,7 +54,8 @@ def test_a_teacher_is_late():
     """Its outputs are about what was so many chunks before, as far as its window reaches."""
     model, _ = resolve("lstr-small", {"model.work_length": "6"}, (1, 1))
     outputs = Outputs(np.array([0, 1, 2, 3, 4, 5, -1, -1]), np.array([0] * 6 + [1, -9]))
-    windows, targets, counts = make_batch([numbered(20)], [(0, 12), (0, 3)], model, outputs, False, delay=2)
+    drawn = [numbered(20)], [(0, 12), (0, 3)]
+    windows, (targets, counts) = read_windows(*drawn, model, False), make_targets(*drawn, model, outputs, delay=2)
     assert windows.work[0, :, 0].tolist() == [7, 8, 9, 10, 11, 12]
     assert counts[0].tolist() == [False] * 2 + [True] * 6, "chunks 5 and 6 are before the window"
     assert targets.argmax(-1)[0, 2:].tolist() == [k % 4 for k in (7, 8, 9, 10, 11, 1)]

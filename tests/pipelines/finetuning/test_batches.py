@@ -1,4 +1,4 @@
-"""Images that are cut and mirrored where they are kept, against those that processes read."""
+"""Images that are cut and mirrored where they are kept, against those that threads read."""
 
 import cv2
 import numpy as np
@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from lstr.pipelines.extraction.chunk_cache import CachedVideo
-from lstr.pipelines.finetuning import kept_chunks
-from lstr.pipelines.finetuning.kept_chunks import KeptChunks
-from lstr.pipelines.finetuning.loader import EpochLoader
-from lstr.pipelines.finetuning.samples import Augmentation, Draws, Sample, SampleSet
+from lstr.pipelines.finetuning import batches
+from lstr.pipelines.finetuning.batches import KeptChunks, batches_from
+from lstr.pipelines.finetuning.config import FinetuneConfig
+from lstr.pipelines.finetuning.samples import Sample, SampleSet
+from lstr.pipelines.training.ranks import ALONE
 
 CPU = torch.device("cpu")
 
@@ -33,7 +34,8 @@ def samples_of(stream: str, colour: float = 0.0) -> SampleSet:
     """Of two videos, one wide and one high."""
     videos = {"wide": Smooth(5, 48, 70, 1), "high": Smooth(4, 66, 50, 2)}
     samples = [Sample("wide", 0, 5, 1), Sample("high", 0, 4, 0), Sample("wide", 2, 4, 1)]
-    return SampleSet(samples, videos, stream, 3, Augmentation(40, 32, colour=colour), seed=5)
+    config = FinetuneConfig(segments=3, short_side=40, crop=32, colour=colour, seed=5, draws=8, batch_size=4, epochs=2)
+    return SampleSet(samples, videos, stream, config)
 
 
 @pytest.mark.parametrize(("stream", "colour"), [("rgb", 0.0), ("flow", 0.0), ("rgb", 0.3)])
@@ -42,7 +44,7 @@ def test_kept_images_are_those_that_are_read(stream, colour):
     kept = KeptChunks(data, CPU)
     drawn = [data.draw((epoch, draw, draw % 3)) for epoch in range(3) for draw in range(8)]
     images = kept.images(drawn)
-    expected = torch.stack([data[epoch, draw, draw % 3][0] for epoch in range(3) for draw in range(8)])
+    expected = data.batch([(epoch, draw, draw % 3) for epoch in range(3) for draw in range(8)])[0]
     assert images.shape == expected.shape and images.dtype == torch.uint8
     difference = (images.int() - expected.int()).abs()
     assert difference.float().mean() < 0.5
@@ -50,23 +52,21 @@ def test_kept_images_are_those_that_are_read(stream, colour):
         assert (difference > 2).float().mean() < 0.01 and difference.max() < 20
     else:
         assert difference.max() <= 1
-    assert {one.mirrored for one in drawn} == {True, False} and len({one.box for one in drawn}) > 10
+    assert {sample.mirrored for sample in drawn} == {True, False} and len({sample.box for sample in drawn}) > 10
 
 
-def test_a_loader_keeps_what_fits_on_its_device(monkeypatch):
+def test_what_fits_on_a_device_is_kept_there(monkeypatch):
     data, room = samples_of("flow"), 9 * 58 * 40 * 10
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (2 * room, 0))
     gpu = torch.device("cuda")
-    assert kept_chunks.fit_on(data, gpu) and not kept_chunks.fit_on(data, CPU)
+    assert batches.fit_on(data, gpu) and not batches.fit_on(data, CPU)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (room, 0))
-    assert not kept_chunks.fit_on(data, gpu)
+    assert not batches.fit_on(data, gpu)
 
-    draws, batches = Draws(data.samples, True, seed=5, n_draws=8), []
+    made = []
     for fit in (False, True):
-        monkeypatch.setattr(kept_chunks, "fit_on", lambda data, device, fit=fit: fit)
-        loader = EpochLoader(data, draws, 4, 2, 0)
-        loader.begin(0)
-        batches.append([batch for _ in range(2) for batch in loader.epoch()])
-    assert len(batches[0]) == len(batches[1]) == 4
-    for (read, labels), (kept, others) in zip(*batches, strict=True):
+        monkeypatch.setattr(batches, "fit_on", lambda data, device, fit=fit: fit)
+        made.append(list(batches_from(data, 0, 0, ALONE, CPU)))
+    assert len(made[0]) == len(made[1]) == 4
+    for (read, labels), (kept, others) in zip(*made, strict=True):
         assert labels == others and (read.int() - kept.int()).abs().max() <= 1
