@@ -14,7 +14,7 @@ MEGABYTE = 1_000_000
 
 @click.group("weights", cls=Group, no_args_is_help=False)
 def command():
-    """Published weights of the two feature networks: what exists, how to get it, whether it is whole.
+    """Published weights of feature networks: what exists, how to get it, whether it is whole.
 
     \b
     Examples:
@@ -44,9 +44,7 @@ def list_command(check_links, as_json):
 
     entries = read_manifest()
     links = ask(entries) if check_links else {}
-    rows = [
-        {**vars(e), "here": (home() / e.name).is_file()} | ({"link": links[e.name]} if links else {}) for e in entries
-    ]
+    rows = [{**vars(e), "here": e.place.is_file()} | ({"link": links[e.name]} if links else {}) for e in entries]
     if as_json:
         console.show_json(rows)
         return
@@ -57,7 +55,7 @@ def list_command(check_links, as_json):
     columns = ("here", "recipe", "stream", "network", "trained on", "NAME to fetch", *(["link"] if links else []))
     cells = [
         ("✓" if row["here"] else "", row["recipe"], row["stream"], row["network"], row["dataset"])
-        + (row["sha256_prefix"] or row["name"], *([row["link"]] if links else []))
+        + ((not row["package"] and row["sha256_prefix"]) or row["name"], *([row["link"]] if links else []))
         for row in rows
     ]
     console.show_table(title, columns, cells)

@@ -138,7 +138,7 @@ def _checkpoint() -> Finding:
 
 def _weights() -> Finding:
     wanted = [entry for entry in read_manifest() if entry.recipe == "kinetics"]
-    lacking = [entry.name for entry in wanted if not (home() / entry.name).exists()]
+    lacking = [entry.name for entry in wanted if not entry.place.exists()]
     if not lacking:
         return Finding("published weights", True, ", ".join(entry.name for entry in wanted))
     return Finding(

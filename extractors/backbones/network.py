@@ -17,6 +17,8 @@ PUBLISHED_HEADS = r"fc|last_linear|new_fc|fc_action\w*|cls_head|classifier"
 MEAN = "mean"
 """The one rule by which kernels for frames become kernels for other channels: their mean over the colours, repeated."""
 
+EFFICIENTNET_ENDS = {"_conv_stem": "stem.conv", "_bn0": "stem.norm", "_conv_head": "head.conv", "_bn1": "head.norm"}
+
 
 @dataclass(frozen=True)
 class Input:
@@ -46,6 +48,7 @@ class Cost:
 IMAGENET = Input((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
 HALVES = Input((127.5,) * 10, (127.5,) * 10)  # .5 and .5 of the 0–1 scale
 FIVE_PIXELS = Input((128.0,) * 10, (32.0,) * 10)  # 0 where nothing moves, 1 where something moves by five
+SIGNED = Input((127.0,) * 3, (128.0,) * 3)  # EfficientNet-Lite's, as its authors' builder has it
 CAFFE = Input((104.0, 117.0, 128.0), (1.0,) * 3, bgr=True)
 UNDIVIDED = Input((128.0,) * 10, (1.0,) * 10)
 
@@ -122,3 +125,15 @@ def torchvision_name(name: str) -> str:
     name = re.sub(r"(^|\.)conv(\d)\.(weight|bias)$", r"\1conv\2.conv.\3", name)
     name = re.sub(r"(^|\.)bn(\d)\.", r"\1conv\2.bn.", name)
     return name.replace("downsample.0.", "downsample.conv.").replace("downsample.1.", "downsample.bn.")
+
+
+def efficientnet_name(name: str) -> str:
+    """Our name of a tensor of the published EfficientNet-Lite: _blocks.3._bn1.bias → blocks.3.depthwise.norm.bias."""
+    block = re.fullmatch(r"_blocks\.(\d+)\._(expand_conv|depthwise_conv|project_conv|bn\d)\.(\w+)", name)
+    if block:
+        number, layer, tensor = block.groups()
+        part = layer.removesuffix("_conv") if "conv" in layer else ("expand", "depthwise", "project")[int(layer[2:])]
+        return f"blocks.{number}.{part}.{'conv' if 'conv' in layer else 'norm'}.{tensor}"
+    for theirs, ours in EFFICIENTNET_ENDS.items():
+        name = re.sub(rf"^{theirs}\.", f"{ours}.", name)
+    return name

@@ -12,10 +12,12 @@ from lstr.extractors.backbones.network import (
     HALVES,
     IMAGENET,
     RESNET50_COST,
+    SIGNED,
     TIMM,
     UNDIVIDED,
     Cost,
     Network,
+    efficientnet_name,
     torchvision_name,
 )
 from lstr.extractors.errors import RecipeError
@@ -46,6 +48,12 @@ def _mobilenetv3(channels: int) -> "nn.Module":
     from lstr.extractors.backbones.mobile import MobileNetV3Small
 
     return MobileNetV3Small(channels)
+
+
+def _efficientnet_lite(width: float, depth: float, channels: int) -> "nn.Module":
+    from lstr.extractors.backbones.efficientnet_lite import EfficientNetLite
+
+    return EfficientNetLite(channels, width, depth)
 
 
 RESNET50 = Network(
@@ -100,7 +108,24 @@ MOBILENETV3 = Network(
     finetuning=FEW_WEIGHTS,
     fuses=False,
 )
-NETWORKS = {entry.name: entry for entry in (RESNET50, BNINCEPTION, RESNET18, SHUFFLENETV2, MOBILENETV3)}
+EFFICIENTNETS = [
+    Network(
+        f"efficientnet-lite{n}",
+        1280,
+        partial(_efficientnet_lite, width, depth),
+        {"rgb": SIGNED, "flow": FIVE_PIXELS},
+        Cost(0.025 * share, 0.025 * share, megabytes * 1e6, 0.3 * share),
+        "Apache-2.0",
+        inflates=True,
+        rename=efficientnet_name,
+        classifier="_fc|cls_head",
+        depthwise=True,
+        finetuning=FEW_WEIGHTS,
+    )
+    for n, width, depth, share, megabytes in ((0, 1.0, 1.0, 1.0, 41), (1, 1.0, 1.1, 1.36, 50), (2, 1.1, 1.2, 1.85, 58))
+]
+SMALL = (RESNET18, SHUFFLENETV2, MOBILENETV3, *EFFICIENTNETS)
+NETWORKS = {entry.name: entry for entry in (RESNET50, BNINCEPTION, *SMALL)}
 """The two with published features first, then smaller ones for videos of one's own (benchmarks/frontier.py)."""
 
 

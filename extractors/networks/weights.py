@@ -132,12 +132,14 @@ def identify(path: str | Path, wanted: Network | None = None) -> tuple[str, str]
     if wanted is None and card:
         wanted = known_network(card.network)
     known = {**NETWORKS, **({wanted.name: wanted} if wanted else {})}
-    names = read_state_dict(path).keys()
+    held = {bare_name(name): tensor.shape for name, tensor in read_state_dict(path).items()}
     likeness = {}
     for entry in known.values():
         shapes = shapes_of(entry)
-        ours = {entry.rename(bare_name(name)) for name in names}
-        likeness[entry.name] = len(ours & shapes.keys()) / len(ours | shapes.keys())
+        ours = {entry.rename(name): shape for name, shape in held.items()}
+        common = ours.keys() & shapes.keys()
+        equal = sum(ours[name] == shapes[name] for name in common)  # networks of one family share their names
+        likeness[entry.name] = len(common) / len(ours.keys() | shapes.keys()), equal
     network = known[max(likeness, key=lambda name: likeness[name])]
     shapes = shapes_of(network)
     loaded, stem = _renamed(path, network), _stem(shapes)

@@ -4,9 +4,11 @@ import hashlib
 import json
 from dataclasses import dataclass
 from importlib import resources
+from importlib.util import find_spec
 from pathlib import Path
 
 from lstr.extractors.errors import WeightsError
+from lstr.extractors.home import home
 from lstr.extractors.names import is_slug
 from lstr.extractors.weights.archive import Archive, is_member
 
@@ -21,7 +23,7 @@ class PublishedFile:
     stream: str
     """`rgb` or `flow`."""
     network: str
-    """`resnet50` or `bninception`."""
+    """Its name in NETWORKS."""
     dataset: str
     """What it was trained on; part of the name of the feature folder, as in `rgb_kinetics_resnet50`."""
     address: str
@@ -30,8 +32,18 @@ class PublishedFile:
     licence: str | None
     """The licence of the repository that published it; None where none was found."""
     recipe: str | None
-    """`kinetics` or `activitynet`: the published LSTR features it belongs to."""
+    """`kinetics` or `activitynet`: the published LSTR features it belongs to; `imagenet`: what comes with lstr."""
     note: str
+    package: str | None = None
+    """Where it is in an installed Python package, as `package/folder/file`; None where it has to be fetched."""
+
+    @property
+    def place(self) -> Path:
+        """Where it is on this machine, or would be."""
+        top, _, rest = (self.package or "").partition("/")
+        spec = find_spec(top) if top else None
+        folders = (spec and spec.submodule_search_locations) or []
+        return Path(folders[0], rest) if folders else home() / self.name
 
 
 def read_manifest() -> list[PublishedFile]:

@@ -94,7 +94,8 @@ def _file(named: str, stream: str) -> Path:
                 "give a weights file, a folder of `lstr finetune`, or a model file with networks.",
             )
         return found
-    crossed = any(entry.name == named and entry.stream == "rgb" for entry in read_manifest())
+    named_by = {entry.stream for entry in read_manifest() if named in (entry.name, entry.recipe)}
+    crossed = named_by == {"rgb"}
     return Path(find_weights(named, "rgb" if crossed else stream))
 
 

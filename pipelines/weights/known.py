@@ -10,7 +10,6 @@ from typing import Any
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.extractors.entries import read_object
 from lstr.extractors.errors import RecipeError, WeightsError
-from lstr.extractors.home import home
 from lstr.extractors.recipe import STREAMS, NetworkRecipe, Recipe
 from lstr.extractors.weights.archive import Archive, is_archive
 from lstr.extractors.weights.model_card import is_weights_folder
@@ -19,6 +18,7 @@ from lstr.pipelines.features.folder import Features
 from lstr.pipelines.features.joined_folders import FeatureFolders
 from lstr.pipelines.files.atomic import write_text
 from lstr.pipelines.files.json_files import to_json
+from lstr.pipelines.weights.published import place_of
 
 RECORD = "weights.json"  # of a feature folder: where the weights of each stream were, by stream
 
@@ -78,7 +78,7 @@ def _recorded(path: Path, recorded: Any, stream: str) -> Iterator[Path]:
 
 def _first(part: NetworkRecipe, stream: str, places: Iterable[Path], path: Path) -> str | None:
     entry = published_file(part, stream)
-    fetched = [home() / entry.name] if entry else []
+    fetched = [entry.place] if entry else []
     for place in (*places, *fetched, *_beside(path)):
         if _holds(place, stream, part.sha256):
             return str(place)
@@ -118,7 +118,8 @@ def _lost(path: Path, streams: list[str], places: list[Path]) -> WeightsError:
 def published_file(part: NetworkRecipe, stream: str) -> PublishedFile | None:
     """The published file of a network; None where its weights are not published ones."""
     for entry in read_manifest():
-        if (entry.dataset, entry.stream, entry.network) == (part.weights, stream, part.network):
+        trained_for = "rgb" if part.stem else stream  # its stem was made for other channels here
+        if (entry.dataset, entry.stream, entry.network) == (part.weights, trained_for, part.network):
             return entry
     return None
 
@@ -128,6 +129,4 @@ def published_path(part: NetworkRecipe, stream: str) -> str:
     entry = published_file(part, stream)
     if entry is None:
         raise WeightsError(f"No published file has {part.weights} {part.network} weights.", "pack the model again.")
-    if not (home() / entry.name).is_file():
-        raise WeightsError(f"{entry.name} is not on this machine.", f"`lstr weights fetch {entry.name}` brings it.")
-    return str(home() / entry.name)
+    return str(place_of(entry))

@@ -13,13 +13,19 @@ from lstr.extractors.weights.published_files import PublishedFile
 TIMEOUT = 15.0  # seconds
 AT_ONCE = 8
 ANSWERS = "answers"
+PACKAGED = "in a package"
 
 
 def ask(entries: Iterable[PublishedFile]) -> dict[str, str]:
-    """What each file's address says now, by the file's name: `answers`, `dead (…)` or `not reached (…)`."""
+    """What each file's address says now, by the file's name: `answers`, `dead (…)` or `not reached (…)`.
+
+    A file of a Python package has none that is asked: `in a package`.
+    """
     entries = list(entries)
+    fetched = [entry for entry in entries if not entry.package]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        return dict(zip((e.name for e in entries), pool.map(_ask, (e.address for e in entries)), strict=True))
+        said = dict(zip((e.name for e in fetched), pool.map(_ask, (e.address for e in fetched)), strict=True))
+    return {entry.name: said.get(entry.name, PACKAGED) for entry in entries}
 
 
 def _ask(address: str) -> str:

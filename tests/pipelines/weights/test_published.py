@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from lstr.extractors.backbones.networks import NETWORKS
 from lstr.extractors.errors import WeightsError
 from lstr.extractors.networks.weights import identify, randomise
 from lstr.extractors.weights import published_files as manifest
@@ -24,8 +25,13 @@ def test_the_manifest_is_whole():
     entries = read_manifest()
     assert len({e.name for e in entries}) == len(entries)
     for entry in entries:
-        assert entry.stream in ("rgb", "flow") and entry.network in ("resnet50", "bninception")
-        assert re.fullmatch(r"https://\S+", entry.address) and entry.name in entry.address and entry.note
+        assert entry.stream in ("rgb", "flow") and entry.network in NETWORKS
+        assert re.fullmatch(r"https://\S+", entry.address) and entry.note
+        if entry.package:
+            assert entry.package.endswith(f"/{entry.name}") and re.fullmatch(r"[0-9a-f]{64}", entry.sha256_prefix)
+            assert entry.sha256_prefix[:8] in entry.name and entry.licence.startswith("Apache-2.0")
+            continue
+        assert entry.name in entry.address
         if entry.sha256_prefix:  # model zoos write the hash into the name
             assert re.fullmatch(r"[0-9a-f]{8,}", entry.sha256_prefix) and entry.sha256_prefix in entry.name
         else:
@@ -37,7 +43,7 @@ def test_the_manifest_is_whole():
 def test_the_manifest_keeps_to_the_facts(shared):
     facts = (shared / "facts" / "feature-extraction.md").read_text()
     for entry in read_manifest():
-        assert (entry.sha256_prefix or entry.name) in facts
+        assert entry.package or (entry.sha256_prefix or entry.name) in facts
 
 
 def test_choose():
