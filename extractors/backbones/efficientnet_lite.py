@@ -36,7 +36,7 @@ STAGES = (
     Stage(4, 5, 2, 6, 192),
     Stage(1, 3, 1, 6, 320),
 )
-"""Of Lite0. Larger ones have more channels and blocks, but for the blocks of the first and the last stage."""
+"""The stages of Lite0. Larger ones have more channels and blocks, but for the blocks of the first and last stage."""
 
 
 class Halved(nn.Module):
