@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lstr.models.lstr.model import LSTR
-from lstr.models.lstr.network import Network, mean_token
+from lstr.models.lstr.network import LSTRNetwork, mean_token
 from lstr.pipelines.training import step
 from lstr.windows.windows import Windows
 
@@ -30,7 +30,7 @@ def regularised(drop: float, mean_free: bool) -> Iterator[None]:
 
     drop: the share of training windows that see none of their memory but its newest slot.
     """
-    hide, encode = step.hide_slots, Network.encode
+    hide, encode = step.hide_slots, LSTRNetwork.encode
 
     def hide_and_drop(windows: Windows, share: float) -> Windows:
         windows = hide(windows, share)
@@ -39,7 +39,7 @@ def regularised(drop: float, mean_free: bool) -> Iterator[None]:
         return replace(windows, long_mask=windows.long_mask & kept, long=windows.long * kept[..., None])
 
     def encode_without_mean(
-        self: Network, long: Tensor, mask: Tensor, distances: Tensor, history: Tensor | None
+        self: LSTRNetwork, long: Tensor, mask: Tensor, distances: Tensor, history: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
         return encode(self, long - mean_token(long, mask)[:, None], mask, distances, history)
 
@@ -47,7 +47,7 @@ def regularised(drop: float, mean_free: bool) -> Iterator[None]:
         if drop:
             stack.enter_context(patch.object(step, "hide_slots", hide_and_drop))
         if mean_free:
-            stack.enter_context(patch.object(Network, "encode", encode_without_mean))
+            stack.enter_context(patch.object(LSTRNetwork, "encode", encode_without_mean))
             # by `encode`, not by parts of it that are kept from chunk to chunk
             stack.enter_context(patch.object(LSTR, "dense_logits", lambda self, rows, n, _: self.video_logits(rows, n)))
         yield

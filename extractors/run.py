@@ -68,7 +68,7 @@ Pending = tuple[Chunk, ChunkFlow | None]
 """A chunk, and its flow on its way."""
 
 
-class Networks(UserDict[str, Any]):
+class LazyNetworks(UserDict[str, Any]):
     """Networks by stream, each built when it is first needed: one that was converted before is not needed at all."""
 
     def __init__(self, make: "Mapping[str, Callable[[], nn.Module]]"):
@@ -94,7 +94,7 @@ class TwoStream:
         sources: WeightSources | None = None,
         options: RunOptions | None = None,
     ):
-        self.networks = Networks({stream: partial(_at_rest, networks, stream, device) for stream in networks})
+        self.networks = LazyNetworks({stream: partial(_at_rest, networks, stream, device) for stream in networks})
         self.recipe = recipe
         self.inputs = Inputs(recipe)
         self.device = device

@@ -13,7 +13,7 @@ from lstr.extractors.errors import WeightsError
 from lstr.extractors.flow.workers import ALGORITHMS
 from lstr.extractors.presets import FAST, Preset
 from lstr.extractors.recipe import NetworkRecipe, Recipe
-from lstr.extractors.run import Networks, TwoStream
+from lstr.extractors.run import LazyNetworks, TwoStream
 from lstr.extractors.weights.fingerprint import fingerprint_of_file
 from lstr.extractors.weights.model_card import network_file
 from lstr.extractors.weights.sources import WeightSources
@@ -76,7 +76,7 @@ def build_as(recipe: Recipe, sources: WeightSources, device: str) -> TwoStream:
             )
         networks[stream], parts[stream] = _find_network(stream, want, sources)
     whole = replace(recipe, rgb=parts.get("rgb"), flow=parts.get("flow"))
-    return TwoStream(Networks(networks), whole, device, sources)
+    return TwoStream(LazyNetworks(networks), whole, device, sources)
 
 
 def _find_network(

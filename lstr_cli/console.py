@@ -16,7 +16,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from lstr.extractors.addresses import displayed, without_credentials
-from lstr.pipelines.progress import Findings, Finished, Notice
+from lstr.pipelines.progress import Finished, LabelFindings, Notice
 from lstr.pipelines.progress import Progress as Done
 from lstr_cli.command import in_options
 
@@ -292,7 +292,7 @@ def follow(events: Iterator[Any], unit: str = "", show: "Callable[[Any, Bar], Ba
                     bar.update(what, done, total)
                 case Notice(text, warning):
                     (warn if warning else say)(text)
-                case Findings(source, findings):
+                case LabelFindings(source, findings):
                     say_table(f"{source}:", *findings_table(findings))
                 case Finished(result):
                     pass

@@ -163,7 +163,7 @@ def _options(
 
 def _follow(events: "Iterator[Event]") -> "Summary":
     """Show what a job yields until it is finished; its summary."""
-    from lstr.pipelines.extraction.job import Prepared
+    from lstr.pipelines.extraction.job import NetworksReady
     from lstr.pipelines.extraction.plan import Plan
 
     chunks = {}
@@ -174,7 +174,7 @@ def _follow(events: "Iterator[Event]") -> "Summary":
                 console.say(_line(event))
                 _warn_of_disk(event)
                 chunks.update({video.id: video.chunks for video in event.of("to do")})
-            case Prepared():
+            case NetworksReady():
                 return console.JobBar("chunks", chunks, speed)
             case _:
                 bar.finish(event.id)

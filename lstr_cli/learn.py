@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # they bring numpy
     from collections.abc import Iterator
 
     from lstr.pipelines.learning.job import Learnt
-    from lstr.pipelines.learning.preparation import Planned
+    from lstr.pipelines.learning.preparation import Learning
 
 SOME_FAILED = 3
 
@@ -89,16 +89,16 @@ def command(videos, labels, lists, output, settings, dry_run, make_default, as_j
 def follow(events: "Iterator", plan_to_stdout: bool = False) -> Any:
     """Show what the job yields until it is finished; its result."""
     from lstr.pipelines.learning.plan import Doing
-    from lstr.pipelines.learning.preparation import Planned
+    from lstr.pipelines.learning.preparation import Learning
 
     step = ""
 
     def show(event: Any, bar: console.Bar) -> None:
         nonlocal step
         match event:
-            case Planned() if plan_to_stdout:
+            case Learning() if plan_to_stdout:
                 console.show_json({**event.plan.to_dict(), "model": str(event.model), "begun": event.begun})
-            case Planned():
+            case Learning():
                 _say_plan(event)
             case Doing():
                 name = f"{event.number}/{event.steps} {event.step.name}"
@@ -113,7 +113,7 @@ def follow(events: "Iterator", plan_to_stdout: bool = False) -> Any:
     return console.follow(events, "", show)
 
 
-def _say_plan(planned: "Planned") -> None:
+def _say_plan(planned: "Learning") -> None:
     """What will be done, how long it takes and how much disk."""
     plan = planned.plan
     rows = [(f"{at}", step.name, console.clock(step.seconds)) for at, step in enumerate(plan.steps, start=1)]

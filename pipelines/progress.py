@@ -31,7 +31,7 @@ class Notice:
 
 
 @dataclass(frozen=True)
-class Findings:
+class LabelFindings:
     """What is odd or wrong in a label file."""
 
     source: str

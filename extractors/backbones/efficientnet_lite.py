@@ -17,7 +17,7 @@ STEM = 32
 
 
 @dataclass(frozen=True)
-class Stage:
+class Blocks:
     """Blocks of one number of channels, the first of which may halve the maps."""
 
     blocks: int
@@ -28,13 +28,13 @@ class Stage:
 
 
 STAGES = (
-    Stage(1, 3, 1, 1, 16),
-    Stage(2, 3, 2, 6, 24),
-    Stage(2, 5, 2, 6, 40),
-    Stage(3, 3, 2, 6, 80),
-    Stage(3, 5, 1, 6, 112),
-    Stage(4, 5, 2, 6, 192),
-    Stage(1, 3, 1, 6, 320),
+    Blocks(1, 3, 1, 1, 16),
+    Blocks(2, 3, 2, 6, 24),
+    Blocks(2, 5, 2, 6, 40),
+    Blocks(3, 3, 2, 6, 80),
+    Blocks(3, 5, 1, 6, 112),
+    Blocks(4, 5, 2, 6, 192),
+    Blocks(1, 3, 1, 6, 320),
 )
 """The stages of Lite0. Larger ones have more channels and blocks, but for the blocks of the first and last stage."""
 
@@ -69,7 +69,7 @@ class Convolution(nn.Sequential):
 class Block(nn.Module):
     """An inverted residual block: (B, C, H, W) to (B, C', H/stride, W/stride)."""
 
-    def __init__(self, inputs: int, stage: Stage, stride: int):
+    def __init__(self, inputs: int, stage: Blocks, stride: int):
         super().__init__()
         wide = inputs * stage.expansion
         self.expand = Convolution(inputs, wide, 1) if stage.expansion > 1 else None
@@ -109,7 +109,7 @@ class EfficientNetLite(nn.Module):
         return self.limit(self.head(x))
 
 
-def scaled(width: float, depth: float) -> list[Stage]:
+def scaled(width: float, depth: float) -> list[Blocks]:
     """The stages of a larger network: channels to the next multiple of 8, and 7 of 8 at least."""
     stages = []
     for n, stage in enumerate(STAGES):
@@ -117,5 +117,5 @@ def scaled(width: float, depth: float) -> list[Stage]:
         channels = max(8, int(wanted + 4) // 8 * 8)
         channels += 8 if channels < 0.9 * wanted else 0
         blocks = stage.blocks if n in (0, len(STAGES) - 1) else math.ceil(depth * stage.blocks)
-        stages.append(Stage(blocks, stage.kernel, stage.stride, stage.expansion, channels))
+        stages.append(Blocks(blocks, stage.kernel, stage.stride, stage.expansion, channels))
     return stages

@@ -32,7 +32,7 @@ LONGEST = 128  # characters of a network's name: those of mmaction2's configs ar
 HINT = "name the config of a 2D recogniser, as mmaction2's configs/recognition/tsn/*.py."
 
 
-class Features(Recognizer2D):
+class RecogniserMaps(Recognizer2D):
     """A 2D recogniser without its head: images (B, C, H, W) → maps (B, D, h, w), torchvision's and timm's pooled."""
 
     def forward(self, x: Tensor) -> Tensor:
@@ -106,7 +106,7 @@ def find_config(name: str) -> Path:
     return found[0]
 
 
-def build_recogniser(backbone: Mapping) -> Features:
+def build_recogniser(backbone: Mapping) -> RecogniserMaps:
     """A recogniser around a backbone in mmaction2's config language, in evaluation mode, with no weights loaded.
 
     Raises RecipeError when it cannot be built here, or is none of those that `check_backbone` knows.
@@ -115,7 +115,7 @@ def build_recogniser(backbone: Mapping) -> Features:
     registry()
     try:
         with quiet():
-            network = Features(backbone=copy.deepcopy(dict(backbone)))  # mmaction2 takes entries out of it
+            network = RecogniserMaps(backbone=copy.deepcopy(dict(backbone)))  # mmaction2 takes entries out of it
     except Exception as error:  # arguments of other values fail in as many ways as there are layers
         raise RecipeError(
             f"The backbone {backbone.get('type')} cannot be built here ({first_line(error)}).",

@@ -105,7 +105,7 @@ class Recorded:
 
 
 @dataclass(frozen=True)
-class Video(Recorded):
+class VideoSource(Recorded):
     """A video file."""
 
     def open(self, networks: Networks, limits: Limits) -> Source | Unreadable:
@@ -128,7 +128,7 @@ class Video(Recorded):
 
 
 @dataclass(frozen=True)
-class Stored(Recorded):
+class StoredSource(Recorded):
     """A video of a feature folder; `warnings` are those of its folder."""
 
     folder: FeatureFolder
@@ -167,8 +167,8 @@ def recorded_sources(
     for path in features:
         folder = open_features(path)
         warnings = check_recipe(loaded, folder.recipe, path, allow_mismatch)
-        sources += [Stored(name, f"{folder.path}:{name}", folder, warnings) for name in folder.ids()]
-    return [*sources, *(Video(name, str(path)) for name, path in videos.items())]
+        sources += [StoredSource(name, f"{folder.path}:{name}", folder, warnings) for name in folder.ids()]
+    return [*sources, *(VideoSource(name, str(path)) for name, path in videos.items())]
 
 
 @contextmanager

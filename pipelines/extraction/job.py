@@ -27,14 +27,14 @@ from lstr.pipelines.weights.known import record_weights
 
 
 @dataclass(frozen=True)
-class Prepared:
+class NetworksReady:
     """The networks are made and the feature folder is begun; the videos come next."""
 
     output: Place
     recipe: Recipe
 
 
-Event = Plan | Progress | Prepared | Notice | Outcome | Failed | Finished[Summary]
+Event = Plan | Progress | NetworksReady | Notice | Outcome | Failed | Finished[Summary]
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def plan(videos: Mapping[str, Place], options: ExtractOptions) -> Plan:
 def extract(videos: Mapping[str, Place], options: ExtractOptions) -> Generator[Event, None, None]:
     """Extract each of the videos {id: source} that is not done; running it again goes on after an interruption.
 
-    Yields the Plan, Progress("calibration", …) of random networks, Prepared, then Progress of each video by its id, an
+    Yields the Plan, Progress("calibration", …) of random networks, NetworksReady, then Progress by video id, an
     Outcome of each that is done or kept and Failed of each that is neither, and last Finished with the Summary.
     Close the generator to end everything it started; what is finished is kept. Raises ClusterError, FlowError,
     MissingPathError, NetworkRuntimeError, OutputError, RecipeError or WeightsError for what concerns all videos.
@@ -83,7 +83,7 @@ def extract(videos: Mapping[str, Place], options: ExtractOptions) -> Generator[E
                 twostream = run_on(twostream, options.runtime, planned.share.threads)
                 twostream.open()  # processes that follow find the networks converted, and warnings come once
                 yield from map(Notice, twostream.warnings)
-            yield Prepared(folder.path, twostream.recipe)
+            yield NetworksReady(folder.path, twostream.recipe)
             if random := twostream.recipe.random_streams:
                 state = "" if twostream.recipe.calibrated_on else " and are not calibrated (see [[calibrate]])"
                 text = f"{random} networks carry random weights{state}; bring published ones with [[weights=kinetics]]."

@@ -71,7 +71,7 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedVideo:
     """One video: `done`, `to do` or `unreadable`, its seconds and chunks, and why it failed before, if it did."""
 
     id: str
@@ -96,13 +96,13 @@ class Plan:
     """All videos of a job, and what the rest of it costs."""
 
     output: Place
-    videos: tuple[Planned, ...]
+    videos: tuple[PlannedVideo, ...]
     row_bytes: int
     """Bytes of both streams' features, per chunk."""
     rate: Rate
     share: Share
 
-    def of(self, state: str) -> list[Planned]:
+    def of(self, state: str) -> list[PlannedVideo]:
         """The videos in a state."""
         return [video for video in self.videos if video.state == state]
 
@@ -173,22 +173,24 @@ def make_plan(
     begun = folder.recipe if folder else None
     failures = {failure["id"]: failure["reason"] for failure in read_failures(output)} if folder else {}
 
-    def look(video: tuple[str, Place]) -> tuple[Planned, dict[str, Any]]:
+    def look(video: tuple[str, Place]) -> tuple[PlannedVideo, dict[str, Any]]:
         video_id, source = video
         before = failures.get(video_id, "")
         record = folder.read_record(video_id) if folder and folder.is_done(video_id, source) else None
         if record:
-            return Planned(video_id, source, "done", record["duration"], record["chunks"]), record
+            return PlannedVideo(video_id, source, "done", record["duration"], record["chunks"]), record
         if isinstance(source, RemoteFile):
             seconds = announced_seconds(source)
-            return Planned(video_id, source, "to do", seconds, int(seconds / CHUNK_SECONDS), failed_before=before), {}
+            return PlannedVideo(
+                video_id, source, "to do", seconds, int(seconds / CHUNK_SECONDS), failed_before=before
+            ), {}
         try:
             with PROBE:
                 probed = probe(source)
         except Exception as error:
             reason = failure_of(error, source).reason
-            return Planned(video_id, source, "unreadable", reason=reason, failed_before=before), {}
-        return Planned(video_id, source, "to do", probed.duration, probed.n_chunks, failed_before=before), {}
+            return PlannedVideo(video_id, source, "unreadable", reason=reason, failed_before=before), {}
+        return PlannedVideo(video_id, source, "to do", probed.duration, probed.n_chunks, failed_before=before), {}
 
     seen = [found for _, found in together(look, videos.items())]
     made_by = begun or (recipe.recipe if isinstance(recipe, StoredRecipe) else recipe)

@@ -1,7 +1,7 @@
 """Videos over processes of this machine, each with its share of the cores and one of the GPUs.
 
 `main` is such a process, which its parent talks to over a socket: it takes a WorkerConfig, then (id, source) of one
-video after the other, and sends Ready, Progress, an Outcome per video, or last of all an error.
+video after the other, and sends WorkerReady, Progress, an Outcome per video, or last of all an error.
 """
 
 import os
@@ -44,7 +44,7 @@ PROGRESS_SECONDS = 0.2  # between two reports of progress by a process
 
 
 @dataclass(frozen=True)
-class Ready:
+class WorkerReady:
     """A worker process has its networks."""
 
 
@@ -130,7 +130,7 @@ def over_processes(
                     continue
                 if isinstance(event, ExtractorError):
                     raise event
-                if isinstance(event, Ready):
+                if isinstance(event, WorkerReady):
                     worker.ready, lost = True, 0
                     continue
                 if isinstance(event, Outcome):
@@ -194,10 +194,10 @@ def serve(connection: Connection) -> None:
         connection.send(ExtractorError(f"A worker process met {described(error)}", hint))
 
 
-def _work(connection: Connection) -> Generator[Ready | Progress | Outcome, None, None]:
+def _work(connection: Connection) -> Generator[WorkerReady | Progress | Outcome, None, None]:
     """What comes of each video that is received. Raises EOFError when no more comes, and as `open_worker`."""
     with open_worker(connection.recv()) as extractor:
-        yield Ready()
+        yield WorkerReady()
         while True:
             video_id, source = connection.recv()
             yield from extractor.one_by_one({video_id: source})

@@ -171,7 +171,7 @@ def resolve(
 
 
 @dataclass(frozen=True)
-class Networks:
+class NetworksToTrain:
     """What is trained: the streams of a preset with the sizes of their images, their settings and first weights."""
 
     preset: Preset
@@ -187,7 +187,7 @@ def settle(
     networks: Mapping[str, str | None] = MappingProxyType({}),
     inits: Mapping[str, str | None] = MappingProxyType({}),
     backend: str = "auto",
-) -> Networks:
+) -> NetworksToTrain:
     """All that there is to choose of networks, before anything takes long.
 
     features: recipe, streams and flow algorithm, with other `networks` by stream: as for `trainable`. settings: as for
@@ -201,4 +201,4 @@ def settle(
     preset, configs = resolve(preset, begun, settings, device)
     if preset.algorithm:
         choose_backend(preset.algorithm, backend)
-    return Networks(preset, configs, initial)
+    return NetworksToTrain(preset, configs, initial)

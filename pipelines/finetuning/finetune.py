@@ -31,11 +31,11 @@ from lstr.pipelines.finetuning.cached_videos import (
     find_cached,
     look_at,
 )
-from lstr.pipelines.finetuning.config import Networks, settle
+from lstr.pipelines.finetuning.config import NetworksToTrain, settle
 from lstr.pipelines.finetuning.folds import Pair, check_blind, check_labels, make_pairs, parts_of, unlearnt
 from lstr.pipelines.finetuning.initial_weights import RANDOM
 from lstr.pipelines.finetuning.run_folder import Epoch, check_output
-from lstr.pipelines.progress import Failed, Findings, Finished, Notice, Progress
+from lstr.pipelines.progress import Failed, Finished, LabelFindings, Notice, Progress
 from lstr.pipelines.training.ranks import Ranks, join_ranks
 from lstr.pipelines.weights.folder import WeightsFolder, open_weights
 
@@ -74,7 +74,7 @@ class VideoOptions:
         roots = [video for video in self.videos if Path(video).is_dir()]
         return found, read_label_file(self.labels, roots, dataset, lenient=True, skip_missing=True, present=found)
 
-    def check(self, labels: Labels, found: Mapping[str, Place], answered: str = "") -> Iterator[Findings]:
+    def check(self, labels: Labels, found: Mapping[str, Place], answered: str = "") -> Iterator[LabelFindings]:
         """What is wrong or odd in the labels of videos, but for a kind of finding that the job itself answers.
 
         Raises LabelsError for what is wrong.
@@ -82,7 +82,7 @@ class VideoOptions:
         footage = footage_of_files({name: found[name] for name in labels.videos if name in found})
         findings = [finding for finding in check(labels, footage=footage) if finding.kind != answered]
         if findings:
-            yield Findings(self.labels, findings)
+            yield LabelFindings(self.labels, findings)
         stop_at_errors(findings, self.labels)
 
 
@@ -141,16 +141,16 @@ class Finetuned:
     """with those"""
 
 
-Event = Findings | Notice | Failed | Filling | Progress | Outcome | Filled | Epoch | Finished[Finetuned]
+Event = LabelFindings | Notice | Failed | Filling | Progress | Outcome | Filled | Epoch | Finished[Finetuned]
 
 
 def finetune(options: FinetuneOptions) -> Generator[Event, None, None]:
     """Train the networks, or go on with a training. Started by torchrun, rank 0 alone yields events, and writes.
 
-    Yields Findings and Notices; Failed of each video that cannot be read; Filling, then Progress by video id and an
-    Outcome of each video whose chunks are in the cache, and Filled; Progress by network after each step, an Epoch after
-    each; and Finished with Finetuned. Close the generator to end what it started; what is finished is kept. Raises
-    CheckpointError, ConfigError, LabelsError, OutputError, RecipeError, VideoError or WeightsError.
+    Yields LabelFindings and Notices; Failed of each video that cannot be read; Filling, then Progress by video id and
+    an Outcome of each video whose chunks are in the cache, and Filled; Progress by network after each step, an Epoch
+    after each; and Finished with Finetuned. Close the generator to end what it started; what is finished is kept.
+    Raises CheckpointError, ConfigError, LabelsError, OutputError, RecipeError, VideoError or WeightsError.
     """
     with join_ranks(choose_device(options.device)) as (ranks, device):
         with closing(_events(options, device, ranks)) as events:
@@ -224,7 +224,7 @@ def _events(options: FinetuneOptions, device: str, ranks: Ranks) -> Generator[Ev
         yield Finished(Finetuned(event.result, failed.events, len(used))) if isinstance(event, Finished) else event
 
 
-def _plan(labels: Labels, pairs: Sequence[Pair], networks: Networks, init: str | None) -> Iterator[Notice]:
+def _plan(labels: Labels, pairs: Sequence[Pair], networks: NetworksToTrain, init: str | None) -> Iterator[Notice]:
     """What is to be trained, and what of it a person should know."""
     whole = pairs[0]
     chosen = f"{len(whole.validation)} choose the epoch" if whole.validation else "none chooses the epoch"

@@ -59,7 +59,7 @@ def hold_out(ids: Collection[str], shows: Mapping[str, set[str]]) -> tuple[str, 
 
 
 @dataclass(frozen=True)
-class Parts:
+class VideoParts:
     """Video ids by what they are for; sorted."""
 
     training: tuple[str, ...]
@@ -70,7 +70,7 @@ class Parts:
     """In one of the subsets, and not among the videos."""
 
 
-def parts_of(labels: Labels, videos: Collection[str], subset: str, eval_subset: str | None) -> Parts:
+def parts_of(labels: Labels, videos: Collection[str], subset: str, eval_subset: str | None) -> VideoParts:
     """What each video is for. eval_subset: None for `validation`, if the labels have it.
 
     Raises LabelsError where no video is in a subset that was named.
@@ -89,7 +89,7 @@ def parts_of(labels: Labels, videos: Collection[str], subset: str, eval_subset: 
             raise LabelsError(f"None of the {len(videos)} videos is labelled as {name}.", hint)
     used = training | validation
     groups = (training & set(videos), validation & set(videos), set(videos) - used, used - set(videos))
-    return Parts(*(tuple(sorted(ids)) for ids in groups))
+    return VideoParts(*(tuple(sorted(ids)) for ids in groups))
 
 
 def make_pairs(

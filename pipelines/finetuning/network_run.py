@@ -30,12 +30,12 @@ from lstr.pipelines.files.json_files import append_jsonl, keep_jsonl
 from lstr.pipelines.finetuning.batches import batches_from
 from lstr.pipelines.finetuning.config import FinetuneConfig
 from lstr.pipelines.finetuning.recogniser import Recogniser, batch_norms, make_optimiser
-from lstr.pipelines.finetuning.run_folder import LOG, Epoch, Network, NetworkPosition
+from lstr.pipelines.finetuning.run_folder import LOG, Epoch, NetworkFiles, NetworkPosition
 from lstr.pipelines.finetuning.samples import Images, SampleSet, read_image
 from lstr.pipelines.progress import Progress
 from lstr.pipelines.training.batches import read_ahead
 from lstr.pipelines.training.log import Step
-from lstr.pipelines.training.loop import Plan, Position, Saves, train_steps
+from lstr.pipelines.training.loop import Position, Saves, StepPlan, train_steps
 from lstr.pipelines.training.ranks import Ranks, distributed_model, lost_others, step_seed
 from lstr.pipelines.training.schedule import learning_rate
 
@@ -53,7 +53,7 @@ class NetworkRun:
 
     def __init__(
         self,
-        network: Network,
+        network: NetworkFiles,
         card: str,
         model: Recogniser,
         data: SampleSet,
@@ -92,10 +92,10 @@ class NetworkRun:
         self._since = perf_counter()
         self._batches: Iterator[Images] = iter(())
 
-    def plan(self) -> Plan:
+    def plan(self) -> StepPlan:
         """Its steps, and when it is evaluated."""
         config, steps = self.config, self.config.epochs * self.data.n_batches
-        return Plan(
+        return StepPlan(
             steps,
             lambda step: learning_rate(self._hurried(step, steps), steps, config.lr, config.warmup),
             eval_every=config.eval_every if self.validation else 0,

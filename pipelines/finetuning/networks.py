@@ -19,12 +19,12 @@ from lstr.labels.label_set import BACKGROUND, Labels
 from lstr.pipelines.extraction.plan import cost_of
 from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.finetuning.cached_videos import Cached
-from lstr.pipelines.finetuning.config import Networks, trainable_network
+from lstr.pipelines.finetuning.config import NetworksToTrain, trainable_network
 from lstr.pipelines.finetuning.fold_alignment import align
 from lstr.pipelines.finetuning.folds import Pair
 from lstr.pipelines.finetuning.network_run import NetworkRun
 from lstr.pipelines.finetuning.recogniser import begin_with, recogniser
-from lstr.pipelines.finetuning.run_folder import STATES, Epoch, Network, begin_training
+from lstr.pipelines.finetuning.run_folder import STATES, Epoch, NetworkFiles, begin_training
 from lstr.pipelines.finetuning.samples import SampleSet, samples_of
 from lstr.pipelines.progress import Finished, Progress
 from lstr.pipelines.provenance import provenance
@@ -38,7 +38,7 @@ MOST_READERS = 12
 class Training:
     """All that makes the networks what they are."""
 
-    networks: Networks
+    networks: NetworksToTrain
     labels: Labels
     videos: Mapping[str, Cached]
     """By id: all that any pair learns from or is chosen by"""
@@ -98,7 +98,7 @@ def train_networks(
         ]  # flow costs less, gives more
         for pair in training.pairs:
             for stream in streams:
-                network = Network(folder, stream, pair.fold)
+                network = NetworkFiles(folder, stream, pair.fold)
                 if not ranks.from_first(network.is_finished):
                     yield from _train(training, network, pair, device, loaders, ranks)
         if ranks.first:
@@ -115,7 +115,7 @@ def _finish(training: Training, folder: Path, streams: list[str], settings: dict
         align(folder, training.networks.preset, stream, blind, chunks, device)
     results: dict[str, dict[str, dict]] = {stream: {} for stream in streams}
     for stream, pair in product(streams, training.pairs):
-        file = Network(folder, stream, pair.fold).result_file
+        file = NetworkFiles(folder, stream, pair.fold).result_file
         results[stream][pair.name] = json.loads(file.read_text(encoding="utf-8"))
     whole = training.pairs[0]
     details = {
@@ -138,7 +138,7 @@ def default_loaders(device: str, ranks: Ranks = ALONE) -> int:
 
 
 def _train(
-    training: Training, network: Network, pair: Pair, device: str, loaders: int, ranks: Ranks
+    training: Training, network: NetworkFiles, pair: Pair, device: str, loaders: int, ranks: Ranks
 ) -> Iterator[Progress | Epoch]:
     """Train one network, or go on with it, and write its file."""
     stream, labels, networks = network.stream, training.labels, training.networks

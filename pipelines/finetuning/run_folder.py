@@ -93,7 +93,7 @@ def _text(value: object) -> str:
 
 
 @dataclass(frozen=True)
-class Network:
+class NetworkFiles:
     """One network of a training, and its files. `fold` is the one that it never sees, or None for all videos'."""
 
     folder: Path

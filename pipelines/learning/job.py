@@ -12,11 +12,11 @@ from lstr.metrics.actions import sentence
 from lstr.pipelines.files.atomic import sweep
 from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.learning.plan import Doing
-from lstr.pipelines.learning.preparation import Planned, prepare
+from lstr.pipelines.learning.preparation import Learning, prepare
 from lstr.pipelines.learning.steps import Steps
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.model_files.packing import write_model
-from lstr.pipelines.progress import Failed, Findings, Finished, Notice
+from lstr.pipelines.progress import Failed, Finished, LabelFindings, Notice
 
 OF_THIS_RUN = ("seconds", "checkpoint", "warnings")  # entries of an evaluation with times and paths of this machine
 
@@ -42,10 +42,10 @@ class Learnt:
         ]
 
 
-Event = Findings | Notice | Planned | Doing | Failed | Finished[Learnt]
+Event = LabelFindings | Notice | Learning | Doing | Failed | Finished[Learnt]
 
 
-def plan(options: LearnOptions) -> Generator[Findings | Notice | Planned, None, None]:
+def plan(options: LearnOptions) -> Generator[LabelFindings | Notice | Learning, None, None]:
     """What `learn` would do: its checks and its plan; nothing is written. Raises as `learn` does before its work."""
     yield (yield from prepare(options))
 
@@ -53,7 +53,7 @@ def plan(options: LearnOptions) -> Generator[Findings | Notice | Planned, None, 
 def learn(options: LearnOptions) -> Generator[Event, None, None]:
     """Learn from labelled videos, or go on with what was stopped: the same options go on, others begin anew.
 
-    Yields Findings of the labels, Notices, Planned before anything long, Doing as each step goes on, Failed of each
+    Yields LabelFindings, Notices, Learning before anything long, Doing as each step goes on, Failed of each
     video that cannot be read, and Finished with what was learnt. Close the generator to end everything it started; what
     is finished is kept. Raises LabelsError, ConfigError, and what the jobs of its steps raise.
     """

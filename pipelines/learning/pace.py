@@ -22,10 +22,10 @@ from lstr.pipelines.extraction.plan import cost_of, row_bytes, widths_of
 from lstr.pipelines.failures import left_out
 from lstr.pipelines.files.remote import Place
 from lstr.pipelines.files.videos import at_hand
-from lstr.pipelines.finetuning.config import FEWEST_DRAWS, FinetuneConfig, Networks
+from lstr.pipelines.finetuning.config import FEWEST_DRAWS, FinetuneConfig, NetworksToTrain
 from lstr.pipelines.finetuning.recogniser import make_optimiser, recogniser
 from lstr.pipelines.learning.options import LearnOptions
-from lstr.pipelines.learning.parts import N_FOLDS, TESTING, TRAINING, VALIDATION, Parts
+from lstr.pipelines.learning.parts import N_FOLDS, TESTING, TRAINING, VALIDATION, LabelParts
 from lstr.pipelines.learning.plan import Costs, LearnPlan, fit_epochs, make_steps
 from lstr.pipelines.training.batches import PieceMaker
 from lstr.pipelines.training.config import TrainConfig, preset_for, resolve
@@ -42,7 +42,7 @@ FORWARD = 1 / 3  # of a training step's time is its forward pass
 
 
 @dataclass(frozen=True)
-class Looked:
+class Header:
     """What a video's header tells; no chunks of one that cannot be read."""
 
     chunks: int
@@ -149,9 +149,9 @@ def _blank_video(n_chunks: int, model: WindowConfig, classes: Sequence[str]) -> 
 
 def measured_plan(
     options: LearnOptions,
-    parts: Parts,
-    networks: Networks,
-    looked: Mapping[str, Looked],
+    parts: LabelParts,
+    networks: NetworksToTrain,
+    looked: Mapping[str, Header],
     videos: Mapping[str, Place],
     device: str,
 ) -> LearnPlan:

@@ -15,7 +15,7 @@ N_FOLDS = 3
 
 
 @dataclass(frozen=True)
-class Parts:
+class LabelParts:
     """Labels whose subsets are training, validation (may be empty) and testing, and how they came about."""
 
     labels: Labels
@@ -26,7 +26,7 @@ class Parts:
         return sorted(i for i, video in self.labels.videos.items() if video.subset == subset)
 
 
-def divide(labels: Labels, present: Collection[str], seen: Collection[str] = ()) -> Parts:
+def divide(labels: Labels, present: Collection[str], seen: Collection[str] = ()) -> LabelParts:
     """The labelled videos that are present, in training, validation and testing.
 
     Subsets that the labels have are kept (without testing, validation is held out in its place); where they have one
@@ -56,7 +56,7 @@ def divide(labels: Labels, present: Collection[str], seen: Collection[str] = ())
         divided, sentence = _by_recording(labels, sorted(videos), seen)
     kept = {TRAINING, VALIDATION, TESTING}
     parts = {i: replace(video, subset=divided[i]) for i, video in videos.items() if divided[i] in kept}
-    return Parts(replace(labels, videos=parts, has_subsets=True), sentence)
+    return LabelParts(replace(labels, videos=parts, has_subsets=True), sentence)
 
 
 def _by_recording(labels: Labels, ids: Sequence[str], seen: Collection[str]) -> tuple[dict[str, str], str]:

@@ -20,24 +20,24 @@ from lstr.pipelines.finetuning.config import settle
 from lstr.pipelines.finetuning.finetune import not_learnt
 from lstr.pipelines.finetuning.initial_weights import Initial
 from lstr.pipelines.learning.options import Features, LearnOptions, features_of, recipe_of, settings_of
-from lstr.pipelines.learning.pace import Looked, measured_plan
-from lstr.pipelines.learning.parts import TRAINING, Parts, divide
+from lstr.pipelines.learning.pace import Header, measured_plan
+from lstr.pipelines.learning.parts import TRAINING, LabelParts, divide
 from lstr.pipelines.learning.plan import LearnPlan
 from lstr.pipelines.learning.workspace import Workspace
 from lstr.pipelines.model_files.model_file import is_model, open_model
-from lstr.pipelines.progress import Findings, Notice
+from lstr.pipelines.progress import LabelFindings, Notice
 
 DIVIDED = "no subsets"  # a finding that is answered here, by holding out recordings
 
 
 @dataclass(frozen=True)
-class Planned:
+class Learning:
     """What is to be learnt, from what, how, and where it goes."""
 
     model: Path
     workspace: Workspace
     videos: Mapping[str, Place]
-    parts: Parts
+    parts: LabelParts
     settings: Mapping[str, str]
     """Settings of the networks."""
     features: Features
@@ -54,7 +54,7 @@ class Planned:
         return is_model(self.model) and open_model(self.model).about.get("request") == self.request
 
 
-def prepare(options: LearnOptions) -> Generator[Findings | Notice, None, Planned]:
+def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice, None, Learning]:
     """Look at everything, and plan. Raises LabelsError, ConfigError, RecipeError, VideoError or OutputError."""
     model = checked_output(options.output)
     found, labels = options.read()
@@ -84,7 +84,7 @@ def prepare(options: LearnOptions) -> Generator[Findings | Notice, None, Planned
             yield Notice("videos, labels or options are others than before: learning begins anew.", warning=False)
         yield Notice("measuring this machine …", warning=False)
         plan = measured_plan(options, parts, networks, looked, videos, device)
-    return Planned(model, workspace, videos, parts, settings, features, device, request, plan, begun)
+    return Learning(model, workspace, videos, parts, settings, features, device, request, plan, begun)
 
 
 def checked_output(output: str | Path) -> Path:
@@ -113,18 +113,18 @@ def _seen(videos: Mapping[str, Place], initial: Mapping[str, Initial]) -> set[st
     return {i for i in videos if i in known} | {i for i, path in here.items() if sha256_of(path) in known}
 
 
-def _look(videos: Mapping[str, Place], long_side: int, needed: list[str]) -> dict[str, Looked]:
+def _look(videos: Mapping[str, Place], long_side: int, needed: list[str]) -> dict[str, Header]:
     """A look at each video. Raises VideoError where none of the `needed` can be read."""
 
-    def look(video: tuple[str, Place]) -> Looked:
+    def look(video: tuple[str, Place]) -> Header:
         source = video[1]
         if isinstance(source, RemoteFile):
-            return Looked(int(announced_seconds(source) * FEATURES_PER_SECOND), long_side * long_side)
+            return Header(int(announced_seconds(source) * FEATURES_PER_SECOND), long_side * long_side)
         with left_out(source):  # the step that computes its chunks says why
             probed = probe(source)
             width, height = probed.size(long_side)
-            return Looked(probed.n_chunks, width * height)
-        return Looked(0, 0)
+            return Header(probed.n_chunks, width * height)
+        return Header(0, 0)
 
     looked = {video_id: found for (video_id, _), found in together(look, videos.items())}
     if not any(looked[i].chunks for i in needed):

@@ -22,7 +22,7 @@ from lstr.pipelines.finetuning.run_folder import SETTINGS
 from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.learning.parts import TESTING, TRAINING, VALIDATION, folds_of
 from lstr.pipelines.learning.plan import CHUNKS, FEATURES, MEASURE, MODEL, NETWORKS, PACK, SLOWER, THRESHOLDS, Doing
-from lstr.pipelines.learning.preparation import Planned
+from lstr.pipelines.learning.preparation import Learning
 from lstr.pipelines.learning.workspace import write_labels
 from lstr.pipelines.networks.recipes import choose_recipe, weights_for
 from lstr.pipelines.progress import Failed, Finished, Notice, Progress
@@ -37,7 +37,7 @@ Event = Doing | Notice | Failed
 class Steps:
     """A learning on its way. `failed` are the videos that were left out."""
 
-    def __init__(self, planned: Planned, options: LearnOptions, started: float):
+    def __init__(self, planned: Learning, options: LearnOptions, started: float):
         self.planned, self.options, self.started = planned, options, started
         self.workspace, self.plan = planned.workspace, planned.plan
         self.failed: dict[str, Failed] = {}

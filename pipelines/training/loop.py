@@ -44,7 +44,7 @@ class Position:
 
 
 @dataclass(frozen=True)
-class Plan:
+class StepPlan:
     """How long a run is, and what happens when."""
 
     steps: int
@@ -112,7 +112,7 @@ class Run(Protocol[Batch]):
         """Log an interval, then save the state where that is due; only on rank 0."""
 
 
-def train_steps(run: Run[Batch], plan: Plan, position: Position) -> Iterator[Progress | Step]:
+def train_steps(run: Run[Batch], plan: StepPlan, position: Position) -> Iterator[Progress | Step]:
     """Train from a position to the end, in place: Progress after each step, a Step after each logged interval.
 
     Each process of a run goes through the same steps. A Step is logged and, where due, the state is saved before it is

@@ -27,7 +27,7 @@ from lstr.pipelines.provenance import make_reproducible, provenance
 from lstr.pipelines.training.batches import Batch, KeptFeatures, PieceMaker, default_readers, fit_on, read_ahead
 from lstr.pipelines.training.config import TrainConfig, changes_from
 from lstr.pipelines.training.log import Step, TrainLog, draw_curves, summary_of
-from lstr.pipelines.training.loop import Plan, Position, Saves, train_steps
+from lstr.pipelines.training.loop import Position, Saves, StepPlan, train_steps
 from lstr.pipelines.training.ranks import ALONE, Ranks
 from lstr.pipelines.training.sampling import count_steps, draw_windows, epoch_steps, feature_statistics
 from lstr.pipelines.training.schedule import rates
@@ -109,7 +109,7 @@ def train_model(
     else:
         statistics = feature_statistics(split.videos) if config.standardise else (torch.zeros(1), torch.ones(1))
     steps = count_steps(split.videos, task.model, config)
-    plan = Plan(
+    plan = StepPlan(
         steps,
         rates(config, steps, epoch_steps(split.videos, task.model, config)),
         config.log_every,

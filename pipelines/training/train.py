@@ -10,7 +10,7 @@ from lstr.extractors.devices import choose_device
 from lstr.labels.check import stop_at_errors
 from lstr.pipelines.datasets.dataset import read_dataset
 from lstr.pipelines.datasets.seen_videos import seen_in, seen_phrase
-from lstr.pipelines.progress import Findings, Finished, Notice
+from lstr.pipelines.progress import Finished, LabelFindings, Notice
 from lstr.pipelines.provenance import make_reproducible
 from lstr.pipelines.training.config import TrainConfig, preset_for, preset_named, read_config, resolve
 from lstr.pipelines.training.log import Step
@@ -95,19 +95,19 @@ class Trained:
     """Whether the labels have videos that `lstr evaluate` scores"""
 
 
-Event = Findings | Notice | Started | Step | Finished[Trained]
+Event = LabelFindings | Notice | Started | Step | Finished[Trained]
 
 
 def train(options: TrainOptions) -> Iterator[Event]:
     """Train a model, or go on with a run. Started by torchrun, rank 0 alone yields events.
 
-    Yields Findings, Notices and Started before the first step, a Step after each logged interval, at last Finished.
+    Yields LabelFindings, Notices and Started before the first step, a Step after each logged interval, last Finished.
     Raises LabelsError, RecipeError or ConfigError for what does not fit together, and whatever `train_model` raises.
     """
     return _joined(options, _events)
 
 
-def planned_settings(options: TrainOptions) -> Iterator[Findings | Finished[dict]]:
+def planned_settings(options: TrainOptions) -> Iterator[LabelFindings | Finished[dict]]:
     """All settings of the run that `train` would begin, in Finished, as its config.json would hold them."""
     return _joined(options, _settings)
 
@@ -119,7 +119,7 @@ def _joined(options: TrainOptions, events: Callable[[TrainOptions, Ranks, str], 
         yield from ranks.only_first(events(options, ranks, device))
 
 
-def _settings(options: TrainOptions, ranks: Ranks, device: str) -> Iterator[Findings | Finished[dict]]:
+def _settings(options: TrainOptions, ranks: Ranks, device: str) -> Iterator[LabelFindings | Finished[dict]]:
     task = yield from _task(options)
     yield Finished(task.settings(device, ranks))
 
@@ -144,7 +144,7 @@ def _events(options: TrainOptions, ranks: Ranks, device: str) -> Iterator[Event]
     yield Finished(Trained(checkpoint, folder / "curves.png", held_out))
 
 
-def _task(options: TrainOptions) -> Generator[Findings, None, Task]:
+def _task(options: TrainOptions) -> Generator[LabelFindings, None, Task]:
     """Read and check what is to be trained on what."""
     file = read_config(options.config) if options.config else None
     if options.preset:
@@ -161,7 +161,7 @@ def _task(options: TrainOptions) -> Generator[Findings, None, Task]:
     subsets = (options.subset, options.eval_subset) if options.eval_every else (options.subset,)
     findings = data.check(subsets, options.skip_missing)
     if findings:
-        yield Findings(source, findings)
+        yield LabelFindings(source, findings)
     stop_at_errors(findings, source)
     split = data.split(options.subset, options.skip_missing)
     preset = (file["preset"] if file else None) or options.preset or preset_for(split.n_chunks, options.settings)

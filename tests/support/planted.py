@@ -11,7 +11,7 @@ from lstr.labels.label_set import BACKGROUND, Labels, VideoLabels
 from lstr.labels.segment import Segment
 from lstr.pipelines.extraction.chunk_cache import CachedVideo
 from lstr.pipelines.finetuning.cached_videos import Cached
-from lstr.pipelines.finetuning.config import Networks, resolve
+from lstr.pipelines.finetuning.config import NetworksToTrain, resolve
 from lstr.pipelines.finetuning.folds import make_pairs
 from lstr.pipelines.finetuning.initial_weights import Initial
 from lstr.pipelines.finetuning.networks import Training
@@ -56,4 +56,4 @@ def planted_training(streams, n_videos=3, n_folds=0, initial=None, n_validation=
     preset, configs = resolve(preset, {s: initial[s].path is not None for s in streams}, changes, "cpu")
     ids = sorted(cached)
     pairs, folds = make_pairs(labels, ids[:n_videos], ids[n_videos:], n_folds)
-    return Training(Networks(preset, configs, initial), labels, cached, pairs, folds)
+    return Training(NetworksToTrain(preset, configs, initial), labels, cached, pairs, folds)

@@ -33,14 +33,14 @@ from torch import Tensor
 
 from lstr.layers.transformer import causal_mask
 from lstr.models.lstr.config import LSTRConfig
-from lstr.models.lstr.network import Network, mean_token
+from lstr.models.lstr.network import LSTRNetwork, mean_token
 from lstr.models.lstr.precomputed import Constants, Stage1, has_stage1, sees_work
 from lstr.models.lstr.stream_plan import waiting_rows
 from lstr.models.stream import Tensors, begun, newest, put, replace, take
 from lstr.windows import indices as index
 
 
-def begin(model: Network, n_streams: int) -> Tensors:
+def begin(model: LSTRNetwork, n_streams: int) -> Tensors:
     """Tensors of B streams before their first chunk, by name; the streams are the first dimension."""
     config = model.config
     shapes: dict[str, tuple[int, ...]] = {
@@ -89,7 +89,7 @@ def step(
     return model.classifier(decode(constants, work, after, plan.get("absent"))), after
 
 
-def _work_rings(model: Network) -> dict[str, int]:
+def _work_rings(model: LSTRNetwork) -> dict[str, int]:
     """What is kept of each work token, and its width in d_model."""
     rings = {"work": 1}
     if model.integration not in ("mlp", "joined"):
@@ -99,7 +99,7 @@ def _work_rings(model: Network) -> dict[str, int]:
     return rings
 
 
-def of_work(model: Network, tokens: Tensor) -> Tensors:
+def of_work(model: LSTRNetwork, tokens: Tensor) -> Tensors:
     """What is kept of work tokens (..., D): themselves, and what the decoder projects them to, without positions."""
     kept, rings = {"work": tokens}, _work_rings(model)
     if "work_qkv" in rings:
@@ -122,7 +122,7 @@ def _memory_length(config: LSTRConfig) -> int:
     return (encoded.get(config.encoder, config.n_long) if config.n_long else 0) + config.gru
 
 
-def _summed_up(model: Network, tensors: Tensors, plan: Tensors) -> Tensors:
+def _summed_up(model: LSTRNetwork, tensors: Tensors, plan: Tensors) -> Tensors:
     """The state of the GRU after the chunk that leaves the long memory, and what the decoder takes of it."""
     if "fresh" not in plan and "leaving" not in plan:
         return {}
@@ -207,7 +207,7 @@ def encode(
 
 
 def _weigh(
-    model: Network,
+    model: LSTRNetwork,
     stage1: Stage1,
     ring: Tensor,
     streams: Tensor,
@@ -239,7 +239,7 @@ def _weigh(
     return heads + torch.stack([w @ place for w, place in zip(weights, places, strict=True)])
 
 
-def as_decoded(model: Network, tokens: Tensor) -> Tensors:
+def as_decoded(model: LSTRNetwork, tokens: Tensor) -> Tensors:
     """Encoder tokens (U, M, D) as the decoder takes them: `memory`, or each layer's keys and values (U, ..., M, D')."""
     if model.integration != "cross-attention":
         return {"memory": tokens}

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from lstr.models.lstr import caches
 from lstr.models.lstr.config import LSTRConfig
-from lstr.models.lstr.network import Network
+from lstr.models.lstr.network import LSTRNetwork
 from lstr.models.lstr.precomputed import Constants
 from lstr.models.stream import Tensors, take
 from lstr.windows import indices as index
@@ -52,7 +52,7 @@ def _by_parts(layer: Callable[[Tensor], Tensor], features: Tensor) -> Tensor:
     return torch.cat([layer(part) for part in features.split(ROWS)])
 
 
-def _histories(model: Network, features: Tensor) -> Tensor:
+def _histories(model: LSTRNetwork, features: Tensor) -> Tensor:
     """GRU states (L + 1, d_model): row n is the state after the first n chunks."""
     tokens = _by_parts(model.feature_head_long, features)
     return F.pad(model.gru(tokens[None])[0][0], (0, 0, 1, 0))
@@ -124,7 +124,7 @@ def _encode(constants: Constants, long: Tensors, ends: NDArray[np.int64], apart:
     return {name: tensor[which] for name, tensor in decoded.items()}
 
 
-def _with_history(model: Network, decoded: Tensors, history: Tensor) -> Tensors:
+def _with_history(model: LSTRNetwork, decoded: Tensors, history: Tensor) -> Tensors:
     """The same with GRU states (B, d_model) as one more token."""
     added = caches.as_decoded(model, history[:, None])
     if "memory_mask" in decoded:

@@ -15,7 +15,7 @@ from lstr.metrics.scoring_rule import LSTR_RULE
 from lstr.models.kind import Kind
 from lstr.models.lstr import caches, dense, precomputed
 from lstr.models.lstr.config import PRESETS, PUBLISHED, LSTRConfig
-from lstr.models.lstr.network import Network
+from lstr.models.lstr.network import LSTRNetwork
 from lstr.models.lstr.precomputed import Constants
 from lstr.models.lstr.stream_plan import make_plan
 from lstr.models.publication import ANET, KINETICS, LSTR_TABLES, Publication, anticipation, detection
@@ -23,7 +23,7 @@ from lstr.models.published import Published, Tables
 from lstr.models.stream import Plan, Tensors
 
 
-class LSTR(Network):
+class LSTR(LSTRNetwork):
     """The Long Short-Term Transformer and the designs it is compared with; `Network` lists them."""
 
     scoring_rule = LSTR_RULE

@@ -21,7 +21,7 @@ PUBLISHED_POSITIONS = 5000
 """Rows of the position table in published checkpoints."""
 
 
-class Network(Model):
+class LSTRNetwork(Model):
     """Two-stage memory encoder and causal decoder (paper, sections 3.2 to 3.4), and the designs it is compared with.
 
     `config.encoder`, the rows of the paper's table of encoder designs; the long memory has n_long slots:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lstr.models.lstr.config import LSTRConfig
-from lstr.models.lstr.network import Network
+from lstr.models.lstr.network import LSTRNetwork
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Stage2:
 class Constants:
     """What follows from the weights alone; streams of one model may share it."""
 
-    model: Network
+    model: LSTRNetwork
     """The model, packed where it is for streams here."""
     work: Tensor
     """(W + anticipation, D): positions of the work slots, then the tokens of the future"""
@@ -57,7 +57,7 @@ class Constants:
     """None where stage 2 has no queries"""
 
 
-def constants(model: Network, packed: Network) -> Constants:
+def constants(model: LSTRNetwork, packed: LSTRNetwork) -> Constants:
     """Compute what never changes of a model, `packed` or as it is where its layers are to be the usual ones."""
     config = model.config
     W = config.work_length
@@ -83,7 +83,7 @@ def constants(model: Network, packed: Network) -> Constants:
     return Constants(packed, work, work_qkv, work_seen, stage1, stage2)
 
 
-def _stage1_constants(model: Network) -> Stage1:
+def _stage1_constants(model: LSTRNetwork) -> Stage1:
     config = model.config
     layer = model.enc_modules[0].layers[0]
     query = model.enc_queries[0].weight
@@ -105,7 +105,7 @@ def _stage1_constants(model: Network) -> Stage1:
     return Stage1(score_weight, value_weight.detach(), scores, values, tokens)
 
 
-def sees_work(model: Network) -> bool:
+def sees_work(model: LSTRNetwork) -> bool:
     """Whether decoder layers attend to the work tokens as they enter the decoder; without a memory none attends."""
     return model.sees_work and model.integration == "cross-attention"
 

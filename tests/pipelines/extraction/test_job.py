@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from lstr.extractors.presets import PRESETS
-from lstr.pipelines.extraction.job import Prepared, extract, plan
+from lstr.pipelines.extraction.job import NetworksReady, extract, plan
 from lstr.pipelines.extraction.options import ExtractOptions
 from lstr.pipelines.extraction.plan import Plan
 from lstr.pipelines.extraction.resume import Outcome
@@ -32,9 +32,17 @@ def test_events_in_their_order(videos, options):
     planned = plan(videos, options)
     assert not options.output.exists(), "a plan makes nothing"
     events = list(extract(videos, options))
-    assert [type(event) for event in events] == [Plan, Prepared, Notice, Failed, *[Progress] * 20, Outcome, Finished]
+    assert [type(event) for event in events] == [
+        Plan,
+        NetworksReady,
+        Notice,
+        Failed,
+        *[Progress] * 20,
+        Outcome,
+        Finished,
+    ]
     assert events[0] == planned and [video.state for video in planned.videos] == ["unreadable", "to do"]
-    assert events[1] == Prepared(options.output, open_features(options.output).recipe)
+    assert events[1] == NetworksReady(options.output, open_features(options.output).recipe)
     assert "random weights" in events[2].text and events[3].id == "bad" and events[3].reason and events[3].hint
     assert events[4:24] == [Progress("scene_00", done, 20) for done in range(1, 21)]
     assert (events[24].id, events[24].state, events[24].chunks) == ("scene_00", "done", 20)

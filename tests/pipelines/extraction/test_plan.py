@@ -9,7 +9,7 @@ from lstr.extractors.presets import PRESETS
 from lstr.extractors.video.inputs import find_videos
 from lstr.pipelines.extraction.plan import (
     Plan,
-    Planned,
+    PlannedVideo,
     Rate,
     Share,
     documented_rate,
@@ -79,7 +79,7 @@ def test_rates():
     assert documented_rate(rgb, "", "cpu").seconds < fast and row_bytes(rgb) == 4 * 2048
     assert row_bytes(PRESETS["activitynet"]) == 4 * 4096
     assert documented_rate(PRESETS["fast"], "cuda", "cuda").seconds is None, "never measured"
-    plan = Plan("out", (Planned("a", "a.mp4", "to do", 5.0, 20),), 4, Rate(None, "not known"), Share(1, 1))
+    plan = Plan("out", (PlannedVideo("a", "a.mp4", "to do", 5.0, 20),), 4, Rate(None, "not known"), Share(1, 1))
     assert plan.seconds is None
     record = {"device": "cpu", "chunks": 10, "threads": 2, "seconds": {"total": 5.0}}
     assert measured_rate([record, {"device": "cpu", "chunks": 10}], "cpu").seconds == 1.0, "older records do not say"

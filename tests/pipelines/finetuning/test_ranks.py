@@ -18,7 +18,7 @@ from lstr.pipelines.finetuning.config import FinetuneConfig
 from lstr.pipelines.finetuning.network_run import NetworkRun
 from lstr.pipelines.finetuning.networks import train_networks
 from lstr.pipelines.finetuning.recogniser import batch_norms, recogniser
-from lstr.pipelines.finetuning.run_folder import Network
+from lstr.pipelines.finetuning.run_folder import NetworkFiles
 from lstr.pipelines.finetuning.samples import Sample, SampleSet
 from lstr.pipelines.progress import Progress
 from lstr.pipelines.training.ranks import ALONE, Ranks
@@ -142,4 +142,4 @@ def test_fewer_samples_than_processes(tmp_path):
     data = SampleSet([Sample("v", 0, 4, 1)], {}, "flow", config)
     model = recogniser("flow", StreamPreset("bninception"), 3, config)
     with pytest.raises(ConfigError, match="has 1 samples, and there are 2 processes"):
-        NetworkRun(Network(tmp_path, "flow", None), "", model, data, 0, Ranks(0, 2), {}, planted(1)[0])
+        NetworkRun(NetworkFiles(tmp_path, "flow", None), "", model, data, 0, Ranks(0, 2), {}, planted(1)[0])

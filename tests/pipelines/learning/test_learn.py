@@ -26,7 +26,7 @@ from lstr.pipelines.learning.job import Learnt, learn, plan
 from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.learning.pace import measure_model
 from lstr.pipelines.learning.plan import MODEL, STARTING, Doing
-from lstr.pipelines.learning.preparation import Planned
+from lstr.pipelines.learning.preparation import Learning
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.progress import Failed, Finished, Notice, result_of
 from lstr.pipelines.training.config import preset_for, resolve
@@ -104,7 +104,7 @@ def test_one_file_has_all_that_detection_needs(videos, learnt):
 def test_the_same_again_has_nothing_to_do(videos, learnt):
     before = learnt[1].model.read_bytes()
     events, again = run(options(videos, learnt[1].model))
-    assert not [event for event in events if isinstance(event, Doing | Planned)]
+    assert not [event for event in events if isinstance(event, Doing | Learning)]
     assert again.about == learnt[1].about and learnt[1].model.read_bytes() == before
 
 
@@ -233,7 +233,7 @@ def test_networks_whose_time_is_over_end_with_their_epoch(videos, tmp_path):
 
 
 def test_the_plan_comes_before_anything_is_written(videos, tmp_path):
-    planned = next(event for event in plan(options(videos, tmp_path / "x")) if isinstance(event, Planned))
+    planned = next(event for event in plan(options(videos, tmp_path / "x")) if isinstance(event, Learning))
     assert planned.model == tmp_path / "x.lstr" and not planned.begun
     assert planned.plan.videos == {"training": 4, "testing": 2} and planned.plan.seconds > 0
     assert not list(tmp_path.iterdir())
@@ -265,7 +265,7 @@ def test_the_training_of_the_model_is_planned_by_its_own_steps(videos, tmp_path)
             patch("lstr.pipelines.learning.pace.perf_counter", side_effect=count(step=0.125)),
         ):
             chosen = options(videos, tmp_path / "x", settings={**SMALL, **more})
-            planned = next(event for event in plan(chosen) if isinstance(event, Planned)).plan
+            planned = next(event for event in plan(chosen) if isinstance(event, Learning)).plan
         found[len(more)] = next(step.seconds for step in planned.steps if step.key == MODEL) - STARTING
     assert found[0] > 0 and found[0] % 0.125 == 0
     assert found[1] == pytest.approx(20 * found[0]) and found[3] == pytest.approx(3 * found[1])
