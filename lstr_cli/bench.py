@@ -86,6 +86,7 @@ def command(ctx, what, output, as_json, **options):
     what = what or ("chain" if of_chain else "recipes")
     if what == "recipes" and of_chain:
         raise click.UsageError(f"{of_chain[0]} is an option of `lstr bench chain`.", ctx)
+    from lstr.extractors.presets import Preset
     from lstr.pipelines.networks.recipes import choose_recipe
     from lstr.pipelines.speed.chain import bench_chain
     from lstr.pipelines.speed.choice import bench_choices
@@ -94,6 +95,7 @@ def command(ctx, what, output, as_json, **options):
     start = monotonic()
     if what == "chain":
         preset = choose_recipe(options["recipe"], algorithm=options["algorithm"], precision=options["precision"])
+        assert isinstance(preset, Preset), "--recipe takes names of presets alone"
         more = {name: options[name] for name in ("device", "flow_threads", "flow_backend", "runtime")}
         events = bench_chain(preset, options["inputs"], options["chunks"], **more)
     else:

@@ -42,7 +42,8 @@ class Command(click.Command):
             complete = completer_of(param)
             if complete:
                 param.type = Words(complete)
-            if type(param.default) in (str, int, float) and param.default and param.show_default is None:
+            is_shown = type(param.default) in (str, int, float) and bool(param.default)
+            if isinstance(param, click.Option) and is_shown and param.show_default is None:
                 param.show_default = True
             if isinstance(param.type, click.IntRange | click.FloatRange) and not param.metavar:
                 param.metavar = "N" if isinstance(param.type, click.IntRange) else "X"  # not INTEGER RANGE
@@ -65,7 +66,7 @@ class Command(click.Command):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write nothing: what the documentation takes from here is written above."""
 
-    def invoke(self, ctx: click.Context):
+    def invoke(self, ctx: click.Context) -> object:
         """Run it; its typed errors name options of this very command."""
         global _running
         _running = self

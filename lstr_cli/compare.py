@@ -46,13 +46,13 @@ def command(reference, mine, min_cosine, max_shift, as_json):
     if as_json:
         console.show_json(document)
     else:
-        columns = ("video", "stream", "reference", "mine", "shift", "cosine", "p5", "norms", "verdict")
-        keys = ("id", "stream", "reference_chunks", "chunks", "shift", "cosine", "cosine_p5", "norm_ratio", "reason")
+        columns = ["video", "stream", "reference", "mine", "shift", "cosine", "p5", "norms", "verdict"]
+        keys = ["id", "stream", "reference_chunks", "chunks", "shift", "cosine", "cosine_p5", "norm_ratio", "reason"]
         rows = [[_cell(row[key]) for key in keys[:-1]] + [row["reason"] or "matches"] for row in document["videos"]]
         console.show_table(f"{mine} beside {reference}", columns, rows, right=range(2, 8))
-        keys = ("videos", "matching", "shift", "cosine", "cosine_p5", "norm_ratio")
-        columns = ("stream", "videos", "matching", "median shift", "mean cosine", "lowest p5", "median norms")
-        rows = [(stream, *(_cell(row.get(key)) for key in keys)) for stream, row in document["streams"].items()]
+        keys = ["videos", "matching", "shift", "cosine", "cosine_p5", "norm_ratio"]
+        columns = ["stream", "videos", "matching", "median shift", "mean cosine", "lowest p5", "median norms"]
+        rows = [[stream, *(_cell(row.get(key)) for key in keys)] for stream, row in document["streams"].items()]
         console.show_table("in all", columns, rows, right=range(1, len(columns)))
     for where, ids in ((reference, document["only_in_reference"]), (mine, document["only_in_mine"])):
         if ids:
@@ -68,7 +68,7 @@ def command(reference, mine, min_cosine, max_shift, as_json):
         sys.exit(NO_MATCH)
 
 
-def _cell(value) -> str:
+def _cell(value: object) -> str:
     if value is None:
         return "-"
     return f"{value:.4f}" if isinstance(value, float) else str(value)

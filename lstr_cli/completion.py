@@ -138,9 +138,9 @@ def own_settings(kind: str | None) -> Iterator[str]:
     classes = {}
     for node in (node for path in folder.glob("*.py") for node in ast.parse(path.read_bytes()).body):
         if isinstance(node, ast.ClassDef) and node.name.endswith("Config"):
-            lines = [line for line in node.body if isinstance(line, ast.AnnAssign) and line.value]
+            lines = [line for line in node.body if isinstance(line, ast.AnnAssign)]
             lines = [line for line in lines if not ast.unparse(line.annotation).startswith("ClassVar")]
-            values = {ast.unparse(line.target): ast.unparse(line.value) for line in lines}
+            values = {ast.unparse(line.target): ast.unparse(line.value) for line in lines if line.value}
             classes[node.name] = ast.unparse(node.bases[0]), values
     name = next((name for name, (_, values) in classes.items() if values.get("kind") == repr(kind)), "")
     while name in classes:

@@ -20,7 +20,9 @@ from lstr.pipelines.progress import Finished, LabelFindings, Notice
 from lstr.pipelines.progress import Progress as Done
 from lstr_cli.command import in_options
 
-if TYPE_CHECKING:  # it brings torch
+if TYPE_CHECKING:  # the view brings torch
+    from rich.progress import TaskID
+
     from lstr_cli.view import View, Watched
 
 PLAIN_SECONDS = 10.0  # between two progress lines when nobody is watching a terminal
@@ -74,7 +76,7 @@ def size(n: float) -> str:
     return f"{n:.0f} {unit}" if n >= 100 or unit == "bytes" else f"{n:.1f} {unit}"
 
 
-def show_json(value) -> None:
+def show_json(value: object) -> None:
     """The result as one JSON document on standard output."""
     sys.stdout.write(in_options(json.dumps(value, indent=1, ensure_ascii=False)) + "\n")
 
@@ -89,7 +91,9 @@ def say_table(title: str, columns: Sequence[str], rows: Iterable[Sequence], righ
     _table(_err, sys.stderr, title, columns, rows, right)
 
 
-def _table(console: Console, plain: TextIO, title, columns, rows, right) -> None:
+def _table(
+    console: Console, plain: TextIO, title: str, columns: Sequence[str], rows: Iterable[Sequence], right: Sequence[int]
+) -> None:
     title, rows = _fit_for(console, title), [[_fit_for(console, _cell(value)) for value in row] for row in rows]
     if not console.is_terminal:
         for row in ([title], columns, *rows):
@@ -135,7 +139,7 @@ class Bar:
     def __init__(self, unit: str):
         self.unit = unit
         self._rich = None
-        self._tasks: dict[str, int] = {}
+        self._tasks: dict[str, TaskID] = {}
         self._printed = monotonic()
         self._begun: dict[str, tuple[float, int]] = {}
         if _err.is_terminal:
@@ -173,7 +177,7 @@ class Bar:
             self._rich.start()
         return self
 
-    def __exit__(self, *exception) -> None:
+    def __exit__(self, *exception: object) -> None:
         if self._rich:
             self._rich.stop()
 
@@ -207,7 +211,7 @@ class JobBar(Bar):
         self._over += self._planned.get(what, 0)
         self._in_hand.pop(what, None)
         self._begun.pop(what, None)
-        if what in self._tasks:
+        if self._rich and what in self._tasks:
             self._rich.remove_task(self._tasks.pop(what))
         self._show_all()
 
@@ -253,7 +257,7 @@ class Screen:
 
         if self._live:
             return
-        for event in one.newest.events if self._events else ():
+        for event in one.newest.events if self._events and one.newest else ():
             say(f"{clock(event.time):>9}  {clean(one.status.name)}  {event_text(event)}")
         now = monotonic()
         if now - self._printed >= PLAIN_SECONDS:
@@ -270,7 +274,7 @@ class Screen:
     def __enter__(self) -> "Screen":
         return self
 
-    def __exit__(self, kind, *exception) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
         if self._live:
             self._live.stop()
         if kind is KeyboardInterrupt:

@@ -2,10 +2,12 @@
 
 import math
 import sys
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -26,6 +28,10 @@ from lstr_cli.options import (
 )
 from lstr_cli.quantities import Seconds, Size
 from lstr_cli.settings import model_set_option, setting
+
+if TYPE_CHECKING:  # they bring torch
+    from lstr.pipelines.detection.events import Detected, Ended
+    from lstr.pipelines.detection.job import DetectEvent
 
 SOME_FAILED, STALLED = 3, 1
 
@@ -210,14 +216,16 @@ def _by_stream(weights: tuple[str, ...]) -> dict[str, str | None]:
     return {f"{stream}_weights": path for stream, path in weights_by_stream(weights).items()}
 
 
-def _follow(job, screen, messages) -> tuple[list, object]:
+def _follow(
+    job: "Generator[DetectEvent, None, None]", screen: console.Screen, messages: ThreadPoolExecutor
+) -> "tuple[list[Ended], Detected]":
     """Show what the job reports; the sources that ended, and its result.
 
     The thread of `messages` says them: a terminal that is stopped would stop the cameras.
     """
     from lstr.pipelines.detection.events import Ended, Opened
 
-    ended = []
+    ended: list[Ended] = []
     while True:
         try:
             event = next(job)

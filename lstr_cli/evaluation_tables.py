@@ -31,7 +31,7 @@ def show_findings(findings: Findings) -> None:
         ]
         console.show_table(f"ahead of {judged[0].name}", ("checkpoint", "mAP", "mcAP"), rows, right=(1, 2))
     if quoted:
-        rows = [(row["method"], row["features"], f"{row['value']:.1f}", row["source"]) for row in quoted["rows"]]
+        rows = [[row["method"], row["features"], f"{row['value']:.1f}", row["source"]] for row in quoted["rows"]]
         title = f"{quoted['name']}, quoted; not at hand: {', '.join(quoted['left_out'])}"
         console.show_table(title, ("method", "features", quoted["metric"], "quoted from"), rows, right=(2,))
 
@@ -61,9 +61,9 @@ def _show_classes(judged: Sequence[Judged]) -> None:
     first = judged[0].document
     several = len(judged) > 1
     if several:
-        keys, systems = ("AP",), {entry.name: entry.document["lstr"] for entry in judged}
+        keys, systems = ["AP"], {entry.name: entry.document["lstr"] for entry in judged}
     else:
-        keys, systems = ("AP", "cAP"), {name: first[name] for name in ("lstr", "chance", "time_prior") if name in first}
+        keys, systems = ["AP", "cAP"], {name: first[name] for name in ("lstr", "chance", "time_prior") if name in first}
     ours = first["lstr"]["per_class"]
     rows = [
         [label, ours[label]["positives"]]
@@ -90,7 +90,7 @@ def _show_means(judged: Sequence[Judged]) -> None:
 def _show_moments(document: dict) -> None:
     stages = document["stages"]
     rows = [(name, *(figure_text(row["mcAP"]) for row in rows)) for name, rows in stages.items()]
-    columns = ("convention", *(row["stage"] for row in stages["corrected"]))
+    columns = ["convention", *(row["stage"] for row in stages["corrected"])]
     console.show_table("mcAP by portion of the action", columns, rows, right=range(1, len(columns)))
     starts = document["starts"]
     columns = [f"{offset} s" for offset in starts["offsets"]]

@@ -135,9 +135,9 @@ def command(videos, lists, endings, root, dry_run, as_json, **options):
 
 
 def _options(
-    output, recipe, stream, rgb_network, flow_network, algorithm, precision, weights, calibrate, cache, **others: Any
+    output: str, recipe: str | None, weights: tuple[str, ...], calibrate: str | None, cache: str | None, **others: Any
 ) -> "ExtractOptions":
-    """The job's options; `others` have the same names there."""
+    """The job's options; what is not taken from `others` has the same name there."""
     from lstr.pipelines.extraction.chunk_cache import find_cache
     from lstr.pipelines.extraction.options import ExtractOptions
     from lstr.pipelines.files.remote import place
@@ -149,12 +149,12 @@ def _options(
     if not recipe:
         recipe, why = default_recipe(place(output), others["device"])
         console.say(f"recipe: {recipe}, {why}")
-    recipe = choose_recipe(recipe, stream, {"rgb": rgb_network, "flow": flow_network}, algorithm, precision)
+    networks = {stream: others.pop(f"{stream}_network") for stream in ("rgb", "flow")}
+    chosen = choose_recipe(recipe, others.pop("stream"), networks, others.pop("algorithm"), others["precision"])
     return ExtractOptions(
         output=place(output),
-        recipe=recipe,
-        precision=precision,
-        weights=weights_for(recipe, **weights_by_stream(weights, recipe.streams)),
+        recipe=chosen,
+        weights=weights_for(chosen, **weights_by_stream(weights, chosen.streams)),
         calibrate=Path(calibrate) if calibrate else None,
         cache=None if cache == "none" else find_cache(cache),
         **others,

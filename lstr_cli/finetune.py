@@ -32,7 +32,7 @@ SOME_FAILED, STREAMS = 3, ("rgb", "flow")
 
 def _by_stream(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
     """First weights as the job names them: `init` of all networks, `rgb_init` and `flow_init` of one."""
-    first = {}
+    first: dict[str, str] = {}
     for value in values:
         stream, _, path = value.partition("=")
         first |= {f"{stream}_init": path} if stream in STREAMS and path else {"init": value}

@@ -54,8 +54,8 @@ def command(path, plot, video_id, settings, as_json):
         for title, rows in tables(described):
             console.show_table(title or f"{path}: {described['kind']}", ("entry", "value"), rows)
         if faults:
-            rows = [(fault["id"], fault["stream"], fault["what"]) for fault in faults[:SHOWN]]
-            console.show_table(f"{len(faults)} faults", ("video", "stream", "what"), rows)
+            found = [(fault["id"], fault["stream"], fault["what"]) for fault in faults[:SHOWN]]
+            console.show_table(f"{len(faults)} faults", ("video", "stream", "what"), found)
     if faults:
         console.say(
             f"failed: {len(described['damaged'])} videos of {path} are not whole.\n"

@@ -35,7 +35,7 @@ class Interruptions:
 
     def __init__(self):
         self.heard: signal.Signals | None = None
-        self._before: dict[signal.Signals, object] = {}
+        self._before: dict[signal.Signals, Callable[..., object] | int | None] = {}
         self._terminals: list[int] = []
         self._reached = threading.Event()
         self._main = threading.main_thread().ident or 0
@@ -134,7 +134,7 @@ class Interruptions:
             os.write(2, (SHOW_CURSOR * os.isatty(2) + words).encode())
         os._exit(code_of(number))
 
-    def _resend(self, unraisable) -> None:
+    def _resend(self, unraisable: "sys.UnraisableHookArgs") -> None:
         """Send a signal again whose KeyboardInterrupt Python dropped, because it arrived in a destructor."""
         if unraisable.exc_type is not KeyboardInterrupt:
             sys.__unraisablehook__(unraisable)

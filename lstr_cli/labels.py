@@ -1,6 +1,6 @@
 """`lstr labels`: what is in a label file, and annotations from one form to another."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import click
 
@@ -134,7 +134,7 @@ def check(labels, features, dataset, rgb, flow, skip_missing, subset, as_json):
     from lstr.labels.check import stop_at_errors
     from lstr.pipelines.annotations.label_file import counts_of
 
-    labelled, findings = _checked(labels, features, dataset, (rgb, flow), skip_missing, subset)
+    labelled, findings = _checked(labels, features, (rgb, flow), dataset, skip_missing, subset)
     counts = counts_of(labelled)
     title = f"{labels}: {_in_words(counts)}"
     if as_json:
@@ -146,7 +146,9 @@ def check(labels, features, dataset, rgb, flow, skip_missing, subset, as_json):
     stop_at_errors(findings, labels)
 
 
-def _checked(source, at_hand, dataset, streams, skip_missing, subset) -> tuple:
+def _checked(
+    source: str, at_hand: Sequence[str], streams: tuple, dataset: str | None, skip_missing: bool, subset: str | None
+) -> tuple:
     """The labels, and what is found in them: beside features, beside videos, or alone."""
     from lstr.labels.check import WARNING, check, in_order, missing
     from lstr.pipelines.annotations.footage import footage_of_files, videos_among

@@ -102,7 +102,7 @@ def _run(interruptions: Interruptions) -> int:
     except Exception as error:  # the last net: a user sees a traceback only with LSTR_DEBUG
         if os.environ.get("LSTR_DEBUG"):
             click.echo(displayed(traceback.format_exc()), err=True)
-        if hasattr(error, "hint"):  # the typed errors of lstr and extractors
+        if hasattr(error, "hint") and hasattr(error, "exit_code"):  # the typed errors of lstr and extractors
             code = _fail(str(error), error.hint, error.exit_code)
         else:
             detail = str(error).strip().splitlines()

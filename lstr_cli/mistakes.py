@@ -2,6 +2,7 @@
 
 import difflib
 import re
+from typing import Any
 
 import click
 
@@ -32,7 +33,7 @@ ELSEWHERE = {
 class Mistake(click.BadParameter):
     """A value that an option does not take, with a hint of its own."""
 
-    def __init__(self, message: str, hint: str, **about):
+    def __init__(self, message: str, hint: str, **about: Any):
         super().__init__(message, **about)
         self.hint = hint
 

@@ -1,6 +1,6 @@
 """Options that several commands share, and jobs made of options."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -9,7 +9,7 @@ import click
 
 from lstr.extractors.backbones.networks import NETWORKS
 from lstr_cli.mistakes import Device, Precision
-from lstr_cli.settings import setting
+from lstr_cli.settings import Declared, setting
 
 Job = TypeVar("Job")
 PATH = click.Path(path_type=Path)
@@ -60,7 +60,7 @@ runtime_setting = setting(
     default="auto",
     help="What computes the feature networks, with the same features; auto is the fastest of this machine.",
 )
-ALGORITHM = {
+ALGORITHM: dict[str, Any] = {
     "type": click.Choice(["tvl1", "dis", "dis-fast", "dis-ultrafast", "farneback", "difference"]),
     "help": "tvl1 as published; the others are many times cheaper and make other features; difference is no flow, but "
     "what changes from frame to frame.  [default: that of the recipe]",
@@ -70,7 +70,7 @@ algorithm_setting = setting("recipe.flow_algorithm", "algorithm", **ALGORITHM)
 """The same, for commands that rarely change it."""
 
 
-def networks_settings(configs: str = ""):
+def networks_settings(configs: str = "") -> Callable[[Declared], Declared]:
     """`recipe.rgb.network` and `recipe.flow.network`, passed as `rgb_network` and `flow_network`."""
     known = f"{', '.join(NETWORKS)}, or timm:NAME{configs}"
     return together(

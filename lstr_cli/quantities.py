@@ -12,7 +12,7 @@ class Size(click.ParamType):
 
     name = "size"
 
-    def convert(self, value, param, ctx) -> int:
+    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if isinstance(value, int):
             return value
         parts = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmg]i?)?b?\s*", value, re.IGNORECASE)
@@ -29,7 +29,7 @@ class Seconds(click.ParamType):
     def __init__(self, positive: bool = False):
         self._positive = positive
 
-    def convert(self, value, param, ctx) -> float:
+    def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
         if isinstance(value, int | float):
             return float(value)
         clock = re.fullmatch(r"(?:(\d+):)?(\d+):(\d+(?:\.\d*)?)", value)

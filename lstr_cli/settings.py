@@ -1,8 +1,12 @@
 """`--set NAME=VALUE`: what a command lets one change and few people do, so that it is no option of its own."""
 
+from collections.abc import Callable
 from copy import copy
+from typing import Any, TypeVar
 
 import click
+
+Declared = TypeVar("Declared", bound=Callable[..., Any] | click.Command)
 
 
 class Setting(click.Option):
@@ -21,7 +25,7 @@ class Setting(click.Option):
         return words.removeprefix("--set ").replace(" ", "=", 1), text
 
 
-def setting(key: str, argument: str | None = None, **about):
+def setting(key: str, argument: str | None = None, **about: Any) -> Callable[[Declared], Declared]:
     """Declare a setting, which is passed as `argument`; `about` is what click.option takes."""
     return click.option(f"--set {key}", argument or key, cls=Setting, hidden=True, **about)
 
@@ -33,7 +37,8 @@ def settings_of(command: click.Command) -> list[Setting]:
 
 def join_settings(command: click.Command, args: list[str]) -> list[str]:
     """The words of a command line, `--set NAME=VALUE` as one word where NAME is declared, which Click then checks."""
-    declared, words, joined = {one.opts[0] for one in settings_of(command)}, iter(args), []
+    declared, words = {one.opts[0] for one in settings_of(command)}, iter(args)
+    joined: list[str] = []
     for word in words:
         if word == "--":
             return [*joined, word, *words]
@@ -47,7 +52,7 @@ def join_settings(command: click.Command, args: list[str]) -> list[str]:
     return joined
 
 
-def set_option(prefix: str | None = "", one: str = "setting"):
+def set_option(prefix: str | None = "", one: str = "setting") -> Callable[[Declared], Declared]:
     """`--set NAME=VALUE` of any NAME that begins with a prefix, passed without it as the dict `settings`.
 
     Without a prefix (None) it takes the settings alone that the command declares, and nothing is passed.
@@ -67,8 +72,8 @@ def set_option(prefix: str | None = "", one: str = "setting"):
             settings[key.removeprefix(prefix)] = text
         return settings
 
-    about = {"metavar": "NAME=VALUE", "help": f"Change one {one}; repeatable.", "expose_value": prefix is not None}
-    return click.option("--set", "settings", multiple=True, callback=parse, **about)
+    about: dict[str, Any] = {"help": f"Change one {one}; repeatable.", "expose_value": prefix is not None}
+    return click.option("--set", "settings", metavar="NAME=VALUE", multiple=True, callback=parse, **about)
 
 
 model_set_option = set_option("model.", "setting, such as model.n_heads=8")

@@ -1,6 +1,6 @@
 """`lstr train`: features and labels to a checkpoint."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -9,6 +9,9 @@ from lstr_cli.command import Command
 from lstr_cli.next_steps import after_train
 from lstr_cli.options import data_settings, device_option
 from lstr_cli.settings import set_option, setting
+
+if TYPE_CHECKING:  # it brings torch
+    from lstr.pipelines.training.train import TrainOptions
 
 
 @click.command("train", cls=Command)
@@ -61,7 +64,7 @@ def command(print_config, make_default, **options):
         _train(chosen, make_default)
 
 
-def _train(options, make_default: bool) -> None:
+def _train(options: "TrainOptions", make_default: bool) -> None:
     """Train, with a line of progress, and one that stays for each evaluation and the end."""
     from lstr.pipelines.training.train import Started, train
 
@@ -85,9 +88,9 @@ def _train(options, make_default: bool) -> None:
     console.say(f"curves: {trained.curves}")
     console.say(f"checkpoint: {trained.checkpoint}")
     if make_default:
-        from lstr.pipelines.detection.checkpoint import make_default
+        from lstr.pipelines.detection.checkpoint import make_default as leave
 
-        console.say(f"default model: {make_default(trained.checkpoint)}")
+        console.say(f"default model: {leave(trained.checkpoint)}")
     features, labels = [str(path) for path in options.features], str(options.labels)
     console.say_next(*after_train(trained.checkpoint, features, labels, trained.held_out))
 

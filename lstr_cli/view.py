@@ -257,7 +257,7 @@ class Progress(Sink):
 def event_text(event: Event) -> str:
     """An event in words."""
     label = clean(event.label)
-    if event.event == "ended":
+    if event.end is not None:
         return f"{label} ended, {clock(event.start)} to {clock(event.end)}, {event.score:.2f}"
     if event.event == "lapsed":
         return f"{label} no longer expected for {clock(event.start)}"

@@ -50,7 +50,7 @@ def list_command(check_links, as_json):
         return
     title = f"published weights, kept in {home()}"
     if not console.is_terminal():
-        console.show_table(title, tuple(rows[0]), [row.values() for row in rows])
+        console.show_table(title, tuple(rows[0]), [[*row.values()] for row in rows])
         return
     columns = ("here", "recipe", "stream", "network", "trained on", "NAME to fetch", *(["link"] if links else []))
     cells = [
