@@ -35,8 +35,9 @@ def test_every_runtime_is_measured_and_the_fastest_remembered(lstr, scene, tmp_p
     assert row["best"]["runtime"] == least["runtime"] and record["advice"].startswith("For cameras learn with")
     for one in row["variants"]:
         parts = row["decode_ms"] + row["flow_ms"] + row["lstr_ms"] + one["network_ms"]
-        assert one["processor_seconds_per_second"] == pytest.approx(parts / 250, rel=0.01)
-        assert one["real_time"] == pytest.approx(record["cores"] / one["processor_seconds_per_second"], rel=0.01)
+        cost = one["processor_seconds_per_second"]
+        assert cost == pytest.approx(parts / 250, abs=2e-4)  # each part is rounded, which shows on a fast machine
+        assert one["real_time"] == pytest.approx(record["cores"] / cost, rel=1e-4 / cost)
     assert row["best"]["latency_ms"]["p50"] > 0 and row["best"]["real_time_now"] > 0
     ((recipe, runtime),) = remembered
     assert recipe.flow.network == PRESETS["live"].flow.network and runtime in RUNTIMES and recall(recipe) is None
