@@ -36,7 +36,8 @@ class ThresholdError(LstrError):
 class Event:
     """`started` or `ended` of an action, or `expected` or `lapsed` of one to come; times in seconds.
 
-    `time` is when it was decided, `start` when the action began (or is, or was, expected to).
+    `time` is when it was decided, `start` when the action began (or is, or was, expected to). `score` is the one that
+    reached `on`, and of `ended` the mean over the action.
     """
 
     event: str
@@ -59,7 +60,8 @@ class Thresholds:
     """When a class begins and ends. Lengths in seconds, rounded to whole chunks.
 
     It begins when its score reaches `on` and ends when it falls below `off` (hysteresis). Two parts with at most
-    `merge_gap` between them are one action, and one shorter than `min_length` is none. Raises ThresholdError.
+    `merge_gap` between them are one action, and one shorter than `min_length` is none, unless it is on when the source
+    ends. Raises ThresholdError.
     """
 
     on: float = 0.5
@@ -97,7 +99,7 @@ class Thresholds:
 
     def delays(self) -> dict[str, float]:
         """Seconds that these rules add: `started` comes that much after the end of an action's first chunk, and `ended`
-        after that of the first chunk below `off` (0 where the source ends)."""
+        after that of the first chunk below `off`; both come at once where the source ends."""
         return {"started": (self.min_chunks - 1) * CHUNK_SECONDS, "ended": self.gap_chunks * CHUNK_SECONDS}
 
     def to_dict(self) -> dict[str, Any]:
@@ -114,6 +116,8 @@ class _Run:
 
     first: int
     end: int
+    passed: float
+    """The score that reached `on`."""
     total: float = 0.0
     number: int = 0
     started: bool = False
@@ -137,7 +141,7 @@ class Timeline:
     `thresholds` are one for all classes, or one per class (a class without gets the default). It keeps what is on and
     nothing of what has ended, so its memory grows neither with an action's length nor with their number. The events of
     a chunk never change later, and are the same whatever follows; `segments_in` all of them are those of the whole
-    score curve: runs by hysteresis, near ones merged, then short ones dropped.
+    score curve: runs by hysteresis, near ones merged, then short ones dropped that are not on at the end.
     """
 
     classes: tuple[str, ...]
@@ -169,8 +173,15 @@ class Timeline:
         return events
 
     def finish(self, time: float) -> list[Event]:
-        """End what is still on, and expected, when the source ends at `time` seconds; it can then begin anew."""
-        events = [event for c in sorted(self._runs) for event in self._end(c, time)]
+        """End what is still on, and expected, when the source ends at `time` seconds; it can then begin anew.
+
+        What is on has then started, however short: nobody knows how long it would have lasted.
+        """
+        events = []
+        for c in sorted(self._runs):
+            if not self._runs[c].started and not self._runs[c].pending:
+                events.append(self._start(c, time))
+            events += self._end(c, time)
         return events + [event for c in sorted(self._announced) for event in self._lapse(c, time)]
 
     def describe(self) -> dict[str, Any]:
@@ -188,7 +199,7 @@ class Timeline:
         if run is None:
             if score < rules.on:
                 return events
-            run = self._runs[c] = _Run(chunk, chunk)
+            run = self._runs[c] = _Run(chunk, chunk, score)
         if score >= (rules.off if run.end == chunk else rules.on):
             run.extend(chunk, score)
         elif chunk + 1 - run.end > rules.gap_chunks:
@@ -196,9 +207,15 @@ class Timeline:
         else:
             run.pending.append(score)
         if not run.started and run.end - run.first >= rules.min_chunks:
-            run.started = True
-            events.append(Event("started", self.classes[c], time, run.first * CHUNK_SECONDS, run.mean))
+            events.append(self._start(c, time))
         return events
+
+    def _start(self, c: int, time: float) -> Event:
+        """Its `started`; it is then expected no more."""
+        run = self._runs[c]
+        run.started = True
+        self._announced.pop(c, None)
+        return Event("started", self.classes[c], time, run.first * CHUNK_SECONDS, run.passed)
 
     def _end(self, c: int, time: float) -> list[Event]:
         """Forget a class's run; its `ended` where it had been announced."""
@@ -208,10 +225,7 @@ class Timeline:
         return [Event("ended", self.classes[c], time, run.first * CHUNK_SECONDS, run.mean, run.end * CHUNK_SECONDS)]
 
     def _expect(self, c: int, rules: Thresholds, time: float, ahead: NDArray[np.floating]) -> list[Event]:
-        run = self._runs.get(c)
-        if run and run.started:
-            self._announced.pop(c, None)
-        if run:
+        if c in self._runs:
             return []
         if ahead.max() < rules.off:
             return self._lapse(c, time) if c in self._announced else []

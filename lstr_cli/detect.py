@@ -7,12 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from signal import SIGINT, Signals
 from typing import TYPE_CHECKING
 
 import click
 
 from lstr.pipelines.progress import Failed, Finished, Notice
-from lstr_cli import console
+from lstr_cli import console, interruption
 from lstr_cli.command import Command
 from lstr_cli.options import (
     EVENTS,
@@ -139,7 +140,7 @@ def command(sources, as_json, **options):
 
     SOURCE is a video, a folder of videos, a feature folder, a camera (camera:0), an address (rtsp://, http://,
     https://, udp://, rtmp://, srt://, tcp://), or - for a video on standard input. Several live sources are watched
-    at once, after the others; Ctrl-C ends them, and their files are written.
+    at once, after the others; Ctrl-C ends them, and their files are written, named by source and time of the start.
 
     DIR gets ID.json (segments), ID.jsonl (one line per decision, written as it is made), ID.scores.npy and ID.html; -f
     also takes csv, tsv, vtt, srt, ass, eaf (ELAN), labelstudio, activitynet, thumos, audacity, png, svg, mp4 (the
@@ -190,6 +191,7 @@ def command(sources, as_json, **options):
     )
     with closing(detect_sources(sources, chosen)) as job, screen, ThreadPoolExecutor(1, "messages") as messages:
         ended, result = _follow(job, screen, messages)
+    heard = interruption.take() if result.left else None
     # tables wait until the view is gone, for both draw on the terminal
     for source in ended:
         if as_json:
@@ -203,6 +205,8 @@ def command(sources, as_json, **options):
             console.say(f"report: {source.page}")
     if result.index:
         console.say(f"index: {result.index}")
+    if result.left:
+        _say_left(heard, folder, bool(ended))
     if result.failures:
         sys.exit(STALLED if result.stalled else SOME_FAILED)
 
@@ -226,9 +230,11 @@ def _follow(
     from lstr.pipelines.detection.events import Ended, Opened
 
     ended: list[Ended] = []
+    answer = None  # of the job, to an interrupt
     while True:
         try:
-            event = next(job)
+            event = answer or next(job)
+            answer = None
             if isinstance(event, Finished):
                 return ended, event.result
             if isinstance(event, Notice):
@@ -242,7 +248,17 @@ def _follow(
                 messages.submit(screen.start)
         except KeyboardInterrupt as interrupted:
             # wherever it fell, the files of live sources are written before it goes on
-            job.throw(interrupted)
+            answer = job.throw(interrupted)
+
+
+def _say_left(heard: Signals | None, folder: Path | None, has_decided: bool) -> None:
+    """Say that live sources were left. Raises KeyboardInterrupt where it was not a person who did so."""
+    if heard is not SIGINT:
+        raise KeyboardInterrupt
+    if not has_decided:
+        console.say("left by Ctrl-C, before the first decision.")
+    else:
+        console.say("left by Ctrl-C" + (f"; what was seen is in {folder}." if folder else "."))
 
 
 def _say_nothing_found(timeline: dict) -> None:

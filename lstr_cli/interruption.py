@@ -81,14 +81,14 @@ class Interruptions:
         """The exit code."""
         return code_of(self.heard or SIGINT)
 
-    def leave_soon(self) -> None:
+    def leave_soon(self, code: int) -> None:
         """End the process LAST seconds from now if a signal was heard, whatever its threads wait for."""
         self._over = True
         if self.heard:
             for stream in (sys.stdout, sys.stderr):
                 with suppress(OSError, ValueError):
                     stream.flush()
-            last = threading.Timer(LAST, os._exit, (self.code,))
+            last = threading.Timer(LAST, os._exit, (code,))
             last.daemon = True
             last.start()
 
@@ -150,6 +150,14 @@ class Interruptions:
         """Whether the command is over, or the main thread is handling an exception, as while it unwinds."""
         handled = sys._current_exceptions().get(self._main)
         return self._over or handled not in (None, (None, None, None))  # the latter in Python 3.11
+
+
+def take() -> signal.Signals:
+    """The signal that winds the command down, which the command takes as its end: it is not sent to it again."""
+    if _listening is None or _listening.heard is None:
+        return SIGINT  # in Python's own way
+    _listening._over = True
+    return _listening.heard
 
 
 def code_of(number: int) -> int:

@@ -77,7 +77,7 @@ def main() -> None:
             code = _run(interruptions)
         except KeyboardInterrupt:
             code = _fail(interruptions.sentence, HINT, interruptions.code)
-        interruptions.leave_soon()
+        interruptions.leave_soon(code)
     sys.exit(code)
 
 

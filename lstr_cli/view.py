@@ -48,7 +48,11 @@ class Watched:
     def push(self, decision: Decision) -> None:
         """Take the newest decision."""
         self.newest = decision
-        for event in decision.events:
+        self.tell(decision.events)
+
+    def tell(self, events: Sequence[Event]) -> None:
+        """Take events."""
+        for event in events:
             self.events.append(event)
             if event.event == "started":
                 self.on[event.label] = event.start
@@ -250,6 +254,7 @@ class Progress(Sink):
         self._update(self._one)
 
     def close(self, end: End) -> None:
+        self._one.tell(end.events)
         if not self._one.refresh and not isinstance(end.error, KeyboardInterrupt):
             self._view.leave(self._one)
 

@@ -22,6 +22,13 @@ class Opened:
     """Its path, or its address as it may be shown."""
     video: Path | None = None
     """The file of a video."""
+    dated: str = ""
+    """Of a live source: its id and when it began, which no file of the output folder has in its name."""
+
+    @property
+    def file_name(self) -> str:
+        """What the names of its files begin with."""
+        return self.dated or self.id
 
 
 @dataclass(frozen=True)
@@ -52,6 +59,8 @@ class Detected:
     """The page that leads to those of several sources."""
     stalled: bool = False
     """Whether a live source failed because it sent nothing for too long."""
+    left: bool = False
+    """Whether an interrupt ended the live sources."""
 
 
 SourceEvent = Opened | Decided | Ended | Failed

@@ -1,9 +1,11 @@
 """What a detection on one source leaves behind when it is over: its timeline, and the files of a whole run."""
 
+import glob
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -139,10 +141,10 @@ class Files(Sink):
         if options.folder and spool.with_scores:
             scores, truth = spool.scores(), truth_of(options.labels, source.id)
             detection = Detection(
-                source.id, document, scores, events, source.video, truth, loaded.recipe, options.embed
+                source.file_name, document, scores, events, source.video, truth, loaded.recipe, options.embed
             )
             write_outputs(options.folder, detection, options.formats)
-            page = options.folder / f"{source.id}.html" if options.has_pages else None
+            page = options.folder / f"{source.file_name}.html" if options.has_pages else None
         return document, page
 
     def _latency(self, live: bool) -> dict:
@@ -157,6 +159,16 @@ def truth_of(labels: Labels | None, video_id: str) -> Sequence[Segment] | None:
     """A video's labelled segments, to draw beside the detected ones; None without labels or an entry."""
     video = labels.videos.get(video_id) if labels else None
     return video.segments if video else None
+
+
+def dated(name: str, folder: Path) -> str:
+    """A name with the present date and time, and ~2, ~3 … where the folder has a file of that name."""
+    begun = f"{name}_{datetime.now():%Y-%m-%d_%H-%M-%S}"
+    found, n = begun, 1
+    while any(folder.glob(f"{glob.escape(found)}.*")):  # a clock may step back, as after a power cut
+        n += 1
+        found = f"{begun}~{n}"
+    return found
 
 
 def sorted_segments(segments: Iterable[dict]) -> list[dict]:

@@ -15,7 +15,7 @@ from lstr.extractors.video.live_input import Input
 from lstr.extractors.video.live_reader import LiveOptions
 from lstr.pipelines.detection.checkpoint import load_checkpoint
 from lstr.pipelines.detection.events import Detected, Ended, Opened, SourceEvent
-from lstr.pipelines.detection.files import NO_FILES, OutputOptions, truth_of
+from lstr.pipelines.detection.files import NO_FILES, OutputOptions, dated, truth_of
 from lstr.pipelines.detection.networks import NetworkOptions, Networks
 from lstr.pipelines.detection.paths import by_kind
 from lstr.pipelines.detection.recorded import default_at_once
@@ -67,8 +67,9 @@ def detect_sources(
     """Detect on recorded sources in their order, then on all live ones at once; the last event is Finished(Detected).
 
     A source as for `lstr detect`: a video, a folder of videos, a feature folder, a camera, an address, or `-`. Each
-    Notice comes once. A KeyboardInterrupt that is thrown in while live sources run leaves after their files are
-    written; where it falls into the body of a caller's loop, the caller throws it in (`generator.throw`).
+    Notice comes once. A KeyboardInterrupt while live sources run ends them: what came of them is reported, Finished
+    too, and then it is raised. Where it falls into the body of a caller's loop, the caller throws it in
+    (`generator.throw`).
 
     Raises the typed errors of `lstr.errors` and `extractors.errors`: of what all sources need, of outputs that cannot
     be written, and of a live source that is the only one.
@@ -95,6 +96,8 @@ def detect_sources(
         yield from run.session(shared, at_once, recorded_sources(features, videos, loaded, networks.allow_mismatch))
         yield from run.session(shared, len(live), live)
     yield Finished(run.result())
+    if run.interrupt:
+        raise run.interrupt
 
 
 @dataclass
@@ -107,6 +110,12 @@ class _Run:
     thresholds: Thresholds | Mapping[str, Thresholds] = field(default_factory=Thresholds)
     timelines: dict[str, dict] = field(default_factory=dict)
     stalled: bool = False
+    interrupt: KeyboardInterrupt | None = None
+    """What ended the live sources, if that was one."""
+    names: dict[str, str] = field(default_factory=dict)
+    """By source, what the names of its files begin with."""
+    has_dated: bool = False
+    """Whether some of them have a date."""
     _noticed: set[str] = field(default_factory=set)
 
     def notices(self, texts: Iterable[str]) -> Iterator[Notice]:
@@ -129,6 +138,7 @@ class _Run:
 
     def session(self, networks: Networks, places: int, sources: Sequence[Recorded | Input]) -> Iterator[Event]:
         """All events of some sources; the failure of a live one that is alone is raised."""
+        alone = sources[0] if len(sources) == 1 and isinstance(sources[0], Input) else None
         options = self.options
         session = Session(
             self.loaded,
@@ -143,23 +153,35 @@ class _Run:
             sinks=options.sinks,
             log=self.log if options.keep_going else None,
         )
-        is_live = [isinstance(source, Input) for source in sources]
-        with session, closing(session.events()) as events:
-            for source in sources:
-                session.add(source)
-            for event in events:
-                if isinstance(event, Notice):
-                    yield from self.notices([event.text])
-                    continue
-                if isinstance(event, Opened):
-                    yield from self._without_pictures(event)
-                elif isinstance(event, Ended):
-                    self.timelines[event.id] = event.timeline
-                elif isinstance(event, Failed) and is_live[0]:
-                    self.stalled |= isinstance(event.error, StalledError)
-                    if len(sources) == 1:
-                        _raise_only(event)
-                yield event
+        with session:
+            try:
+                with closing(session.events()) as events:
+                    for source in sources:
+                        session.add(source)
+                    yield from self._reported(events, alone)
+            except KeyboardInterrupt as interrupt:  # how a camera is left
+                if not any(isinstance(source, Input) for source in sources):
+                    raise
+                self.interrupt = interrupt
+                yield from self._reported(session.leave(), alone)
+
+    def _reported(self, events: Iterator[Event], alone: Input | None) -> Iterator[Event]:
+        """Events of a session, and what they bring with them; raises the failure of a live source that is `alone`."""
+        for event in events:
+            if isinstance(event, Notice):
+                yield from self.notices([event.text])
+                continue
+            if isinstance(event, Opened):
+                self.names[event.id] = event.file_name
+                self.has_dated = self.has_dated or bool(event.dated)
+                yield from self._without_pictures(event)
+            elif isinstance(event, Ended):
+                self.timelines[event.id] = event.timeline
+            elif isinstance(event, Failed):
+                self.stalled |= isinstance(event.error, StalledError)
+                if alone:
+                    _raise_only(event)
+            yield event
 
     def _without_pictures(self, opened: Opened) -> Iterator[Notice]:
         output = self.options.output
@@ -172,10 +194,12 @@ class _Run:
         self.log.finish(self.timelines)
         several = len(self.timelines) + len(failures) > 1
         if output.folder and output.has_pages and self.timelines and several:
-            truth = {source_id: truth_of(output.labels, source_id) for source_id in self.timelines}
+            timelines = {self.names[source_id]: timeline for source_id, timeline in self.timelines.items()}
+            truth = {self.names[source_id]: truth_of(output.labels, source_id) for source_id in self.timelines}
             reasons = [failure.reason for failure in failures]
-            index = write_index(output.folder, self.timelines, truth=truth, failed=reasons)
-        return Detected(self.timelines, tuple(failures), index, self.stalled)
+            name = dated("index", output.folder) if self.has_dated else "index"
+            index = write_index(output.folder, timelines, truth=truth, failed=reasons, name=name)
+        return Detected(self.timelines, tuple(failures), index, self.stalled, self.interrupt is not None)
 
 
 def _raise_only(failed: Failed) -> NoReturn:

@@ -1,6 +1,7 @@
 """The lines of a detection as they are made: a JSON object each, out of this process at once."""
 
 import json
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TextIO
@@ -15,7 +16,8 @@ from lstr.pipelines.files.atomic import unwritable
 class JsonLines(Sink):
     """The lines of a source in ID.jsonl of a folder, or in a stream that is open, where `named` ones say their source.
 
-    A file needs all of them; the reader of a stream, as a pipe, may be slower than a camera.
+    A file needs all of them; the reader of a stream, as a pipe, may be slower than a camera. The file of a live source
+    is a new one, and goes if it stays empty.
     """
 
     def __init__(self, target: Path | TextIO, named: bool = False):
@@ -28,7 +30,8 @@ class JsonLines(Sink):
     def open(self, source: Opened) -> None:
         """Raises OutputError where the file cannot be opened."""
         self._name = {"source": source.id} if self._is_named else {}
-        self._stream = self._target if not isinstance(self._target, Path) else _opened(self._target, source.id)
+        self._stream = self._target if not isinstance(self._target, Path) else _opened(self._target, source)
+        self._is_new = bool(source.dated)
 
     def take(self, decision: Decision) -> None:
         self._write(decision.lines())
@@ -40,6 +43,8 @@ class JsonLines(Sink):
         finally:
             if self.needs_all and self._stream:
                 self._stream.close()
+                if self._is_new and not os.path.getsize(self._stream.name):  # else each restart would leave one
+                    os.unlink(self._stream.name)
 
     def _write(self, values: Iterable[Mapping[str, Any]]) -> None:
         lines = [json.dumps({**self._name, **value}, ensure_ascii=False) + "\n" for value in values]
@@ -49,10 +54,10 @@ class JsonLines(Sink):
             self._stream.flush()
 
 
-def _opened(folder: Path, source_id: str) -> TextIO:
-    path = folder / f"{source_id}.jsonl"
+def _opened(folder: Path, source: Opened) -> TextIO:
+    path = folder / f"{source.file_name}.jsonl"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return path.open("w", encoding="utf-8")
+        return path.open("x" if source.dated else "w", encoding="utf-8")
     except OSError as error:
         raise unwritable(path.parent, error) from error

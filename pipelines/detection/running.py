@@ -18,7 +18,7 @@ from lstr.extractors.video.live_reader import Gap
 from lstr.pipelines.detection.decision import Decision, decision_of
 from lstr.pipelines.detection.effort import Effort, Since
 from lstr.pipelines.detection.events import Decided, Opened
-from lstr.pipelines.detection.files import NO_FILES, Files, OutputOptions
+from lstr.pipelines.detection.files import NO_FILES, Files, OutputOptions, dated
 from lstr.pipelines.detection.json_lines import JsonLines
 from lstr.pipelines.detection.sink import End, Feed, MakeSink, Outlet, Sink
 from lstr.pipelines.detection.status import Status
@@ -49,7 +49,9 @@ class Running:
     def open(self, since: Since, video: Path | None = None) -> Opened:
         """Open its sinks. Raises what one raises that needs all and is waited for."""
         refresh = self.refresh if self.live else None
-        opened = Opened(self.id, self.status, self.deciding.loaded.classes, refresh, self.origin, video)
+        folder = self.deciding.output.folder
+        name = dated(self.id, folder) if self.live and folder else ""
+        opened = Opened(self.id, self.status, self.deciding.loaded.classes, refresh, self.origin, video, name)
         for sink in self.deciding.sinks_of(self, since):
             self.outlets.append(Feed(sink, self.deciding.changed) if self.live else Outlet(sink))
             self.outlets[-1].open(opened)

@@ -140,21 +140,31 @@ class Session:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
-        """The files of live sources are written where an exception ends it: Ctrl-C is how a camera is left."""
-        for source in self._live:
-            if kind in (None, GeneratorExit):
-                source.abandon()
-            else:
-                source.leave()
-        with self._changed:
-            while not all(source.settled for source in self._live):
-                self._changed.wait(REFRESH_SECONDS)
+        """The files of live sources are written where an exception ends it."""
+        self._end_live(abandon=kind in (None, GeneratorExit))
         if self._rows:
             self._rows.close()
         for reader in self._readers:
             reader.__exit__()
         if self._owns_networks:
             self._networks.close()
+
+    def leave(self) -> Iterator[Event]:
+        """Read no more of the live sources; what came of each, when its files are written."""
+        self._end_live()
+        for source in [*self._live]:
+            yield from self._settle(source)
+
+    def _end_live(self, abandon: bool = False) -> None:
+        """End the live sources, and wait for their sinks."""
+        for source in self._live:
+            if abandon:
+                source.abandon()
+            else:
+                source.leave()
+        with self._changed:
+            while not all(source.settled for source in self._live):
+                self._changed.wait(REFRESH_SECONDS)
 
     def _begin(self) -> list[Event]:
         """Open the cameras that wait, as far as places are free."""
@@ -203,7 +213,8 @@ class Session:
             if source.is_done(most):
                 source.leave()
             if source.over and source.settled:
-                yield from self._settle(source, streams)
+                yield from self._settle(source)
+                streams.reset([source.place])
 
     def _has_work(self, rows: LiveRows, files: Ahead[Event] | None) -> bool:
         live = self._live
@@ -211,16 +222,15 @@ class Session:
             return True
         return any(one.settled if one.over else one.is_done(self._limits.max_chunks) for one in live)
 
-    def _settle(self, source: LiveSource, streams: "Streams") -> Iterator[Event]:
+    def _settle(self, source: LiveSource) -> Iterator[Event]:
         """What came of a live source; its place is free."""
         with self._changed:
             self._live.remove(source)
-        streams.reset([source.place])
         yield from source.troubles()
         for outlet in source.outlets:
             if outlet.dropped:
                 yield Notice(f"{outlet.dropped} decisions on {source.origin} are not in {outlet.sink.name}: too slow.")
-        if result := source.outlets[0].result:
+        if source.outlets and (result := source.outlets[0].result):  # none where it was interrupted as it began
             yield Ended(source.id, *result)
         if error := source.error:
             yield self._failed(source.id, source.origin, error, live=True)

@@ -139,8 +139,9 @@ def write_index(
     *,
     truth: Mapping[str, Sequence[Segment] | None] | None = None,
     failed: Sequence[str] = (),
+    name: str = "index",
 ) -> Path:
-    """Write the index of the reports FOLDER/ID.html; returns its path, index.html (_index.html where an id is that).
+    """Write the index of the reports FOLDER/ID.html; returns its path, NAME.html (_NAME.html where an id is that).
 
     timelines: video id to its lstr-timeline/1 dict, in the order to show. truth: video id to its labelled segments,
     None where it has none. failed: a sentence for each source that came to nothing.
@@ -176,7 +177,7 @@ def write_index(
             for video_id, timeline in timelines.items()
         ],
     }
-    path = Path(folder) / ("_index.html" if "index" in timelines else "index.html")
+    path = Path(folder) / (f"_{name}.html" if name in timelines else f"{name}.html")
     script = Script(INDEX_SCRIPTS, document)
     write_text(path, build_page("Action timelines", read_part("index.html"), ("index.css",), script))
     return path

@@ -32,7 +32,8 @@ def detect_spans(curve: np.ndarray, rules: Thresholds) -> Spans:
     if rules.gap_chunks and len(found):
         apart = np.flatnonzero(found[1:, 0] - found[:-1, 1] > rules.gap_chunks)
         found = np.stack([found[np.append(0, apart + 1), 0], found[np.append(apart, len(found) - 1), 1]], axis=1)
-    return found[found[:, 1] - found[:, 0] >= rules.min_chunks] / FEATURES_PER_SECOND
+    kept = (found[:, 1] - found[:, 0] >= rules.min_chunks) | (found[:, 1] == len(curve))  # or on at the end
+    return found[kept] / FEATURES_PER_SECOND
 
 
 def choose_thresholds(

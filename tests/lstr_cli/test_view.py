@@ -101,6 +101,14 @@ def test_before_the_first_decision():
     assert view.lines(80, 23) == [] and view.summary() == []
 
 
+def test_what_is_on_at_the_end_counts():
+    view = View()
+    sink = Progress(view)
+    sink.open(Opened("camera:0", Status("camera:0"), CLASSES, refresh=lambda: None))
+    sink.close(End([Event("started", "kick", 3.0, 2.75, 0.9), Event("ended", "kick", 3.0, 2.75, 0.9, 3.0)]))
+    assert view.summary()[0].endswith("actions: 1")
+
+
 def test_a_source_that_is_silent_is_looked_at():
     view = View()
     status = Status("camera:0")

@@ -2,6 +2,7 @@
 
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
+from pathlib import Path
 
 from lstr.pipelines.detection.decision import Decision
 from lstr.pipelines.detection.events import Decided, Ended
@@ -21,6 +22,12 @@ def decisions_of(events: Iterable) -> list[Decision]:
 def timelines_of(events: Iterable) -> dict[str, dict]:
     """Every timeline by source, of a detection that runs to its end."""
     return {event.id: event.timeline for event in events if isinstance(event, Ended)}
+
+
+def dated_file(folder: Path, source_id: str, suffix: str) -> Path:
+    """The only file of a live source with a suffix."""
+    (path,) = (path for path in folder.glob(f"{source_id}_*") if path.name.endswith(suffix))
+    return path
 
 
 def next_decision(events: Generator) -> Decision:

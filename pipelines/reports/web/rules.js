@@ -1,4 +1,4 @@
-/* Scores to segments, as lstr/timeline.py decides: runs by hysteresis, near ones joined, then short ones dropped. */
+/* Scores to segments, as lstr/timeline.py decides: runs by hysteresis, near ones joined, then short ones dropped that are not on at the end. */
 const TOLERANCE = 1e-6; /* chunks: a length this near a whole number of chunks is that number */
 const DEFAULT_RULES = { on: 0.5, off: 0.35, min_length: 0, merge_gap: 0 };
 const UNDECIDABLE = ["Background", "Ambiguous"]; /* classes that are no action */
@@ -18,6 +18,7 @@ function decideRuns(curve, { fullScale, missing, step }, { on, off, min_length, 
   const gapChunks = Math.floor(merge_gap / step + TOLERANCE);
   const found = [];
   let run = null;
+  let seen = 0; /* the end of the last chunk with a score */
   const finish = () => {
     const { first, end, total, number, announced } = run;
     if (announced !== null) found.push({ start: first * step, end: end * step, score: total / number, announced });
@@ -26,6 +27,7 @@ function decideRuns(curve, { fullScale, missing, step }, { on, off, min_length, 
   for (let chunk = 0; chunk < curve.length; chunk++) {
     if (curve[chunk] === missing) continue;
     const score = curve[chunk] / fullScale;
+    seen = chunk + 1;
     if (run && chunk - run.end > gapChunks) finish(); /* the chunks between were not seen */
     if (!run) {
       if (score < on) continue;
@@ -44,6 +46,9 @@ function decideRuns(curve, { fullScale, missing, step }, { on, off, min_length, 
     }
     if (run.announced === null && run.end - run.first >= minChunks) run.announced = (chunk + 1) * step;
   }
-  if (run) finish();
+  if (run) {
+    if (run.announced === null && !run.pending.length) run.announced = seen * step;
+    finish();
+  }
   return found;
 }

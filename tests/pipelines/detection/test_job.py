@@ -15,6 +15,8 @@ from lstr.pipelines.detection.job import DetectOptions, detect_sources
 from lstr.pipelines.detection.networks import NetworkOptions
 from lstr.pipelines.detection.sources import Limits
 from lstr.pipelines.progress import Failed, Finished, Notice, result_of
+from tests.support.detections import dated_file
+from tests.support.pages import Page
 from tests.support.patience import patiently
 from tests.support.served import served
 from tests.support.videos import remux
@@ -55,10 +57,13 @@ def test_stored_and_raw_and_live_sources_in_one_job(small_set, loaded, stream, t
     result = events[-1].result
     assert isinstance(events[-1], Finished) and list(result.timelines) == [*stored, live]
     assert result.failures == tuple(failures) and not result.stalled
-    assert result.index == tmp_path / "out" / "index.html" and result.index.is_file()
+    assert result.index == dated_file(tmp_path / "out", "index", ".html")
+    pages = [video["page"] for video in Page(result.index).data["videos"]]
+    assert pages == [f"./{event.page.name}" for event in events if isinstance(event, Ended)]
     for event in (event for event in events if isinstance(event, Ended)):
         assert event.timeline == result.timelines[event.id] and event.page.is_file()
-        assert json.loads((tmp_path / "out" / f"{event.id}.json").read_text()) == event.timeline
+        assert json.loads(event.page.with_suffix(".json").read_text()) == event.timeline
+    assert not list((tmp_path / "out").glob(f"{gone}*")), "a start without a decision leaves nothing"
 
 
 def test_a_decision_comes_after_its_line_and_before_the_next_chunk(small_set, loaded, tmp_path):
@@ -75,10 +80,25 @@ def test_an_interrupt_writes_what_live_sources_have(loaded, stream, tmp_path):
     with served([stream]) as port:
         job = detect_sources([f"tcp://127.0.0.1:{port}"], options)
         next(event for event in job if isinstance(event, Decided))
+        assert isinstance(job.throw(KeyboardInterrupt()), Ended)
         with pytest.raises(KeyboardInterrupt):
-            job.throw(KeyboardInterrupt())
+            list(job)
     (timeline,) = tmp_path.glob("*.json")
     assert json.loads(timeline.read_text())["decided"] == 1 and len(list(tmp_path.iterdir())) == 2
+
+
+def test_an_interrupt_is_the_end_of_live_sources_with_pages_and_index(loaded, stream, tmp_path):
+    options = DetectOptions(loaded, networks=ONE_THREAD, output=OutputOptions(tmp_path, ("html",)))
+    with served([stream, None]) as one, served([stream, None]) as other:
+        ids = {f"127.0.0.1-{port}" for port in (one, other)}
+        job, seen = detect_sources([f"tcp://127.0.0.1:{port}" for port in (one, other)], options), set()
+        while seen != ids:
+            seen |= {event.id for event in [next(job)] if isinstance(event, Decided)}
+        *ended, finished = [job.throw(KeyboardInterrupt()), next(job), next(job)]
+        with pytest.raises(KeyboardInterrupt):
+            next(job)
+    assert {event.id for event in ended} == ids and all(event.page.is_file() for event in ended)
+    assert finished.result.left and finished.result.index.is_file()
 
 
 def test_an_interrupt_leaves_recorded_sources_with_whole_lines(small_set, loaded, tmp_path):

@@ -9,6 +9,7 @@ import threading
 import time
 from concurrent.futures import Future
 from contextlib import closing
+from datetime import datetime
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -23,6 +24,7 @@ from lstr.extractors.video.live_input import PROMPT, Input, parse_live
 from lstr.extractors.video.live_reader import LiveOptions
 from lstr.kinds import configure, make_model
 from lstr.pipelines.annotations.timeline_json import from_jsonl, from_timeline
+from lstr.pipelines.detection import files
 from lstr.pipelines.detection.checkpoint import load_checkpoint
 from lstr.pipelines.detection.detect import detect
 from lstr.pipelines.detection.events import Decided, Opened
@@ -31,7 +33,7 @@ from lstr.pipelines.detection.live import Batch, LiveRows
 from lstr.pipelines.detection.networks import NetworkOptions, open_networks
 from lstr.pipelines.detection.sources import Limits
 from lstr.pipelines.failures import FailureLog
-from tests.support.detections import decisions_of, next_decision, open_sources, run_live, run_recorded
+from tests.support.detections import dated_file, decisions_of, next_decision, open_sources, run_live, run_recorded
 from tests.support.feature_set import TINY
 from tests.support.processes import heed_interrupts
 from tests.support.served import TS_HEAD, piped, served
@@ -149,16 +151,16 @@ def test_chunks_that_are_dropped_are_in_every_output(loaded, networks, tmp_path)
     chosen = {"live": LiveOptions(on_lag="drop", waiting=2), "limits": Limits(start=0.5, max_chunks=5)}
     decisions = decisions_of(run_live([camera], loaded, networks, output=output, **chosen))
     chunks = [decision.chunk for decision in decisions]
-    lines = [json.loads(line) for line in (tmp_path / "camera.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in dated_file(tmp_path, "camera", ".jsonl").read_text().splitlines()]
     assert [line["chunk"] for line in lines if "chunk" in line] == chunks and len(chunks) == 5
     told = [k for line in lines if "gap" in line for k in range(round(line["start"] * 4), round(line["end"] * 4))]
     assert sorted(chunks + told) == list(range(2, chunks[-1] + 1)) and told
-    timeline = json.loads((tmp_path / "camera.json").read_text())
+    timeline = json.loads(dated_file(tmp_path, "camera", ".json").read_text())
     assert timeline["chunks"] == chunks[-1] + 1 and timeline["decided"] == 5
     missing = [k for gap in timeline["gaps"] for k in range(round(gap["start"] * 4), round(gap["end"] * 4))]
     assert sorted(missing) == [0, 1, *told] and timeline["gaps"][0] == {"start": 0, "end": 0.5, "reason": "skipped"}
     assert timeline["live"]["dropped"] >= len(told) and timeline["speed"]["latency_ms"]["p50"] > 0
-    scores = np.load(tmp_path / "camera.scores.npy")
+    scores = np.load(dated_file(tmp_path, "camera", ".scores.npy"))
     assert np.flatnonzero(np.isnan(scores[:, 0])).tolist() == sorted(missing)
     assert np.allclose(scores[chunks], scores_of(decisions))
     assert {path.suffix for path in tmp_path.iterdir()} == {".json", ".jsonl", ".npy", ".html", ".png", ".vtt"}
@@ -184,10 +186,10 @@ def test_a_gap_can_reset_what_is_remembered(loaded, networks, streams):
 
 def whole(folder, name: str) -> dict:
     """The timeline of a source whose files all parse and say the same."""
-    timeline = json.loads((folder / f"{name}.json").read_text())
-    text = (folder / f"{name}.jsonl").read_text()
+    timeline = json.loads(dated_file(folder, name, ".json").read_text())
+    text = dated_file(folder, name, ".jsonl").read_text()
     assert all(json.loads(line) for line in text.splitlines()) and text.endswith("\n")
-    assert len(np.load(folder / f"{name}.scores.npy")) == timeline["chunks"]
+    assert len(np.load(dated_file(folder, name, ".scores.npy"))) == timeline["chunks"]
     segments = sorted((a.start, a.end, a.label) for a in from_timeline(timeline)[0].segments)
     assert sorted((a.start, a.end, a.label) for a in from_jsonl(text)[0].segments) == segments
     return timeline
@@ -227,34 +229,55 @@ def test_ctrl_c_is_how_a_camera_is_left(loaded, networks, tmp_path):
     assert whole(tmp_path, "camera")["decided"] == 2
 
 
+def test_a_camera_never_overwrites_what_is_there(loaded, networks, tmp_path, monkeypatch):
+    """Not even where two starts fall into one second."""
+    monkeypatch.setattr(files, "datetime", Mock(now=lambda: datetime(2026, 11, 22, 21, 5)))
+    kept: dict = {}
+    for suffix in ("", "~2", "~3"):
+        camera = Input("camera", "testsrc=size=96x64:rate=30", demuxer="lavfi")
+        output = OutputOptions(tmp_path, ("json", "jsonl", "html"))
+        list(run_live([camera], loaded, networks, output=output, limits=Limits(max_chunks=1)))
+        found = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+        new = {f"camera_2026-11-22_21-05-00{suffix}.{ending}" for ending in ("json", "jsonl", "html")}
+        assert found.keys() == kept.keys() | new and found.items() >= kept.items()
+        kept = found
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("sent, code", [(signal.SIGKILL, -9), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("sent, code", [(signal.SIGKILL, -9), (signal.SIGTERM, 143), (signal.SIGINT, 0)])
 def test_a_killed_process_loses_no_line(small_set, streams, tmp_path, sent, code):
-    """kill -9 while it detects: all lines are whole, but perhaps the last; `docker stop`: all files are there."""
+    """kill -9 while it detects: all lines are whole, but perhaps the last; `docker stop`, Ctrl-C: all files are there.
+
+    Ctrl-C is how a camera is left, and no error.
+    """
     command = [sys.executable, "-m", "lstr_cli.main", "detect", "-", "-c", small_set.checkpoint, "-o", tmp_path]
     process = subprocess.Popen(
         list(map(str, command)), stdin=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=heed_interrupts
     )
-    path = tmp_path / "stdin.jsonl"
     try:
         process.stdin.write(streams[0])
         process.stdin.flush()  # and it stays open
-        while not (path.exists() and path.read_text().count('"chunk"') >= 3):
+        while sum(path.read_text().count('"chunk"') for path in tmp_path.glob("*.jsonl")) < 3:
             assert process.poll() is None, process.stderr.read()
             time.sleep(0.05)
     finally:
         process.send_signal(sent)
         _, err = process.communicate()
     assert process.returncode == code, err
+    path = dated_file(tmp_path, "stdin", ".jsonl")
     *lines, _ = path.read_text().split("\n")
     chunks = [json.loads(line)["chunk"] for line in lines if '"chunk"' in line]
     assert chunks == list(range(len(chunks))) and len(chunks) >= 3
     if sent == signal.SIGKILL:
-        assert [p.name for p in tmp_path.iterdir()] == ["stdin.jsonl"]
+        assert [*tmp_path.iterdir()] == [path]
         return
-    assert b"error: Terminated." in err and b"Traceback" not in err
-    assert whole(tmp_path, "stdin")["decided"] == len(chunks) == len(np.load(tmp_path / "stdin.scores.npy"))
-    assert (tmp_path / "stdin.html").read_text().rstrip().endswith("</html>")
+    page = dated_file(tmp_path, "stdin", ".html")
+    assert f"report: {page}" in err.decode() and page.read_text().rstrip().endswith("</html>")
+    assert whole(tmp_path, "stdin")["decided"] == len(chunks) and b"Traceback" not in err
+    if sent == signal.SIGTERM:
+        assert b"error: Terminated." in err
+    else:
+        assert b"error:" not in err and f"left by Ctrl-C; what was seen is in {tmp_path}." in err.decode()
 
 
 def test_a_part_of_recorded_sources(lstr, small_set, tmp_path):

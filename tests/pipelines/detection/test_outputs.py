@@ -103,6 +103,16 @@ def test_options_of_the_command(small_set, tmp_path, lstr):
     assert code == 0 and "no mp4 of it" in err
 
 
+def test_what_is_on_at_the_end_is_found(small_set, tmp_path, lstr):
+    """Where a video ends before an action has the least length, nobody is told that there was nothing."""
+    rules = ("--on", 0, "--off", 0, "--min-length", "99", "-f", "json", "-o", tmp_path)
+    code, _, err = lstr("detect", small_set.features, "-c", small_set.checkpoint, *rules)
+    timelines = [json.loads(path.read_text()) for path in tmp_path.iterdir()]
+    assert code == 0 and len(timelines) == 4 and "nothing found" not in err
+    assert all(segment["end"] == t["duration"] for t in timelines for segment in t["segments"])
+    assert all(len(t["segments"]) == len(t["classes"]) - 1 for t in timelines)
+
+
 def test_an_anticipating_model_says_what_is_expected(small_set, tmp_path):
     """Untrained, so that something of everything is said; by thresholds that its scores cross."""
     import torch

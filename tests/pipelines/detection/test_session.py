@@ -21,6 +21,7 @@ from lstr.extractors.errors import OutputError
 from lstr.extractors.run import FeatureRow
 from lstr.extractors.video.live_input import Input
 from lstr.kinds import configure, make_model
+from lstr.pipelines.detection import json_lines
 from lstr.pipelines.detection.events import Decided, Ended, Opened
 from lstr.pipelines.detection.files import OutputOptions
 from lstr.pipelines.detection.json_lines import JsonLines
@@ -30,7 +31,7 @@ from lstr.pipelines.detection.sources import Limits, Source
 from lstr.pipelines.detection.spool import Spool
 from lstr.pipelines.failures import FailureLog
 from lstr.pipelines.progress import Failed, Notice
-from tests.support.detections import opened
+from tests.support.detections import dated_file, opened
 from tests.support.feature_set import TINY
 
 CLASSES = ("Background", "kick", "wave", "dive")
@@ -177,7 +178,7 @@ def test_no_sink_stops_the_decisions(loaded, networks, tmp_path, stopped, monkey
     Sleeping.freed.set()
     for name in ("a", "b"):
         assert into[name][1:-1] == chunks_of(events, name) and len(into[name]) == 62
-        assert len(np.load(tmp_path / f"{name}.scores.npy")) == into[name][-2] + 1
+        assert len(np.load(dated_file(tmp_path, name, ".scores.npy"))) == into[name][-2] + 1
     assert Counter(e.id for e in events if isinstance(e, Ended)) == {"a": 1, "b": 1}
     texts = " ".join(event.text for event in events if isinstance(event, Notice))
     failed = [event for event in events if isinstance(event, Failed)]
@@ -188,16 +189,17 @@ def test_no_sink_stops_the_decisions(loaded, networks, tmp_path, stopped, monkey
         assert texts.count("too slow") == 2 and not failed
 
 
-def test_a_full_disk_under_the_lines_of_a_camera(loaded, networks, tmp_path):
+def test_a_full_disk_under_the_lines_of_a_camera(loaded, networks, tmp_path, monkeypatch):
     """The real one: the kernel's device that takes no byte."""
     (tmp_path / "camera.jsonl").symlink_to("/dev/full")
+    monkeypatch.setattr(json_lines, "_opened", lambda folder, source: (folder / "camera.jsonl").open("w"))
     log = FailureLog(None)
     output = OutputOptions(tmp_path, ("json", "jsonl"))
     with Session(loaded, networks, output=output, limits=Limits(max_chunks=9), log=log) as session:
         session.add(camera())
         events = list(session.events())
     assert len(chunks_of(events, "camera")) == 9 and isinstance(events[-1], Failed)
-    assert json.loads((tmp_path / "camera.json").read_text())["decided"] == 9
+    assert json.loads(dated_file(tmp_path, "camera", ".json").read_text())["decided"] == 9
     with Session(loaded, output=output) as session, pytest.raises(OutputError, match="No space left"):
         session.add(stored("camera", 5))  # a file has time, and stops
         list(session.events())

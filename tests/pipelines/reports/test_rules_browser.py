@@ -27,7 +27,7 @@ def in_python(curve: np.ndarray, rules: Thresholds) -> list[tuple[float, float, 
     for chunk, score in enumerate(curve):
         if not np.isnan(score):
             events += timeline.push((chunk + 1) * 0.25, np.array([score]))
-    events += timeline.finish(len(curve) * 0.25)
+    events += timeline.finish(float(np.flatnonzero(~np.isnan(curve))[-1] + 1) * 0.25)
     announced = [event.time for event in events if event.event == "started"]
     return [(s.start, s.end, time, s.score) for s, time in zip(segments_in(events), announced, strict=True)]
 
