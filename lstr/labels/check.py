@@ -55,8 +55,9 @@ def check(
     known = footage_of(labels.videos, footage or {}, lengths or {})
     units = odd_units(labels.videos, known)
     findings = list(check_set(labels))
+    classes = dict.fromkeys(labels.classes)  # in which a name is found at once
     for name, video in labels.videos.items():
-        findings += _video(labels, name, video, known.get(name), units.get(name))
+        findings += _video(classes, name, video, known.get(name), units.get(name))
         findings += _targets(name, video, (lengths or {}).get(name))
     if not known and (question := whole_numbers(labels.videos.values())):
         findings.append(Finding(WARNING, "whole numbers", "", question))
@@ -116,13 +117,13 @@ def stop_at_errors(findings: Sequence[Finding], source: str) -> None:
 
 
 def _video(
-    labels: Labels, name: str, video: VideoLabels, footage: Footage | None, unit: Unit | None
+    classes: Collection[str], name: str, video: VideoLabels, footage: Footage | None, unit: Unit | None
 ) -> Iterator[Finding]:
     if not video.subset:
         yield Finding(ERROR, "no subset", name, "other videos have one")
     sound = []
     for segment in video.segments:
-        if wrong := mistake(segment, labels.classes):
+        if wrong := mistake(segment, classes):
             yield Finding(ERROR, wrong.kind, name, _written(segment))
             continue
         sound.append(segment)

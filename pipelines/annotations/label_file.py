@@ -15,6 +15,7 @@ from lstr.labels.balance import actions_of
 from lstr.labels.check import SEVERITIES, check
 from lstr.labels.label_set import Labels, Note, labels_of, read_json, read_labels
 from lstr.labels.perframe import is_data_info, read_data_info
+from lstr.labels.segment import Segment
 from lstr.labels.video_ids import check_ids
 from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.annotations.format import ConvertOptions, File
@@ -95,8 +96,8 @@ def _with_plain_ids(labels: Labels, present: Collection[str]) -> Labels:
     An id stays where it is at hand as it is, or where two would become one.
     """
     plain = {name: _plain_id(name, present) for name in labels.videos}
-    meant = list(plain.values())
-    renamed = {old: new for old, new in plain.items() if new != old and meant.count(new) == 1}
+    meant = Counter(plain.values())
+    renamed = {old: new for old, new in plain.items() if new != old and meant[new] == 1}
     if not renamed:
         return labels
     videos = {renamed.get(name, name): video for name, video in labels.videos.items()}
@@ -149,11 +150,12 @@ def _durations(labels: Labels) -> dict[str, float | int]:
 
 def _per_class(labels: Labels) -> dict[str, dict[str, float]]:
     """Segments, their seconds, and the videos that show the class."""
-    every = [(name, segment) for name, video in labels.videos.items() for segment in video.segments]
-    classes = dict.fromkeys([*actions_of(labels), *(segment.label for _, segment in every)])
+    found: dict[str, list[tuple[str, Segment]]] = {label: [] for label in actions_of(labels)}
+    for name, video in labels.videos.items():
+        for segment in video.segments:
+            found.setdefault(segment.label, []).append((name, segment))
     summary = {}
-    for label in classes:
-        own = [(name, segment) for name, segment in every if segment.label == label]
+    for label, own in found.items():
         seconds = round(sum(max(0.0, segment.end - segment.start) for _, segment in own), 3)
         summary[label] = {"segments": len(own), "seconds": seconds, "videos": len({name for name, _ in own})}
     return summary

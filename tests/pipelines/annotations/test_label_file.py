@@ -61,6 +61,25 @@ def write(path: Path, *rows: str) -> Path:
     return path
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.json", {"database": {"a": {"annotations": [{"label": "x\ud800", "segment": [1, 2]}]}}}),
+        ("a.json", {"database": {"a": {"subset": "\ud800"}}}),
+        ("a.json", {"classes": ["\ud800"], "database": {}}),
+        ("a.json", {"LSTR": {"class_names": ["Background", "\ud800"]}}),
+        ("a.json", {"results": {"a": [{"label": "\ud800", "segment": [1, 2], "score": 1}]}}),
+        ("a.jsonl", {"event": "ended", "label": "\ud800", "time": 2, "start": 1, "end": 2}),
+    ],
+)
+def test_half_a_character_is_refused_where_it_is_read(tmp_path, name, content):
+    """No file in UTF-8 can hold it: a training would end, and nothing could be written."""
+    (tmp_path / name).write_text(json.dumps(content) + "\n")
+    with pytest.raises(LabelsError, match=r"'.*\\ud800'|class_names") as caught:
+        read_label_file(tmp_path / name, lenient=True)
+    assert caught.value.hint and str(caught.value).encode()
+
+
 def test_a_table_as_people_write_it(tmp_path):
     path = write(tmp_path / "labels.csv", "a.mp4,Train,0:01.5,0:00:03,jump", "clips/b.MOV,test,0:01,2,jump")
     read = read_label_file(path)
