@@ -117,7 +117,8 @@ def convert(sources, to, output, **options):
 def check(labels, features, dataset, rgb, flow, skip_missing, subset, as_json):
     """List what is wrong or odd in LABELS: a file or a folder of any form that `lstr labels convert` reads.
 
-    Errors stop training: unknown class, negative length, before the start, no subset, times that are frame numbers.
+    Errors stop training: unknown class, negative length, before the start, no subset, times that are frame numbers, no
+    label that belongs to any of the videos or features.
     Warnings do not: zero length, past the end, duplicate, overlap of one class; classes that are tested and never
     trained, fewer than 5 examples of a class, all videos in one subset, clips of one recording in two. With FEATURES or
     VIDEOS also what is missing there or has no labels; real durations and frame rates find more.
@@ -150,7 +151,7 @@ def _checked(
     source: str, at_hand: Sequence[str], streams: tuple, dataset: str | None, skip_missing: bool, subset: str | None
 ) -> tuple:
     """The labels, and what is found in them: beside features, beside videos, or alone."""
-    from lstr.labels.check import WARNING, check, in_order, missing
+    from lstr.labels.check import WARNING, check, in_order, missing, unmatched
     from lstr.pipelines.annotations.footage import footage_of_files, videos_among
     from lstr.pipelines.annotations.label_file import read_label_file
 
@@ -163,6 +164,7 @@ def _checked(
     labels = read_label_file(source, (), dataset, lenient=True, skip_missing=skip_missing, present=videos)
     findings = check(labels, footage=footage_of_files(videos))
     if videos:
+        findings += unmatched(labels.videos, videos)
         findings += missing(labels.videos, videos, "video", WARNING)
         findings += missing(videos, labels.videos, "labels", WARNING)
     return labels, in_order(findings)

@@ -25,6 +25,8 @@ def read_entries(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
     try:
         for name, shape in ENTRIES.items():
             found[name] = msgspec.convert(json.loads(content[name]), shape)
+        name = "classes"
+        "".join(found[name]).encode()  # they are written into files: no lone surrogate
         name = "thresholds"
         msgspec.convert(found["extra"].get(name) or {}, THRESHOLDS)
     except (LookupError, TypeError, ValueError, RecursionError) as error:

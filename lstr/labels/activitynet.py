@@ -1,10 +1,11 @@
 """ActivityNet's JSON: a database of labelled videos, or the results of a detector."""
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
 from lstr.errors import LabelsError, brief
-from lstr.labels.segment import Segment, clock_seconds, is_time
+from lstr.labels.segment import Segment, clock_seconds, is_name, is_time
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def _entry(where: str, entry: Any, with_scores: bool) -> Entry:
     if not isinstance(entry, dict):
         raise LabelsError(f"{where}: the entry is not an object.", 'Give it "subset", "duration" and "annotations".')
     subset, duration = entry.get("subset"), entry.get("duration")
-    if subset is not None and not isinstance(subset, str):
+    if subset and not is_name(subset):
         raise LabelsError(f"{where}: subset is {brief(subset)}.", 'Give "training", "validation" or "testing".')
     if duration is not None and not (is_time(duration) and duration >= 0):
         raise LabelsError(
@@ -61,8 +62,9 @@ def _entry(where: str, entry: Any, with_scores: bool) -> Entry:
 
 def _segment(where: str, item: Any, with_score: bool) -> Segment:
     label = item.get("label") if isinstance(item, dict) else None
-    if not isinstance(label, str) or not label:
-        raise LabelsError(f"{where}: the label is missing.", 'Write {"label": "Name", "segment": [start, end]}.')
+    if not is_name(label):
+        wrong = f"is {brief(label)}, which no file can hold" if isinstance(label, str) and label else "is missing"
+        raise LabelsError(f"{where}: the label {wrong}.", 'Write {"label": "Name", "segment": [start, end]}.')
     written = item.get("segment")
     times = [_seconds(value) for value in written] if isinstance(written, list) else []
     if len(times) != 2 or not all(is_time(value) for value in times):
@@ -84,9 +86,11 @@ def _seconds(value: Any) -> Any:
 def _classes(where: str, names: Any) -> tuple[str, ...] | None:
     if names is None:
         return None
-    if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
-        raise LabelsError(f"{where}: classes is not a list of names.", 'Write "classes": ["Background", "Name", ...].')
+    if not isinstance(names, list) or not all(map(is_name, names)):
+        raise LabelsError(
+            f"{where}: classes is {brief(names)}, no list of names.", 'Write "classes": ["Background", "Name", ...].'
+        )
     if len(set(names)) != len(names):
-        twice = sorted({name for name in names if names.count(name) > 1})
+        twice = sorted(name for name, count in Counter(names).items() if count > 1)
         raise LabelsError(f"{where}: classes holds {', '.join(twice)} more than once.", "Keep each name once.")
     return tuple(names)

@@ -13,10 +13,13 @@ from lstr.labels.balance import few_examples, never_trained, one_subset, split_r
 from lstr.labels.label_set import Labels, VideoLabels
 from lstr.labels.segment import Segment, mistake
 from lstr.labels.units import FRAMES, MILLISECONDS, TAIL, Footage, Unit, footage_of, odd_units, whole_numbers
+from lstr.labels.video_ids import MATCH_HINT, mismatch_of
 
 TARGETS_TOLERANCE = 4
 """Chunks by which per-chunk targets and features may differ: ends are rounded in more than one way."""
 
+NO_MATCH = "no match"
+"""The kind of the finding that no label belongs to any video."""
 ERROR, WARNING, NOTE = "error", "warning", "note"
 SEVERITIES = (ERROR, WARNING, NOTE)
 UNITS = (FRAMES, MILLISECONDS)
@@ -55,13 +58,15 @@ def check(
     known = footage_of(labels.videos, footage or {}, lengths or {})
     units = odd_units(labels.videos, known)
     findings = list(check_set(labels))
+    classes = dict.fromkeys(labels.classes)  # in which a name is found at once
     for name, video in labels.videos.items():
-        findings += _video(labels, name, video, known.get(name), units.get(name))
+        findings += _video(classes, name, video, known.get(name), units.get(name))
         findings += _targets(name, video, (lengths or {}).get(name))
     if not known and (question := whole_numbers(labels.videos.values())):
         findings.append(Finding(WARNING, "whole numbers", "", question))
     if lengths is not None:
         wanted = [name for name, video in labels.videos.items() if not subsets or video.subset in subsets]
+        findings += unmatched(wanted, lengths)
         findings += missing(wanted, lengths, "features", WARNING if skip_missing else ERROR)
         findings += [
             Finding(WARNING, "no labels", name, f"{lengths[name]} chunks of features")
@@ -92,6 +97,12 @@ def missing(wanted: Iterable[str], present: Collection[str], what: str, severity
             yield Finding(severity, f"no {what}", name, f"not found{hint}")
 
 
+def unmatched(labelled: Collection[str], present: Collection[str]) -> Iterator[Finding]:
+    """An error where no label belongs to any of the videos or features at hand."""
+    if sentence := mismatch_of(labelled, present):
+        yield Finding(ERROR, NO_MATCH, "", sentence)
+
+
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
     """Errors first, then warnings, then notes; by kind and video."""
     return sorted(findings, key=lambda found: (SEVERITIES.index(found.severity), found.kind, found.video))
@@ -102,6 +113,8 @@ def stop_at_errors(findings: Sequence[Finding], source: str) -> None:
     errors = [found for found in findings if found.severity == ERROR]
     if not errors:
         return
+    if alone := next((found for found in errors if found.kind == NO_MATCH), None):
+        raise LabelsError(f"{source}: {alone.detail}.", MATCH_HINT)
     first, file = errors[0], shlex.quote(source)
     hint = f"`lstr labels check {file} --json` names each; correct them and go on."
     if all(found.kind == "no features" for found in errors):
@@ -116,13 +129,13 @@ def stop_at_errors(findings: Sequence[Finding], source: str) -> None:
 
 
 def _video(
-    labels: Labels, name: str, video: VideoLabels, footage: Footage | None, unit: Unit | None
+    classes: Collection[str], name: str, video: VideoLabels, footage: Footage | None, unit: Unit | None
 ) -> Iterator[Finding]:
     if not video.subset:
         yield Finding(ERROR, "no subset", name, "other videos have one")
     sound = []
     for segment in video.segments:
-        if wrong := mistake(segment, labels.classes):
+        if wrong := mistake(segment, classes):
             yield Finding(ERROR, wrong.kind, name, _written(segment))
             continue
         sound.append(segment)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -111,9 +112,10 @@ def labels_of(content: ActivityNet, where: str, lenient: bool = False) -> Labels
         notes.append(Note("no subsets", 'no video has a subset: all are taken as "training"'))
     classes = (BACKGROUND, *(name for name in names if name != BACKGROUND))
     labels = Labels(classes, videos, has_subsets or not videos, content.classes is not None, tuple(notes))
+    known = dict.fromkeys(classes)  # in which a name is found at once
     for name, video in videos.items() if not lenient else ():
         for i, segment in enumerate(video.segments):
-            if wrong := mistake(segment, classes):
+            if wrong := mistake(segment, known):
                 raise LabelsError(f"{where}, video {name!r}, annotation {i}: {wrong.sentence}", wrong.hint)
     return labels
 
@@ -207,7 +209,6 @@ def _object(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A JSON object; the usual reader would keep the last of two entries of one name and lose the first."""
     content = dict(pairs)
     if len(content) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
         raise LabelsError(f"The label file {path} has {twice!r} twice in one object.", "Join the two entries.")
     return content

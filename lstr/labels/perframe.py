@@ -10,6 +10,7 @@ from lstr.chunk import FEATURES_PER_SECOND
 from lstr.errors import LabelsError
 from lstr.files.arrays import open_array
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels, VideoLabels, segments_of
+from lstr.labels.segment import is_name
 from lstr.labels.video_ids import check_ids
 
 TARGETS = "target_perframe"
@@ -41,7 +42,7 @@ def read_data_info(
     name = _choose(path, content, roots, dataset)
     entry = content[name]
     classes = entry["class_names"]
-    named = isinstance(classes, list) and all(isinstance(label, str) for label in classes)
+    named = isinstance(classes, list) and all(map(is_name, classes))
     if not named or len(set(classes)) < len(classes) or classes[:1] != [BACKGROUND]:
         raise LabelsError(f"{path}, {name}: class_names is no list of names.", f'Begin it with "{BACKGROUND}".')
     ignored = entry.get("ignore_index", -1)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 CLOCK = re.compile(r"(?:(\d{1,9}):([0-5]?\d)|(\d{1,9})):([0-5]?\d(?:[.,]\d{1,30})?)")
 """h:mm:ss or m:ss, seconds with or without a fraction."""
+SURROGATE = re.compile("[\ud800-\udfff]")
 LATEST = 1e9
 """Seconds; no video lasts 30 years. A number beyond has no place in any array."""
 
@@ -41,6 +42,11 @@ def is_time(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and -LATEST <= value <= LATEST
 
 
+def is_name(value: object) -> TypeGuard[str]:
+    r"""Whether a value that a file holds can name a class, and be written as UTF-8 again: "\ud800" of JSON cannot."""
+    return isinstance(value, str) and bool(value) and not SURROGATE.search(value)
+
+
 def clock_seconds(text: str) -> float | None:
     """Seconds of a time such as 1:02:03.5 or 2:03, also with a decimal comma; None where it is no such time."""
     found = CLOCK.fullmatch(text.strip())
@@ -59,7 +65,7 @@ class Mistake:
     hint: str
 
 
-def mistake(segment: Segment, classes: tuple[str, ...]) -> Mistake | None:
+def mistake(segment: Segment, classes: Collection[str]) -> Mistake | None:
     """What makes a segment unusable in any video; None when it is sound."""
     if segment.label not in classes:
         known = f"Add it to classes, or use one of: {', '.join(classes)}."

@@ -8,7 +8,7 @@ from typing import Any
 from lstr.errors import brief
 from lstr.extractors.errors import ExtractorError
 from lstr.labels.label_set import BACKGROUND, subset_named
-from lstr.labels.segment import Segment, is_time
+from lstr.labels.segment import Segment, is_name, is_time
 
 
 class AnnotationError(ExtractorError):
@@ -91,8 +91,7 @@ class AnnotationSet:
             raise AnnotationError(
                 f"The video {twice[0]!r} is annotated twice.", "give each video once, or rename one of the files."
             )
-        new = tuple(name for name in other.classes if name not in self.classes)
-        return AnnotationSet({**self.videos, **other.videos}, self.classes + new)
+        return AnnotationSet({**self.videos, **other.videos}, tuple(dict.fromkeys(self.classes + other.classes)))
 
     def checked(self) -> "AnnotationSet":
         """The set itself. Raises AnnotationError where a segment is no piece of time or has no label."""
@@ -109,18 +108,18 @@ class AnnotationSet:
         for name, video in self.videos.items():
             if not isinstance(name, str):
                 raise AnnotationError(f"The id {brief(name)} of a video is no text.", "put it in quotes.")
-            for what, text in video.known("subset", "media").items():
-                _refuse_unless(isinstance(text, str), name, what, text)
+            _refuse_unless(not video.subset or is_name(video.subset), name, "subset", video.subset)
+            _refuse_unless(video.media is None or isinstance(video.media, str), name, "media", video.media)
             for what, number in (("duration", video.duration), ("frame rate", video.fps)):
                 _refuse_unless(number is None or (is_time(number) and number >= 0), name, what, number)
             for i, segment in enumerate(video.segments):
                 where = f"{name}, annotation {i}"
-                _refuse_unless(isinstance(segment.label, str), where, "label", segment.label)
+                _refuse_unless(segment.label == "" or is_name(segment.label), where, "label", segment.label)
                 times = {"start": segment.start, "end": segment.end, "score": segment.score or 0}
                 for what, time in times.items():
                     _refuse_unless(is_time(time), where, what, time)
-        if not all(isinstance(name, str) for name in self.classes):
-            raise AnnotationError("The classes are no list of names.", "write them as text.")
+        if wrong := [name for name in self.classes if not (name == "" or is_name(name))]:
+            raise AnnotationError(f"The class {brief(wrong[0])} is no name.", "write it as text.")
         return self
 
     def with_subsets(self, subsets: Mapping[str | None, str]) -> "AnnotationSet":

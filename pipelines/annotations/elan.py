@@ -100,18 +100,18 @@ def from_eaf(text: str) -> tuple[AnnotatedVideo, tuple[str, ...]]:
     slots = {slot.get("TIME_SLOT_ID"): slot.get("TIME_VALUE", "") for slot in root.iter("TIME_SLOT")}
     scores = {
         element.get("ANNOTATION_REF"): element.findtext("ANNOTATION_VALUE", "")
-        for tier in root.iter("TIER")
+        for tier in root.findall("TIER")
         if tier.get("LINGUISTIC_TYPE_REF") == SCORE
-        for element in tier.iter("REF_ANNOTATION")
+        for element in tier.findall("ANNOTATION/REF_ANNOTATION")
     }
     segments: list[Segment] = []
-    classes: list[str] = []
-    for tier in root.iter("TIER"):
+    classes: dict[str, None] = {}
+    for tier in root.findall("TIER"):  # ELAN puts no tier into another
         if tier.get("PARENT_REF"):
             continue
         name = tier.get("TIER_ID", "")
         labels = []
-        for element in tier.iter("ALIGNABLE_ANNOTATION"):
+        for element in tier.findall("ANNOTATION/ALIGNABLE_ANNOTATION"):
             label = (element.findtext("ANNOTATION_VALUE") or "").strip() or name
             try:
                 start, end = (int(slots[element.get(f"TIME_SLOT_REF{which}")]) / 1000 for which in "12")
@@ -123,7 +123,7 @@ def from_eaf(text: str) -> tuple[AnnotatedVideo, tuple[str, ...]]:
                 ) from error
             segments.append(Segment(start, end, label, score))
             labels.append(label)
-        classes += [label for label in dict.fromkeys(labels or [name]) if label not in classes]
+        classes |= dict.fromkeys(labels or [name])
     known = {element.get("NAME"): element.text for element in root.iter("PROPERTY")}
     media = next((element.get("MEDIA_URL") for element in root.iter("MEDIA_DESCRIPTOR")), None)
     if media and media.startswith("file:"):

@@ -15,11 +15,15 @@ from lstr.labels.balance import actions_of
 from lstr.labels.check import SEVERITIES, check
 from lstr.labels.label_set import Labels, Note, labels_of, read_json, read_labels
 from lstr.labels.perframe import is_data_info, read_data_info
+from lstr.labels.segment import Segment
 from lstr.labels.video_ids import check_ids
 from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.annotations.format import ConvertOptions, File
 from lstr.pipelines.annotations.formats import read_annotations, recognise
 from lstr.pipelines.annotations.perframe import INFO
+
+DEEPEST = 8
+"""Folders in front of a video that may be part of its id."""
 
 
 def read_label_file(
@@ -43,7 +47,7 @@ def read_label_file(
         return read_data_info(info, content, [Path(root) for root in roots], dataset, skip_missing)
     if dataset is not None:
         raise LabelsError(f"{path} is no data_info.json with data sets to choose from.", "leave out [[dataset]].")
-    labels = _with_plain_ids(_read(path, lenient), present)
+    labels = with_plain_ids(_read(path, lenient), present)
     check_ids(labels.videos, str(path))
     return labels
 
@@ -89,14 +93,15 @@ def labels_from(annotated: AnnotationSet, where: str, lenient: bool = False) -> 
     return replace(labels, notes=(*labels.notes, note))
 
 
-def _with_plain_ids(labels: Labels, present: Collection[str]) -> Labels:
-    """Labels whose ids are without the endings of video files, and without folders that none at hand has.
+def with_plain_ids(labels: Labels, present: Collection[str]) -> Labels:
+    r"""Labels whose ids are without the endings of video files, and without folders that none at hand has.
 
-    An id stays where it is at hand as it is, or where two would become one.
+    Of a path of Windows the part after the last `\` is the id, unless its folders are at hand too. An id stays where it
+    is at hand as it is, or where two would become one.
     """
     plain = {name: _plain_id(name, present) for name in labels.videos}
-    meant = list(plain.values())
-    renamed = {old: new for old, new in plain.items() if new != old and meant.count(new) == 1}
+    meant = Counter(plain.values())
+    renamed = {old: new for old, new in plain.items() if new != old and meant[new] == 1}
     if not renamed:
         return labels
     videos = {renamed.get(name, name): video for name, video in labels.videos.items()}
@@ -109,11 +114,13 @@ def _with_plain_ids(labels: Labels, present: Collection[str]) -> Labels:
 def _plain_id(name: str, present: Collection[str]) -> str:
     if name in present:
         return name
-    path = PurePath(name)
-    ends = path.suffix.lower() in VIDEO_SUFFIXES
-    plain = name[: -len(path.suffix)] if ends else name
-    last = path.stem if ends else path.name
-    return last if plain not in present and last in present else plain
+    plain = name.replace("\\", "/")
+    suffix = PurePath(plain).suffix
+    if suffix.lower() in VIDEO_SUFFIXES:
+        plain = plain.removesuffix(suffix)
+    parts = plain.rsplit("/", DEEPEST)
+    tails = ("/".join(parts[first:]) for first in range(len(parts)))
+    return next((tail for tail in tails if tail in present), parts[-1] if "\\" in name else plain)
 
 
 def describe_labels(path: Path) -> dict[str, Any]:
@@ -149,11 +156,12 @@ def _durations(labels: Labels) -> dict[str, float | int]:
 
 def _per_class(labels: Labels) -> dict[str, dict[str, float]]:
     """Segments, their seconds, and the videos that show the class."""
-    every = [(name, segment) for name, video in labels.videos.items() for segment in video.segments]
-    classes = dict.fromkeys([*actions_of(labels), *(segment.label for _, segment in every)])
+    found: dict[str, list[tuple[str, Segment]]] = {label: [] for label in actions_of(labels)}
+    for name, video in labels.videos.items():
+        for segment in video.segments:
+            found.setdefault(segment.label, []).append((name, segment))
     summary = {}
-    for label in classes:
-        own = [(name, segment) for name, segment in every if segment.label == label]
+    for label, own in found.items():
         seconds = round(sum(max(0.0, segment.end - segment.start) for _, segment in own), 3)
         summary[label] = {"segments": len(own), "seconds": seconds, "videos": len({name for name, _ in own})}
     return summary

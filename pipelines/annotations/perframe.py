@@ -11,6 +11,7 @@ from lstr.chunk import FEATURES_PER_SECOND
 from lstr.errors import LabelsError
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, VideoLabels, end_chunk, read_json, targets
 from lstr.labels.perframe import SUBSETS, TARGETS, is_data_info, read_data_info
+from lstr.labels.video_ids import check_match
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
 from lstr.pipelines.annotations.format import EVERYTHING, ConvertOptions, Format, Written
 from lstr.pipelines.files.atomic import replacing
@@ -66,12 +67,15 @@ def write_perframe(
     """Write targets and data_info.json into a folder, which may be that of the features; returns the videos left out.
 
     `name` is the data set's in data_info.json; another one of the file is kept. `lengths` are chunks per video, as its
-    features have; videos it does not name are left out. Raises AnnotationError where a video has no subset.
+    features have; videos it does not name are left out. Raises AnnotationError where a video has no subset,
+    LabelsError where the features have none of the videos.
     """
     try:
         others = json.loads((folder / INFO).read_text(encoding="utf-8")) if (folder / INFO).exists() else {}
     except ValueError as error:
         raise AnnotationError(f"{folder / INFO} is not JSON ({error}).", "move it away.") from error
+    if lengths is not None:
+        check_match(annotated.videos, lengths)
     missing = []
     sessions: dict[str, list[str]] = {SUBSETS[subset]: [] for subset in ("training", "testing")}
     classes = (BACKGROUND, *annotated.classes)

@@ -14,6 +14,8 @@ from lstr.pipelines.reports.palette import colours_of
 TIME = re.compile(r"(?:(\d{1,9}):)?(\d{1,2}):(\d{1,2})[.,](\d{1,3})")
 ARROW = re.compile(rf"\s*({TIME.pattern})\s*-->\s*({TIME.pattern})")
 SCORE = re.compile(r"score=([0-9.eE+-]+)")
+SRT_TAG = re.compile(r"</?(?:b|i|u|s|font)(?=[\s>])")
+"""How a tag begins that players of SubRip know."""
 
 ASS_HEADER = """\
 [Script Info]
@@ -48,7 +50,7 @@ def from_vtt(text: str) -> tuple[AnnotatedVideo, tuple[str, ...]]:
         )
     segments = []
     for before, start, end, lines in _cues(text):
-        label = html.unescape(re.sub(r"<[^>]*>", "", " ".join(lines)))
+        label = html.unescape(_without("<", ">", " ".join(lines)))
         if label.strip():
             segments.append(Segment(start, end, label.strip(), _score(before)))
     return AnnotatedVideo(tuple(segments)), ()
@@ -64,7 +66,7 @@ def from_srt(text: str) -> tuple[AnnotatedVideo, tuple[str, ...]]:
     """A SubRip file; tags of the kinds players know are left out. Raises AnnotationError."""
     segments = []
     for _, start, end, lines in _cues(text):
-        label = re.sub(r"</?(?:b|i|u|s|font)(?:\s[^>]*)?>|\{\\[^}]*\}", "", " ".join(lines)).strip()
+        label = _without(r"\{\\", "}", _without(SRT_TAG, ">", " ".join(lines))).strip()
         if label:
             segments.append(Segment(start, end, label))
     if not segments and text.strip():
@@ -110,7 +112,7 @@ def from_ass(text: str) -> tuple[AnnotatedVideo, tuple[str, ...]]:
             if not {"start", "end", "text"} <= row.keys():
                 raise AnnotationError("A dialogue line lacks fields of its format.", "write the file again.")
             facts = dict(part.partition("=")[::2] for part in row.get("name", row.get("actor", "")).split(";"))
-            shown = re.sub(r"\{[^}]*\}", "", row["text"]).replace("\\N", " ").replace("\\n", " ").replace("\\h", " ")
+            shown = _without(r"\{", "}", row["text"]).replace("\\N", " ").replace("\\n", " ").replace("\\h", " ")
             label = unquote(facts["label"]) if facts.get("label") else shown.strip()
             score = _score(row.get("name", ""))
             segments.append(Segment(_seconds(row["start"]), _seconds(row["end"]), label, score))
@@ -133,6 +135,23 @@ def _cues(text: str) -> Iterator[tuple[str, float, float, list[str]]]:
                 f"{brief(lines[at])} is no cue's times.", "write them as 00:00:01.000 --> 00:00:02.500."
             )
         yield lines[0] if at else "", _seconds(match[1]), _seconds(match[6]), lines[at + 1 :]
+
+
+def _without(opening: str | re.Pattern[str], closing: str, text: str) -> str:
+    """A text without what stands between an opening and the next closing, in one pass.
+
+    An expression such as `<[^>]*>` would look for the end from each of many openings that have none.
+    """
+    kept, at = [], 0
+    for found in re.finditer(opening, text):
+        if found.start() < at:
+            continue
+        end = text.find(closing, found.end())
+        if end < 0:
+            break
+        kept.append(text[at : found.start()])
+        at = end + len(closing)
+    return "".join(kept) + text[at:]
 
 
 def _arrow(a: Segment, point: str) -> str:

@@ -24,7 +24,7 @@ COLUMNS = {
 """Names that a column may have."""
 TIMED = ("duration", "start", "end")
 """Columns whose name a unit may follow; they are in milliseconds where that is `_ms`."""
-UNIT = re.compile(r"([_ ](ms|sec|seconds|time|timestamp|\(s\)))*$")
+UNIT = re.compile(r"([_ ](ms|sec|seconds|time|timestamp|\(s\))){0,4}$")
 FRAME_COLUMNS = {
     "start": ("start_frame", "begin_frame", "frame_start", "first_frame"),
     "end": ("end_frame", "stop_frame", "frame_end", "last_frame"),

@@ -121,7 +121,7 @@ def from_thumos(folder: Path, read: Mapping[Path, str]) -> AnnotationSet:
     names: dict[int, str] = {}
     found: dict[str, dict[str, Any]] = {}
     for text in (text for path, text in read.items() if path.name == CLASS_LIST):
-        names = {int(number): name for number, name in re.findall(r"^(\d+)\s+(\S.*?)\s*$", text, re.MULTILINE)}
+        names = {int(number): name.rstrip() for number, name in re.findall(r"^(\d+)\s+(\S.*)$", text, re.MULTILINE)}
     for path, text in read.items():
         ending = re.fullmatch(r"(.+)_(train|val|test)", path.stem)
         if path.name == CLASS_LIST:

@@ -13,6 +13,8 @@ from lstr.extractors.errors import ExtractorError, StalledError
 from lstr.extractors.networks.runtimes.runtimes import choose_runtime
 from lstr.extractors.video.live_input import Input
 from lstr.extractors.video.live_reader import LiveOptions
+from lstr.labels.video_ids import check_match
+from lstr.pipelines.annotations.label_file import with_plain_ids
 from lstr.pipelines.detection.checkpoint import load_checkpoint
 from lstr.pipelines.detection.events import Detected, Ended, Opened, SourceEvent
 from lstr.pipelines.detection.files import NO_FILES, OutputOptions, dated, truth_of
@@ -83,6 +85,12 @@ def detect_sources(
     loaded = options.checkpoint
     if not isinstance(loaded, Checkpoint):
         loaded = load_checkpoint(loaded, options.settings, options.device)
+    recorded = recorded_sources(features, videos, loaded, options.networks.allow_mismatch)
+    if labels := options.output.labels:
+        ids = {source.id for source in recorded} | {one.id for one in live}
+        labels = with_plain_ids(labels, ids)
+        check_match(labels.videos, ids)
+        options = replace(options, output=replace(options.output, labels=labels))
     names = {*videos, *(one.id for one in live)}
     several = len(names) > 1 or bool(features)
     log = FailureLog(options.output.folder, keeps_list=several and Path(FAILED).stem not in names)
@@ -93,7 +101,7 @@ def detect_sources(
     networks = replace(options.networks, device=options.networks.device or options.device)
     with closing(Networks(loaded, networks)) as shared:
         at_once = (options.at_once or default_at_once(networks.device)) if len(videos) > 1 else 1
-        yield from run.session(shared, at_once, recorded_sources(features, videos, loaded, networks.allow_mismatch))
+        yield from run.session(shared, at_once, recorded)
         yield from run.session(shared, len(live), live)
     yield Finished(run.result())
     if run.interrupt:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from lstr.errors import LabelsError
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels
 from lstr.labels.recordings import recording_of
+from lstr.labels.video_ids import check_match
 
 TRAINING, VALIDATION, TESTING = "training", "validation", "testing"
 ONE_IN = 4  # recordings are held out for testing
@@ -34,11 +35,7 @@ def divide(labels: Labels, present: Collection[str], seen: Collection[str] = ())
     Raises LabelsError where nothing could be held out.
     """
     videos = {i: video for i, video in labels.videos.items() if i in present}
-    if not videos:
-        known, first = next(iter(sorted(labels.videos)), "none"), next(iter(sorted(present)), "none")
-        raise LabelsError(
-            "None of the videos is labelled.", f"the labels name {known!r}, the first of the videos is {first!r}."
-        )
+    check_match(labels.videos, present)
     subsets = {video.subset for video in videos.values()} if labels.has_subsets else set()
     if TRAINING in subsets and subsets & {TESTING, VALIDATION}:
         divided = {i: video.subset for i, video in videos.items()}

@@ -23,6 +23,7 @@ from lstr.extractors.names import is_slug
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.weights.archive import AGAIN, DOCUMENT, TENSORS, Archive, is_archive
 from lstr.extractors.weights.sources import WeightSources
+from lstr.labels.segment import is_name
 from lstr.pipelines.weights.known import published_path
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ def open_model(path: str | Path) -> ModelFile:
         sound &= is_thresholds(about["thresholds"])
         sound &= all(isinstance(entry, dict) and _is_named(entry) for entry in about["networks"].values())
         sound &= isinstance(about["title"], str) and isinstance(about["metrics"], dict)
-        sound &= isinstance(names, list) and all(isinstance(name, str) for name in names)
+        sound &= isinstance(names, list) and all(map(is_name, names))
         recipe = Recipe.from_dict(about["recipe"], path)
         if not sound or not set(model.networks) <= set(recipe.streams):
             raise ValueError("entries of other kinds than they should be")

@@ -32,6 +32,7 @@ def metrics_from(path: str | Path) -> dict[str, Any]:
     """The metrics that `lstr evaluate --json` printed into a file. Raises MissingPathError for any other file."""
     try:
         document = json.loads(Path(path).read_text(encoding="utf-8"))
+        json.dumps(document, ensure_ascii=False).encode()  # the card holds them: no lone surrogate
     except (OSError, ValueError, RecursionError) as error:
         raise MissingPathError(f"{path} is no JSON file that can be read ({error}).", HINT) from error
     if not isinstance(document, dict) or not isinstance(document.get("lstr"), dict):

@@ -61,6 +61,25 @@ def write(path: Path, *rows: str) -> Path:
     return path
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.json", {"database": {"a": {"annotations": [{"label": "x\ud800", "segment": [1, 2]}]}}}),
+        ("a.json", {"database": {"a": {"subset": "\ud800"}}}),
+        ("a.json", {"classes": ["\ud800"], "database": {}}),
+        ("a.json", {"LSTR": {"class_names": ["Background", "\ud800"]}}),
+        ("a.json", {"results": {"a": [{"label": "\ud800", "segment": [1, 2], "score": 1}]}}),
+        ("a.jsonl", {"event": "ended", "label": "\ud800", "time": 2, "start": 1, "end": 2}),
+    ],
+)
+def test_half_a_character_is_refused_where_it_is_read(tmp_path, name, content):
+    """No file in UTF-8 can hold it: a training would end, and nothing could be written."""
+    (tmp_path / name).write_text(json.dumps(content) + "\n")
+    with pytest.raises(LabelsError, match=r"'.*\\ud800'|class_names") as caught:
+        read_label_file(tmp_path / name, lenient=True)
+    assert caught.value.hint and str(caught.value).encode()
+
+
 def test_a_table_as_people_write_it(tmp_path):
     path = write(tmp_path / "labels.csv", "a.mp4,Train,0:01.5,0:00:03,jump", "clips/b.MOV,test,0:01,2,jump")
     read = read_label_file(path)
@@ -72,6 +91,31 @@ def test_a_table_as_people_write_it(tmp_path):
     assert [f.severity for f in check(read)].count("note") == 3
     assert read_label_file(path, present=["a", "b"]).videos.keys() == {"a", "b"}, "no folder where none is at hand"
     assert read_label_file(path, present=["a.mp4", "b"]).videos.keys() == {"a.mp4", "b"}, "as the features call it"
+
+
+def test_paths_of_another_machine_name_their_videos(tmp_path):
+    rows = ["C:\\films\\a.mp4,train,1,2,jump", "D:\\films\\day 1\\b.MOV,train,1,2,jump"]
+    path = write(tmp_path / "labels.csv", *rows, "/home/me/films/day 1/c.mp4,train,1,2,jump")
+    assert read_label_file(path, present=["a", "day 1/b", "day 1/c"]).videos.keys() == {"a", "day 1/b", "day 1/c"}
+    assert read_label_file(write(path, *rows)).videos.keys() == {"a", "b"}, "the last part where none is at hand"
+    twice = write(path, "C:\\1\\a.mp4,train,1,2,jump", "C:\\2\\a.mp4,train,1,2,jump")
+    assert len(read_label_file(twice).videos) == 2
+
+
+def test_labels_of_other_videos_are_an_error(small_set, tmp_path, lstr):
+    """A check that finds nothing to check would say that all is well; so would a report without its labels."""
+    path = write(tmp_path / "labels.csv", "other,training,1,2,walk")
+    words = "no label belongs to any of the videos: the first label is of 'other', the first of 4 at hand is 'scene_00'"
+    for at_hand in ([small_set.videos], [small_set.features, "--set", "skip_missing=true"]):
+        code, out, err = lstr("labels", "check", path, *at_hand)
+        assert code == 2 and "no match" in out and words in err and "hint: name each video by its path" in err
+    for command in (
+        ["detect", small_set.features, "-c", small_set.checkpoint, "-o", tmp_path / "out", "--labels", path],
+        ["labels", "convert", path, "--to", "perframe", "--features", small_set.features, "-o", tmp_path / "out"],
+    ):
+        code, _, err = lstr(*command)
+        assert code == 2 and words[2:] in err and "hint: " in err, err
+    assert not (tmp_path / "out").exists()
 
 
 def test_two_videos_do_not_become_one(tmp_path):
@@ -161,7 +205,9 @@ def test_the_check_in_words(small_set, tmp_path, lstr):
     assert json.loads(out) == {"videos": 2, "segments": 10, "classes": 1, "findings": []}
     code, out, _ = lstr("labels", "check", tidy, small_set.videos, "--json")
     kinds = [(f["severity"], f["kind"]) for f in json.loads(out)["findings"]]
-    assert code == 0 and kinds == [("warning", "no labels")] * 4 + [("warning", "no video")] * 2
+    assert (
+        code == 2 and kinds == [("error", "no match")] + [("warning", "no labels")] * 4 + [("warning", "no video")] * 2
+    )
 
 
 def test_a_description(small_set, tmp_path, lstr):

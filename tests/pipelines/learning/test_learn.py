@@ -312,5 +312,5 @@ def test_what_cannot_be_is_refused_before_anything_is_looked_at(videos, tmp_path
         options(videos, tmp_path / "m.lstr", seconds=0)
     labels = videos / "other.json"
     labels.write_text(json.dumps({"database": {"nosuch": {"subset": "training", "annotations": []}}}))
-    with pytest.raises(LabelsError, match="None of the videos"):
+    with pytest.raises(LabelsError, match="No label belongs"):
         list(plan(LearnOptions([str(videos / "videos")], str(labels), tmp_path / "m.lstr")))

@@ -79,7 +79,7 @@ def test_what_cannot_be_divided_is_refused(shown, sentence):
 def test_videos_without_labels_have_no_part():
     labels = labels_of({"a": "x", "b": "x", "c": "x"})
     assert set(divide(labels, ["a", "b", "z"]).labels.videos) == {"a", "b"}
-    with pytest.raises(LabelsError, match="None of the videos"):
+    with pytest.raises(LabelsError, match="No label belongs"):
         divide(labels, ["z"])
 
 

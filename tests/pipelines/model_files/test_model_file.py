@@ -13,7 +13,7 @@ import lstr
 from lstr.checkpoints import checkpoint
 from lstr.checkpoints.checkpoint import CALIBRATION, TENSORS, load, save
 from lstr.errors import CheckpointError
-from lstr.extractors.errors import OutputError, RecipeError, WeightsError
+from lstr.extractors.errors import MissingPathError, OutputError, RecipeError, WeightsError
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.weights.archive import Archive, write_archive
 from lstr.kinds import configure, make_model
@@ -23,7 +23,7 @@ from lstr.pipelines.finetuning.initial_weights import initial_weights
 from lstr.pipelines.model_files import packing
 from lstr.pipelines.model_files.model_file import is_model, open_model
 from lstr.pipelines.model_files.packing import change_thresholds, write_model
-from lstr.pipelines.model_files.parts import unpack_model
+from lstr.pipelines.model_files.parts import metrics_from, unpack_model
 from lstr.pipelines.weights.known import recorded_weights
 from lstr.timeline import Thresholds, thresholds_of
 from tests.support.feature_set import TINY
@@ -63,6 +63,18 @@ def packed(finetuned, tmp_path_factory) -> Packed:
     save(path, model, CLASSES, recipe, {"training_videos": ["scene_00", "only by name"]}, extra)
     file = write_model(folder / "fall.lstr", path, weights.path, ABOUT).path
     return Packed(path, weights.path, file, finetuned.videos)
+
+
+def test_half_a_character_in_a_class_or_a_metric_is_refused_where_it_is_read(packed, tmp_path):
+    """The card in UTF-8 cannot hold it."""
+    (tmp_path / "m.json").write_text(json.dumps({"lstr": {"per_class": {"\ud800": {"AP": 1}}}}))
+    with pytest.raises(MissingPathError, match="surrogates not allowed"):
+        metrics_from(tmp_path / "m.json")
+    content = torch.load(packed.checkpoint, weights_only=True)
+    names = json.loads(content["classes"])
+    torch.save({**content, "classes": json.dumps(["\ud800", *names[1:]])}, tmp_path / "c.pt")
+    with pytest.raises(CheckpointError, match="classes is missing or damaged"):
+        load(tmp_path / "c.pt")
 
 
 def scores_of(video: Path, model, **options) -> np.ndarray:

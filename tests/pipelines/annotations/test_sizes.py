@@ -1,0 +1,55 @@
+"""Readers take time as the file is long: sixteen times the text is never 256 times the work."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lstr.pipelines.annotations.elan import from_eaf
+from lstr.pipelines.annotations.subtitles import from_ass, from_srt, from_vtt
+from lstr.pipelines.annotations.tables import from_csv
+from lstr.pipelines.annotations.thumos import CLASS_LIST, from_thumos
+
+SIZE, TIMES = 1024, 16
+CUE = "1\n00:00:01,000 --> 00:00:02,000\n"
+EVENTS = "[Events]\nFormat: Start, End, Text\nDialogue: 0:00:01.00,0:00:02.00,"
+TIER = "<TIER TIER_ID='t{}'>"
+ANNOTATION = "<ANNOTATION><ALIGNABLE_ANNOTATION TIME_SLOT_REF1='a' TIME_SLOT_REF2='a'/></ANNOTATION>"
+
+
+def elan(size: int, nested: bool) -> str:
+    """Tiers within tiers, or side by side, each with one annotation; some 100 characters are a tier."""
+    tiers = (TIER.format(i) + ANNOTATION + "</TIER>" * (not nested) for i in range(size // 100))
+    slots = "<TIME_ORDER><TIME_SLOT TIME_SLOT_ID='a' TIME_VALUE='1'/></TIME_ORDER>"
+    inside = "".join(tiers) + "</TIER>" * (size // 100 * nested)
+    return f"<ANNOTATION_DOCUMENT>{slots}{inside}</ANNOTATION_DOCUMENT>"
+
+
+def seconds(read: Callable[[str], object], text: str) -> float:
+    """The least processor time of three, so that a pause in one does not count."""
+    taken = []
+    for _ in range(3):
+        start = time.process_time()
+        read(text)
+        taken.append(time.process_time() - start)
+    return min(taken)
+
+
+@pytest.mark.parametrize(
+    ("read", "text"),
+    [
+        pytest.param(from_srt, lambda size: CUE + "<b " * size, id="srt tags"),
+        pytest.param(from_srt, lambda size: CUE + "{\\" * size, id="srt braces"),
+        pytest.param(from_vtt, lambda size: "WEBVTT\n\n" + CUE + "<" * size, id="vtt"),
+        pytest.param(from_ass, lambda size: EVENTS + "{\\" * size, id="ass"),
+        pytest.param(lambda t: from_csv(t, ""), lambda size: f"start,end,label,{'_ms' * size}x\n", id="csv"),
+        pytest.param(
+            lambda text: from_thumos(Path(), {Path(CLASS_LIST): text}), lambda size: f"7 a{' ' * size}b", id="thumos"
+        ),
+        pytest.param(from_eaf, lambda size: elan(20 * size, True), id="nested elan"),
+        pytest.param(from_eaf, lambda size: elan(100 * size, False), id="elan of many tiers"),
+    ],
+)
+def test_work_grows_as_the_text(read, text):
+    assert seconds(read, text(TIMES * SIZE)) < 80 * max(seconds(read, text(SIZE)), 1e-4)
