@@ -15,6 +15,10 @@ from lstr.extractors.weights.archive import TENSORS, Archive, is_member
 if TYPE_CHECKING:
     from torch import Tensor
 
+LEARNED = ("weight", "bias", "running_mean", "running_var")
+"""How the names of tensors end that hold fractions in every network."""
+PLAIN = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64")
+SOUND = "save only its state_dict with torch.save, its weights as float32."
 WRAPPERS = ("state_dict", "model_state_dict", "model")
 
 
@@ -37,7 +41,11 @@ def read_content(path: str | Path, mapped: bool = False) -> object:
             from safetensors.torch import load_file
 
             return load_file(path)
+        if zipfile.is_zipfile(path):
+            _check_deflated(path)
         return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped and zipfile.is_zipfile(path))
+    except WeightsError:
+        raise
     except pickle.UnpicklingError as error:
         raise WeightsError(
             f"{path} is no plain weights file, or holds objects that would run code.",
@@ -50,18 +58,39 @@ def read_content(path: str | Path, mapped: bool = False) -> object:
 def read_state_dict(path: str | Path) -> "dict[str, Tensor]":
     """The tensors of a weights file by name, out of whatever published wrapper holds them.
 
-    Raises as `read_content`, and WeightsError when it holds no tensors.
+    Raises as `read_content`, and WeightsError when it holds no tensors, or others than plain numbers.
     """
+    import torch
     from torch import Tensor
 
-    content = read_content(path)
+    content, path = read_content(path), Path(path)
     for wrapper in WRAPPERS:
         if isinstance(content, Mapping) and isinstance(content.get(wrapper), Mapping):
             content = content[wrapper]
     tensors = {k: v for k, v in content.items() if isinstance(v, Tensor)} if isinstance(content, Mapping) else {}
     if not tensors:
         raise WeightsError(f"{path} holds no tensors.", "name a .pth file with a state_dict, or a .safetensors file.")
+    for name, tensor in tensors.items():
+        _check_type(path, name, str(tensor.dtype).removeprefix("torch."))
+        place = None if tensor.is_meta or tensor.is_nested or tensor.layout != torch.strided else tensor
+        if place is None or place.numel() * place.itemsize > place.untyped_storage().nbytes():
+            raise WeightsError(f"{path}: {name} is no plain tensor with its own numbers.", SOUND)
     return tensors
+
+
+def _check_deflated(path: Path) -> None:
+    """Raise WeightsError where the members of a zip would take more bytes than the file has."""
+    with zipfile.ZipFile(path) as container:
+        claimed = sum(info.file_size for info in container.infolist())
+    if claimed > (size := path.stat().st_size):
+        hint = "save it again with torch.save, which does not compress."
+        raise WeightsError(f"{path} is compressed: its {size} bytes stand for {claimed}.", hint)
+
+
+def _check_type(path: Path, name: str, dtype: str) -> None:
+    """Raise WeightsError where a tensor is of a type that no such tensor of a network is."""
+    if dtype not in PLAIN or name.endswith(LEARNED) and "float" not in dtype:
+        raise WeightsError(f"{path}: {name} is of type {dtype}, which no such tensor is.", SOUND)
 
 
 def read_arrays(path: str | Path) -> dict[str, NDArray[np.float32]]:
@@ -69,5 +98,7 @@ def read_arrays(path: str | Path) -> dict[str, NDArray[np.float32]]:
     path = Path(path)
     if is_member(path):
         arrays = Archive(path.parent).arrays(path.name)
+        for name, array in arrays.items():
+            _check_type(path, name, str(array.dtype))
         return {name: array.astype(np.float32, copy=False) for name, array in arrays.items()}
     return {name: tensor.float().numpy() for name, tensor in read_state_dict(path).items()}

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from lstr import __version__
+from lstr.checkpoints.claims import bounded, check_deflated, check_plain
 from lstr.checkpoints.entries import is_made_of, is_tables, read_entries
 from lstr.checkpoints.loaded import CALIBRATION, FORMAT, TENSORS, Checkpoint
 from lstr.checkpoints.published import published_classes, read_published, tables_of, taken_for
@@ -116,6 +117,7 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
             f"{path} holds no table of tensors named {TENSORS}.",
             "Give a file that lstr train or the published code saved.",
         )
+    check_plain(path, tensors)
     found, fitting = content.get("format", PUBLISHED), list[str]()
     if found == FORMAT:
         trained = from_json(content.get("config"))
@@ -129,6 +131,8 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
         calibration, assumed = content.get(CALIBRATION, {}), {}
         if not is_tables(calibration):
             raise CheckpointError(f"{path}: calibration is not tables of tensors.", "Save it again with lstr train.")
+        for stream, table in calibration.items():
+            check_plain(path, {f"calibration/{stream}/{name}": tensor for name, tensor in table.items()})
     elif found == PUBLISHED:
         reading = read_published(path, tensors, overrides)
         tensors, config, assumed, fitting = reading.tensors, reading.config, reading.assumed, reading.fitting
@@ -148,7 +152,8 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
         )
     try:
         _check_claims(path, tensors, config, len(classes))
-        model = make_model(config, len(classes))
+        with bounded(path, tensors):
+            model = make_model(config, len(classes))
         _check_sizes(path, tensors, model.state_dict())
     except CheckpointError as error:
         raise taken_for(error, config.kind, fitting, tensors=tensors) from error
@@ -181,6 +186,8 @@ def read(path: str | Path) -> Any:
         ) from error
     if head == b"PK" and not zipfile.is_zipfile(path):
         raise CheckpointError(f"The checkpoint {path} is cut short.", again)
+    if head == b"PK":
+        check_deflated(path)
     if head not in (b"PK", b"\x80\x02"):
         raise CheckpointError(f"{path} is not a checkpoint.", "Give a .pt or .pth file that torch.save wrote.")
     try:
@@ -221,7 +228,7 @@ def _check_claims(path: Path, tensors: Mapping[str, Tensor], config: WindowConfi
         )
     widest = max(value for value in asdict(config).values() if isinstance(value, int))
     if config.d_model * widest > LIKELY * sum(tensor.numel() for tensor in tensors.values()):
-        with torch.device("meta"):  # nothing is allocated, but it takes a second to import
+        with bounded(path, tensors), torch.device("meta"):  # nothing is allocated, but it takes a second to import
             expected = make_model(config, n_classes).state_dict()
         _check_sizes(path, tensors, expected)
 
@@ -232,6 +239,7 @@ def _check_sizes(path: Path, tensors: Mapping[str, Tensor], expected: Mapping[st
         if names:
             shown = ", ".join(sorted(names)[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
             raise CheckpointError(f"{path} {what} tensors: {shown}.", "Give a checkpoint of the LSTR architecture.")
+    check_plain(path, tensors, expected)
     for name, tensor in tensors.items():
         shape = expected[name].shape
         if tensor.shape != shape and (name != TABLE or tensor.shape[1:] != shape[1:]):

@@ -1,0 +1,119 @@
+"""Checkpoints that claim more than they hold, or hold what no model is made of."""
+
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+
+from lstr.checkpoints import checkpoint
+from lstr.checkpoints.claims import bounded
+from lstr.errors import CheckpointError, ConfigError
+from lstr.extractors.errors import WeightsError
+from lstr.extractors.weights.content import read_content, read_state_dict
+from lstr.kinds import OURS, configure, make_model
+from tests.support.feature_set import TINY
+
+CLASSES = ("Background", "fall")
+CLAIMS = [
+    ("mat", "l_gen", 10**6),
+    ("mat", "refinements", 10**6),
+    ("mat", "l_stage1", 10**6),
+    ("mat", "n_generated", 10**6),
+    ("cmert", "refine_times", 10**6),
+    ("cmert", "l_gen", 10**6),
+    ("colar", "exemplars", 10**6),
+    ("miniroad", "n_layers", 10**6),
+    ("lstr", "l_dec", 60),
+    ("lstr", "n0", 10**6),
+    ("lstr", "d_feedforward", 10**6),
+    ("oadtr", "decoder_feedforward", 10**6),
+]
+
+
+def saved(path: Path, kind: str = "lstr") -> dict:
+    """The content of a small checkpoint of a kind, which is written too."""
+    size = {**TINY, "rgb_dim": 4, "flow_dim": 4}
+    checkpoint.save(path, make_model(configure(**{**size, "kind": kind}), 2), CLASSES, None, {})
+    return torch.load(path)
+
+
+def test_no_kind_of_model_takes_more_than_its_bound(tmp_path):
+    """Or sound checkpoints would be refused."""
+    for kind in OURS:
+        config = configure(kind, rgb_dim=4, flow_dim=4, d_model=8, n_heads=2, d_feedforward=8)
+        tensors = make_model(config, 2).state_dict()
+        with bounded(tmp_path, tensors):
+            make_model(config, 2)
+
+
+@pytest.mark.parametrize("claim", [{"l_gen": 10**6}, {"refinements": 10**6}, {"d_model": 2**19}], ids=str)
+def test_a_model_that_no_shape_bounds_is_stopped_while_it_is_made(tmp_path, claim):
+    """So that a kind whose tensors do not tell each size is bounded too."""
+    tensors = make_model(configure("mat", **TINY, rgb_dim=4, flow_dim=4), 2).state_dict()
+    with bounded(tmp_path, tensors), pytest.raises(CheckpointError, match="far larger than its tensors"):
+        make_model(configure("mat", **TINY | claim, rgb_dim=4, flow_dim=4), 2)
+
+
+@pytest.mark.parametrize(("kind", "setting", "claim"), CLAIMS)
+def test_a_configuration_far_above_the_tensors_makes_nothing(tmp_path, kind, setting, claim):
+    content, made = saved(tmp_path / "c.pt", kind), []
+    torch.save({**content, "config": json.dumps(json.loads(content["config"]) | {setting: claim})}, tmp_path / "c.pt")
+    hook = torch.nn.modules.module.register_module_parameter_registration_hook(
+        lambda module, name, tensor: made.append(0 if tensor.is_meta else tensor.numel())
+    )
+    try:
+        with pytest.raises((CheckpointError, ConfigError)) as caught:
+            checkpoint.load(tmp_path / "c.pt")
+    finally:
+        hook.remove()
+    assert caught.value.hint and len(made) < 20_000 and sum(made) < 2**25
+
+
+@pytest.mark.parametrize("read", [checkpoint.load, read_content])
+def test_a_compressed_file_is_refused_before_it_is_read(tmp_path, read, monkeypatch):
+    torch.save({"model_state_dict": {"w": torch.zeros(10**6)}}, tmp_path / "c.pt")
+    with zipfile.ZipFile(tmp_path / "c.pt") as plain, zipfile.ZipFile(tmp_path / "small.pt", "w", 8) as small:
+        for name in plain.namelist():
+            small.writestr(name, plain.read(name))
+    monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("it was read"))
+    with pytest.raises((CheckpointError, WeightsError), match=r"small.pt is compressed: its \d{4} bytes stand for 4"):
+        read(tmp_path / "small.pt")
+
+
+NOT_PLAIN = {
+    "meta": lambda t: t.to("meta"),
+    "float8": lambda t: t.to(torch.float8_e4m3fn),
+    "sparse": lambda t: t.to_sparse(),
+    "quantised": lambda t: torch.quantize_per_tensor(t, 0.1, 0, torch.qint8),
+    "nested": lambda t: torch.nested.nested_tensor([t, t]),
+    "view": lambda t: t.flatten()[:1].expand(t.numel()).reshape(t.shape) if t.dim() == 1 else t[:1].expand(10**6, -1),
+    "complex": lambda t: t.to(torch.complex64),
+}
+OF_ANOTHER_KIND = {"int8": lambda t: t.to(torch.int8), "bool": lambda t: t.bool(), "int64": lambda t: t.long()}
+
+
+@pytest.mark.parametrize("change", [*NOT_PLAIN, *OF_ANOTHER_KIND])
+@pytest.mark.filterwarnings("ignore")
+def test_tensors_that_are_no_plain_weights_are_refused(tmp_path, change):
+    content, name = saved(tmp_path / "c.pt"), "classifier.weight"
+    tensors = content["model_state_dict"]
+    tensors[name] = {**NOT_PLAIN, **OF_ANOTHER_KIND}[change](tensors[name])
+    torch.save(content, tmp_path / "c.pt")
+    with pytest.raises(CheckpointError, match=r"classifier\.weight is |holds Python objects|damaged"):
+        checkpoint.load(tmp_path / "c.pt")
+    if change in NOT_PLAIN:
+        with pytest.raises(WeightsError):
+            read_state_dict(tmp_path / "c.pt")
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_weights_of_another_precision_are_read(tmp_path, dtype):
+    content = saved(tmp_path / "c.pt")
+    content["model_state_dict"] = {
+        name: tensor.to(dtype) if tensor.is_floating_point() else tensor
+        for name, tensor in content["model_state_dict"].items()
+    }
+    torch.save(content, tmp_path / "c.pt")
+    assert checkpoint.load(tmp_path / "c.pt").classes == CLASSES
