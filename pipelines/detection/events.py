@@ -23,7 +23,7 @@ class Opened:
     video: Path | None = None
     """The file of a video."""
     dated: str = ""
-    """Of a live source: its id and when it began, which no file of the output folder has in its name."""
+    """The id of a live source and when it began: no file of the output folder had that name."""
 
     @property
     def file_name(self) -> str:

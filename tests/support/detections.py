@@ -25,8 +25,8 @@ def timelines_of(events: Iterable) -> dict[str, dict]:
 
 
 def dated_file(folder: Path, source_id: str, suffix: str) -> Path:
-    """The only file of a live source with a suffix."""
-    (path,) = (path for path in folder.glob(f"{source_id}_*") if path.name.endswith(suffix))
+    """The only file of a source with a suffix, whatever date its name has."""
+    (path,) = (path for path in folder.glob(f"{source_id}*") if path.name.endswith(suffix))
     return path
 
 
