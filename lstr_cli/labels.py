@@ -90,6 +90,8 @@ def convert(sources, to, output, **options):
     done = job(sources, to, output, ConvertOptions(thresholds=thresholds, **options))
     if done.text is not None:
         click.echo(done.text, nl=False)
+    for note in done.annotated.notes:
+        console.say(f"{note.sentence}.")
     if done.lost:
         console.warn(f"{done.form.name} has no place for {', '.join(sorted(done.lost))}.")
     if done.left_out:

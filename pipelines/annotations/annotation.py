@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lstr.errors import brief
 from lstr.extractors.errors import ExtractorError
-from lstr.labels.label_set import BACKGROUND, subset_named
+from lstr.labels.label_set import BACKGROUND, Note, subset_named
 from lstr.labels.segment import Segment, is_name, is_time
 
 
@@ -68,6 +68,8 @@ class AnnotationSet:
 
     videos: Mapping[str, AnnotatedVideo]
     classes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = field(default=(), compare=False)
+    """What was taken otherwise than it is written."""
 
     def __post_init__(self) -> None:
         videos = {
@@ -91,7 +93,8 @@ class AnnotationSet:
             raise AnnotationError(
                 f"The video {twice[0]!r} is annotated twice.", "give each video once, or rename one of the files."
             )
-        return AnnotationSet({**self.videos, **other.videos}, tuple(dict.fromkeys(self.classes + other.classes)))
+        classes, notes = dict.fromkeys(self.classes + other.classes), dict.fromkeys(self.notes + other.notes)
+        return AnnotationSet({**self.videos, **other.videos}, tuple(classes), tuple(notes))
 
     def checked(self) -> "AnnotationSet":
         """The set itself. Raises AnnotationError where a segment is no piece of time or has no label."""

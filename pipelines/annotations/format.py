@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from lstr.labels.label_set import Note
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
 from lstr.pipelines.files.atomic import write_text
@@ -17,6 +19,7 @@ from lstr.timeline import DEFAULT, Thresholds
 
 FILES = frozenset({"videos without segments"})
 """What a format of one file per video holds for that alone."""
+AGGREGATED = "export its observations as aggregated events in CSV, which have start and stop in one row."
 EVERYTHING = frozenset({"scores", "subsets", "durations", "classes without segments"}) | FILES
 """What a set of annotations may have beside labels and times, see `AnnotationSet.held`."""
 
@@ -81,6 +84,15 @@ class Detection:
         return AnnotationSet({self.id: video}, tuple(self.timeline["classes"]))
 
 
+def is_utf8(content: bytes) -> bool:
+    """Whether bytes are text in UTF-8."""
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 @dataclass(frozen=True)
 class File:
     """A file that may hold annotations, read once. Text and JSON raise AnnotationError where it holds none."""
@@ -103,6 +115,16 @@ class File:
             raise AnnotationError(
                 f"{self.path} cannot be read ({error.strerror}).", "check its permissions."
             ) from error
+
+    @cached_property
+    def table(self) -> tuple[str, tuple[Note, ...]]:
+        """The text of a table, also as Excel saves it on Windows, and a note of that."""
+        with suppress(OSError, UnicodeDecodeError):
+            content = self.path.read_bytes()
+            if b"\0" not in content and not is_utf8(content):
+                sentence = f"{self.path.name} is not UTF-8: it is read as Windows-1252, in which Excel saves"
+                return content.decode("cp1252"), (Note("encoding", sentence),)
+        return self.text, ()
 
     @cached_property
     def json(self) -> Any:

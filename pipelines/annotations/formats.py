@@ -13,7 +13,7 @@ from lstr.labels.video_ids import fault_of
 from lstr.pipelines.annotations.activitynet import ActivityNetJson
 from lstr.pipelines.annotations.annotation import AnnotationError, AnnotationSet
 from lstr.pipelines.annotations.elan import EAF
-from lstr.pipelines.annotations.format import DEFAULTS, ConvertOptions, File, Format
+from lstr.pipelines.annotations.format import AGGREGATED, DEFAULTS, ConvertOptions, File, Format
 from lstr.pipelines.annotations.labelstudio import LabelStudio
 from lstr.pipelines.annotations.perframe import PerFrame
 from lstr.pipelines.annotations.pictures import Mp4, Page, Png, Svg
@@ -93,6 +93,16 @@ def recognise(path: Path) -> Format | None:
     return next((form for form in FORMATS.values() if form.recognises(file)), None)
 
 
+def refuse_foreign(path: Path) -> None:
+    """Raise AnnotationError for a file of another program that has to be exported first."""
+    ending = path.suffix.lower()
+    if ending in (".xlsx", ".xlsm", ".xls", ".ods", ".numbers"):
+        hint = "save its sheet as CSV in UTF-8, with columns such as video,start,end,label."
+        raise AnnotationError(f"{path} is a workbook of a spreadsheet program, which is not read.", hint)
+    if ending == ".boris":
+        raise AnnotationError(f"{path} is a project of BORIS, which is not read.", AGGREGATED)
+
+
 def read_annotations(path: Path, options: ConvertOptions = DEFAULTS) -> AnnotationSet:
     """A file or a folder of annotations, of `options.source_format` or what it is recognised as.
 
@@ -106,6 +116,7 @@ def read_annotations(path: Path, options: ConvertOptions = DEFAULTS) -> Annotati
     elif form := chosen or recognise(path):
         annotated = _read_as(form, path, _stem(path), options)
     else:
+        refuse_foreign(path)
         hint = f"name it with [[source_format]]: {', '.join(readable())}."
         raise AnnotationError(f"The format of {path} cannot be recognised.", hint)
     if options.frames:

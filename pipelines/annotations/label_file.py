@@ -19,7 +19,7 @@ from lstr.labels.segment import Segment
 from lstr.labels.video_ids import check_ids
 from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.annotations.format import ConvertOptions, File
-from lstr.pipelines.annotations.formats import read_annotations, recognise
+from lstr.pipelines.annotations.formats import read_annotations, recognise, refuse_foreign
 from lstr.pipelines.annotations.perframe import INFO
 
 DEEPEST = 8
@@ -67,6 +67,8 @@ def is_label_file(path: Path) -> bool:
 def _read(path: Path, lenient: bool) -> Labels:
     try:
         form = recognise(path) if path.is_file() else None
+        if path.is_file() and form is None:
+            refuse_foreign(path)
         if not path.exists() or (path.is_file() and form is None):
             return read_labels(path, lenient)
         if form and form.name == "activitynet" and "database" in File(path).json:
@@ -87,6 +89,7 @@ def labels_from(annotated: AnnotationSet, where: str, lenient: bool = False) -> 
         for name, video in annotated.without_scores().videos.items()
     }
     labels = replace(labels_of(ActivityNet(entries, annotated.classes), where, lenient), lists_classes=False)
+    labels = replace(labels, notes=(*labels.notes, *annotated.notes))
     if "scores" not in annotated.held():
         return labels
     note = Note("scores", "its segments have scores, as of a detector; they are taken as labels")

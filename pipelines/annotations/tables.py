@@ -5,12 +5,13 @@ import io
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from lstr.errors import brief
 from lstr.labels.segment import Segment, clock_seconds
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet, plain_line
-from lstr.pipelines.annotations.format import EVERYTHING, FILES, ConvertOptions, File, TextFormat, VideoText
+from lstr.pipelines.annotations.format import AGGREGATED, EVERYTHING, FILES, ConvertOptions, File, TextFormat, VideoText
 
 COLUMNS = {
     "video": ("video", "video_id", "video_name", "id", "file", "filename", "video-id", "media file name"),
@@ -31,6 +32,11 @@ FRAME_COLUMNS = {
 }
 """Names of columns that count frames, which are read where it is known how many a second has."""
 
+TOTALS = ("total", "totals", "grand total", "subtotal", "sum", "average", "mean", "summe", "gesamt", "somme", "suma")
+"""What spreadsheets write before a row that sums up the others."""
+BORIS = ("behavior type", "status")
+"""Columns of BORIS's tabular export, which say START or STOP."""
+
 TIMES = re.compile(r"[-+\d.,eE ]+\t[-+\d.,eE ]+(\t|$)")
 """How a line of a label track begins."""
 
@@ -44,7 +50,8 @@ class Csv(TextFormat):
     delimiter, unit, scale = ",", "", 1
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
-        return from_csv(file.text, video_id, in_frames=options.frames is not None)
+        text, notes = file.table
+        return replace(from_csv(text, video_id, in_frames=options.frames is not None), notes=notes)
 
     def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
         held = annotated.held()
@@ -74,6 +81,7 @@ class Tsv(Csv):
 def from_csv(text: str, name: str, in_frames: bool = False) -> AnnotationSet:
     """A table with a header, tabs or commas or semicolons between; `name` is the video's where no column names it.
 
+    Without an end, a segment lasts for its duration.
     With in_frames, columns that say that they count frames go before others. Raises AnnotationError.
     """
     first = text.split("\n", 1)[0]
@@ -83,18 +91,21 @@ def from_csv(text: str, name: str, in_frames: bool = False) -> AnnotationSet:
         header = [cell.strip().lower() for cell in next(rows, [])]
         at = _columns(header, in_frames)
         scales = {column: 1000 if header[i].endswith("_ms") else 1 for column, i in at.items()}
+        ends = ("end",) if "end" in at else ("duration",)
         found: dict[str, dict[str, Any]] = {}
         for line, cells in enumerate(rows, 2):
             row = {column: cells[i].strip() if i < len(cells) else "" for column, i in at.items()}
             if not any(row.values()):
                 continue
+            _refuse_totals(header, cells, line, all(row.get(column, "0") for column in (*ends, "start", "label")))
             entry = found.setdefault(row.get("video") or name, {"segments": []})
             if row.get("subset"):
                 entry["subset"] = row["subset"]
-            if row.get("duration"):
+            if row.get("duration") and "end" in at:
                 entry["duration"] = seconds_of(row["duration"], line, scales["duration"])
             if row["label"]:
-                start, end = (seconds_of(row[key], line, scales[key]) for key in ("start", "end"))
+                start, end = (seconds_of(row[key], line, scales[key]) for key in ("start", *ends))
+                end += 0 if "end" in at else start
                 score = number_of(row["score"], line) if row.get("score") else None
                 entry["segments"].append(Segment(start, end, row["label"], score))
     except csv.Error as error:
@@ -111,6 +122,10 @@ def _columns(header: list[str], in_frames: bool) -> dict[str, int]:
                 if (UNIT.sub("", cell) if column in TIMED else cell) in names:
                     at.setdefault(column, i)
     missing = {"start", "end", "label"} - at.keys()
+    if {"start", "duration"} <= at.keys() and not any(cell in FRAME_COLUMNS["end"] for cell in header):
+        missing -= {"end"}  # a duration beside a start alone is the segment's
+    if missing and "behavior" in header and any(cell in header for cell in BORIS):
+        raise AnnotationError("The table is BORIS's tabular export, with a row for each start and stop.", AGGREGATED)
     counting = [cell for cell in header if any(cell in FRAME_COLUMNS.get(column, ()) for column in missing)]
     if counting:
         raise AnnotationError(
@@ -123,6 +138,16 @@ def _columns(header: list[str], in_frames: bool) -> dict[str, int]:
             "give it a first line such as: video,start,end,label",
         )
     return at
+
+
+def _refuse_totals(header: list[str], cells: list[str], line: int, is_segment: bool) -> None:
+    """Raise AnnotationError, with line and cell, for a row of totals that would be read as a video or a segment."""
+    for column, cell in zip(header, cells, strict=False):
+        if not is_segment and cell.strip(" :\t").lower() in TOTALS:
+            raise AnnotationError(
+                f"Line {line}: {brief(cell)} in the column {column!r} makes it a row of totals, which is no segment.",
+                "delete this line of the table.",
+            )
 
 
 def to_audacity(video: AnnotatedVideo, classes: Sequence[str] = ()) -> str:

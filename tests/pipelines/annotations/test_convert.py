@@ -183,7 +183,7 @@ def test_subsets_and_classes(labels, tmp_path, lstr):
         (["bad.vtt", "--to", "csv"], 2, "begin with WEBVTT"),
         (["LABELS", "--to", "perframe"], 2, "add -o DIR"),
         (["LABELS", "--to", "mp4", "-o", "out"], 2, "is not there"),
-        (["latin.csv", "--to", "vtt"], 2, "not UTF-8"),
+        (["latin.srt", "--to", "vtt"], 2, "not UTF-8"),
         (["bad.json", "--to", "vtt"], 2, "not JSON"),
         (["empty", "--to", "vtt"], 2, "holds no annotations"),
         (["mixed", "--to", "csv"], 2, "mixed holds csv, vtt."),
@@ -196,7 +196,7 @@ def test_mistakes(labels, tmp_path, monkeypatch, lstr, arguments, code, words):
     Path("odd.xyz").write_text("?")
     Path("bad.vtt").write_text("1\n")
     Path("bad.json").write_text("{")
-    Path("latin.csv").write_bytes("start,end,label\n1,2,Zürich\n".encode("latin-1"))
+    Path("latin.srt").write_bytes("1\n00:00:01,0 --> 00:00:02,0\nZürich\n".encode("latin-1"))
     Path("empty").mkdir()
     Path("mixed").mkdir()
     Path("mixed/a.vtt").write_text("WEBVTT\n")

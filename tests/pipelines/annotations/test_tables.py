@@ -87,6 +87,42 @@ def test_columns_of_frames_are_read_where_their_rate_is_known(tmp_path):
     assert segments(read_annotations(tmp_path / "x.csv").videos["g"]) == [(7.0, 8.0, "a")]
 
 
+def test_a_table_as_excel_saves_it_is_read_with_a_note(tmp_path, lstr):
+    path = tmp_path / "x.csv"
+    path.write_bytes("video;start;end;label\na;1,5;2;Stürzen\n".encode("cp1252"))
+    annotated = read_annotations(path)
+    assert annotated.classes == ("Stürzen",) and "Windows-1252" in annotated.notes[0].sentence
+    code, _, err = lstr("labels", "convert", path, "--to", "vtt")
+    assert code == 0 and "Windows-1252" in err
+    assert "Windows-1252" in lstr("labels", "check", path)[1]
+    path.write_bytes("video,start".encode("utf-16"))
+    with pytest.raises(AnnotationError, match="not UTF-8"):
+        read_annotations(path)
+
+
+def test_a_duration_beside_a_start_is_the_segment_s():
+    video = from_csv("video,start,duration_ms,label\na,0:10,1500,jump\n", "").videos["a"]
+    assert segments(video) == [(10.0, 11.5, "jump")] and video.duration is None
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("x.xlsx", "a workbook"), ("x.boris", "a project of BORIS"), ("x.tsv", "BORIS's tabular export")],
+)
+def test_files_of_other_programs_say_what_they_are(tmp_path, lstr, name, words):
+    (tmp_path / name).write_text("Observation id\tBehavior\tBehavior type\tTime\no\tjump\tSTART\t1\n")
+    for command in ("check", "convert"):
+        code, _, err = lstr("labels", command, tmp_path / name, *(("--to", "csv") if command == "convert" else ()))
+        assert code == 2 and words in err and "hint: " in err and "CSV" in err, err
+
+
+@pytest.mark.parametrize("row", ["Total,,,", "a,,12,Sum:", "Average,1,,"])
+def test_a_row_of_totals_is_named_by_its_line(row):
+    with pytest.raises(AnnotationError, match=r"Line 3: '(Total|Sum:|Average)' in the column '(video|label)'"):
+        from_csv(f"video,start,end,label\na,1,2,jump\n{row}\n", "x")
+    assert len(from_csv("video,start,end,label\nTotal,1,2,jump\n", "x").videos) == 1
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
