@@ -4,6 +4,7 @@ import importlib
 import os
 import sys
 import traceback
+from contextlib import suppress
 
 import click
 from click.shell_completion import CompletionItem
@@ -12,6 +13,7 @@ from lstr import __version__
 from lstr.extractors.addresses import displayed
 from lstr_cli.command import Group
 from lstr_cli.interruption import HINT, Interruptions
+from lstr_cli.standard_streams import occupy, refuses
 
 COMMANDS = {
     "demo": "Draw a small labelled set of videos, learn from it, and detect.",
@@ -32,6 +34,7 @@ COMMANDS = {
     "bench": "How fast this machine decides.",
     "doctor": "What this machine has, and what is missing.",
 }
+UNPRINTED = "send it to a file or a terminal that has room; what the command wrote elsewhere is whole."
 WIDEST_HELP = 120  # columns; longer lines are hard to read
 
 
@@ -72,9 +75,13 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command and leave with its documented exit code."""
+    occupy()
     with Interruptions() as interruptions:
         try:
+            os.getcwd()
             code = _run(interruptions)
+        except FileNotFoundError:  # what is imported ends in messages of its own there
+            code = _fail("The folder that this command was called in has been deleted.", "go to another with `cd`.", 2)
         except KeyboardInterrupt:
             code = _fail(interruptions.sentence, HINT, interruptions.code)
         interruptions.leave_soon(code)
@@ -96,7 +103,7 @@ def _run(interruptions: Interruptions) -> int:
     except click.Abort:  # what Click makes of Ctrl-C, and of an input that ends at a question
         code = _fail(interruptions.sentence, HINT, interruptions.code)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        refuses(sys.stdout)
         # one signal may end the reader of a pipe and its writer
         code = interruptions.code if interruptions.heard else 0
     except Exception as error:  # the last net: a user sees a traceback only with LSTR_DEBUG
@@ -105,16 +112,26 @@ def _run(interruptions: Interruptions) -> int:
         if hasattr(error, "hint") and hasattr(error, "exit_code"):  # the typed errors of lstr and extractors
             code = _fail(str(error), error.hint, error.exit_code)
         else:
+            if isinstance(error, OSError) and (refuses(sys.stdout) or _is_of_echo(error)):
+                return _fail(f"Standard output cannot be written ({error.strerror}).", UNPRINTED, 1)
             detail = str(error).strip().splitlines()
             sentence = f"{type(error).__name__}: {detail[0] if detail else 'no message'}"
             code = _fail(sentence, "run it again with LSTR_DEBUG=1 and report what it prints.", 1)
+    if refuses(sys.stdout):
+        return _fail("Standard output cannot be written.", UNPRINTED, 1)
     return code or 0
 
 
+def _is_of_echo(error: OSError) -> bool:
+    """Whether an error came of printing: a stream without a buffer keeps nothing that could be tried again."""
+    return traceback.extract_tb(error.__traceback__)[-1].name in ("echo", "print")
+
+
 def _fail(sentence: str, hint: str, code: int) -> int:
-    click.echo(displayed(f"error: {sentence}"), err=True)
-    if hint:
-        click.echo(displayed(f"hint: {hint}"), err=True)
+    with suppress(OSError):  # nobody may be there to read it; the code says it too
+        click.echo(displayed(f"error: {sentence}"), err=True)
+        if hint:
+            click.echo(displayed(f"hint: {hint}"), err=True)
     return code
 
 

@@ -1,9 +1,11 @@
 """The jobs as plain calls for Python: arguments in, the result out, each event to whoever asks for it."""
 
 from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from lstr.extractors.errors import OutputError
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES
 from lstr.pipelines.annotations.format import ConvertOptions
 from lstr.pipelines.annotations.formats import Conversion
@@ -48,6 +50,7 @@ def extract(
     stream. options: further fields of `pipelines.extraction.options.ExtractOptions`. `show` takes each event. A video
     that fails is in `Summary.failed`.
     """
+    _check_output(output)
     found: Mapping[str, Place]
     if isinstance(videos, Mapping):
         found = {video_id: place(str(source)) for video_id, source in videos.items()}
@@ -72,6 +75,7 @@ def train(features: Paths, labels: str | Path, output: str | Path, *, show: Show
     options: further fields of `pipelines.training.train.TrainOptions`, such as preset="small" or
     settings={"model.d_model": 64}. `show` takes each event.
     """
+    _check_output(output)
     return result_of(training(TrainOptions(_several(features), labels, output, **_as_text(options))), show)
 
 
@@ -94,6 +98,7 @@ def finetune(
     options: further fields of `pipelines.finetuning.finetune.FinetuneOptions`, such as stream="flow" or
     settings={"epochs": 10}. `show` takes each event. Under torchrun None in every process but the first.
     """
+    _check_output(output)
     paths = [str(path) for path in _several(videos)]
     return result_of(finetuning(FinetuneOptions(paths, str(labels), output, **_as_text(options))), show)
 
@@ -104,6 +109,7 @@ def learn(videos: Paths, labels: str | Path, output: str | Path, *, show: Show =
     options: further fields of `pipelines.learning.options.LearnOptions`, such as seconds=900 or
     settings={"epochs": 20}. `show` takes each event. A video that fails is in `Learnt.failed`.
     """
+    _check_output(output)
     chosen = LearnOptions([str(path) for path in _several(videos)], str(labels), output, **_as_text(options))
     return result_of(learning(chosen), show)
 
@@ -114,6 +120,12 @@ def convert(sources: Paths, to: str, output: str | Path | None = None, **options
     Without `output` the text is `Conversion.text`. options: fields of `pipelines.annotations.format.ConvertOptions`.
     """
     return convert_all(_several(sources), to, Path(output) if output else None, ConvertOptions(**options))
+
+
+def _check_output(output: Any) -> None:
+    """Raise OutputError for what is no path: str() of None would be the name of a folder."""
+    if not isinstance(output, str | PathLike) or not str(output):
+        raise OutputError(f"The output is {output!r}, which is no path.", "name a file or folder.")
 
 
 def _several(paths: Paths) -> list[str | Path]:

@@ -44,9 +44,10 @@ def git_revision(source: Path = SOURCE) -> dict | None:
     """Revision of the sources and whether files differ from it; None outside a checkout of their own."""
     if not (source / ".git").exists():
         return None
+    git = ["git", "--no-optional-locks"]  # killed on a full disk, it would leave a lock that stops the user's own git
     try:
         revision, changed = (
-            subprocess.run(["git", *words], cwd=source, capture_output=True, text=True, check=True, timeout=20).stdout
+            subprocess.run([*git, *words], cwd=source, capture_output=True, text=True, check=True, timeout=20).stdout
             for words in (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
         )
     except (OSError, subprocess.SubprocessError):

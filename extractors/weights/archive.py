@@ -57,6 +57,8 @@ class Tensors:
 
 def is_archive(path: str | Path) -> bool:
     """Whether a path is a model file, by its first bytes."""
+    if not Path(path).is_file():  # a FIFO would be waited for
+        return False
     try:
         with Path(path).open("rb") as file:
             head = file.read(30 + len(DOCUMENT))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import platform
 import zipfile
@@ -23,7 +22,7 @@ from lstr.checkpoints.loaded import CALIBRATION, FORMAT, TENSORS, Checkpoint
 from lstr.checkpoints.published import published_classes, read_published, tables_of, taken_for
 from lstr.config import WindowConfig
 from lstr.errors import CheckpointError
-from lstr.files.atomic import replacing
+from lstr.files.atomic import replacing, write_tensors
 from lstr.kinds import KINDS, change, from_json, make_model
 from lstr.models.kind import Model
 from lstr.settings import to_json
@@ -84,10 +83,8 @@ def write_atomically(path: str | Path, content: Any) -> None:
     """torch.save, whole or not at all, and on the disk when it returns. Raises CheckpointError."""
     path = Path(path)
     try:
-        with replacing(path) as temporary, temporary.open("wb") as file:
-            torch.save(content, file)
-            file.flush()
-            os.fsync(file.fileno())
+        with replacing(path) as temporary:
+            write_tensors(temporary, content)
     except (OSError, RuntimeError) as error:
         raise CheckpointError(
             f"The checkpoint {path} cannot be written ({error}).", "Give an existing folder with free space."
@@ -175,6 +172,8 @@ def read(path: str | Path) -> Any:
             else "Give the checkpoint.pt of a folder that `lstr train` wrote."
         )
         raise CheckpointError(f"{path} is a folder, not a checkpoint.", hint)
+    if path.exists() and not path.is_file():  # a FIFO would be waited for
+        raise CheckpointError(f"{path} is no file, such as a pipe or a device.", "Give a file on a disk.")
     try:
         with path.open("rb") as file:
             head = file.read(2)

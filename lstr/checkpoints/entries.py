@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -33,7 +33,22 @@ def read_entries(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
         raise CheckpointError(
             f"{path}: {name} is missing or damaged ({error}).", "Save the checkpoint again with lstr train."
         ) from error
+    if fault := fault_of_rules(found["classes"], found["extra"].get("thresholds")):
+        raise CheckpointError(f"{path} cannot be used: {fault}.", "Save the checkpoint again with lstr train.")
     return found
+
+
+def fault_of_rules(classes: Sequence[str], stored: Mapping[str, Mapping[str, float]] | None) -> str:
+    """What cannot be of the classes and the stored thresholds of a model, in a phrase; nothing where both can."""
+    if not classes:
+        return "it has no classes"
+    for label, rules in (stored or {}).items():
+        on, off = rules.get("on"), rules.get("off")
+        if max(on or 0, off or 0) > 1:
+            return f"a threshold of {label!r} is above 1"
+        if on is not None and off is not None and off > on:
+            return f"{label!r} would begin at {on:g} and end below {off:g}"
+    return ""
 
 
 def is_tables(value: Any) -> bool:

@@ -24,6 +24,8 @@ def open_array(path: Path) -> np.memmap:
 
     Nothing is allocated by what the header claims. Raises OSError, or ValueError, saying in a phrase what the file is.
     """
+    if path.exists() and not path.is_file():  # a FIFO would be waited for
+        raise ValueError("it is no file on a disk, such as a pipe or a folder")
     with path.open("rb") as file:
         shape, fortran, dtype = read_header(file)
         offset, size = file.tell(), path.stat().st_size

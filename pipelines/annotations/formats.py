@@ -113,6 +113,8 @@ def read_annotations(path: Path, options: ConvertOptions = DEFAULTS) -> Annotati
         annotated = _read_folder(path, chosen, options)
     elif not path.exists():
         raise MissingPathError(f"{path} does not exist.", "check the path; `ls` its folder.")
+    elif not path.is_file():  # a FIFO would be waited for
+        raise MissingPathError(f"{path} is no file on a disk, such as a pipe.", "write it into a file first.")
     elif form := chosen or recognise(path):
         annotated = _read_as(form, path, _stem(path), options)
     else:

@@ -41,6 +41,8 @@ def read_label_file(
     folder or an ending is taken. Scores are left out. Raises LabelsError.
     """
     path = Path(path)
+    if path.exists() and not (path.is_file() or path.is_dir()):  # a FIFO would be waited for
+        raise LabelsError(f"{path} is no file on a disk, such as a pipe.", "write the labels into a file first.")
     info = path / INFO if (path / INFO).is_file() else path
     content = read_json(info) if info.suffix.lower() == ".json" and info.is_file() else {}
     if is_data_info(content):

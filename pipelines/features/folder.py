@@ -163,7 +163,7 @@ class FeatureFolder(Features[Path]):
     def load(self, video_id: str) -> tuple[np.ndarray, np.ndarray]:
         """RGB (L, D) and flow (L, D), memory-mapped; a stream that the folder lacks is (L, 0).
 
-        Raises RecipeError when absent, damaged or of unequal length.
+        Raises RecipeError when absent, damaged, of unequal length, or of another than its record says.
         """
         arrays = {stream: self._open(stream, video_id) for stream in self.streams}
         length = len(arrays[self.streams[0]]) if arrays[self.streams[0]].ndim else 0
@@ -171,6 +171,12 @@ class FeatureFolder(Features[Path]):
         if rgb.ndim != 2 or flow.ndim != 2 or len(rgb) != len(flow):
             raise RecipeError(
                 f"{video_id!r} has {rgb.shape} RGB and {flow.shape} flow features; both must be (L, D) of one length.",
+                "run `lstr extract` again for this video.",
+            )
+        record = self.read_record(video_id) if self.recipe else None
+        if record and record.get("chunks", length) != length:
+            raise RecipeError(
+                f"{video_id!r} has {length} chunks in {self.path}, and its record says {record['chunks']}.",
                 "run `lstr extract` again for this video.",
             )
         return rgb, flow

@@ -22,6 +22,7 @@ from lstr.extractors.twostream import build_twostream
 from lstr.extractors.weights.content import read_content
 from lstr.extractors.weights.model_card import network_file
 from lstr.extractors.weights.sources import WeightSources
+from lstr.files.atomic import write_tensors
 from lstr.pipelines.extraction.chunk_cache import CachedVideo, cached_chunks
 from lstr.pipelines.files.atomic import replacing
 
@@ -56,7 +57,7 @@ def align(
         weight, bias = linear_map(found, np.concatenate([wanted[video_id] for video_id in ids]))
         layer = {"weight": torch.from_numpy(weight), "bias": torch.from_numpy(bias)}
         with replacing(files[fold]) as temporary:
-            torch.save({**_content(files[fold]), ALIGNMENT: layer}, temporary)
+            write_tensors(temporary, {**_content(files[fold]), ALIGNMENT: layer})
 
 
 def linear_map(rows: Rows, wanted: Rows) -> tuple[Rows, Rows]:

@@ -22,6 +22,7 @@ import torch
 
 from lstr.errors import ConfigError, LstrError
 from lstr.extractors.images.crops import centre_crop, fit
+from lstr.files.atomic import write_tensors
 from lstr.labels.label_set import Labels, targets
 from lstr.metrics import per_frame as metrics
 from lstr.pipelines.extraction.chunk_cache import CachedVideo, CacheError
@@ -192,7 +193,7 @@ class NetworkRun:
                     "optimiser": self.optimiser.state_dict(),
                 }
                 content |= {"progress": json.dumps(asdict(self.position)), "best": self.best, "lstr": self.card}
-                torch.save(content, temporary)
+                write_tensors(temporary, content)
             self._saved_epoch = self.position.epoch
 
     def epoch(self, step: Step) -> Epoch:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lstr.checkpoints.entries import is_thresholds
+from lstr.checkpoints.entries import fault_of_rules, is_thresholds
 from lstr.checkpoints.loaded import CALIBRATION, FORMAT, Checkpoint
 from lstr.checkpoints.loaded import TENSORS as OF_MODEL
 from lstr.errors import CheckpointError, ConfigError
@@ -21,7 +21,7 @@ from lstr.extractors.devices import choose_device
 from lstr.extractors.errors import RecipeError, WeightsError
 from lstr.extractors.names import is_slug
 from lstr.extractors.recipe import Recipe
-from lstr.extractors.weights.archive import AGAIN, DOCUMENT, TENSORS, Archive, is_archive
+from lstr.extractors.weights.archive import AGAIN, DOCUMENT, FOREIGN, TENSORS, Archive, is_archive
 from lstr.extractors.weights.sources import WeightSources
 from lstr.labels.segment import is_name
 from lstr.pipelines.weights.known import published_path
@@ -148,6 +148,8 @@ def open_model(path: str | Path) -> ModelFile:
         recipe = Recipe.from_dict(about["recipe"], path)
         if not sound or not set(model.networks) <= set(recipe.streams):
             raise ValueError("entries of other kinds than they should be")
+        if fault := fault_of_rules(names, about["thresholds"]):
+            raise WeightsError(f"{path} cannot be used: {fault}.", FOREIGN)
     return model
 
 

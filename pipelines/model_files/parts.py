@@ -4,14 +4,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from lstr.checkpoints.checkpoint import write_atomically
 from lstr.extractors.errors import MissingPathError, OutputError
 from lstr.extractors.weights.archive import CARD, Archive, member_path
 from lstr.extractors.weights.content import read_content
 from lstr.extractors.weights.model_card import DESCRIPTION, FORMAT, file_name, read_card
-from lstr.pipelines.files.atomic import replacing, write_text
+from lstr.files.atomic import write_tensors
+from lstr.pipelines.files.atomic import replacing, write_bytes, write_text
 from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.model_files.model_file import ModelFile, open_model
 
@@ -51,7 +50,7 @@ def unpack_model(path: str | Path, folder: str | Path) -> Path:
     if taken:
         raise OutputError(f"{taken} exists already.", "choose another folder with [[output]].")
     content = model.content()
-    write_text(folder / CARD, Archive(path).read(CARD).decode())
+    write_bytes(folder / CARD, [Archive(path).read(CARD)])  # as it is: it may be in no encoding at all
     _write_weights(model, folder / "weights")
     write_atomically(folder / "checkpoint.pt", content)
     return folder
@@ -63,7 +62,7 @@ def _write_weights(model: ModelFile, folder: Path) -> None:
     for stream in inside:
         member = member_path(model.path, stream)
         with replacing(folder / file_name(stream)) as temporary:
-            torch.save(read_content(member), temporary)
+            write_tensors(temporary, read_content(member))
         if card := read_card(member):
             cards[stream] = card
     if not inside or len(cards) < len(inside):  # files of one's own, which are no folder of `lstr finetune`

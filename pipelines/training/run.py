@@ -15,6 +15,7 @@ from lstr.checkpoints import checkpoint
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.config import WindowConfig
 from lstr.errors import CheckpointError
+from lstr.files.atomic import write_tensors
 from lstr.kinds import configure, stored
 from lstr.models.kind import Model
 from lstr.pipelines.datasets.dataset import Split
@@ -268,7 +269,7 @@ class ModelRun:
             self._save("checkpoint.pt", self.learner.export(), metrics)
             with replacing(self.folder / "resume.pt") as temporary:
                 kept = {"settings": json.dumps(self.settings), "position": json.dumps(asdict(position))}
-                torch.save({**kept, **self.learner.state()}, temporary)
+                write_tensors(temporary, {**kept, **self.learner.state()})
 
     def _save(self, name: str, model: Model, metrics: dict) -> None:
         """A self-describing checkpoint of an exported model."""

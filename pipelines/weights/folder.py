@@ -30,6 +30,7 @@ from lstr.extractors.weights.model_card import (
 )
 from lstr.extractors.weights.published_files import read_manifest
 from lstr.extractors.weights.sources import WeightSources
+from lstr.files.atomic import write_tensors
 from lstr.pipelines.files.atomic import replacing, write_text
 from lstr.pipelines.files.json_files import write_json
 
@@ -49,7 +50,6 @@ def write_network(folder: Path, state: "Mapping[str, Tensor]", card: ModelCard) 
 
     `state` is the state of a recogniser (`backbone.…`, `cls_head.fc_cls.…`). Raises OutputError.
     """
-    import torch
 
     path = folder / file_name(card.stream, card.fold)
     entry = known_network(card.network)
@@ -62,7 +62,7 @@ def write_network(folder: Path, state: "Mapping[str, Tensor]", card: ModelCard) 
         tensor = tensor.detach().cpu()
         tensors[name] = (tensor.float() if tensor.is_floating_point() else tensor).contiguous()
     with replacing(path) as temporary:
-        torch.save({"state_dict": tensors, ENTRY: card.to_json()}, temporary)
+        write_tensors(temporary, {"state_dict": tensors, ENTRY: card.to_json()})
     return path
 
 

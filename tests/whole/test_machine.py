@@ -1,0 +1,92 @@
+"""What the machine does not give: room on the disk, a place to print to, the folder that one stands in."""
+
+import os
+import resource
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import pytest
+import torch
+
+from lstr.extractors.errors import OutputError
+from lstr.files.atomic import write_tensors
+from lstr.pipelines import provenance
+from lstr.pipelines.files.atomic import replacing
+from tests.support.feature_set import TINY_SETTINGS
+from tests.support.mistakes import mistake
+
+
+@contextmanager
+def room(size: int):
+    """Files of this process may have so many bytes: beyond them writing fails as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_tensors_without_room_are_an_error_of_the_disk(tmp_path):
+    """Torch's own writer hides what the system said in a RuntimeError, which no job takes for a full disk."""
+    with room(10_000), pytest.raises(OutputError, match="File too large"), replacing(tmp_path / "t.pt") as temporary:
+        write_tensors(temporary, {"w": torch.zeros(10**5)})
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("size", "code"), [(20_000, 4), (0, 2)], ids=["checkpoint", "state"])
+def test_train_without_room(feature_set, tmp_path, lstr, size, code):
+    """Whichever file of a run is the first that does not fit."""
+    settings = [f"--set={name}={value}" for name, value in {**TINY_SETTINGS, "train.epochs": "1"}.items()]
+    train = ["train", feature_set.features, "--labels", feature_set.labels, *settings, "-o"]
+    if not size:
+        assert lstr(*train, tmp_path / "whole")[0] == 0
+        sizes = [(tmp_path / "whole" / name).stat().st_size for name in ("checkpoint.pt", "resume.pt")]
+        assert sizes[0] + 1000 < sizes[1]
+        size = sum(sizes) // 2
+    with room(size):
+        result = lstr(*train, tmp_path / "run")
+    assert "File too large" in result[2] and "Traceback" not in result[2] and "RuntimeError" not in result[2]
+    assert result[0] == code and result[2].count("error: ") == result[2].count("hint: ") == 1, result[2]
+    assert not list((tmp_path / "run").glob(".*.tmp-*"))
+
+
+def test_the_sources_are_looked_at_without_a_lock(monkeypatch):
+    """`git status` refreshes the index of a checkout: killed on a full disk it left a lock, and git refused to work."""
+    seen = []
+
+    def run(command, **_):
+        seen.append(command)
+        return subprocess.CompletedProcess(command, 0, stdout="")
+
+    monkeypatch.setattr(provenance.subprocess, "run", run)
+    monkeypatch.setattr(provenance.Path, "exists", lambda _: True)
+    provenance.git_revision()
+    assert len(seen) == 2 and all("--no-optional-locks" in command for command in seen)
+
+
+def shell(line: str, **more) -> subprocess.CompletedProcess:
+    """A command line whose `lstr` is this one."""
+    command = line.replace("lstr ", f"{sys.executable} -m lstr_cli ")
+    return subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, **more)
+
+
+def test_standard_output_that_is_full_or_closed():
+    """What it was to print is lost, which the code says; nothing else is."""
+    for buffered in ({}, {"PYTHONUNBUFFERED": "1"}):
+        env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"} | buffered
+        full = shell("lstr --version > /dev/full", env=env)
+        assert full.returncode == 1 and full.stderr.count("error: Standard output cannot be written") == 1
+        assert full.stderr.count("hint: ") == 1 and "Traceback" not in full.stderr and "Exception" not in full.stderr
+    closed = shell(
+        "lstr --version >&-; echo $?; lstr info nowhere 2>&-; echo $?; lstr info nowhere 2>/dev/full; echo $?"
+    )
+    assert closed.stdout.split() == ["0", "2", "2"] and closed.stderr == ""
+
+
+def test_a_working_folder_that_is_gone(tmp_path):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    left = shell(f"cd {gone}; rmdir {gone}; lstr models", env={**os.environ, "PYTHONPATH": os.getcwd()})
+    mistake((left.returncode, left.stdout, left.stderr), 2, "has been deleted")
