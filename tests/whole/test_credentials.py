@@ -59,7 +59,7 @@ def test_an_address_that_works_leaves_no_secret(small_set, address, tmp_path):
     assert len(files) > 10
     for path in files:
         assert_secret(path.name, path.read_bytes().decode("latin-1"))
-    (timeline,) = out.glob("*-live.ts.json")
+    (timeline,) = out.glob("*-live.ts_*[0-9].json")
     assert json.loads(timeline.read_text())["source"].endswith("/live.ts?token=…")
 
 
