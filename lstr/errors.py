@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import reprlib
+from collections.abc import Sequence
 
 _BRIEF = reprlib.Repr()
 _BRIEF.maxstring = _BRIEF.maxother = 80
@@ -39,3 +40,8 @@ class CheckpointError(LstrError):
 def brief(value: object) -> str:
     """What a file holds, for a message: a number of 400 digits is shown by its ends."""
     return _BRIEF.repr(value)
+
+
+def few(names: Sequence[str]) -> str:
+    """The first three of many names, for a sentence."""
+    return ", ".join(names[:3]) + (" …" if len(names) > 3 else "")

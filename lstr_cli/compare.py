@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from lstr.errors import few
 from lstr_cli import console
 from lstr_cli.command import Command
 
@@ -56,7 +57,7 @@ def command(reference, mine, min_cosine, max_shift, as_json):
         console.show_table("in all", columns, rows, right=range(1, len(columns)))
     for where, ids in ((reference, document["only_in_reference"]), (mine, document["only_in_mine"])):
         if ids:
-            console.say(f"only in {where}: {len(ids)} videos: {', '.join(ids[:3])}{' …' if len(ids) > 3 else ''}")
+            console.say(f"only in {where}: {len(ids)} videos: {few(ids)}")
     if document["recipe_differences"]:
         console.say(f"recipes differ ({'; '.join(document['recipe_differences'])})")
     failed = sum(1 for match in matches if match.reason)

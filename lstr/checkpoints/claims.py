@@ -79,11 +79,11 @@ class _Bounded(TorchFunctionMode):
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         values = (*args, *(kwargs or {}).values())
-        given = next((value for value in values if isinstance(value, Tensor)), None)
-        if given is not None and getattr(function, "__name__", "") not in COPIES:
+        first = next((value for value in values if isinstance(value, Tensor)), None)
+        if first is not None and getattr(function, "__name__", "") not in COPIES:
             return function(*args, **(kwargs or {}))
         self.made += 1
-        self.numbers += math.prod(_whole(values)) if given is None else given.numel()
+        self.numbers += math.prod(_whole(values)) if first is None else first.numel()
         if self.made > self.most_made or self.numbers > self.most_numbers:
             raise CheckpointError(
                 f"{self.path}: its configuration asks for a model far larger than its tensors are.",

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.config import WindowConfig
-from lstr.errors import CheckpointError, LabelsError
+from lstr.errors import CheckpointError, LabelsError, few
 from lstr.extractors.errors import RecipeError
 from lstr.labels.check import NOTE, UNITS, Finding, check, check_set, in_order, stop_at_errors
 from lstr.labels.label_set import Labels, select, subset_named, targets
@@ -153,7 +153,7 @@ class Dataset:
         present = set(self.folder.ids())
         missing = sorted(wanted.keys() - present)
         if missing and not skip_missing:
-            some = ", ".join(missing[:3]) + (" …" if len(missing) > 3 else "")
+            some = few(missing)
             raise LabelsError(
                 f"{self.source} names {len(missing)} {subset} videos that have no features in {self.folder.path}: "
                 f"{some}.",

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 
+from lstr.errors import few
 from lstr.extractors.devices import choose_device
 from lstr.extractors.flow.workers import flow_workers
 from lstr.extractors.home import home
@@ -90,7 +91,7 @@ def not_learnt(*groups: tuple[Sequence[str], str, bool]) -> Iterator[Notice]:
     """The videos of each group (ids, what they are, whether to warn) that has some."""
     for ids, what, warning in groups:
         if ids:
-            some = ", ".join(ids[:3]) + (" …" if len(ids) > 3 else "")
+            some = few(ids)
             yield Notice(f"{what}: {some} ({len(ids)} in all).", warning=warning)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from lstr.errors import ConfigError, LabelsError
+from lstr.errors import ConfigError, LabelsError, few
 from lstr.extractors.errors import WeightsError
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels, subset_named
 from lstr.pipelines.finetuning.initial_weights import Initial
@@ -159,7 +159,7 @@ def check_labels(labels: Labels, training: Sequence[str], source: str) -> str:
         )
     if not missing:
         return ""
-    some = ", ".join(missing[:3]) + (" …" if len(missing) > 3 else "")
+    some = few(missing)
     return (
         f"no training video shows {some}: {len(missing)} of {len(known)} classes have no sample. Add videos that show "
         'them, or take them out of "classes".'

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from lstr.errors import CheckpointError
+from lstr.errors import CheckpointError, few
 from lstr.extractors.recipe import STREAMS
 from lstr.extractors.weights.model_card import DESCRIPTION, network_file
 from lstr.pipelines.failures import FAILED, LOGS
@@ -82,7 +82,7 @@ def differences(before: Mapping, now: Mapping) -> list[str]:
     kinds["with another part"] = {i for i in old.keys() & new.keys() if old[i]["part"] != new[i]["part"]}
     for what, ids in kinds.items():
         if ids:
-            some = ", ".join(sorted(ids)[:3]) + (" …" if len(ids) > 3 else "")
+            some = few(sorted(ids))
             changed.append(f"{len(ids)} {'video' if len(ids) == 1 else 'videos'} {what}: {some}")
     return changed
 

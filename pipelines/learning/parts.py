@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from lstr.errors import LabelsError
+from lstr.errors import LabelsError, few
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels
 from lstr.labels.recordings import recording_of
 from lstr.labels.video_ids import check_match
@@ -74,7 +74,7 @@ def _by_recording(labels: Labels, ids: Sequence[str], seen: Collection[str]) -> 
     choosing = _held_out(left, len(left) // CHOOSING_ONE_IN, known) if len(left) >= CHOOSING_FROM else set()
     subset = {TESTING: testing, VALIDATION: choosing}
     divided = {i: next((name for name, held in subset.items() if recording_of(i) in held), TRAINING) for i in ids}
-    some = ", ".join(sorted(testing)[:3]) + (" …" if len(testing) > 3 else "")
+    some = few(sorted(testing))
     what = "recording" if len(testing) == 1 else "recordings"
     return divided, f"measured on {len(testing)} of {len(shows)} {what} held out here ({some})"
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from lstr.batch import predict
 from lstr.checkpoints.loaded import Checkpoint
-from lstr.errors import LabelsError
+from lstr.errors import LabelsError, few
 from lstr.extractors.errors import RecipeError, VideoError
 from lstr.extractors.flow.workers import FlowWorkers, flow_workers
 from lstr.extractors.networks.runtimes.fused import fuse
@@ -105,7 +105,7 @@ def quantise(paths: Sequence[str | Path], options: QuantiseOptions) -> Generator
         if truth:
             seen = sorted(truth.keys() & set(model.about["seen"]))
             if seen:
-                some = ", ".join(seen[:3]) + (" …" if len(seen) > 3 else "")
+                some = few(seen)
                 yield Notice(f"{model.path} was trained on {len(seen)} of these videos ({some}): both mAPs flatter it.")
             found = {name: videos[name] for name in truth}
             measured["mAP"] = yield from map_of_both(model.checkpoint(), exact, whole, found, truth, workers)

@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from lstr.errors import few
+
 FIRST = "DejaVuSans.ttf"  # comes with matplotlib: Latin, Greek, Cyrillic, Arabic, Hebrew and signs
 UNSEEN = ("Cc", "Cf", "Mn", "Me", "Zl", "Zp", "Zs")  # general categories that need no glyph of their own
 
@@ -36,7 +38,7 @@ def illegible_warning(labels: Iterable[str]) -> str:
     boxes = [label for label in labels if any(font_of(letter) is None for letter in label)]
     if not boxes:
         return ""
-    named = ", ".join(boxes[:3]) + " …" * (len(boxes) > 3)
+    named = few(boxes)
     return (
         f"no font here has all letters of {named}: pictures show boxes instead. "
         "`apt-get install fonts-noto` brings most letters."
