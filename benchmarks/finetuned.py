@@ -24,7 +24,7 @@ import numpy as np
 from held_out import HeldOut, Scores, Settings
 from real_data import RESAMPLES, judge
 
-from lstr.extractors.recipe import STREAMS
+from lstr.extractors.streams import STREAMS
 from lstr.labels.label_set import read_labels
 from lstr.metrics import per_frame as metrics
 from lstr.pipelines.features.folder import open_features

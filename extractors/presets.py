@@ -7,7 +7,7 @@ with a ResNet-50 on both streams (4,096). Each comes as published, and fast. `li
 
 import json
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,9 +19,11 @@ from lstr.extractors.backbones.networks import known_network
 from lstr.extractors.entries import Text, brief, built
 from lstr.extractors.errors import MissingPathError, RecipeError
 from lstr.extractors.flow.workers import ALGORITHMS
-from lstr.extractors.recipe import CROPS, PRECISIONS, RGB_FRAME, STREAMS, Recipe, by_stream
+from lstr.extractors.recipe import CROPS, PRECISIONS, RGB_FRAME, Recipe
+from lstr.extractors.streams import STREAMS, by_stream
 from lstr.extractors.video.frames import CHUNK
 
+LITE, IMAGENET = "efficientnet-lite0", "imagenet"
 FAST = "fast"  # a precision: bf16 where the device gains by it, else float32
 
 
@@ -39,6 +41,10 @@ class StreamPreset:
     mean: tuple[Annotated[float, Meta(ge=-1e6, le=1e6)], ...] | None = None
     """By channel, on the 0–255 scale; None for the network's own. So `std`."""
     std: tuple[Annotated[float, Meta(gt=0, le=1e6)], ...] | None = None
+    size: tuple[Annotated[int, Meta(ge=32, le=4096)], Annotated[int, Meta(ge=32, le=4096)]] | None = None
+    """Height and width of what the network sees of the whole picture; None for the square of `crop` pixels."""
+    margin: Annotated[float, Meta(ge=1, le=4)] = 1.0
+    """How many times larger than `size` the picture is made, whose middle is seen."""
 
 
 @dataclass(frozen=True)
@@ -56,16 +62,23 @@ class Preset:
     """320 × 180 for THUMOS'14."""
     short_side: Annotated[int, Meta(ge=32, le=4096)] = 256
     crop: Annotated[int, Meta(ge=32, le=4096)] = 224
+    grey: StreamPreset | None = None
+    difference: StreamPreset | None = None
+    change: StreamPreset | None = None
 
     @property
     def parts(self) -> dict[str, StreamPreset]:
         """The networks by stream, without a stream that is None."""
-        return by_stream(self.rgb, self.flow)
+        return by_stream(self)
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """`rgb`, `flow` or both."""
+        """Those of STREAMS that it has a network for."""
         return tuple(self.parts)
+
+    def size_of(self, stream: str) -> tuple[int, int]:
+        """Height and width of what a stream's network sees, in pixels."""
+        return self.parts[stream].size or (self.crop, self.crop)
 
     @property
     def algorithm(self) -> str | None:
@@ -74,9 +87,13 @@ class Preset:
 
     def narrowed(self, streams: Collection[str]) -> "Preset":
         """The part of it that makes the features of some streams."""
-        if "rgb" not in streams:
-            return replace(self, rgb=None, rgb_frame=RGB_FRAME)
-        return self if "flow" in streams else replace(self, flow=None)
+        preset = self.having({stream: None for stream in self.streams if stream not in streams})
+        return preset if preset.rgb else replace(preset, rgb_frame=RGB_FRAME)
+
+    def having(self, parts: Mapping[str, StreamPreset | None]) -> "Preset":
+        """It with other networks for some streams, or None in place of one."""
+        changes: dict[str, Any] = dict(parts)
+        return replace(self, **changes)
 
 
 # Ten crops of flow, "use the multiple crops" (LSTR issue 5), ResNet-50 on the centre of the central frame
@@ -89,6 +106,15 @@ LIVE = Preset(
     long_side=160,
     short_side=64,
     crop=64,
+)
+# Three frames without colour as the channels of one picture, all of it: how things move, in one pass of a small network
+# that ImageNet has taught to see
+GREY = Preset(None, None, long_side=256, grey=StreamPreset(LITE, IMAGENET, crops=2, size=(112, 149), margin=1.15))
+# and what moves, twice: the differences of such frames, and how the maps of two frames differ, which needs no training
+PRETRAINED = replace(
+    GREY,
+    difference=GREY.grey,
+    change=StreamPreset(LITE, IMAGENET, size=(192, 256)),
 )
 # ResNet-50 twice (LSTR issue 14, README). The authors' later code takes the centre crop of its flow alone: that is
 # `activitynet-fast` with --precision float32
@@ -108,6 +134,8 @@ PRESETS = {
     "faithful": KINETICS,
     "fast": _fast(KINETICS),
     "live": LIVE,
+    "grey": GREY,
+    "pretrained": PRETRAINED,
 }
 """By what `--recipe` takes; `faithful` and `fast` are the short names of the first two."""
 
@@ -117,10 +145,12 @@ STREAM_ENTRIES = tuple(f.name for f in fields(StreamPreset))
 
 def preset_of(recipe: Recipe) -> Preset:
     """The choices that a recipe was made by, without its weights."""
-    parts = {n: StreamPreset(p.network, crops=p.crops, mean=p.mean, std=p.std) for n, p in recipe.parts.items()}
+    kept = ("network", "crops", "mean", "std", "size", "margin")
+    parts = {n: StreamPreset(**{name: getattr(part, name) for name in kept}) for n, part in recipe.parts.items()}
     names = (field.name for field in fields(Preset) if field.name not in (*STREAMS, "flow_algorithm"))
     shared = {name: getattr(recipe, name) for name in names}
-    return Preset(parts.get("rgb"), parts.get("flow"), recipe.algorithm or KINETICS.flow_algorithm, **shared)
+    whole = Preset(None, None, recipe.algorithm or KINETICS.flow_algorithm, **shared)
+    return whole.having(parts)
 
 
 def read_preset(path: str | Path) -> Preset:
@@ -148,7 +178,7 @@ def read_preset(path: str | Path) -> Preset:
     try:
         preset = built(Preset, asdict(base) | values)
     except ValueError as error:
-        known = f"known are {', '.join(ENTRIES)}; of rgb and flow {', '.join(STREAM_ENTRIES)}."
+        known = f"known are {', '.join(ENTRIES)}; of a stream {', '.join(STREAM_ENTRIES)}."
         raise RecipeError(f"{path}: {error}.", known) from error
     _check(path, preset)
     return preset
@@ -172,7 +202,7 @@ def _check(path: Path, preset: Preset) -> None:
             raise RecipeError(f"{path}: {entry} is {brief(value)}.", f"write {wanted}.")
 
     if not preset.streams:
-        raise RecipeError(f"{path}: rgb and flow are both null.", "keep at least one of the two streams.")
+        raise RecipeError(f"{path}: rgb and flow are both null.", f"keep a stream: {', '.join(STREAMS)}.")
     algorithm, precision = preset.flow_algorithm, preset.precision
     demand(algorithm in ALGORITHMS, "flow_algorithm", algorithm, f"one of {', '.join(ALGORITHMS)}")
     demand(precision in (*PRECISIONS, FAST), "precision", precision, f"one of {', '.join((*PRECISIONS, FAST))}")
@@ -188,4 +218,6 @@ def _check(path: Path, preset: Preset) -> None:
                 "file.",
             )
         if entry := known_network(part.network):
-            demand(entry.fits(preset.crop), "crop", preset.crop, f"{entry.sides} for {entry.name}")
+            size = preset.size_of(stream)
+            what, value = (f"{stream}.size", list(size)) if part.size else ("crop", preset.crop)
+            demand(all(map(entry.fits, size)), what, value, f"{entry.sides} for {entry.name}")

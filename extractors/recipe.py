@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Annotated, TypeVar
+from typing import Annotated, Any
 
 from msgspec import Meta
 
@@ -14,20 +14,30 @@ from lstr.extractors.entries import Number, PositiveNumber, brief, built
 from lstr.extractors.errors import RecipeError
 from lstr.extractors.flow.workers import ALGORITHMS, BOUND, algorithm_of
 from lstr.extractors.names import is_slug
+from lstr.extractors.streams import MODEL_STREAMS, PICTURES, STREAMS, by_stream, model_stream
 from lstr.extractors.video.frames import CHUNK, FPS
 
-Part = TypeVar("Part")
+Size = Annotated[int, Meta(ge=16, le=4096)]
 Side = Annotated[int, Meta(ge=1, le=4096)]
 """Pixels of an image: many times the usual, and no terabyte."""
 
-STREAMS = ("rgb", "flow")
 PRECISIONS = ("float32", "bf16")
 INT8 = "int8"  # a precision too, of networks whose ranges were measured on videos
 STEPS = 127  # in int8, of a weight and of a signed input, to either side of zero
 LEAST = 1e-12  # a step; of a channel of zeros
 CROPS = (1, 2, 10)
 RGB_FRAME = 3  # in the chunk: the paper's "central" frame is the fourth
-NOT_WRITTEN = {"config": None, "width": None, "segments": 1, "bgr": False, "folds": (), "ranges": None, "stem": None}
+NOT_WRITTEN = {
+    "config": None,
+    "width": None,
+    "segments": 1,
+    "bgr": False,
+    "folds": (),
+    "ranges": None,
+    "stem": None,
+    "size": None,
+    "margin": 1.0,
+}
 """Entries of a network that are written only where they differ, so that older recipes keep their ids."""
 
 
@@ -63,6 +73,10 @@ class NetworkRecipe:
     """For an int8 network the lowest and highest input of each convolution, by its name."""
     stem: str | None = None
     """`mean` where its weights are those of an RGB network, its first kernels the mean over the colours, repeated."""
+    size: tuple[Size, Size] | None = None
+    """Height and width of what it sees of the whole picture, in pixels; None for the recipe's square crop."""
+    margin: Annotated[float, Meta(ge=1, le=4)] = 1.0
+    """How many times larger than `size` the picture is made, whose middle is seen."""
 
     def __post_init__(self):
         if self.crops not in CROPS:
@@ -103,7 +117,7 @@ class NetworkRecipe:
 class Recipe:
     """Everything that changes a feature's value; backend, device and decoder are exact alternatives, outside it.
 
-    One of the two streams may be None; without flow `flow_algorithm` is None too.
+    It has a network for one stream or several; without flow `flow_algorithm` is None too.
     """
 
     rgb: NetworkRecipe | None
@@ -121,12 +135,15 @@ class Recipe:
     crop: Side = 224
     precision: str = "float32"
     """How the networks' weights and products are rounded: float32, bf16 or int8."""
+    grey: NetworkRecipe | None = None
+    difference: NetworkRecipe | None = None
+    change: NetworkRecipe | None = None
 
     def __post_init__(self):
         if self.precision not in (*PRECISIONS, INT8):
             raise ValueError(f"precision {self.precision!r} is unknown here")
         if not self.streams:
-            raise ValueError("it has neither rgb nor flow")
+            raise ValueError(f"it has a network for none of {', '.join(STREAMS)}")
         if any((part.ranges is None) == (self.precision == INT8) for part in self.parts.values()):
             raise ValueError(f"precision {self.precision!r} and the ranges of int8 networks do not belong together")
         if self.flow is None and self.flow_algorithm is not None:
@@ -144,11 +161,11 @@ class Recipe:
     @property
     def parts(self) -> dict[str, NetworkRecipe]:
         """The networks by stream, without a stream that is None."""
-        return by_stream(self.rgb, self.flow)
+        return by_stream(self)
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """`rgb`, `flow` or both."""
+        """Those of STREAMS that it has a network for."""
         return tuple(self.parts)
 
     @property
@@ -163,7 +180,7 @@ class Recipe:
 
     @property
     def random_streams(self) -> str:
-        """`rgb and flow`, `rgb`, `flow` or nothing: the streams whose networks carry random weights."""
+        """`rgb and flow`, `rgb`, or nothing: the streams whose networks carry random weights."""
         return " and ".join(stream for stream in self.streams if self.parts[stream].weights == "random")
 
     @property
@@ -173,19 +190,38 @@ class Recipe:
 
     def narrowed(self, streams: Collection[str]) -> "Recipe":
         """The part of it that makes the features of some streams."""
-        recipe = self
+        without: dict[str, Any] = {stream: None for stream in self.streams if stream not in streams}
         if "rgb" not in streams:
-            recipe = replace(recipe, rgb=None, rgb_frame=RGB_FRAME)
-        return recipe if "flow" in streams else replace(recipe, flow=None, flow_algorithm=None)
+            without["rgb_frame"] = RGB_FRAME
+        if "flow" not in streams:
+            without["flow_algorithm"] = None
+        return replace(self, **without)
+
+    @property
+    def dims(self) -> tuple[int, int]:
+        """Widths of what a model takes as rgb and as flow; 0 for one that it has no network for."""
+        widths = {name: 0 for name in MODEL_STREAMS}
+        for stream, part in self.parts.items():
+            widths[model_stream(stream)] += part.dim
+        return widths["rgb"], widths["flow"]
+
+    def size_of(self, stream: str) -> tuple[int, int]:
+        """Height and width of what a stream's network sees, in pixels."""
+        return self.parts[stream].size or (self.crop, self.crop)
 
     def without_folds(self) -> "Recipe":
         """The part of it that makes the features of videos that no network has seen."""
-        rgb, flow = (part and replace(part, folds=()) for part in (self.rgb, self.flow))
-        return replace(self, rgb=rgb, flow=flow)
+        return self.having({stream: replace(part, folds=()) for stream, part in self.parts.items()})
+
+    def having(self, parts: "Mapping[str, NetworkRecipe]") -> "Recipe":
+        """It with other networks for some streams."""
+        changes: dict[str, Any] = dict(parts)
+        return replace(self, **changes)
 
     def to_dict(self) -> dict:
         """The entry of recipe.json."""
-        return {**asdict(self), **{stream: part.to_dict() for stream, part in self.parts.items()}}
+        older = {name: value for name, value in asdict(self).items() if value is not None or name not in PICTURES[1:]}
+        return {**older, **{stream: part.to_dict() for stream, part in self.parts.items()}}
 
     def to_json(self) -> str:
         """Canonical JSON: sorted keys, no spaces."""
@@ -207,11 +243,6 @@ class Recipe:
                 f"The feature recipe{place} cannot be read ({error}).", "make the features again with `lstr extract`."
             ) from error
         return recipe
-
-
-def by_stream(rgb: Part | None, flow: Part | None) -> dict[str, Part]:
-    """One thing per stream, without a stream that has none."""
-    return {stream: part for stream, part in zip(STREAMS, (rgb, flow), strict=True) if part is not None}
 
 
 def _check_names(stream: str, part: NetworkRecipe) -> None:

@@ -21,8 +21,9 @@ from lstr.extractors.networks.runtimes.conversion import NetworkJob, Store
 from lstr.extractors.networks.runtimes.running_network import RunningNetwork
 from lstr.extractors.networks.runtimes.runtimes import AUTO, choose_runtime, open_network
 from lstr.extractors.prefetch import Ahead, StepSeconds, ahead, closed_after, torch_threads
-from lstr.extractors.recipe import Recipe, by_stream
+from lstr.extractors.recipe import Recipe
 from lstr.extractors.stages import DECODE, NETWORK
+from lstr.extractors.streams import PICTURES, STREAMS, model_stream
 from lstr.extractors.video.frames import Chunk
 from lstr.extractors.weights.sources import WeightSources
 
@@ -37,17 +38,22 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class FeatureRow:
-    """One chunk's features: rgb (2048,) and flow (1024,), None of a stream without network; `end_time` in seconds."""
+    """One chunk's features by stream, each (D,); `end_time` in seconds."""
 
     index: int
     end_time: float
-    rgb: NDArray[np.float32] | None
-    flow: NDArray[np.float32] | None
+    features: Mapping[str, NDArray[np.float32]]
 
     @property
-    def features(self) -> dict[str, NDArray[np.float32]]:
-        """By stream, without a stream that is None."""
-        return by_stream(self.rgb, self.flow)
+    def rgb(self) -> NDArray[np.float32] | None:
+        """What a model takes as rgb: the features of all streams but flow, joined in the order of STREAMS."""
+        pictures = [self.features[stream] for stream in PICTURES if stream in self.features]
+        return pictures[0] if len(pictures) == 1 else np.concatenate(pictures) if pictures else None
+
+    @property
+    def flow(self) -> NDArray[np.float32] | None:
+        """What a model takes as flow."""
+        return self.features.get("flow")
 
 
 @dataclass(frozen=True)
@@ -79,7 +85,7 @@ class LazyNetworks(UserDict[str, Any]):
 
 
 class TwoStream:
-    """A network on RGB and one on flow, or one of them, in evaluation mode on one device, with their recipe.
+    """A network on RGB and one on flow, or on other streams, in evaluation mode on one device, with their recipe.
 
     `device` is a torch device name. Features are computed by a copy of each network whose batch norm is fused, in the
     precision of the recipe and as `options` say; the networks themselves keep their weights. `sources` is where these
@@ -111,14 +117,6 @@ class TwoStream:
         """The same networks by another recipe, or run in another way."""
         return TwoStream(self.networks, recipe or self.recipe, self.device, self.sources, options or self.options)
 
-    def rgb_input(self, frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """A chunk's frames (6, H, W, 3) → (crops · segments, 224, 224, 3): the central frame, or several."""
-        return self.inputs.cropped("rgb", self.inputs.rgb(frames))
-
-    def flow_input(self, flow: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """A chunk's flow (10, H, W) → (crops, 224, 224, 10)."""
-        return self.inputs.cropped("flow", self.inputs.flow(flow))
-
     def _features(self, stream: str, chunks: list[list[Image]]) -> NDArray[np.float32]:
         """Features (B, D) of B chunks' segments that fit."""
         return self._network(stream).of_fitted(chunks, self.inputs.view(stream))
@@ -142,7 +140,8 @@ class TwoStream:
         """Raises NetworkRuntimeError where a runtime that was named cannot be used; `auto` is torch then."""
         part, sha256, options = self.recipe.parts[stream], self._hashes[stream], self.options
         network = partial(self.networks.__getitem__, stream)
-        job = NetworkJob(network, part, sha256, self.recipe.precision, self.recipe.crop, self.device, options.threads)
+        size, precision = self.recipe.size_of(stream), self.recipe.precision
+        job = NetworkJob(network, part, sha256, precision, size, self.device, options.threads)
         try:
             return open_network(job, choose_runtime(options.runtime, self.device, options.fastest), options.store)
         except NetworkRuntimeError as error:
@@ -178,7 +177,7 @@ class TwoStream:
     def rows_with_flow(self, chunks: Iterable[tuple[Chunk, NDArray[np.uint8]]], threads: int) -> Iterator[FeatureRow]:
         """The same as `rows`, of chunks whose flow (10, H, W) is known, by as many threads as flow would have there.
 
-        Of a chunk's frames only the recipe's `rgb_frame` is read, so its network must see one frame at a time.
+        The frames are as `picture_of` takes them.
         """
         pending = ((chunk, ChunkFlow.known(flow)) for chunk, flow in chunks)
         return self._rows(self._timed(pending), threads, 2 * threads, self.batch)
@@ -270,21 +269,18 @@ class TwoStream:
 
     def _batch(self, ready: Sequence[Pending]) -> tuple[list[FeatureRow], StepSeconds]:
         seconds = StepSeconds()
-        rgb: Sequence[NDArray[np.float32] | None] = [None] * len(ready)
-        flow = rgb
-        if "rgb" in self.networks:
+        features: dict[str, NDArray[np.float32]] = {}
+        for stream in (name for name in STREAMS if name in self.networks):
+            flows = [part.result() if part and stream == "flow" else None for _, part in ready]
             start = perf_counter()
-            rgb = list(self._features("rgb", [self.inputs.rgb(chunk.frames) for chunk, _ in ready]))
-            seconds.rgb_network = perf_counter() - start
-        if "flow" in self.networks:
-            pending = [part for _, part in ready if part]
-            fields = [part.result() for part in pending]
-            start = perf_counter()
-            flow = list(self._features("flow", [self.inputs.flow(field) for field in fields]))
-            seconds.flow_network = perf_counter() - start
-            seconds.flow = sum(part.seconds for part in pending)
+            images = [self.inputs.images(stream, c.frames, flow) for (c, _), flow in zip(ready, flows, strict=True)]
+            features[stream] = self._features(stream, images)
+            spent = f"{model_stream(stream)}_network"
+            setattr(seconds, spent, getattr(seconds, spent) + perf_counter() - start)
+        seconds.flow = sum(part.seconds for _, part in ready if part)
         rows = [
-            FeatureRow(chunk.index, chunk.end_time, r, f) for (chunk, _), r, f in zip(ready, rgb, flow, strict=True)
+            FeatureRow(chunk.index, chunk.end_time, {stream: made[n] for stream, made in features.items()})
+            for n, (chunk, _) in enumerate(ready)
         ]
         return rows, seconds
 

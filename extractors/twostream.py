@@ -6,7 +6,7 @@ A network is built where it is asked for: one whose weights are known by hash, a
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lstr.extractors.devices import fast_precision
 from lstr.extractors.errors import WeightsError
@@ -39,8 +39,8 @@ def build_twostream(preset: Preset, sources: WeightSources, device: str, precisi
         networks[stream], parts[stream] = build_network(stream, part, sources)
     sizes = {name: getattr(preset, name) for name in ("rgb_frame", "long_side", "short_side", "crop")}
     algorithm = preset.algorithm and ALGORITHMS[preset.algorithm]
-    both = parts.get("rgb"), parts.get("flow")
-    recipe = Recipe(*both, flow_algorithm=algorithm, precision=precision, **sizes)
+    every: dict[str, Any] = {"rgb": None, "flow": None, **parts}
+    recipe = Recipe(**every, flow_algorithm=algorithm, precision=precision, **sizes)
     return TwoStream(networks, recipe, device, sources)
 
 
@@ -75,8 +75,7 @@ def build_as(recipe: Recipe, sources: WeightSources, device: str) -> TwoStream:
                 f"add `[[weights.{stream}=PATH]]`.",
             )
         networks[stream], parts[stream] = _find_network(stream, want, sources)
-    whole = replace(recipe, rgb=parts.get("rgb"), flow=parts.get("flow"))
-    return TwoStream(LazyNetworks(networks), whole, device, sources)
+    return TwoStream(LazyNetworks(networks), recipe.having(parts), device, sources)
 
 
 def _find_network(

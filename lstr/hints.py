@@ -19,7 +19,7 @@ IN_DETECT = {
 """Arguments that `lstr.detect` has within others."""
 WITHIN = {
     "weights": 'weights={{"{0}": {1}}}',
-    "init": "{0}_init={1}",
+    "init": 'inits={{"{0}": {1}}}',
     "recipe": "{0}={1}",
     "settings": 'settings={{"{0}": {1}}}',
 }

@@ -211,13 +211,13 @@ def command(sources, as_json, **options):
         sys.exit(STALLED if result.stalled else SOME_FAILED)
 
 
-def _by_stream(weights: tuple[str, ...]) -> dict[str, str | None]:
-    """Named weights as options of the networks."""
+def _by_stream(weights: tuple[str, ...]) -> "dict[str, dict[str, str]]":
+    """Named weights as an option of the networks."""
     if not weights:
         return {}
     from lstr.pipelines.weights.published import weights_by_stream  # brings torch
 
-    return {f"{stream}_weights": path for stream, path in weights_by_stream(weights).items()}
+    return {"weights": {stream: path for stream, path in weights_by_stream(weights).items() if path}}
 
 
 def _follow(

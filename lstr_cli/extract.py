@@ -154,7 +154,7 @@ def _options(
     return ExtractOptions(
         output=place(output),
         recipe=chosen,
-        weights=weights_for(chosen, **weights_by_stream(weights, chosen.streams)),
+        weights=weights_for(chosen, weights_by_stream(weights, chosen.streams)),
         calibrate=Path(calibrate) if calibrate else None,
         cache=None if cache == "none" else find_cache(cache),
         **others,

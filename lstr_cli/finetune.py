@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from lstr.extractors.streams import STREAMS
 from lstr.pipelines.progress import Failed
 from lstr_cli import console
 from lstr_cli.command import Command
@@ -27,15 +28,18 @@ if TYPE_CHECKING:  # they bring torch
     from lstr.pipelines.finetuning.finetune import Event, Finetuned
     from lstr.pipelines.finetuning.run_folder import Epoch
 
-SOME_FAILED, STREAMS = 3, ("rgb", "flow")
+SOME_FAILED = 3
 
 
-def _by_stream(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    """First weights as the job names them: `init` of all networks, `rgb_init` and `flow_init` of one."""
-    first: dict[str, str] = {}
+def _by_stream(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:
+    """First weights as the job names them: `init` of all networks, `inits` of single ones."""
+    first: dict[str, Any] = {"inits": {}}
     for value in values:
         stream, _, path = value.partition("=")
-        first |= {f"{stream}_init": path} if stream in STREAMS and path else {"init": value}
+        if stream in STREAMS and path:
+            first["inits"][stream] = path
+        else:
+            first["init"] = value
     return first
 
 

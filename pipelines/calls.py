@@ -57,7 +57,7 @@ def extract(
     else:
         found = find_sources([str(path) for path in _several(videos)], VIDEO_SUFFIXES)
     chosen = choose_recipe(str(recipe) if recipe else default_recipe(place(str(output)), options.get("device"))[0])
-    files = weights_for(chosen, **{"rgb": None, "flow": None, **(weights or {})})
+    files = weights_for(chosen, weights or {})
     job = ExtractOptions(
         output=place(str(output)),
         weights=files,

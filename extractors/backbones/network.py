@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from torch import nn
 
 CHANNELS = {3: "rgb", 10: "flow"}  # that a stem takes: a frame, or the five flow fields of a chunk
+COLOURS = 3
+MIDDLE = 127  # of the 0–255 scale: no difference
 SMALLEST = 32  # pixels of an image, whose last map is one pixel then
 TIMM = "timm:"  # begins the name of a network of timm
 PUBLISHED_HEADS = r"fc|last_linear|new_fc|fc_action\w*|cls_head|classifier"
@@ -104,6 +106,16 @@ class Network:
     fuses: bool = True
     """Whether batch norms go into convolutions wherever they follow one. Of networks whose features were made without,
     they stay: features would differ by rounding, those in int8 by steps."""
+
+    def input_of(self, stream: str) -> Input:
+        """How it is given a stream: three pictures without colour as a frame, differences about the middle of the
+        scale, two frames as twice one."""
+        if stream in self.inputs:
+            return self.inputs[stream]
+        frame = self.inputs["rgb"]
+        if stream == "difference":
+            return Input((float(MIDDLE),) * COLOURS, frame.std)
+        return Input(frame.mean * 2, frame.std * 2, frame.bgr) if stream == "change" else frame
 
     def fits(self, side: int) -> bool:
         """Whether it takes square images of so many pixels."""

@@ -23,6 +23,7 @@ from lstr.extractors.backbones.mmaction_registry import quiet, registry
 from lstr.extractors.backbones.network import CHANNELS, RESNET50_COST, Input, Network, torchvision_name
 from lstr.extractors.errors import MissingPathError, RecipeError, first_line
 from lstr.extractors.names import slug
+from lstr.extractors.streams import model_stream
 
 Channels = tuple[float, ...]
 """A number per channel."""
@@ -64,17 +65,19 @@ def read_recogniser(config_name: str, stream: str) -> Network:
     backbone = _plain(path, model["backbone"])
     built = build_recogniser(backbone)
     channels = next((w.shape[1] for w in built.state_dict().values() if w.dim() == 4), 0)
-    if CHANNELS.get(channels) != stream:
+    trained_for = model_stream(stream)
+    if CHANNELS.get(channels) != trained_for:
         takes = {0: "no images", 3: "frames", 10: "five flow fields"}.get(channels, f"{channels} channels")
-        wanted = {"rgb": "frames (3 channels)", "flow": "five flow fields (in_channels=10)"}[stream]
-        raise RecipeError(f"{config_name} takes {takes}, the {stream} stream has {wanted}.", "choose another config.")
+        wanted = {"rgb": "frames (3 channels)", "flow": "five flow fields (in_channels=10)"}[trained_for]
+        sentence = f"{config_name} takes {takes}, the {trained_for} stream has {wanted}."
+        raise RecipeError(sentence, "choose another config.")
     scale = _scale(path, config, model, channels)
     segments = getattr(built.backbone, "num_segments", None) or 1
-    if stream == "flow" and segments > 1:
-        raise RecipeError(f"{config_name} looks at {segments} segments, and a chunk has flow for one.", HINT)
+    if stream != "rgb" and segments > 1:
+        raise RecipeError(f"{config_name} looks at {segments} segments, and a chunk has {stream} for one.", HINT)
     name = slug(path.stem, "network", LONGEST)
     width = _width(path, built, channels, segments)
-    return replace(described(name, backbone), width=width, inputs={stream: scale}, segments=segments)
+    return replace(described(name, backbone), width=width, inputs={trained_for: scale}, segments=segments)
 
 
 def described(name: str, backbone: dict) -> Network:

@@ -42,11 +42,11 @@ class OnePixel(nn.Module):
         """(B, C, H, W) → (B, D, 1, 1)."""
         return self.backbone(x)[..., None, None]
 
-    def settle(self, side: int) -> None:
+    def settle(self, size: tuple[int, int]) -> None:
         """Fit what it knows of places to images of one size, once: each call would do so, and no runtime can."""
         backbone: Any = self.backbone
         if getattr(backbone, "dynamic_img_size", False) and backbone.pos_embed is not None:
-            backbone.set_input_size(img_size=(side, side))
+            backbone.set_input_size(img_size=size)
 
 
 @cache

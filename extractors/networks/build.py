@@ -6,7 +6,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from lstr.extractors.backbones.network import CHANNELS, MEAN, Network
+from lstr.extractors.backbones.change import Change
+from lstr.extractors.backbones.network import COLOURS, MEAN, Network
 from lstr.extractors.backbones.networks import NETWORKS, entry_of
 from lstr.extractors.entries import read_object
 from lstr.extractors.errors import RecipeError, WeightsError
@@ -19,6 +20,7 @@ from lstr.extractors.networks.weights import (
 )
 from lstr.extractors.presets import StreamPreset
 from lstr.extractors.recipe import NetworkRecipe, Recipe
+from lstr.extractors.streams import CHANNELS_OF
 from lstr.extractors.weights.model_card import network_file, read_card
 from lstr.extractors.weights.published_files import dataset_of
 from lstr.extractors.weights.sources import WeightSources
@@ -30,9 +32,10 @@ def network_recipe(stream: str, preset: StreamPreset) -> NetworkRecipe:
     """A stream's network as its preset describes it, without weights. Raises MissingPathError or RecipeError."""
     entry = entry_of(preset.network, stream)
     width = None if entry.name in NETWORKS and entry.config is None else entry.width
-    given = entry.inputs[stream]
+    given = entry.input_of(stream)
     mean, std = preset.mean or given.mean, preset.std or given.std
     described = NetworkRecipe(entry.name, "", "", preset.crops, mean, std, config=entry.config, width=width)
+    described = replace(described, size=preset.size, margin=preset.margin if preset.size else 1.0)
     return replace(described, segments=entry.segments, bgr=given.bgr)
 
 
@@ -48,7 +51,7 @@ def build_network(
     entry = part.entry
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)  # for layers that `randomise` leaves as they were built
-        backbone = _backbone(stream, part, entry)
+        whole = backbone = backbone_of(stream, part, entry)
     if path:
         inflated = load_weights(backbone, path, entry, inflate=entry.inflates)
         if fold and (alignment := read_alignment(path)):
@@ -62,7 +65,8 @@ def build_network(
             load_statistics(backbone, sources.calibration[stream])
         calibrated_on = sources.calibrated_on if stream in sources.calibration else ()
         part = replace(part, weights="random", seed=SEED, calibrated_on=calibrated_on, stem=None)
-    return backbone, replace(part, sha256=fingerprint(backbone))
+    # the hash is of the tensors as files call them
+    return backbone, replace(part, sha256=fingerprint(whole.backbone if isinstance(whole, Change) else backbone))
 
 
 def folds_of(source: str | None, stream: str) -> tuple[str, ...]:
@@ -83,14 +87,15 @@ def folds_of(source: str | None, stream: str) -> tuple[str, ...]:
     return part.folds if part else ()
 
 
-def _backbone(stream: str, part: NetworkRecipe, entry: Network) -> nn.Module:
-    channels = {name: n for n, name in CHANNELS.items()}[stream]
+def backbone_of(stream: str, part: NetworkRecipe, entry: Network) -> nn.Module:
+    """The module of a stream's network with its own first weights. Raises RecipeError as `build_network`."""
+    channels = CHANNELS_OF[stream]
     if len(part.mean) != channels or len(part.std) != channels:
         raise RecipeError(
             f"{part.network} has {len(part.mean)} means and {len(part.std)} deviations of its input, and the {stream} "
             f"stream {channels} channels.",
             "write one of each per channel.",
         )
-    backbone = entry.build(channels)
+    backbone = Change(entry.build(COLOURS)) if stream == "change" else entry.build(channels)
     backbone.eval()  # the ResNet of a config of mmaction2 returns None here
     return backbone

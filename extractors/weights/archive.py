@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from lstr.extractors.errors import OutputError, WeightsError
 from lstr.extractors.names import is_slug
+from lstr.extractors.streams import STREAMS
 
 if TYPE_CHECKING:  # what is read needs none, but for `tensors`
     from torch import Tensor
@@ -30,7 +31,7 @@ VERSION = 1
 DOCUMENT = "model.json"
 CARD = "card.md"
 TENSORS = ".safetensors"
-MEMBERS = (DOCUMENT, CARD, "lstr.safetensors", "rgb.safetensors", "flow.safetensors")
+MEMBERS = (DOCUMENT, CARD, *(f"{name}.safetensors" for name in ("lstr", *STREAMS)))
 MOST_JSON = 16 << 20  # bytes of model.json, and of a header of tensors
 DTYPES = {
     **{f"F{bits}": f"<f{bits // 8}" for bits in (16, 32, 64)},

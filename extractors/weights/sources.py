@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from lstr.extractors.streams import STREAMS
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,8 +19,17 @@ class WeightSources:
     calibration: "Mapping[str, Mapping[str, Tensor]]" = field(default_factory=dict)
     """Stored batch-norm statistics by stream, for random weights."""
     calibrated_on: tuple[str, ...] = ()
+    grey: str | None = None
+    difference: str | None = None
+    change: str | None = None
+
+    @classmethod
+    def of(cls, files: "Mapping[str, str | None]") -> "WeightSources":
+        """Those in files by stream."""
+        named: dict[str, Any] = dict(files)
+        return cls(**named)
 
     @property
     def files(self) -> dict[str, str | None]:
         """Where each stream's weights come from."""
-        return {"rgb": self.rgb, "flow": self.flow}
+        return {stream: getattr(self, stream) for stream in STREAMS}

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,19 +16,19 @@ from lstr.labels.check import NOTE, UNITS, Finding, check, check_set, in_order, 
 from lstr.labels.label_set import Labels, select, subset_named, targets
 from lstr.pipelines.annotations.label_file import read_label_file
 from lstr.pipelines.features.folder import FeatureFolder, seen_streams
-from lstr.pipelines.features.joined_folders import FeatureFolders, StoredArray, open_roots, stored
+from lstr.pipelines.features.joined_folders import FeatureFolders, open_roots, stored
 from lstr.pipelines.progress import Notice
 
 Paths = str | Path | Sequence[str | Path]
 
 
 class TwoStreamArray:
-    """RGB (L, 2048) and flow (L, 1024) of any numeric type, read as rows (..., 3072) float32 of any chunk indices.
+    """RGB (L, 2048) and flow (L, 1024), arrays or what reads like one: rows (..., 3072) float32 of any chunk indices.
 
     For a model of one stream the other has a width of 0.
     """
 
-    def __init__(self, rgb: np.ndarray | StoredArray, flow: np.ndarray | StoredArray):
+    def __init__(self, rgb: Any, flow: Any):
         self.rgb, self.flow = rgb, flow
 
     def __len__(self) -> int:

@@ -8,7 +8,7 @@ what they have seen, as the published ones, count as not seen.
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.config import WindowConfig
 from lstr.errors import LstrError
-from lstr.extractors.recipe import STREAMS
+from lstr.extractors.streams import STREAMS, streams_of_model
 from lstr.pipelines.datasets.dataset import Split
 from lstr.pipelines.features.folder import FeatureFolder, seen_streams
 
@@ -24,7 +24,10 @@ class SeenError(LstrError):
 
 def seen_in(split: Split, config: WindowConfig) -> Seen:
     """The videos of a split that networks have seen whose streams a model takes."""
-    found = {video.id: [stream for stream in config.streams if stream in video.seen] for video in split.videos}
+    found = {
+        video.id: [stream for stream in streams_of_model(config.streams) if stream in video.seen]
+        for video in split.videos
+    }
     return {video_id: streams for video_id, streams in found.items() if streams}
 
 

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from lstr.extractors.devices import choose_device
 from lstr.extractors.flow.workers import FlowWorkers, flow_workers
 from lstr.extractors.prefetch import torch_threads
 from lstr.extractors.run import TwoStream
+from lstr.extractors.streams import STREAMS
 from lstr.pipelines.networks.checkpoint_recipe import networks_of
 from lstr.pipelines.networks.converted import run_on
 from lstr.pipelines.weights.published import find_weights
@@ -22,8 +23,8 @@ from lstr.pipelines.weights.published import find_weights
 class NetworkOptions:
     """How the networks for raw video are made; `algorithm` and `allow_mismatch` as for `networks_of`."""
 
-    rgb_weights: str | None = None
-    flow_weights: str | None = None
+    weights: Mapping[str, str | None] = field(default_factory=dict)
+    """Files or folders by stream; those of others are found where the model's file or run has them."""
     flow_threads: int | None = None
     """Threads of optical flow; None is one per core."""
     flow_backend: str = "auto"
@@ -40,18 +41,20 @@ class NetworkOptions:
         """The options that a caller writes shorter: weights of all `streams`, or a mapping.
 
         Weights are a folder that `lstr finetune` left, a file, or the name of fetched ones. A mapping has them as
-        `rgb` and `flow`, and other options by name. Raises ConfigError for another name, and as `find_weights`.
+        `rgb`, `flow` and so on, and other options by name. Raises ConfigError for another name, and as `find_weights`.
         """
         if networks is None or isinstance(networks, NetworkOptions):
             return networks or cls()
-        options = dict(networks) if isinstance(networks, Mapping) else dict.fromkeys(streams, networks)
-        weights = {stream: options.pop(stream) for stream in ("rgb", "flow") if stream in options}
+        options: dict[str, Any] = dict(networks) if isinstance(networks, Mapping) else dict.fromkeys(streams, networks)
+        weights = {stream: options.pop(stream) for stream in STREAMS if stream in options}
         known = [option.name for option in fields(cls)]
         for name in options:
             if name not in known:
-                raise ConfigError(f"Networks have no option {name!r}.", f"it is one of rgb, flow, {', '.join(known)}.")
-        paths = {f"{stream}_weights": find_weights(str(path), stream) for stream, path in weights.items() if path}
-        return cls(**{**options, **paths})
+                words = ", ".join((*STREAMS, *known))
+                raise ConfigError(f"Networks have no option {name!r}.", f"it is one of {words}.")
+        known_paths: Mapping[str, str | None] = options.pop("weights", {})
+        paths = {stream: find_weights(str(path), stream) for stream, path in weights.items() if path}
+        return cls(weights={**known_paths, **paths}, **options)
 
 
 OpenNetworks = tuple[TwoStream, FlowWorkers | None, list[str]]
@@ -91,8 +94,8 @@ def open_networks(loaded: Checkpoint, networks: NetworkOptions = NetworkOptions(
     Raises as `networks_of`, FlowError where this machine lacks the backend, and NetworkRuntimeError for a runtime that
     was named and cannot be used.
     """
-    weights, device = (networks.rgb_weights, networks.flow_weights), choose_device(networks.device)
-    twostream, warnings = networks_of(loaded, *weights, device, networks.algorithm, networks.allow_mismatch)
+    device = choose_device(networks.device)
+    twostream, warnings = networks_of(loaded, networks.weights, device, networks.algorithm, networks.allow_mismatch)
     twostream = run_on(twostream, networks.runtime, networks.flow_threads)
     twostream.open()
     if device != "cpu":

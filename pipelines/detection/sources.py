@@ -136,10 +136,10 @@ class StoredSource(Recorded):
 
     def open(self, networks: Networks, limits: Limits) -> Source | Unreadable:
         with _opening(self) as opened:
-            rgb, flow = self.folder.load(self.id)
-            chosen = limits.of(len(rgb), self.origin)
+            arrays = self.folder.arrays(self.id)
+            chosen = limits.of(len(next(iter(arrays.values()))), self.origin)
             rows = (
-                FeatureRow(k, (k + 1) * CHUNK_SECONDS, *(np.array(array[k], np.float32) for array in (rgb, flow)))
+                FeatureRow(k, (k + 1) * CHUNK_SECONDS, {s: np.array(a[k], np.float32) for s, a in arrays.items()})
                 for k in chosen
             )
             known = [*self.warnings, *warnings_of_source(networks.loaded, self.id)]

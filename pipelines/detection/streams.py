@@ -12,6 +12,7 @@ from lstr.extractors.devices import CAPTURING
 from lstr.extractors.prefetch import torch_threads
 from lstr.extractors.run import FeatureRow
 from lstr.extractors.stages import MODEL
+from lstr.extractors.streams import MODEL_STREAMS
 from lstr.models.kind import Model
 from lstr.streaming import StreamState
 
@@ -35,7 +36,7 @@ class Streams:
         with MODEL:
             if len(self._state.chunks) == 1:
                 return streaming.step_ahead(self._model, self._state, rows[0].rgb, rows[0].flow).numpy()[None]
-            rgb, flow = (_stacked([row.features.get(stream) for row in rows]) for stream in ("rgb", "flow"))
+            rgb, flow = (_stacked([getattr(row, stream) for row in rows]) for stream in MODEL_STREAMS)
             return streaming.step_some(self._model, self._state, places, rgb, flow).numpy()
 
     def reset(self, places: Sequence[int] | None = None) -> None:

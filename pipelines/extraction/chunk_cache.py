@@ -1,9 +1,10 @@
 """Chunks and their flow on disk, so that networks can be trained and changed without decoding or flow again.
 
-Layout: CACHE/<12 hex digits of what made them>/recipe.json, and for a video KEY.npy (L, 13, H, W) uint8 (red, green and
-blue of the central frame, then the ten flow planes; those three alone of a recipe without flow) with KEY.json, written
-last. A video's key is the SHA-256 of its file: one that was copied, moved or touched is found, one that was changed is
-not. Every chunk is checked against its CRC-32 when it is read.
+Layout: CACHE/<12 hex digits of what made them>/recipe.json, and for a video KEY.npy (L, P, H, W) uint8 with KEY.json,
+written last. The P planes are those of the pictures that `keeps` names (red, green and blue of the central frame; the
+brightness of all six; or the colours of all six), then the ten of flow where the recipe has any. A video's key is the
+SHA-256 of its file: one that was copied, moved or touched is found, one that was changed is not. Every chunk is checked
+against its CRC-32 when it is read.
 """
 
 import hashlib
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 from lstr.extractors.errors import ExtractorError, MissingPathError, OutputError, VideoError
 from lstr.extractors.flow.workers import ALGORITHMS, FlowWorkers
 from lstr.extractors.home import home
+from lstr.extractors.images.crops import grey_of, picture_of
 from lstr.extractors.prefetch import ahead, closed_after
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.stages import DECODE, WRITE
@@ -37,7 +39,11 @@ from lstr.pipelines.progress import Progress
 
 FIELDS = ("fps", "chunk", "rgb_frame", "long_side", "resize", "flow_algorithm", "flow_bound")
 """The entries of a recipe that make chunks; the others are of the networks."""
-COLOURS, FLOW_PLANES = 3, 10
+KEEPS = "keeps"
+GREY, COLOUR = "grey", "colour"
+PLANES = {None: 3, GREY: CHUNK, COLOUR: 3 * CHUNK}
+"""By what of the pictures is kept: those of the central frame, or of all frames without and with their colours."""
+FLOW_PLANES = 10
 DEFAULT_SIZE = 50 * 10**9  # bytes
 FRAMES_AHEAD = 4  # chunks decoded ahead where no flow is computed
 
@@ -48,31 +54,47 @@ class CacheError(ExtractorError):
 
 def chunk_recipe(recipe: Recipe) -> dict[str, Any]:
     """What of a recipe makes chunks and flow."""
-    return {name: value for name, value in asdict(recipe).items() if name in FIELDS}
+    made = {name: value for name, value in asdict(recipe).items() if name in FIELDS}
+    several = any(part.segments > 1 for part in recipe.parts.values())
+    if several or recipe.change or (recipe.rgb and (recipe.grey or recipe.difference)):
+        return made | {KEEPS: COLOUR}
+    return made | {KEEPS: GREY} if recipe.grey or recipe.difference else made
 
 
 @dataclass(frozen=True)
 class CachedVideo:
-    """A cached video: its chunks (L, 13, H, W) uint8, memory-mapped, and what its record says of the source."""
+    """A cached video: its chunks (L, P, H, W) uint8, memory-mapped, and what its record says of the source."""
 
     path: Path
     chunks: NDArray[np.uint8]
     record: Mapping[str, Any]
+    recipe: Mapping[str, Any]
+    """What made the chunks."""
 
     def __len__(self) -> int:
         return len(self.chunks)
 
     def read(self, index: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-        """A chunk's central frame (H, W, 3) RGB and flow (10, H, W), uint8; (0, H, W) of a recipe without flow.
+        """A chunk's frames, (6, H, W, 3) RGB or (6, H, W) without colour, and flow (10, H, W), uint8.
 
-        Raises CacheError when it was damaged.
+        Of a cache that keeps the central frame alone, that six times; without flow (0, H, W). Raises CacheError when
+        it was damaged.
         """
         planes = np.ascontiguousarray(self.chunks[index])
         if zlib.crc32(planes.data) != self.record["crc32"][index]:
             raise CacheError(
                 f"Chunk {index} of {self.path} is damaged.", f"delete {self.path}, and run the same command again."
             )
-        return planes[:COLOURS].transpose(1, 2, 0), planes[COLOURS:]
+        keeps = self.recipe.get(KEEPS)
+        pictures, flow = planes[: PLANES[keeps]], planes[PLANES[keeps] :]
+        if keeps == GREY:
+            return pictures, flow
+        colours = pictures.reshape(-1, 3, *pictures.shape[1:]).transpose(0, 2, 3, 1)  # (1 or 6, H, W, 3)
+        return np.broadcast_to(np.ascontiguousarray(colours), (CHUNK, *colours.shape[1:])), flow
+
+    def picture(self, index: int, stream: str) -> NDArray[np.uint8]:
+        """What one stream shows of a chunk, (H, W, C). Raises CacheError when it was damaged."""
+        return picture_of(stream, *self.read(index), self.recipe["rgb_frame"])
 
     def verify(self, what: str) -> Generator[Progress, None, bool]:
         """Whether every chunk is as it was written; reads them all, with progress that is called `what`."""
@@ -113,7 +135,7 @@ class ChunkCache:
             return None
         with suppress(OSError):  # it may be somebody else's, or gone by now
             os.utime(_record(array))  # what is used stays longest
-        return CachedVideo(array, chunks, record)
+        return CachedVideo(array, chunks, record, self.recipe)
 
     def fill(
         self,
@@ -140,9 +162,9 @@ class ChunkCache:
             rows = RowFile(temporary, shape, "|u1")
             with closing(rows), closed_after(ahead(submitted, in_flight, "reader")) as reading:
                 for chunk, flow in reading:
-                    planes = chunk.frames[self.recipe["rgb_frame"]].transpose(2, 0, 1)
+                    planes = self._planes(chunk.frames)
                     if flow:
-                        planes = np.concatenate([planes, flow.result()])  # (13, H, W)
+                        planes = np.concatenate([planes, flow.result()])  # (P, H, W)
                     planes = np.ascontiguousarray(planes)
                     with WRITE:
                         rows.append(planes)
@@ -162,12 +184,21 @@ class ChunkCache:
         if not (self.path / "recipe.json").exists():
             write_json(self.path / "recipe.json", self.recipe)
         write_json(_record(array), record)
-        return CachedVideo(array, open_array(array), record)
+        return CachedVideo(array, open_array(array), record, self.recipe)
+
+    def _planes(self, frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """What is kept of a chunk's frames (6, H, W, 3): (P, H, W)."""
+        keeps = self.recipe.get(KEEPS)
+        if keeps == GREY:
+            return np.stack([grey_of(frame) for frame in frames])
+        shown = frames if keeps == COLOUR else frames[self.recipe["rgb_frame"]][None]
+        return shown.transpose(0, 3, 1, 2).reshape(-1, *frames.shape[1:3])
 
     def shape(self, video: Video) -> tuple[int, int, int]:
         """Planes, height and width of its chunks, each a byte."""
         width, height = video.size(self.recipe["long_side"])
-        return COLOURS + (FLOW_PLANES if self.recipe["flow_algorithm"] else 0), height, width
+        planes = PLANES[self.recipe.get(KEEPS)] + (FLOW_PLANES if self.recipe["flow_algorithm"] else 0)
+        return planes, height, width
 
     def drop(self, video: CachedVideo) -> None:
         """Remove a video, so that it is made again."""
@@ -210,12 +241,18 @@ def find_cache(named: str | None) -> Path | None:
 def caches_of(root: Path, recipe: Recipe) -> list[ChunkCache]:
     """The caches below `root` that have what a recipe's features are made of.
 
-    Features of RGB alone can be made of chunks with any flow, or none.
+    Features without flow can be made of chunks with any flow, or none, and all of chunks that keep all colours.
     """
-    made = chunk_recipe(recipe)
-    algorithms = [recipe.flow_algorithm] if recipe.flow else [None, *ALGORITHMS.values()]
-    caches = (ChunkCache(root, made | {"flow_algorithm": algorithm}) for algorithm in algorithms)
-    return [cache for cache in caches if cache.path.is_dir()]
+    return [cache for made in serving(chunk_recipe(recipe)) if (cache := ChunkCache(root, made)).path.is_dir()]
+
+
+def serving(made: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """What makes chunks that serve in place of those that `made` makes, these first; with more flow, or pictures."""
+    algorithms = (made["flow_algorithm"], *(() if made["flow_algorithm"] else ALGORITHMS.values()))
+    plain = {name: value for name, value in made.items() if name != KEEPS}
+    more = [made] if made.get(KEEPS) == COLOUR else [made, plain | {KEEPS: COLOUR}]
+    for algorithm in algorithms:
+        yield from (kept | {"flow_algorithm": algorithm} for kept in more)
 
 
 def decoded_facts(video: Video, reader: FrameReader, n_chunks: int, backend: str | None) -> dict[str, Any]:
@@ -257,6 +294,5 @@ def cached_chunks(cached: CachedVideo, step: int = 1) -> Iterator[tuple[Chunk, N
     Raises CacheError.
     """
     for index in range(0, len(cached), step):
-        frame, flow = cached.read(index)
-        frames = np.broadcast_to(np.ascontiguousarray(frame), (CHUNK, *frame.shape))
+        frames, flow = cached.read(index)
         yield Chunk(index, (index + 1) * CHUNK_SECONDS, frames), flow

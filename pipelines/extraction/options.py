@@ -34,7 +34,7 @@ class WorkerConfig:
     @property
     def sources(self) -> WeightSources:
         """The weights, without any calibration."""
-        return WeightSources(rgb=self.weights.get("rgb"), flow=self.weights.get("flow"))
+        return WeightSources.of(self.weights)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from lstr.extractors.devices import choose_device
 from lstr.extractors.errors import MissingPathError, RecipeError, VideoError
 from lstr.extractors.flow.workers import FlowWorkers
+from lstr.extractors.images.crops import NO_FRAMES
 from lstr.extractors.run import TwoStream
 from lstr.extractors.twostream import build_twostream, calibration_of, rebuild_twostream
 from lstr.extractors.video.file_reader import open_chunks
@@ -69,7 +70,7 @@ def sampled_inputs(
     total = sum(lengths.values())
     picked = np.unique(np.linspace(0, total - 1, min(n_chunks, total)).round().astype(int))
     recipe = twostream.recipe
-    rgb: list[NDArray[np.uint8]] = []
+    found: dict[str, list[NDArray[np.uint8]]] = {stream: [] for stream in recipe.streams}
     waiting, taken, start = [], 0, 0
     for video_id, length in lengths.items():
         wanted = set(picked[(picked >= start) & (picked < start + length)] - start)
@@ -80,20 +81,20 @@ def sampled_inputs(
             for chunk in open_chunks(path, recipe.long_side)[2]:
                 if chunk.index in wanted:
                     taken += 1
-                    if recipe.rgb:
-                        rgb.append(twostream.rgb_input(chunk.frames)[: recipe.rgb.segments])
+                    for stream, part in recipe.parts.items():
+                        if stream != "flow":
+                            found[stream].append(twostream.inputs.cropped(stream, chunk.frames)[: part.segments])
                     if recipe.flow and workers:
                         waiting.append((video_id, workers.submit(chunk.frames)))
                 if chunk.index >= max(wanted):
                     break
-    flow = []
     for at, (video_id, pending) in enumerate(waiting, start=1):
         with left_out(videos[video_id]):
-            flow.append(twostream.flow_input(pending.result())[:1])
+            found["flow"].append(twostream.inputs.cropped("flow", NO_FRAMES, pending.result())[:1])
         yield Progress(what, at, len(waiting))
-    if not taken or (waiting and not flow):
+    if not taken or (waiting and not found["flow"]):
         raise VideoError(f"None of the videos for {what} can be read.", "give other videos.")
-    return {stream: {"rgb": rgb, "flow": flow}[stream] for stream in recipe.streams}
+    return found
 
 
 def calibrate_twostream(

@@ -22,7 +22,7 @@ import torch
 
 from lstr import __version__
 from lstr.extractors.errors import ExtractorError
-from lstr.extractors.recipe import STREAMS
+from lstr.extractors.streams import STREAMS
 from lstr.extractors.weights.archive import is_member
 from lstr.extractors.weights.content import read_content
 from lstr.extractors.weights.model_card import network_files

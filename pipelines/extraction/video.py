@@ -109,7 +109,7 @@ class VideoExtractor:
         chosen = self.networks.of(video_id, sha256)
         twostream = copy(chosen.twostream)  # with seconds of its own
         start, note = perf_counter(), ""
-        if found := self._find_cached(sha256, twostream):
+        if found := self._find_cached(sha256):
             cache, cached = found
             facts = cached.record["decoded"] | ({} if "flow" in twostream.recipe.streams else {"flow_backend": None})
             rows = twostream.rows_with_flow(cached_chunks(cached), self.flow.workers if self.flow else 0)
@@ -151,10 +151,9 @@ class VideoExtractor:
             write_json(folder.record(video_id), record)
         return record, note
 
-    def _find_cached(self, sha256: str | None, twostream: TwoStream) -> tuple[ChunkCache, CachedVideo] | None:
+    def _find_cached(self, sha256: str | None) -> tuple[ChunkCache, CachedVideo] | None:
         """Cached chunks that make the features of a video file with this SHA-256, and where they are."""
-        rgb = twostream.recipe.rgb
-        if sha256 is None or (rgb and rgb.segments > 1):
+        if sha256 is None:
             return None
         found = ((cache, video) for cache in self.caches if (video := cache.find(sha256)))
         return next(

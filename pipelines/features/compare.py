@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from lstr.extractors.errors import MissingPathError, RecipeError, VideoError
-from lstr.extractors.recipe import STREAMS, differences
+from lstr.extractors.recipe import differences
+from lstr.extractors.streams import STREAMS
 from lstr.files.arrays import open_array
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.features.verify import ids_below

@@ -18,9 +18,11 @@ import numpy as np
 
 from lstr.checkpoints.entries import is_tables
 from lstr.extractors.errors import MissingPathError, RecipeError, VideoError
-from lstr.extractors.recipe import STREAMS, Recipe
+from lstr.extractors.recipe import Recipe
+from lstr.extractors.streams import MODEL_STREAMS, PICTURES
 from lstr.extractors.weights.model_card import is_weights_folder
 from lstr.files.arrays import open_array
+from lstr.pipelines.features.columns import joined
 from lstr.pipelines.files.atomic import sweep, unwritable
 from lstr.pipelines.files.json_files import read_jsonl, write_jsonl
 from lstr.pipelines.files.npy_rows import signature
@@ -43,7 +45,7 @@ class Features(Generic[Where]):
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """`rgb`, `flow` or both."""
+        """Those that it has, in the order of STREAMS."""
         raise NotImplementedError
 
     def array(self, stream: str, video_id: str) -> Where:
@@ -119,21 +121,15 @@ class Features(Generic[Where]):
 
 @dataclass(frozen=True)
 class FeatureFolder(Features[Path]):
-    """A feature folder: where its streams are (None for one it lacks), and its recipe (None from elsewhere)."""
+    """A feature folder: where the arrays of each stream are, and its recipe (None from elsewhere)."""
 
     path: Path
-    rgb: Path | None
-    flow: Path | None
+    folders: Mapping[str, Path]
     recipe: Recipe | None
 
     @property
-    def folders(self) -> dict[str, Path]:
-        """Where the arrays of each present stream are."""
-        return {stream: path for stream, path in zip(STREAMS, (self.rgb, self.flow), strict=True) if path}
-
-    @property
     def streams(self) -> tuple[str, ...]:
-        """`rgb`, `flow` or both."""
+        """Those that it has, in the order of STREAMS."""
         return tuple(self.folders)
 
     @property
@@ -160,17 +156,28 @@ class FeatureFolder(Features[Path]):
         """Chunks of each video. Raises as `load`."""
         return {video_id: len(self.load(video_id)[0]) for video_id in self.ids()}
 
-    def load(self, video_id: str) -> tuple[np.ndarray, np.ndarray]:
-        """RGB (L, D) and flow (L, D), memory-mapped; a stream that the folder lacks is (L, 0).
+    def load(self, video_id: str) -> tuple[Any, Any]:
+        """What a model takes as RGB (L, D) and as flow (L, D), memory-mapped; (L, 0) of what the folder lacks.
+
+        Streams other than flow are RGB, joined in the order of STREAMS. Raises as `arrays`.
+        """
+        arrays = self.arrays(video_id)
+        pictures = [array for stream, array in arrays.items() if stream in PICTURES]
+        motion = [array for stream, array in arrays.items() if stream not in PICTURES]
+        length = len(next(iter(arrays.values())))
+        return joined(pictures, length), joined(motion, length)
+
+    def arrays(self, video_id: str) -> dict[str, np.ndarray]:
+        """The features (L, D) of each stream, memory-mapped.
 
         Raises RecipeError when absent, damaged, of unequal length, or of another than its record says.
         """
-        arrays = {stream: self._open(stream, video_id) for stream in self.streams}
+        arrays: dict[str, np.ndarray] = {stream: self._open(stream, video_id) for stream in self.streams}
         length = len(arrays[self.streams[0]]) if arrays[self.streams[0]].ndim else 0
-        rgb, flow = (arrays.get(stream, np.zeros((length, 0), np.float32)) for stream in STREAMS)
-        if rgb.ndim != 2 or flow.ndim != 2 or len(rgb) != len(flow):
+        if any(array.ndim != 2 or len(array) != length for array in arrays.values()):
+            shapes = " and ".join(f"{array.shape} {stream}" for stream, array in arrays.items())
             raise RecipeError(
-                f"{video_id!r} has {rgb.shape} RGB and {flow.shape} flow features; both must be (L, D) of one length.",
+                f"{video_id!r} has {shapes} features; all must be (L, D) of one length.",
                 "run `lstr extract` again for this video.",
             )
         record = self.read_record(video_id) if self.recipe else None
@@ -179,7 +186,7 @@ class FeatureFolder(Features[Path]):
                 f"{video_id!r} has {length} chunks in {self.path}, and its record says {record['chunks']}.",
                 "run `lstr extract` again for this video.",
             )
-        return rgb, flow
+        return arrays
 
     def _open(self, stream: str, video_id: str) -> np.memmap:
         """Raises RecipeError where it is absent or damaged."""
@@ -239,10 +246,9 @@ def open_features(path: str | Path, rgb: str | None = None, flow: str | None = N
         made = {stream: recipe.parts[stream].folder(stream) for stream in recipe.streams}
         if any(name and name != made.get(stream) for stream, name in named.items()):
             raise RecipeError(f"{path} was made as {' and '.join(made.values())}.", "leave out [[rgb]] and [[flow]].")
-        folders = {stream: path / name for stream, name in made.items()}
-        return FeatureFolder(path, folders.get("rgb"), folders.get("flow"), recipe)
+        return FeatureFolder(path, {stream: path / name for stream, name in made.items()}, recipe)
     streams = {}
-    for stream in STREAMS:
+    for stream in MODEL_STREAMS:
         pattern = named[stream] or f"{stream}_*"
         found = sorted(p for p in path.glob(pattern) if p.is_dir())
         if len(found) > 1:
@@ -261,7 +267,7 @@ def open_features(path: str | Path, rgb: str | None = None, flow: str | None = N
             f"{path} has no recipe.json and no folder named rgb_* or flow_*.",
             "give the folder that `lstr extract VIDEOS -o FEATURES` wrote, or one with rgb_* and flow_* folders.",
         )
-    return FeatureFolder(path, streams.get("rgb"), streams.get("flow"), None)
+    return FeatureFolder(path, streams, None)
 
 
 def read_recipe(content: str | bytes, name: object) -> Recipe:
@@ -277,5 +283,5 @@ def is_feature_folder(path: Path) -> bool:
     return (
         path.is_dir()
         and not is_weights_folder(path)
-        and ((path / "recipe.json").exists() or any(any(path.glob(f"{s}_*/")) for s in STREAMS))
+        and ((path / "recipe.json").exists() or any(any(path.glob(f"{s}_*/")) for s in MODEL_STREAMS))
     )

@@ -10,6 +10,7 @@ import numpy as np
 
 from lstr.extractors.errors import RecipeError
 from lstr.extractors.recipe import Recipe, differences
+from lstr.pipelines.features.columns import Columns
 from lstr.pipelines.features.folder import FeatureFolder, open_features
 from lstr.pipelines.files.npy_rows import file_of
 
@@ -44,8 +45,10 @@ class StoredArray:
             raise RecipeError(f"{self.path} cannot be read any more ({error}).", "run the command again.") from error
 
 
-def stored(array: np.ndarray, length: int | None = None) -> np.ndarray | StoredArray:
+def stored(array: Any, length: int | None = None) -> Any:
     """A memory-mapped array without its map, or that of a missing stream, (L, 0); of `length` rows at most."""
+    if isinstance(array, Columns):
+        return Columns([stored(part, length) for part in array.arrays])
     return StoredArray(array, length) if isinstance(array, np.memmap) else array[:length]
 
 
@@ -75,7 +78,7 @@ class FeatureFolders:
             )
         return found
 
-    def load(self, video_id: str) -> tuple[np.ndarray, np.ndarray]:
+    def load(self, video_id: str) -> tuple[Any, Any]:
         """RGB (L, D) and flow (L, D), memory-mapped, from the folder that has them."""
         return self._holding(video_id).load(video_id)
 

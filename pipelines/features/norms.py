@@ -5,14 +5,15 @@ from pathlib import Path
 import numpy as np
 
 from lstr.extractors.errors import MissingPathError, OutputError
-from lstr.extractors.recipe import STREAMS
 from lstr.extractors.video.frames import CHUNK_SECONDS
 from lstr.pipelines.features.folder import FeatureFolder, open_features
 from lstr.pipelines.files.atomic import replacing
 from lstr.pipelines.reports.palette import MISSING, colour_of
 
 ENDINGS = (".png", ".pdf", ".svg")
-COLOURS = {"rgb": colour_of(0), "flow": colour_of(2)}  # both apart from the red of what is missing
+# in the palette, all apart from the red of what is missing
+PLACES = {"rgb": 0, "flow": 2, "grey": 3, "difference": 4, "change": 5}
+COLOURS = {stream: colour_of(place) for stream, place in PLACES.items()}
 
 
 def plot_features(path: str | Path, picture: Path, video_id: str | None) -> None:
@@ -58,6 +59,5 @@ def norms(folder: FeatureFolder, video_id: str | None = None) -> tuple[str, dict
     video_id = video_id or ids[0]
     return video_id, {
         stream: np.linalg.norm(np.asarray(array, np.float32), axis=1)
-        for stream, array in zip(STREAMS, folder.load(video_id), strict=True)
-        if stream in folder.streams
+        for stream, array in folder.arrays(video_id).items()
     }

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from lstr.extractors.errors import OutputError, RecipeError
-from lstr.extractors.recipe import STREAMS, Recipe, differences
+from lstr.extractors.recipe import Recipe, differences
+from lstr.extractors.streams import MODEL_STREAMS
 from lstr.files.arrays import read_header
 from lstr.pipelines.features.folder import FeatureFolder, Features, open_features, read_recipe
 from lstr.pipelines.files.atomic import scratch, write_bytes, write_text
@@ -65,7 +66,7 @@ class RemoteFeatures(Features[RemoteFile]):
         self.record(video_id).unlink()
         with scratch() as folder:
             made = {stream: folder / self.recipe.parts[stream].folder(stream) for stream in self.streams}
-            local = FeatureFolder(folder, made.get("rgb"), made.get("flow"), self.recipe)
+            local = FeatureFolder(folder, made, self.recipe)
             yield local
             for stream in self.streams:
                 self.array(stream, video_id).put(local.array(stream, video_id))
@@ -110,5 +111,5 @@ def create_folder(path: Place, recipe: Recipe, calibration: Mapping[str, Any]) -
 
 def _has_arrays(path: Place) -> bool:
     if isinstance(path, Path):
-        return any(any(path.glob(f"{stream}_*/*.npy")) for stream in STREAMS)
+        return any(any(path.glob(f"{stream}_*/*.npy")) for stream in MODEL_STREAMS)
     return any(name.startswith(("rgb_", "flow_")) and name.endswith(".npy") for name in path.below())

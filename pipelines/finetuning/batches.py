@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from lstr.extractors.images.crops import fit
-from lstr.pipelines.finetuning.samples import Drawn, Images, SampleSet, Tint, patch_of, read_image
+from lstr.pipelines.finetuning.samples import Drawn, Images, SampleSet, Tint, patch_of
 from lstr.pipelines.training.batches import SHARE, read_ahead
 from lstr.pipelines.training.ranks import Ranks
 
@@ -34,7 +33,7 @@ def batches_from(
 
 
 class KeptChunks:
-    """Every chunk's image of a stream, fitted to the short side, on a device."""
+    """Every chunk's image of a stream, fitted, on a device."""
 
     def __init__(self, data: SampleSet, device: torch.device):
         self.config, self.flipped = data.config, data.stream == "flow" and data.directed
@@ -44,15 +43,15 @@ class KeptChunks:
         for video_id in sorted({sample.video for sample in data.samples}):
             video, greys = data.videos[video_id], self._greys.setdefault(video_id, [])
             for chunk in range(len(video)):
-                image = read_image(video, chunk, data.stream)
-                fitted = torch.from_numpy(fit(image, self.config.short_side)).permute(2, 0, 1)
+                image = video.picture(chunk, data.stream)
+                fitted = torch.from_numpy(self.config.view.fitted(image)).permute(2, 0, 1)
                 if not chunk:
                     self._images[video_id] = torch.empty(len(video), *fitted.shape, dtype=torch.uint8, device=device)
                 self._images[video_id][chunk] = fitted
                 greys.append(float(image.mean()))
 
     def images(self, drawn: Sequence[Drawn]) -> Tensor:
-        """Augmented images (N, segments, C, crop, crop) uint8 of samples, on the device."""
+        """Augmented images (N, segments, C, height, width) uint8 of samples, on the device."""
         pixels = torch.cat([self._patch(sample, chunk) for sample in drawn for chunk in sample.chunks])
         mirrored = torch.tensor([sample.mirrored for sample in drawn for _ in sample.chunks], device=pixels.device)
         mirrored = mirrored[:, None, None, None]
@@ -64,11 +63,11 @@ class KeptChunks:
         return pixels.to(torch.uint8).unflatten(0, (len(drawn), -1))
 
     def _patch(self, sample: Drawn, chunk: int) -> Tensor:
-        """The crop (1, C, crop, crop) float32 of an image."""
+        """The crop (1, C, *size) float32 of an image."""
         image = self._images[sample.video][chunk]
-        x, y, w, h = patch_of(sample.box, self.config.short_side, image.shape[2], image.shape[1])
+        x, y, w, h = patch_of(sample.box, self.config.view.whole, image.shape[2], image.shape[1])
         patch = image[None, :, y : y + h, x : x + w].float()
-        return functional.interpolate(patch, (self.config.crop,) * 2, mode="bilinear")
+        return functional.interpolate(patch, self.config.size, mode="bilinear")
 
 
 def fit_on(data: SampleSet, device: torch.device) -> bool:
@@ -78,7 +77,7 @@ def fit_on(data: SampleSet, device: torch.device) -> bool:
     needed = 0
     for video_id in {sample.video for sample in data.samples}:
         video = data.videos[video_id]
-        needed += len(video) * fit(read_image(video, 0, data.stream), data.config.short_side).size
+        needed += len(video) * data.config.view.fitted(video.picture(0, data.stream)).size
     return needed <= SHARE * torch.cuda.mem_get_info(device)[0]
 
 

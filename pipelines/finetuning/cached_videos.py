@@ -11,9 +11,10 @@ from lstr.extractors.flow.workers import ALGORITHMS, FlowWorkers, algorithm_of, 
 from lstr.extractors.networks.build import network_recipe
 from lstr.extractors.presets import Preset
 from lstr.extractors.recipe import Recipe
+from lstr.extractors.streams import MODEL_STREAMS
 from lstr.extractors.video.file_reader import open_chunks
 from lstr.extractors.weights.published_files import sha256_of
-from lstr.pipelines.extraction.chunk_cache import CachedVideo, ChunkCache, chunk_recipe
+from lstr.pipelines.extraction.chunk_cache import CachedVideo, ChunkCache, chunk_recipe, serving
 from lstr.pipelines.extraction.resume import Outcome, together
 from lstr.pipelines.failures import Failure, FailureLog, failure_of
 from lstr.pipelines.files.remote import Place
@@ -61,15 +62,10 @@ class Filled:
 
 def chunks_of(preset: Preset) -> dict[str, Any]:
     """The part of a preset that makes chunks and flow, as the cache takes it."""
-    parts = {stream: network_recipe(stream, preset.parts[stream]) for stream in preset.streams}
+    parts: dict[str, Any] = {stream: network_recipe(stream, preset.parts[stream]) for stream in preset.streams}
     algorithm = preset.algorithm and ALGORITHMS[preset.algorithm]
-    recipe = Recipe(
-        parts.get("rgb"),
-        parts.get("flow"),
-        flow_algorithm=algorithm,
-        rgb_frame=preset.rgb_frame,
-        long_side=preset.long_side,
-    )
+    parts |= {stream: None for stream in MODEL_STREAMS if stream not in parts}
+    recipe = Recipe(**parts, flow_algorithm=algorithm, rgb_frame=preset.rgb_frame, long_side=preset.long_side)
     return chunk_recipe(recipe)
 
 
@@ -167,7 +163,6 @@ def find_cached(cache: ChunkCache, videos: Mapping[str, str]) -> dict[str, Cache
 
 
 def _find(cache: ChunkCache, sha256: str) -> CachedVideo | None:
-    """Cached chunks; without flow, those with any flow serve too."""
-    others = () if cache.recipe["flow_algorithm"] else ALGORITHMS.values()
-    caches = (cache, *(ChunkCache(cache.root, cache.recipe | {"flow_algorithm": name}) for name in others))
+    """Cached chunks, also those that serve in place of what is wanted."""
+    caches = (ChunkCache(cache.root, made) for made in serving(cache.recipe))
     return next((found for place in caches if (found := place.find(sha256))), None)

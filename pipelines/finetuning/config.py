@@ -11,6 +11,7 @@ from lstr.extractors.backbones.networks import RESNET50, known_network
 from lstr.extractors.devices import fast_precision
 from lstr.extractors.errors import RecipeError
 from lstr.extractors.flow.workers import choose_backend
+from lstr.extractors.images.crops import View
 from lstr.extractors.presets import FAST, KINETICS, PRESETS, Preset
 from lstr.pipelines.finetuning.initial_weights import Initial, initial_weights
 from lstr.pipelines.networks.recipes import choose_recipe
@@ -22,6 +23,7 @@ class FinetuneConfig:
     """How to train one stream's recogniser; `--set NAME=VALUE` changes an entry."""
 
     epochs: int = 30
+    """0 leaves the network as it begins."""
     draws: int = 0
     """Samples per epoch; 0 for as many as the training videos have chunks, and `FEWEST_DRAWS` at least."""
     batch_size: int = 24
@@ -52,6 +54,11 @@ class FinetuneConfig:
     short_side: int = 64
     """Pixels that an image is fitted to, and the sides of what is cut from it. The features will be made so too."""
     crop: int = 64
+    height: int = 0
+    """Pixels of what the network sees of the whole picture, and of `width`; 0 for the square of `crop` pixels."""
+    width: int = 0
+    margin: float = 1.15
+    """How many times larger than height and width the picture is made, of which training sees any part."""
     precision: str = FAST
     """`bf16` computes in bfloat16 where that is safe (autocast); weights and optimiser stay float32. `fast` does so
     where device and network gain by it, and `float32` never does."""
@@ -65,11 +72,26 @@ class FinetuneConfig:
         if self.partial_bn not in (None, True, False):
             raise ConfigError(f"partial_bn is {self.partial_bn!r}.", "use true or false.")
         below = {"warmup": 1, "dropout": 1, "colour": 1}
-        check_range(self, above={"lr": 0}, below=below, choices=CHOICES)
+        check_range(self, above={"lr": 0}, below=below, least={"epochs": 0, "margin": 1}, choices=CHOICES)
+        if bool(self.height) != bool(self.width) or 0 < min(self.height, self.width) < SMALLEST:
+            raise ConfigError(
+                f"height and width are {self.height} and {self.width}.",
+                f"use {SMALLEST} pixels or more, or 0 for both.",
+            )
         if not SMALLEST <= self.crop <= self.short_side:
             raise ConfigError(
                 f"crop is {self.crop} of a short side of {self.short_side}.", f"use {SMALLEST} up to short_side."
             )
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of what the network sees, in pixels."""
+        return (self.height, self.width) if self.height else (self.crop, self.crop)
+
+    @property
+    def view(self) -> View:
+        """How a picture is fitted, and its middle cut out."""
+        return View(self.size, 1, short_side=None if self.height else self.short_side, margin=self.margin)
 
 
 CHOICES = {"precision": (FAST, "float32", "bf16"), "optimiser": ("adamw", "sgd")}
@@ -78,8 +100,9 @@ FEWEST_DRAWS = 512  # or an epoch of a few short videos would be a handful of st
 RANDOM = {
     "flow": FinetuneConfig(partial_bn=False),
     "rgb": FinetuneConfig(partial_bn=False, epochs=20, colour=0.5),
+    **dict.fromkeys(("grey", "difference", "change"), FinetuneConfig(partial_bn=False)),
 }
-"""From random weights, by stream; found on a fold of UT-Interaction (benchmarks/finetuned.py)."""
+"""From random weights, by stream; the first two found on a fold of UT-Interaction (benchmarks/finetuned.py)."""
 PUBLISHED = FinetuneConfig(
     batch_size=16,
     segments=3,
@@ -149,25 +172,30 @@ def resolve(
     configs = {}
     for stream in preset.streams:
         alone = {n.partition(".")[2]: value for n, value in settings.items() if n.startswith(f"{stream}.")}
-        config = override(plain[stream], {**own, **shared, **alone})
+        height, width = preset.parts[stream].size or (0, 0)
+        seen = {"height": height, "width": width, **({"margin": preset.parts[stream].margin} if height else {})}
+        config = override(plain[stream], {**own, **seen, **shared, **alone})
         if config.precision == FAST:
             slower = device == "cpu" and networks[stream].depthwise
             config = replace(config, precision="float32" if slower else fast_precision(device))
         configs[stream] = config
-    sizes = {(config.short_side, config.crop) for config in configs.values()}
+    sizes = {(config.short_side, config.crop) for config in configs.values() if not config.height}
     if len(sizes) > 1:
-        raise ConfigError("The two streams have images of different sizes.", "set short_side and crop for both alike.")
-    short_side, crop = sizes.pop()
-    for network in networks.values():
-        if not network.fits(crop):
-            sentence = f"crop is {crop}, and the layers of {network.name} do not meet then."
-            raise ConfigError(sentence, f"use {network.sides}.")
-    parts = preset.parts
+        sentence = "The streams that see a square have images of different sizes."
+        raise ConfigError(sentence, "set short_side and crop for all alike.")
+    short_side, crop = sizes.pop() if sizes else (preset.short_side, preset.crop)
+    for stream, network in networks.items():
+        if not all(map(network.fits, size := configs[stream].size)):
+            seen_as = f"height and width are {size[0]} and {size[1]}" if configs[stream].height else f"crop is {crop}"
+            raise ConfigError(f"{seen_as}, and the layers of {network.name} do not meet then.", f"use {network.sides}.")
+    changed = {}
     for stream, config in configs.items():
-        if not config.mirror and parts[stream].crops == 2:  # nor is a feature then to be of a mirror image
-            once: dict[str, Any] = {stream: replace(parts[stream], crops=1)}
-            preset = replace(preset, **once)
-    return replace(preset, short_side=short_side, crop=crop), configs
+        part = preset.parts[stream]
+        if not config.mirror and part.crops == 2:  # nor is a feature then to be of a mirror image
+            part = replace(part, crops=1)
+        sized = {"size": config.size, "margin": config.margin} if config.height else {"size": None, "margin": 1.0}
+        changed[stream] = replace(part, **sized)
+    return replace(preset.having(changed), short_side=short_side, crop=crop), configs
 
 
 @dataclass(frozen=True)

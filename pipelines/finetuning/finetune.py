@@ -106,10 +106,8 @@ class FinetuneOptions(VideoOptions):
     """Which data set of a data_info.json."""
     stream: str = "both"
     """`rgb`, `flow` or `both`"""
-    rgb_init: str | None = None
-    """Initial weights of the RGB network alone."""
-    flow_init: str | None = None
-    """Initial weights of the flow network alone."""
+    inits: Mapping[str, str] = field(default_factory=dict)
+    """Initial weights of single networks, by stream."""
     folds: int | None = None
     """How many more pairs of networks to train, each without one fold of the videos."""
     subset: str = "training"
@@ -174,7 +172,7 @@ def _events(options: FinetuneOptions, device: str, ranks: Ranks) -> Generator[Ev
         options.init,
         device,
         {"rgb": options.rgb_network, "flow": options.flow_network},
-        {"rgb": options.rgb_init, "flow": options.flow_init},
+        options.inits,
         options.flow_backend,
     )
     found, labels = options.read(options.dataset)

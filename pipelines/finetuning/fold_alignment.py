@@ -75,7 +75,7 @@ def _content(file: Path, mapped: bool = False) -> dict[str, Any]:
 
 
 def _network(file: Path, preset: Preset, stream: str, device: str) -> TwoStream:
-    sources = WeightSources(rgb=str(file)) if stream == "rgb" else WeightSources(flow=str(file))
+    sources = WeightSources.of({stream: str(file)})
     return build_twostream(preset.narrowed([stream]), sources, device)
 
 

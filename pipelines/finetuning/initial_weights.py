@@ -9,7 +9,7 @@ from lstr.extractors.backbones.networks import known_network
 from lstr.extractors.errors import WeightsError
 from lstr.extractors.networks.weights import identify
 from lstr.extractors.presets import Preset
-from lstr.extractors.recipe import STREAMS
+from lstr.extractors.streams import STREAMS, model_stream
 from lstr.extractors.weights.archive import Archive, is_archive, is_member
 from lstr.extractors.weights.model_card import network_file, read_card
 from lstr.extractors.weights.published_files import read_manifest, sha256_of
@@ -35,7 +35,8 @@ def initial_weights(preset: Preset, shared: str | None, by_stream: Mapping[str, 
     """What each stream of a preset begins with.
 
     shared: of all streams that it fits: the path of a weights file or folder, the name or recipe of fetched weights, or
-    `random`. by_stream: the same of one stream alone, which must fit. Raises WeightsError or MissingPathError.
+    `random`; None for those of the preset. by_stream: the same of one stream alone, which must fit. Raises WeightsError
+    or MissingPathError.
     """
     for stream in STREAMS:
         if by_stream.get(stream) and stream not in preset.streams:
@@ -45,8 +46,9 @@ def initial_weights(preset: Preset, shared: str | None, by_stream: Mapping[str, 
     found, unfit = {}, []
     for stream in preset.streams:
         network, own = preset.parts[stream].network, by_stream.get(stream)
+        named = own or shared or preset.parts[stream].weights or RANDOM
         try:
-            found[stream] = _initial(own or shared or RANDOM, stream, known_network(network), network)
+            found[stream] = _initial(named, stream, known_network(network), network)
         except UnfitError as error:
             if own:
                 raise
@@ -74,7 +76,7 @@ def _initial(named: str, stream: str, entry: Network | None, network: str) -> In
             f"give weights of a {network} as [[init.{stream}=PATH]], or train another network: "
             f"[[recipe.{stream}.network={has}]].",
         )
-    if of != stream and not crossed:
+    if of != model_stream(stream) and not crossed:
         sentence = f"{path} holds {of} weights, and a network of the {stream} stream cannot begin with them."
         raise UnfitError(sentence, f"give {stream} weights, or random.")
     card = read_card(path)
@@ -82,9 +84,9 @@ def _initial(named: str, stream: str, entry: Network | None, network: str) -> In
 
 
 def _file(named: str, stream: str) -> Path:
-    """The file that is meant; of flow, also a fetched one of RGB, or the RGB network of a weights folder."""
+    """The file that is meant; also a fetched one of RGB, or the RGB network of a weights folder."""
     if Path(named).is_dir() or is_archive(named):
-        files = [network_file(named, name) for name in dict.fromkeys((stream, "rgb" if stream == "flow" else stream))]
+        files = [network_file(named, name) for name in dict.fromkeys((stream, "rgb"))]
         found = next((file for file in files if _exists(file)), None)
         if found is None and any(_exists(network_file(named, name)) for name in STREAMS):
             raise UnfitError(f"{named} holds no {stream} network.", f"give [[init.{stream}=PATH]] another, or random.")
@@ -95,8 +97,7 @@ def _file(named: str, stream: str) -> Path:
             )
         return found
     named_by = {entry.stream for entry in read_manifest() if named in (entry.name, entry.recipe)}
-    crossed = named_by == {"rgb"}
-    return Path(find_weights(named, "rgb" if crossed else stream))
+    return Path(find_weights(named, "rgb" if named_by == {"rgb"} else stream))
 
 
 def _exists(file: Path) -> bool:

@@ -21,7 +21,6 @@ import numpy as np
 import torch
 
 from lstr.errors import ConfigError, LstrError
-from lstr.extractors.images.crops import centre_crop, fit
 from lstr.files.atomic import write_tensors
 from lstr.labels.label_set import Labels, targets
 from lstr.metrics import per_frame as metrics
@@ -32,7 +31,7 @@ from lstr.pipelines.finetuning.batches import batches_from
 from lstr.pipelines.finetuning.config import FinetuneConfig
 from lstr.pipelines.finetuning.recogniser import Recogniser, batch_norms, make_optimiser
 from lstr.pipelines.finetuning.run_folder import LOG, Epoch, NetworkFiles, NetworkPosition
-from lstr.pipelines.finetuning.samples import Images, SampleSet, read_image
+from lstr.pipelines.finetuning.samples import Images, SampleSet
 from lstr.pipelines.progress import Progress
 from lstr.pipelines.training.batches import read_ahead
 from lstr.pipelines.training.log import Step
@@ -228,12 +227,13 @@ def chunk_scores(
     """Class probabilities (N, C) of all single chunks of videos, each seen in one centre crop, in evaluation mode."""
     was_training, device = model.training, next(model.parameters()).device
     model.eval()
+    view = config.view
     places = [(video, chunk) for video in videos for chunk in range(len(video))]
 
     def read(some: Sequence[tuple[CachedVideo, int]]) -> torch.Tensor:
-        """(n, 1, C, crop, crop)"""
-        images = (fit(read_image(video, chunk, stream), config.short_side) for video, chunk in some)
-        cropped = np.stack([centre_crop(image, config.crop) for image in images])  # (n, 1, crop, crop, C)
+        """(n, 1, C, *config.size)"""
+        images = (view.fitted(video.picture(chunk, stream)) for video, chunk in some)
+        cropped = np.stack([view.of(image) for image in images])  # (n, 1, *config.size, C)
         return torch.from_numpy(cropped.transpose(0, 1, 4, 2, 3).copy())
 
     scores = []

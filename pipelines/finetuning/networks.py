@@ -13,7 +13,7 @@ import torch
 
 from lstr.errors import LabelsError
 from lstr.extractors.flow.workers import DIFFERENCE
-from lstr.extractors.recipe import STREAMS
+from lstr.extractors.streams import STREAMS
 from lstr.extractors.weights.model_card import ModelCard, is_weights_folder
 from lstr.labels.label_set import BACKGROUND, Labels
 from lstr.pipelines.extraction.plan import cost_of
@@ -53,7 +53,7 @@ class Training:
             return None
         parts, configs = self.networks.preset.parts, self.networks.configs
         costs = {s: cost_of(parts[s].network).training * config.epochs for s, config in configs.items()}
-        return self.seconds * costs[stream] / (sum(costs.values()) * len(self.pairs))
+        return self.seconds * costs[stream] / (max(sum(costs.values()), 1) * len(self.pairs))
 
     def settings(self, device: str, ranks: Ranks = ALONE) -> dict:
         """The content of settings.json: what has to be the same for a run to go on, and where it was made."""
@@ -111,7 +111,7 @@ def _finish(training: Training, folder: Path, streams: list[str], settings: dict
     """Align the networks of folds, describe all in the folder, and remove what only a resumed run needs."""
     blind = {pair.fold: pair.seen for pair in training.pairs if pair.fold}
     chunks = {video_id: video.chunks for video_id, video in training.videos.items()}
-    for stream in streams if blind else ():
+    for stream in (s for s in streams if blind and training.networks.configs[s].epochs):
         align(folder, training.networks.preset, stream, blind, chunks, device)
     results: dict[str, dict[str, dict]] = {stream: {} for stream in streams}
     for stream, pair in product(streams, training.pairs):
@@ -146,8 +146,15 @@ def _train(
     model = recogniser(stream, preset, len(labels.classes), config)
     begin_with(model, initial, trainable_network(preset.network), config.seed)
     model.to(device=device).to(memory_format=torch.channels_last)
-    seen = {**initial.seen, **{i: training.videos[i].sha256 for i in pair.seen}}
+    learns = {i: training.videos[i].sha256 for i in pair.seen} if config.epochs else {}
+    seen = {**initial.seen, **learns}
     card = ModelCard(fit_name(network.folder), stream, preset.network, labels.classes, seen, None, pair.fold)
+    if not config.epochs:
+        if ranks.first:
+            write_json(network.result_file, {"mAP": None, "epoch": 0, "epochs": 0, "seconds": 0.0})
+            write_network(network.folder, model.state_dict(), card)
+        ranks.wait()
+        return
 
     learnt, chosen_by = ({i: training.videos[i].chunks for i in ids} for ids in (pair.training, pair.validation))
     samples = samples_of({i: (labels.videos[i], len(chunks)) for i, chunks in learnt.items()}, labels.classes)

@@ -6,7 +6,7 @@ from torch.distributions import Beta
 from torch.nn import functional
 
 from lstr.extractors.backbones.network import Network
-from lstr.extractors.networks.build import network_recipe
+from lstr.extractors.networks.build import backbone_of, network_recipe
 from lstr.extractors.networks.weights import load_weights, randomise
 from lstr.extractors.presets import StreamPreset
 from lstr.extractors.recipe import NetworkRecipe
@@ -87,7 +87,7 @@ def recogniser(stream: str, preset: StreamPreset, n_classes: int, config: Finetu
     part = network_recipe(stream, preset)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        backbone = part.entry.build(len(part.mean))
+        backbone = backbone_of(stream, part, part.entry)
         head = Head(part.dim, n_classes, config.dropout)
     return Recogniser(backbone.train(), head, part, config.mixup)
 

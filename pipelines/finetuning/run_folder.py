@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lstr.errors import CheckpointError, few
-from lstr.extractors.recipe import STREAMS
+from lstr.extractors.streams import STREAMS
 from lstr.extractors.weights.model_card import DESCRIPTION, network_file
 from lstr.pipelines.failures import FAILED, LOGS
 from lstr.pipelines.files.atomic import check_writable, sweep

@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 import torch
 
-from lstr.extractors.images.crops import fit, mirror_image
+from lstr.extractors.images.crops import mirror_image
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, VideoLabels, end_chunk, first_chunk, runs, targets
 from lstr.pipelines.extraction.chunk_cache import CachedVideo
 from lstr.pipelines.finetuning.config import FEWEST_DRAWS, FinetuneConfig
@@ -110,7 +110,7 @@ class SampleSet:
         return pixels, tuple(sample.label for sample in drawn)
 
     def _image(self, drawn: "Drawn", chunk: int) -> np.ndarray:
-        image = read_image(self.videos[drawn.video], chunk, self.stream)
+        image = self.videos[drawn.video].picture(chunk, self.stream)
         if drawn.tint:
             image = tinted(image, drawn.tint)
         flipped = self.stream == "flow" and self.directed
@@ -126,12 +126,6 @@ class SampleSet:
         chunks = draw_chunks(random, sample, config.segments)
         tint = draw_tint(random, config.colour) if self.stream == "rgb" and config.colour else None
         return Drawn(sample.video, sample.label, chunks, box, mirrored, tint)
-
-
-def read_image(video: CachedVideo, chunk: int, stream: str) -> np.ndarray:
-    """The image (H, W, C) uint8 of a chunk. Raises CacheError where it is damaged."""
-    rgb, flow = video.read(chunk)
-    return rgb if stream == "rgb" else np.ascontiguousarray(flow.transpose(1, 2, 0))
 
 
 def draw_chunks(random: np.random.Generator, sample: Sample, n_segments: int) -> list[int]:
@@ -201,16 +195,17 @@ def tinted(image: np.ndarray, tint: Tint) -> np.ndarray:
 
 
 def augment(image: np.ndarray, box: Box, mirrored: bool, config: FinetuneConfig, inverted: bool) -> np.ndarray:
-    """(H, W, C) uint8 → (crop, crop, C); the x of mirrored flow may be inverted (255 − v)."""
-    image = fit(image, config.short_side)
-    x, y, w, h = patch_of(box, config.short_side, image.shape[1], image.shape[0])
-    patch: np.ndarray = cv2.resize(image[y : y + h, x : x + w], (config.crop,) * 2, interpolation=cv2.INTER_LINEAR)
+    """(H, W, C) uint8 → (*config.size, C); the x of mirrored flow may be inverted (255 − v)."""
+    view = config.view
+    image = view.fitted(image)
+    x, y, w, h = patch_of(box, view.whole, image.shape[1], image.shape[0])
+    patch: np.ndarray = cv2.resize(image[y : y + h, x : x + w], view.size[::-1], interpolation=cv2.INTER_LINEAR)
     return mirror_image(patch, flow=inverted) if mirrored else patch
 
 
-def patch_of(box: Box, short_side: int, width: int, height: int) -> tuple[int, int, int, int]:
-    """Left, top, width and height of a crop in an image that is fitted to `short_side`, in pixels."""
-    w, h = (round(share * short_side) for share in box[:2])
+def patch_of(box: Box, whole: tuple[int, int], width: int, height: int) -> tuple[int, int, int, int]:
+    """Left, top, width and height of a crop in a fitted image, in pixels; its sides are shares of those of `whole`."""
+    w, h = round(box[0] * whole[1]), round(box[1] * whole[0])
     return round(box[2] * (width - w)), round(box[3] * (height - h)), w, h
 
 

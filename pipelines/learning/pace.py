@@ -15,6 +15,7 @@ from lstr.extractors.errors import VideoError
 from lstr.extractors.flow.workers import flow_workers
 from lstr.extractors.prefetch import closed_after, torch_threads
 from lstr.extractors.presets import Preset
+from lstr.extractors.streams import CHANNELS_OF, PICTURES
 from lstr.extractors.video.file_reader import open_chunks
 from lstr.labels.label_set import BACKGROUND
 from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
@@ -105,8 +106,8 @@ def _step_seconds(stream: str, preset: Preset, config: FinetuneConfig, n_classes
         model = recogniser(stream, preset.parts[stream], n_classes, config)
         model.to(device=device).to(memory_format=torch.channels_last).train()
         optimiser = make_optimiser(model, config)
-        channels = 3 if stream == "rgb" else 10
-        images = torch.zeros(config.batch_size, config.segments, channels, config.crop, config.crop, dtype=torch.uint8)
+        shape = (config.batch_size, config.segments, CHANNELS_OF[stream], *config.size)
+        images = torch.zeros(shape, dtype=torch.uint8)
         labels = torch.zeros(config.batch_size, dtype=torch.long)
 
         def step() -> None:
@@ -166,7 +167,7 @@ def measured_plan(
     disk += chunks.total() * row_bytes(preset) + sum(cost_of(part.network).bytes for part in preset.parts.values())
     lengths = [looked[i].chunks for i in parts.of(TRAINING)]
     widths, settings = widths_of(preset), options.of_model
-    dims = widths.get("rgb", 0), widths.get("flow", 0)
+    dims = sum(widths.get(stream, 0) for stream in PICTURES), widths.get("flow", 0)
     model, training = resolve(preset_for(sum(lengths), settings), settings, dims)
     check_teacher(model, training, max(lengths))
     shortest = sorted((i for i in looked if looked[i].chunks), key=lambda video_id: (looked[video_id].chunks, video_id))

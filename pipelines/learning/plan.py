@@ -6,14 +6,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from lstr.errors import ConfigError
+from lstr.extractors.streams import STREAMS
 
 CHUNKS, FEATURES, MODEL, THRESHOLDS, MEASURE, PACK = "chunks", "features", "model", "thresholds", "measure", "pack"
-NETWORKS = {"rgb": "rgb network", "flow": "flow network"}
+NETWORKS = {stream: f"{stream} network" for stream in STREAMS}
 """The step that trains a stream's network."""
 NAMES = {
     CHUNKS: "compute frames and flow",
-    NETWORKS["rgb"]: "train the RGB network",
-    NETWORKS["flow"]: "train the flow network",
+    **{key: f"train the {stream if stream != 'rgb' else 'RGB'} network" for stream, key in NETWORKS.items()},
     FEATURES: "compute features",
     MODEL: "train the model",
     THRESHOLDS: "choose thresholds",

@@ -98,7 +98,7 @@ class Steps:
         """Compute the features of all videos by the trained networks, those in the cache without their flow."""
         chosen = choose_recipe(str(self.workspace.weights))
         cache = find_cache(str(self.options.cache) if self.options.cache else None)
-        weights = weights_for(chosen, rgb=None, flow=None)
+        weights = weights_for(chosen, {})
         options = ExtractOptions(
             place(str(self.workspace.features)), weights, self.options.device, recipe=chosen, cache=cache
         )

@@ -106,7 +106,7 @@ class ModelFile:
         Raises WeightsError where published ones have not been fetched.
         """
         files = {stream: self.source(stream) for stream in self.networks}
-        return WeightSources(files.get("rgb"), files.get("flow"))
+        return WeightSources.of(files)
 
     def source(self, stream: str) -> str | None:
         """Where the weights of one stream's network come from; None for random weights, which their seed makes."""

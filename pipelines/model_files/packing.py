@@ -15,6 +15,7 @@ from lstr.extractors.errors import OutputError, RecipeError, WeightsError
 from lstr.extractors.home import home
 from lstr.extractors.networks.build import build_network
 from lstr.extractors.recipe import Recipe
+from lstr.extractors.streams import streams_of_model
 from lstr.extractors.weights.archive import CARD, DOCUMENT, TENSORS, Archive, Tensors, write_archive
 from lstr.extractors.weights.content import read_state_dict
 from lstr.extractors.weights.model_card import network_file, read_card
@@ -48,7 +49,7 @@ def write_model(path: str | Path, checkpoint: Path, weights: Path | None, about:
             f"{checkpoint} does not say how its features were made, so a model file of it could not look at a video.",
             "train it with `lstr train` on features that `lstr extract` made.",
         )
-    recipe = Recipe.from_dict(loaded.recipe, checkpoint).narrowed(loaded.config.streams)
+    recipe = Recipe.from_dict(loaded.recipe, checkpoint).narrowed(streams_of_model(loaded.config.streams))
     sources = dict.fromkeys(recipe.streams, str(weights)) if weights else find_networks(loaded)
     parts: dict[str, Tensors | bytes] = {MODEL: Tensors(_named(content))}
     networks, seen = {}, dict[str, Any](dict.fromkeys(loaded.metrics.get("training_videos") or ()))
@@ -149,7 +150,7 @@ def _origin(loaded: Checkpoint, stream: str, recipe: Recipe, source: str | None)
             f"{loaded.path} needs its {stream} network, of {part.weights} weights, and nothing says where they are.",
             "name the folder that `lstr finetune` wrote: [[weights=DIR]].",
         )
-    found = build_network(stream, part, WeightSources(source, source))[1]
+    found = build_network(stream, part, WeightSources.of({stream: source}))[1]
     if found.sha256 != part.sha256:
         raise RecipeError(
             f"The {stream} network in {source} is {found.weights} {found.sha256}, the features of {loaded.path} come "

@@ -1,6 +1,7 @@
 """The recipe of the features a checkpoint was trained on, compared with the features and networks it is to use."""
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from lstr.extractors.errors import RecipeError
 from lstr.extractors.flow.workers import ALGORITHMS
 from lstr.extractors.recipe import Recipe, differences
 from lstr.extractors.run import TwoStream
+from lstr.extractors.streams import streams_of_model
 from lstr.extractors.twostream import build_as
 from lstr.extractors.weights.sources import WeightSources
 from lstr.pipelines.model_files.model_file import is_model, open_model
@@ -20,7 +22,11 @@ ALLOW = "[[allow_mismatch=true]]"
 
 def recipe_of(loaded: Checkpoint) -> Recipe | None:
     """The recipe of the features a checkpoint was trained on, of the streams it takes; None when it does not say."""
-    return Recipe.from_dict(loaded.recipe, loaded.path).narrowed(loaded.config.streams) if loaded.recipe else None
+    return (
+        Recipe.from_dict(loaded.recipe, loaded.path).narrowed(streams_of_model(loaded.config.streams))
+        if loaded.recipe
+        else None
+    )
 
 
 def check_recipe(loaded: Checkpoint, recipe: Recipe | None, features: str | Path, allow: bool = False) -> list[str]:
@@ -53,18 +59,17 @@ def _mismatch(loaded: Checkpoint, different: list[str]) -> list[str]:
 
 def networks_of(
     loaded: Checkpoint,
-    rgb_weights: str | None,
-    flow_weights: str | None,
+    weights: Mapping[str, str | None],
     device: str,
     algorithm: str | None = None,
     allow: bool = False,
 ) -> tuple[TwoStream, list[str]]:
     """The feature networks a checkpoint needs for raw video, of the streams its model takes, and what to warn of.
 
-    Weights that are None are found where the checkpoint's file or run has them. `algorithm` of optical flow is the
-    recipe's where it is None. With `allow`, other weights or flow than the recipe's are taken, and the difference is
-    the warning; without, RecipeError has it. Raises CheckpointError when it does not record its recipe, WeightsError
-    when the weights are not at hand.
+    weights: by stream; those of no file are found where the checkpoint's file or run has them. `algorithm` of optical
+    flow is the recipe's where it is None. With `allow`, other weights or flow than the recipe's are taken, and the
+    difference is the warning; without, RecipeError has it. Raises CheckpointError when it does not record its recipe,
+    WeightsError when the weights are not at hand.
     """
     recipe = recipe_of(loaded)
     if recipe is None:
@@ -73,13 +78,13 @@ def networks_of(
             "give a feature folder instead of a video, or train with `lstr train` on extracted features.",
         )
     requested = replace(recipe, flow_algorithm=ALGORITHMS[algorithm]) if algorithm and recipe.flow else recipe
-    files = {"rgb": rgb_weights, "flow": flow_weights}
-    missing = [stream for stream in recipe.streams if files[stream] is None]
+    files = dict(weights)
+    missing = [stream for stream in recipe.streams if files.get(stream) is None]
     if is_model(loaded.path):
         files |= {stream: open_model(loaded.path).source(stream) for stream in missing}
     else:
         files |= find_networks(loaded, missing)
-    sources = WeightSources(files["rgb"], files["flow"], loaded.calibration, recipe.calibrated_on)
+    sources = replace(WeightSources.of(files), calibration=loaded.calibration, calibrated_on=recipe.calibrated_on)
     twostream = build_as(requested, sources, device)
     different = differences(twostream.recipe, recipe)
     if different and not allow:

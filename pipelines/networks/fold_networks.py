@@ -1,6 +1,6 @@
 """For each video the networks that have not seen it, where its weights come in folds."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from threading import Lock
 from typing import Any
@@ -85,4 +85,4 @@ class FoldNetworks:
                         f"give the folder they were made with as [[weights.{stream}=DIR]].",
                     )
         whole = self.twostream
-        return TwoStream(networks, replace(self.recipe, **parts), whole.device, sources, whole.options)
+        return TwoStream(networks, self.recipe.having(parts), whole.device, sources, whole.options)

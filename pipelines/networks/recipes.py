@@ -13,7 +13,8 @@ from lstr.extractors.devices import default_device
 from lstr.extractors.entries import read_object
 from lstr.extractors.errors import RecipeError, WeightsError
 from lstr.extractors.presets import PRESETS, Preset, read_preset
-from lstr.extractors.recipe import STREAMS, Recipe
+from lstr.extractors.recipe import Recipe
+from lstr.extractors.streams import STREAMS, streams_of_model
 from lstr.extractors.weights.model_card import DESCRIPTION, is_weights_folder
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.features.remote_folder import open_folder
@@ -132,12 +133,12 @@ def choose_recipe(
 ) -> Preset | StoredRecipe:
     """A recipe with what else is requested; None and `both` leave it as it is.
 
-    streams: `rgb`, `flow` or `both`. networks: by stream, as `StreamPreset.network`. Raises RecipeError where a whole
-    recipe says otherwise, or a stream is requested that the recipe lacks.
+    streams: `rgb` (all but flow), `flow` or `both`. networks: by stream, as `StreamPreset.network`. Raises RecipeError
+    where a whole recipe says otherwise, or a stream is requested that the recipe lacks.
     """
     recipe = find_recipe(name)
     wanted = {stream: network for stream, network in (networks or {}).items() if network}
-    chosen = STREAMS if streams in (None, "both") else (streams,)
+    chosen = STREAMS if streams in (None, "both") else streams_of_model((streams,))
     if isinstance(recipe, StoredRecipe):
         requested = {"recipe.precision": precision, "algorithm": algorithm}
         has = {"recipe.precision": recipe.recipe.precision, "algorithm": recipe.algorithm}
@@ -147,7 +148,7 @@ def choose_recipe(
             raise RecipeError(f"{name} is a whole recipe, and {', '.join(options)} another.", "leave out one of them.")
     present = [stream for stream in recipe.streams if stream in chosen]
     if not present:
-        raise RecipeError(f"The recipe {name} has no {chosen[0]} stream.", "leave out [[stream]].")
+        raise RecipeError(f"The recipe {name} has no {streams} stream.", "leave out [[stream]].")
     stream_of = {f"[[recipe.{stream}.network]]": stream for stream in wanted}
     stream_of |= {"[[algorithm]]": "flow"} if algorithm else {}
     for option, stream in stream_of.items():
@@ -165,13 +166,14 @@ def choose_recipe(
     return replace(recipe.narrowed(present), **changes)
 
 
-def weights_for(recipe: Preset | StoredRecipe, rgb: str | None, flow: str | None) -> dict[str, str | None]:
-    """Paths of the weights by stream: what `rgb` and `flow` name, else what the recipe names.
+def weights_for(recipe: Preset | StoredRecipe, chosen: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Paths of the weights by stream: what is `chosen`, else what the recipe names.
 
     Raises WeightsError for weights of a stream that the recipe lacks, or that are not on this machine.
     """
     found: dict[str, str | None] = {}
-    for stream, path in (("rgb", rgb), ("flow", flow)):
+    for stream in dict.fromkeys((*recipe.streams, *chosen)):
+        path = chosen.get(stream)
         if path and stream not in recipe.streams:
             raise WeightsError(
                 f"There are {stream} weights and no {stream} stream.", f"leave out [[weights.{stream}]]."

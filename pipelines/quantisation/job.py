@@ -184,11 +184,9 @@ def map_of_both(
     for video_id, path in videos.items():
         total, rows = probe(path).n_chunks, list[list[Features]]()
         for chunk in open_chunks(path, exact.recipe.long_side)[2]:
-            inputs = {}  # of a frame that is decoded and flow that is computed once
-            if exact.recipe.rgb:
-                inputs["rgb"] = exact.rgb_input(chunk.frames)
-            if exact.recipe.flow and workers:
-                inputs["flow"] = exact.flow_input(workers.submit(chunk.frames).result())
+            flow = workers.submit(chunk.frames).result() if workers else None
+            # of a frame that is decoded and flow that is computed once
+            inputs = {stream: exact.inputs.cropped(stream, chunk.frames, flow) for stream in exact.recipe.streams}
             both = (
                 [net.pooled(stream, images[None])[0] for stream, images in inputs.items()] for net in (exact, whole)
             )

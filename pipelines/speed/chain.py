@@ -19,7 +19,6 @@ from lstr.extractors.errors import FlowError, VideoError
 from lstr.extractors.flow.workers import PAIRS, FlowWorkers, default_workers
 from lstr.extractors.prefetch import closed_after, torch_threads
 from lstr.extractors.presets import Preset
-from lstr.extractors.recipe import STREAMS
 from lstr.extractors.run import FeatureRow, TwoStream
 from lstr.extractors.twostream import build_twostream
 from lstr.extractors.video.file_reader import FrameReader, read_chunks
@@ -226,10 +225,10 @@ def serial(chain: Chain, path: Path, n: int) -> Measuring[list[list[float]]]:
             marks.append(perf_counter())
             rows = {}
             for stream in twostream.recipe.streams:
-                images = twostream.rgb_input(chunk.frames) if stream == "rgb" else twostream.flow_input(fields)
+                images = twostream.inputs.cropped(stream, chunk.frames, fields)
                 rows[stream] = twostream.pooled(stream, images[None])[0]
                 marks.append(perf_counter())
-            chain.decide(FeatureRow(chunk.index, chunk.end_time, rows.get("rgb"), rows.get("flow")))
+            chain.decide(FeatureRow(chunk.index, chunk.end_time, rows))
             marks.append(perf_counter())
             taken.append([end - start for start, end in pairwise(marks)])
             yield
@@ -269,8 +268,7 @@ def live(chain: Chain, path: Path, n: int) -> Measuring[list[float]]:
 
 def sized(config: WindowConfig, twostream: TwoStream) -> WindowConfig:
     """A model's configuration for the features that networks make."""
-    parts = twostream.recipe.parts
-    rgb, flow = (parts[stream].dim if stream in parts else 0 for stream in STREAMS)
+    rgb, flow = twostream.recipe.dims
     return replace(config, rgb_dim=rgb, flow_dim=flow)
 
 

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import process_time
@@ -143,11 +144,8 @@ def _network_seconds(twostream: TwoStream, chunks: Sequence[Chunk], fields: Sequ
             start = process_time()
             for stream in twostream.recipe.streams:
                 part = slice(at, at + batch)
-                made = (
-                    [twostream.rgb_input(chunk.frames) for chunk in chunks[part]]
-                    if stream == "rgb"
-                    else [twostream.flow_input(field) for field in fields[part]]
-                )
+                pairs = zip_longest(chunks[part], fields[part])
+                made = [twostream.inputs.cropped(stream, chunk.frames, field) for chunk, field in pairs]
                 twostream.pooled(stream, np.stack(made))
             if not first:
                 taken.append(process_time() - start)
@@ -159,7 +157,7 @@ def _step(chain: Chain) -> float:
     """Processor seconds of a decision from features."""
     taken: list[float] = []
     rows = {stream: np.zeros(part.dim, np.float32) for stream, part in chain.twostream.recipe.parts.items()}
-    row = FeatureRow(0, 0.0, rows.get("rgb"), rows.get("flow"))
+    row = FeatureRow(0, 0.0, rows)
     for _ in range(CHUNKS):
         start = process_time()
         chain.decide(row)

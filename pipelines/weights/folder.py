@@ -142,14 +142,14 @@ def write_weights(
     if not trained:
         raise WeightsError(f"{path} holds no trained network.", "train one with `lstr finetune`.")
     files = {stream: str(network_file(path, stream)) for stream in trained}
-    sources = WeightSources(rgb=files.get("rgb"), flow=files.get("flow"))
+    sources = WeightSources.of(files)
     recipe = build_twostream(preset.narrowed(trained), sources, device, precision).recipe
     cards = {stream: cards_of(path, stream, n_folds) for stream in trained}
     parts: dict[str, Any] = {}
     for stream in trained:
         hashes = (_hash(path, stream, recipe, fold) for fold in range(1, n_folds + 1))
         parts[stream] = replace(recipe.parts[stream], folds=tuple(hashes))
-    recipe = replace(recipe, **parts)
+    recipe = recipe.having(parts)
     card = cards[trained[0]][0]
     about = {
         "format": FORMAT,
@@ -168,7 +168,7 @@ def write_weights(
 def _hash(path: Path, stream: str, recipe: Recipe, fold: int) -> str:
     from lstr.extractors.networks.build import build_network
 
-    return build_network(stream, recipe.parts[stream], WeightSources(str(path), str(path)), fold)[1].sha256
+    return build_network(stream, recipe.parts[stream], WeightSources.of({stream: str(path)}), fold)[1].sha256
 
 
 def open_weights(path: str | Path) -> WeightsFolder:

@@ -10,7 +10,8 @@ from typing import Any
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.extractors.entries import read_object
 from lstr.extractors.errors import RecipeError, WeightsError
-from lstr.extractors.recipe import STREAMS, NetworkRecipe, Recipe
+from lstr.extractors.recipe import NetworkRecipe, Recipe
+from lstr.extractors.streams import STREAMS, model_stream, streams_of_model
 from lstr.extractors.weights.archive import Archive, is_archive
 from lstr.extractors.weights.model_card import is_weights_folder
 from lstr.extractors.weights.published_files import PublishedFile, read_manifest
@@ -58,7 +59,7 @@ def find_networks(loaded: Checkpoint, streams: Collection[str] = STREAMS) -> dic
     if loaded.recipe is None:
         return {}
     parts = Recipe.from_dict(loaded.recipe, loaded.path).parts.items()
-    wanted = {*streams} & {*loaded.config.streams}
+    wanted = {*streams} & {*streams_of_model(loaded.config.streams)}
     needed = {stream: part for stream, part in parts if stream in wanted and part.weights != "random"}
     recorded = loaded.extra.get("networks")
     places = {stream: list(_recorded(loaded.path, recorded, stream)) for stream in needed}
@@ -118,7 +119,8 @@ def _lost(path: Path, streams: list[str], places: list[Path]) -> WeightsError:
 def published_file(part: NetworkRecipe, stream: str) -> PublishedFile | None:
     """The published file of a network; None where its weights are not published ones."""
     for entry in read_manifest():
-        trained_for = "rgb" if part.stem else stream  # its stem was made for other channels here
+        # its stem was made for other channels here, or it sees other pictures
+        trained_for = "rgb" if part.stem else model_stream(stream)
         if (entry.dataset, entry.stream, entry.network) == (part.weights, trained_for, part.network):
             return entry
     return None

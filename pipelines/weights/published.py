@@ -7,7 +7,7 @@ from pathlib import Path
 from lstr.extractors.backbones.networks import known_network
 from lstr.extractors.errors import ExtractorError, MissingPathError, WeightsError
 from lstr.extractors.home import home
-from lstr.extractors.recipe import STREAMS
+from lstr.extractors.streams import MODEL_STREAMS, STREAMS, model_stream
 from lstr.extractors.weights.archive import Archive, is_archive, member_path
 from lstr.extractors.weights.model_card import read_card
 from lstr.extractors.weights.published_files import PublishedFile, published_by_hash, read_manifest, sha256_of
@@ -110,9 +110,9 @@ def find_weights(name: str, stream: str) -> str:
     entries = [e for e in read_manifest() if name in (e.name, e.recipe)]
     if Path(name).exists() or not entries:
         return name
-    entry = next((entry for entry in entries if entry.stream == stream), entries[0])
+    entry = next((entry for entry in entries if entry.stream == model_stream(stream)), entries[0])
     network = known_network(entry.network)
-    if entry.stream != stream and not (network and network.inflates):
+    if entry.stream != model_stream(stream) and not (network and network.inflates):
         raise WeightsError(
             f"{entry.name} is for the {entry.stream} stream.", f"give it as [[weights.{entry.stream}={name}]]."
         )
@@ -139,24 +139,24 @@ def _wheel(entry: PublishedFile) -> str:
     return (entry.package or "").partition("/")[0].replace("_", "-")
 
 
-def weights_by_stream(named: Iterable[str], streams: Collection[str] = STREAMS) -> dict[str, str | None]:
+def weights_by_stream(named: Iterable[str], streams: Collection[str] = MODEL_STREAMS) -> dict[str, str | None]:
     """Paths of weights by stream of what `--weights` names: STREAM=NAME, or NAME for those of `streams` that it has.
 
     NAME is as for `find_weights`; of a file its content says the stream. Raises WeightsError where it does not, and as
     `find_weights`.
     """
-    found: dict[str, str | None] = dict.fromkeys(STREAMS)
+    found: dict[str, str | None] = {}
     for text in named:
         stream, _, name = text.partition("=")
         if stream in STREAMS and name:
             found[stream] = find_weights(name, stream)
             continue
-        held = _streams_in(text)
+        held = _streams_in(text, streams)
         found |= {stream: find_weights(text, stream) for stream in ([s for s in held if s in streams] or held)}
     return found
 
 
-def _streams_in(name: str) -> list[str]:
+def _streams_in(name: str, streams: Collection[str]) -> list[str]:
     """The streams that weights are for: a folder, a model file, the name or recipe of published ones, or a file."""
     if Path(name).is_dir():
         return list(open_weights(name).streams)
@@ -164,7 +164,7 @@ def _streams_in(name: str) -> list[str]:
         return [stream for stream in STREAMS if member_path(name, stream).name in Archive(name)]
     published = [entry.stream for entry in read_manifest() if name in (entry.name, entry.recipe)]
     if published and not Path(name).exists():
-        return published
+        return [stream for stream in streams if model_stream(stream) in published] or published
     from lstr.extractors.networks.weights import identify
 
     try:

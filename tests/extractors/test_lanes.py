@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from lstr.extractors import lanes
-from lstr.extractors.images.crops import View
+from lstr.extractors.images.crops import NO_FRAMES, View
 from lstr.extractors.lanes import Lane, open_lane
 from lstr.extractors.networks.runtimes.torch_runtime import crops_of
 from lstr.extractors.recipe import NetworkRecipe, Recipe
@@ -79,7 +79,7 @@ def rows(made: TwoStream, video: list) -> list:
 def test_crops_on_a_device_are_the_same_bytes(crops, size):
     for flow, channels in ((False, 3), (True, 10)):
         images = np.random.default_rng(0).integers(0, 256, (3, *size, channels), np.uint8)
-        view = View(SIDE, crops, flow)
+        view = View((SIDE, SIDE), crops, flow)
         found = crops_of(torch.from_numpy(np.stack([view.trimmed(image) for image in images])), view)
         assert (found.numpy() == np.stack([view.of(image) for image in images])).all()
 
@@ -92,7 +92,7 @@ def test_features_by_replayed_networks(lane, crops, segments, monkeypatch):
     made = twostream(**parts)
     videos = chunks(made.batch + 1), chunks(1, 64, 48)
     found = [row for video in videos for row in rows(made, video)]
-    mixed = [made.inputs.rgb(video[0][0].frames) for video in videos]
+    mixed = [made.inputs.images("rgb", video[0][0].frames) for video in videos]
     together = made._features("rgb", mixed)
     monkeypatch.setattr(lanes, "open_lane", open_lane)
     exact = twostream(**parts)
@@ -124,7 +124,7 @@ def test_threads_may_use_a_network_at_once(lane):
 
     def work(part):
         for _ in range(10):
-            got = made._features("flow", [made.inputs.flow(part[1])])[0]
+            got = made._features("flow", [made.inputs.images("flow", NO_FRAMES, part[1])])[0]
             if np.abs(got - expected[part[0].index]).max() > 1e-4:
                 wrong.append(part[0].index)
 

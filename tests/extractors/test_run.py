@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 
+from lstr.extractors.images.crops import NO_FRAMES
 from lstr.extractors.networks.runtimes import runtimes
 from lstr.extractors.networks.weights import fingerprint, randomise
 from lstr.extractors.recipe import NetworkRecipe, Recipe
@@ -62,10 +63,10 @@ def test_without_torch(runtime, tmp_path):
     twostream = build_as(recipe, WeightSources(flow=str(tmp_path / "m.lstr")), "cpu").again(options=options)
     twostream.prepare(1)
     subprocess.run([sys.executable, "-c", WITHOUT_TORCH, tmp_path, runtime], check=True)
-    expected = twostream.pooled("flow", np.stack([twostream.flow_input(flow) for flow in flows]))
+    expected = twostream.pooled("flow", np.stack([twostream.inputs.cropped("flow", NO_FRAMES, flow) for flow in flows]))
     found = np.load(tmp_path / "found.npy")
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max(), rtol=0)
     exact = twostream.again(options=RunOptions())
-    by_torch = exact.pooled("flow", np.stack([exact.flow_input(flow) for flow in flows]))
+    by_torch = exact.pooled("flow", np.stack([exact.inputs.cropped("flow", NO_FRAMES, flow) for flow in flows]))
     np.testing.assert_allclose(found, by_torch, atol=1e-4 * np.abs(by_torch).max(), rtol=0)

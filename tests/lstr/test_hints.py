@@ -29,7 +29,7 @@ SAID = [
     ("[[train.accumulate=2]] is", 'settings={"train.accumulate": 2} is', "--set train.accumulate=2 is"),
     ("write [[model.NAME=VALUE]].", 'write settings={"model.NAME": VALUE}.', "write --set model.NAME=VALUE."),
     ("[[recipe.rgb.network=CONFIG]]", "rgb_network=CONFIG", "--set recipe.rgb.network=CONFIG"),
-    ("[[init.flow=random]]", 'flow_init="random"', "--init flow=random"),
+    ("[[init.flow=random]]", 'inits={"flow": "random"}', "--init flow=random"),
     ("give [[calibrate]] a list.", "give calibrate= a list.", "give --calibrate a list."),
 ]  # fmt: skip
 

@@ -42,10 +42,8 @@ def inject(setattr: Callable, stage: str, error: Exception) -> None:
     elif stage == "flow":
         setattr(FlowWorkers, "pair", _raising(FlowWorkers.pair, error, lambda _, image, __: _is_bad(image)))
     elif stage == "network":
-        for name in ("rgb", "flow"):
-            at = {"rgb": 1, "flow": 0}[name]  # of (6, H, W, 3) and of (10, H, W)
-            seen = lambda _, images, at=at: _is_bad(images[0, ..., 0] if at else images[0])  # noqa: E731
-            setattr(Inputs, name, _raising(getattr(Inputs, name), error, seen))
+        seen = lambda _, stream, frames, flow=None: _is_bad(frames[0, ..., 0])  # noqa: E731
+        setattr(Inputs, "images", _raising(Inputs.images, error, seen))
     else:
         setattr(RowFile, "append", _raising(RowFile.append, error, lambda rows, _: ".bad.npy" in rows.path.name))
 

@@ -43,7 +43,7 @@ def planted(n_training: int, n_validation: int = 0) -> tuple[Labels, dict[str, C
         videos[f"v{v}"] = VideoLabels(subset, LENGTH / 4, tuple(segments))
         record = {"crc32": [zlib.crc32(np.ascontiguousarray(chunk)) for chunk in chunks]}
         sha256 = hashlib.sha256(f"v{v}".encode()).hexdigest()
-        cached[f"v{v}"] = Cached(sha256, CachedVideo(Path(f"v{v}.npy"), chunks, record))
+        cached[f"v{v}"] = Cached(sha256, CachedVideo(Path(f"v{v}.npy"), chunks, record, {"rgb_frame": 3}))
     return Labels(CLASSES, videos), cached
 
 

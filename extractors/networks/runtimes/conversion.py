@@ -44,8 +44,8 @@ class NetworkJob:
     sha256: str
     """Hash of the module's tensors as they are now."""
     precision: str
-    side: int
-    """Pixels of a square image's side."""
+    size: tuple[int, int]
+    """Height and width of an image, in pixels."""
     device: str
     threads: int
     """How many threads will call it at once."""
@@ -64,20 +64,22 @@ class NetworkJob:
         """The network as torch computes it; another `precision` than its own for a runtime that rounds by itself."""
         from lstr.extractors.networks.runtimes.torch_runtime import PooledNetwork
 
-        return PooledNetwork(self.network(), self.part, precision or self.precision, self.device, self.side)
+        return PooledNetwork(self.network(), self.part, precision or self.precision, self.device, self.size)
 
     def example(self) -> "Tensor":
         """The fewest images (N, H, W, C) that the network takes, of noise that is always the same."""
         import torch
 
-        shape = (self.part.segments, self.side, self.side, self.channels)
+        shape = (self.part.segments, *self.size, self.channels)
         return torch.randint(0, 256, shape, generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
 
     def key(self, runtime: str, version: str) -> str:
         """Names what a runtime makes of it: another one for other weights, scale, layers, images or versions."""
         part = {**asdict(self.part), "weights": "", "sha256": self.sha256, "folds": (), "calibrated_on": (), "crops": 1}
         del part["stem"]  # the tensors have it
-        about = [FORMAT, runtime, version, version_of("torch"), exact_precision(self), self.side, part]
+        del part["size"], part["margin"]
+        size = self.size if len({*self.size}) > 1 else self.size[0]
+        about = [FORMAT, runtime, version, version_of("torch"), exact_precision(self), size, part]
         return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:32]
 
 

@@ -91,8 +91,7 @@ class OpenVINONetwork(RunningNetwork):
 
     def _compile(self, n: int, hint: str, threads: int) -> Any:
         """The model for n images; a stream for each thread that calls, which the thread itself computes."""
-        side, channels = self.job.side, self.job.channels
-        self._model.reshape([n, side, side, channels])
+        self._model.reshape([n, *self.job.size, self.job.channels])
         options = {"INFERENCE_PRECISION_HINT": hint, "NUM_STREAMS": threads, "INFERENCE_NUM_THREADS": threads}
         return self.core.compile_model(self._model, "CPU", options | {"ENABLE_CPU_PINNING": False})
 

@@ -48,7 +48,7 @@ def open_network(job: NetworkJob, runtime: str, store: Store | None) -> RunningN
         if job.device != "cpu" and job.precision == "float32":
             keep_float32_exact()
         pooled = job.pooled()
-        return TorchNetwork(pooled, lanes.open_lane(job.device), (job.side, job.side, job.channels))
+        return TorchNetwork(pooled, lanes.open_lane(job.device), (*job.size, job.channels))
     try:
         with quiet():
             if runtime == "openvino":

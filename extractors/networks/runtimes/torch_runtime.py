@@ -21,13 +21,20 @@ from lstr.extractors.recipe import INT8, NetworkRecipe
 class PooledNetwork(nn.Module):
     """The network of a stream for inference in a precision, with the scale of its input and the mean over space."""
 
-    def __init__(self, network: nn.Module, part: NetworkRecipe, precision: str, device: str, side: int | None = None):
-        """`side` is that of all images, in pixels, where it is known."""
+    def __init__(
+        self,
+        network: nn.Module,
+        part: NetworkRecipe,
+        precision: str,
+        device: str,
+        size: tuple[int, int] | None = None,
+    ):
+        """`size` is the height and width of all images, in pixels, where they are known."""
         super().__init__()
         fused = fuse(network, precision, device, part.fuses)
         for module in fused.modules():
-            if side and hasattr(module, "settle"):
-                cast(Any, module).settle(side)
+            if size and hasattr(module, "settle"):
+                cast(Any, module).settle(size)
         self.network = quantise(fused, part.ranges or {}) if precision == INT8 else fused
         self.dtype = DTYPES[precision]
         self.scale = Scale(part).to(device)
@@ -121,7 +128,7 @@ class TorchNetwork(RunningNetwork):
 
 
 def crops_of(images: Tensor, view: View) -> Tensor:
-    """Trimmed images (B, H, W, C) uint8 on any device → (B, crops, side, side, C), the bytes that `view.of` makes."""
+    """Trimmed images (B, H, W, C) uint8 on any device → (B, crops, *view.size, C), the bytes that `view.of` makes."""
     if view.crops == 1:
         return images[:, None]
     mirror = images.flip(2)
@@ -129,11 +136,10 @@ def crops_of(images: Tensor, view: View) -> Tensor:
         mirror[..., ::2] = 255 - mirror[..., ::2]
     if view.crops == 2:
         return torch.stack([images, mirror], 1)
-    side = view.side
-    height, width = images.shape[1:3]
-    h, w = (height - side) // 4, (width - side) // 4
+    (height, width), (down, across) = images.shape[1:3], view.size
+    h, w = (height - down) // 4, (width - across) // 4
     crops = []
     for x, y in ((0, 0), (4 * w, 0), (0, 4 * h), (4 * w, 4 * h), (2 * w, 2 * h)):
-        crops.append(images[:, y : y + side, x : x + side])
-        crops.append(mirror[:, y : y + side, width - x - side : width - x])
+        crops.append(images[:, y : y + down, x : x + across])
+        crops.append(mirror[:, y : y + down, width - x - across : width - x])
     return torch.stack(crops, 1)

@@ -9,6 +9,7 @@ import torch
 
 from lstr.extractors.backbones.mmaction_registry import registry
 from lstr.extractors.errors import ExtractorError, MissingPathError, RecipeError, WeightsError
+from lstr.extractors.images.crops import NO_FRAMES
 from lstr.extractors.networks.build import build_network, network_recipe
 from lstr.extractors.networks.runtimes.fused import fuse
 from lstr.extractors.networks.runtimes.torch_runtime import scaled
@@ -102,7 +103,7 @@ def test_rgb_features_are_those_of_mmaction2s_own_pipeline(configs, config, widt
     model = recogniser(network)
     batch = model.data_preprocessor({"inputs": [torch.from_numpy(results["imgs"])], "data_samples": None})
     maps, _ = model.extract_feat(batch["inputs"], stage="backbone")
-    close(twostream.pooled("rgb", twostream.rgb_input(frames)[None])[0], maps.mean((2, 3)).mean(0).numpy())
+    close(twostream.pooled("rgb", twostream.inputs.cropped("rgb", frames)[None])[0], maps.mean((2, 3)).mean(0).numpy())
 
 
 @torch.inference_mode()
@@ -112,7 +113,7 @@ def test_flow_features_of_a_recogniser(configs):
     twostream = build_twostream(preset, WeightSources(flow=str(configs / "flow r18.pth")), "cpu")
     part = twostream.recipe.flow
     assert (part.mean, part.std, part.folder("flow")) == ((128.0, 126.0) * 5, (64.0, 32.0) * 5, "flow_custom_flow-r18")
-    images = twostream.flow_input(picture(180, 1, 10)[0].transpose(2, 0, 1))
+    images = twostream.inputs.cropped("flow", NO_FRAMES, picture(180, 1, 10)[0].transpose(2, 0, 1))
     assert images.shape == (10, 224, 224, 10)
     x = (torch.from_numpy(images).float() - torch.tensor(part.mean)) / torch.tensor(part.std)
     maps = recogniser(configs / "flow r18.py").backbone(x.permute(0, 3, 1, 2))

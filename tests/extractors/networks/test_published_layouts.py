@@ -14,7 +14,7 @@ from torch import Tensor
 from lstr.extractors.backbones.mmaction_registry import registry
 from lstr.extractors.backbones.networks import NETWORKS
 from lstr.extractors.errors import WeightsError
-from lstr.extractors.images.crops import View, fit, fit_planes, ten_crops
+from lstr.extractors.images.crops import NO_FRAMES, View, fit, fit_planes, ten_crops
 from lstr.extractors.networks.weights import fingerprint, load_weights, randomise
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.run import TwoStream
@@ -279,7 +279,7 @@ def test_planes_fit_as_their_interleaved_image_does(height, width):
 def test_all_ten_crops(height, width):
     """Corners in quarter steps, then the centre; each with its mirror image, x flow inverted in it and y flow not."""
     image = np.random.default_rng(0).integers(0, 256, (height, width, 10), dtype=np.uint8)
-    crops = ten_crops(image, 224)
+    crops = ten_crops(image, (224, 224))
     w, h = (width - 224) // 4, (height - 224) // 4
     for i, (x, y) in enumerate([(0, 0), (4 * w, 0), (0, 4 * h), (4 * w, 4 * h), (2 * w, 2 * h)]):
         patch = image[y : y + 224, x : x + 224]
@@ -291,18 +291,18 @@ def test_all_ten_crops(height, width):
 
 def test_one_view_and_two():
     image = np.random.default_rng(0).integers(0, 256, (64, 86, 10), dtype=np.uint8)
-    one, two = (View(64, views, flow=True).of(image) for views in (1, 2))
+    one, two = (View((64, 64), views, flow=True).of(image) for views in (1, 2))
     assert one.shape == (1, 64, 64, 10) and (one[0] == image[:, 11:75]).all() and (two[0] == one[0]).all()
     assert (two[1][..., ::2] == 255 - one[0][:, ::-1, ::2]).all() and (two[1][..., 1::2] == one[0][:, ::-1, 1::2]).all()
-    assert (View(64, 2).of(image[..., :3])[1] == image[:, 11:75, :3][:, ::-1]).all()
+    assert (View((64, 64), 2).of(image[..., :3])[1] == image[:, 11:75, :3][:, ::-1]).all()
 
 
 @torch.inference_mode()
 def test_flow_features_are_the_mean_over_the_crops(twostream, bninception):
     """Bytes minus 128, never divided; each crop through the network, pooled, and the ten averaged."""
     flow = np.random.default_rng(0).integers(90, 166, (10, 180, 320), dtype=np.uint8)  # (10, H, W), x and y in turn
-    ours = twostream.pooled("flow", twostream.flow_input(flow)[None])[0]
-    crops = ten_crops(fit(np.ascontiguousarray(flow.transpose(1, 2, 0)), 256), 224)
+    ours = twostream.pooled("flow", twostream.inputs.cropped("flow", NO_FRAMES, flow)[None])[0]
+    crops = ten_crops(fit(np.ascontiguousarray(flow.transpose(1, 2, 0)), 256), (224, 224))
     single = [
         bninception(torch.from_numpy(crop.astype(np.float32) - 128).permute(2, 0, 1)[None]).mean((2, 3))[0]
         for crop in crops

@@ -66,7 +66,7 @@ class Means:
     def row_of(self, chunk) -> FeatureRow:
         frames = chunk.frames.astype(np.float32) / 255  # (6, H, W, 3)
         rgb, flow = frames[3].mean((0, 1)), np.abs(np.diff(frames, axis=0)).mean((0, 1, 2))
-        return FeatureRow(chunk.index, chunk.end_time, np.concatenate([rgb, rgb**2]), flow[:2])
+        return FeatureRow(chunk.index, chunk.end_time, {"rgb": np.concatenate([rgb, rgb**2]), "flow": flow[:2]})
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def camera(name: str = "camera") -> Input:
 def rows_of(n: int):
     """So many chunks of stored features, which come again and again."""
     stored = np.random.default_rng(0).normal(size=(1000, 8)).astype(np.float32)
-    return (FeatureRow(k, (k + 1) / 4, stored[k % 1000, :6], stored[k % 1000, 6:]) for k in range(n))
+    return (FeatureRow(k, (k + 1) / 4, {"rgb": stored[k % 1000, :6], "flow": stored[k % 1000, 6:]}) for k in range(n))
 
 
 def stored(name: str, n: int) -> Source:

@@ -50,8 +50,8 @@ def test_what_goes_in_comes_out(videos, recipe, workers, tmp_path):
     found = find(ChunkCache(tmp_path / "cache", recipe), source)
     assert found.record == filled.record and len(found) == 20
     for chunk in open_chunks(source, recipe["long_side"])[2]:
-        rgb, flow = found.read(chunk.index)
-        np.testing.assert_array_equal(rgb, chunk.frames[recipe["rgb_frame"]])
+        frames, flow = found.read(chunk.index)
+        np.testing.assert_array_equal(frames[recipe["rgb_frame"]], chunk.frames[recipe["rgb_frame"]])
         np.testing.assert_array_equal(flow, workers.submit(chunk.frames).result())
 
 

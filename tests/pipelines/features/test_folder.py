@@ -46,7 +46,7 @@ def test_row_files_are_plain_npy(tmp_path, rows):
 
 def test_our_folder(small_set):
     folder = open_features(small_set.features)
-    assert (folder.rgb.name, folder.flow.name) == ("rgb_random_resnet50", "flow_random_bninception")
+    assert folder.names == ("rgb_random_resnet50", "flow_random_bninception")
     assert folder.ids() == [f"scene_{i:02d}" for i in range(4)]
     rgb, flow = folder.load("scene_00")
     assert rgb.shape == (20, 2048) and flow.shape == (20, 1024) and rgb.dtype == flow.dtype == np.float32

@@ -1,5 +1,8 @@
 """Images that are cut and mirrored where they are kept, against those that threads read."""
 
+import zlib
+from pathlib import Path
+
 import cv2
 import numpy as np
 import pytest
@@ -21,13 +24,9 @@ class Smooth(CachedVideo):
     def __init__(self, n_chunks: int, height: int, width: int, seed: int):
         planes = np.random.default_rng(seed).normal(128, 400, (n_chunks, 13, height, width))
         smooth = [[cv2.GaussianBlur(plane, (0, 0), 4) for plane in chunk] for chunk in planes]
-        self.planes = np.clip(smooth, 20, 235).astype(np.uint8)
-
-    def __len__(self) -> int:
-        return len(self.planes)
-
-    def read(self, index: int):
-        return self.planes[index, :3].transpose(1, 2, 0), self.planes[index, 3:]
+        planes = np.clip(smooth, 20, 235).astype(np.uint8)
+        record = {"crc32": [zlib.crc32(chunk.data) for chunk in planes]}
+        super().__init__(Path("smooth.npy"), planes, record, {"rgb_frame": 3})
 
 
 def samples_of(stream: str, colour: float = 0.0) -> SampleSet:

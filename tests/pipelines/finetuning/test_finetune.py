@@ -208,7 +208,7 @@ def test_folds_cannot_be_blind_to_what_the_first_weights_have_seen():
 def test_a_damaged_chunk_ends_the_run_in_a_sentence(loaders, tmp_path):
     job = planted_training(("flow",), 2, epochs=1)
     chunks = job.videos["v0"].chunks
-    broken = CachedVideo(chunks.path, chunks.chunks, {"crc32": [0] * len(chunks)})
+    broken = CachedVideo(chunks.path, chunks.chunks, {"crc32": [0] * len(chunks)}, chunks.recipe)
     job.videos["v0"] = replace(job.videos["v0"], chunks=broken)
     with pytest.raises(CacheError, match=r"^Chunk \d+ of v0.npy is damaged\.$") as failed:
         train(job, tmp_path / "weights", loaders=loaders)

@@ -181,11 +181,11 @@ def test_a_recipe_of_weights(finetuned, tmp_path):
     given = find_recipe(str(finetuned.weights.path))
     of_file = find_recipe(str(finetuned.weights.path / "recipe.json"))
     assert given == replace(of_file, origin=given.origin) and given.recipe == finetuned.weights.recipe
-    assert weights_for(given, None, None) == dict.fromkeys(BOTH, str(finetuned.weights.path))
+    assert weights_for(given, {}) == dict.fromkeys(BOTH, str(finetuned.weights.path))
     narrowed = choose_recipe(str(finetuned.weights.path), "flow")
-    assert weights_for(narrowed, None, None) == {"rgb": None, "flow": str(finetuned.weights.path)}
+    assert weights_for(narrowed, {}) == {"flow": str(finetuned.weights.path)}
     with pytest.raises(WeightsError, match="no rgb stream"):
-        weights_for(narrowed, str(finetuned.weights.file("rgb")), None)
+        weights_for(narrowed, {"rgb": str(finetuned.weights.file("rgb"))})
     (tmp_path / "fold_1").mkdir()
     with pytest.raises(RecipeError, match=r"no recipe\.json") as caught:
         find_recipe(str(tmp_path))
@@ -199,7 +199,7 @@ def test_a_checkpoint_of_folded_features_scores_a_new_video_with_the_networks_of
     checkpoint.save(path, make_model(config, 2), ("Background", "fall"), recipe.to_dict(), {})
     loaded = checkpoint.load(path)
     assert check_recipe(loaded, recipe, "features") == check_recipe(loaded, recipe.without_folds(), "features") == []
-    assert networks_of(loaded, None, str(weights.path), "cpu")[0].recipe == recipe
+    assert networks_of(loaded, {"flow": str(weights.path)}, "cpu")[0].recipe == recipe
     detect = ["detect", finetuned.videos["scene_02"], "-c", path, "-o", tmp_path / "out", "-f", "npy"]
     detect += ["--set", "flow_threads=1"]
     code, _, err = lstr(*detect, "--weights", f"flow={weights.path}")

@@ -45,7 +45,7 @@ def test_a_recipe_is_read_as_it_was_written(recipe):
     ("change", "reason"),
     [
         ({"flow": None}, "flow_algorithm and no flow"),
-        ({"flow": None, "flow_algorithm": None, "rgb": None}, "neither"),
+        ({"flow": None, "flow_algorithm": None, "rgb": None}, "a network for none of rgb"),
         ({"flow_algorithm": "tvl1-opencv9"}, "unknown here"),
         ({"colour": 1}, "colour"),
     ],
@@ -172,7 +172,7 @@ def test_what_is_asked_for_must_be_there(tmp_path, small_set):
     with pytest.raises(RecipeError, match="algorithm.. is"):
         choose_recipe("fast", "rgb", algorithm="dis")
     with pytest.raises(WeightsError, match="no flow stream"):
-        weights_for(choose_recipe("fast", "rgb"), None, "w.pth")
+        weights_for(choose_recipe("fast", "rgb"), {"flow": "w.pth"})
     preset = choose_recipe("fast", "flow", {"flow": "resnet50"}, "dis", "bf16")
     assert (preset.streams, preset.flow.network, preset.algorithm, preset.precision) == (
         ("flow",),

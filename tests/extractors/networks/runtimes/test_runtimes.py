@@ -69,7 +69,7 @@ def runtime(request):
 
 
 def job_of(network: nn.Module, precision: str = "float32", part: NetworkRecipe = PART) -> NetworkJob:
-    return NetworkJob(lambda: network, part, fingerprint(network), precision, SIDE, "cpu", threads=2)
+    return NetworkJob(lambda: network, part, fingerprint(network), precision, (SIDE, SIDE), "cpu", threads=2)
 
 
 def tiny(kind=Tiny) -> nn.Module:

@@ -1,0 +1,29 @@
+"""What networks can see of a chunk: the streams, in the order that their features are joined in."""
+
+from collections.abc import Collection
+from typing import Any
+
+STREAMS = ("rgb", "grey", "difference", "change", "flow")
+"""The central frame; three frames without colour; the differences of four such; the maps of the first and the last
+frame, compared; optical flow."""
+PICTURES = STREAMS[:-1]
+"""All but flow: joined they are what a model takes as `rgb`."""
+MODEL_STREAMS = ("rgb", "flow")
+"""What a model takes, and what published features come as."""
+CHANNELS_OF = {"rgb": 3, "grey": 3, "difference": 3, "change": 6, "flow": 10}
+"""Channels of an image, by stream."""
+
+
+def by_stream(values: object) -> dict[str, Any]:
+    """The attributes of an object that are called as the streams, without those that are None."""
+    return {stream: value for stream in STREAMS if (value := getattr(values, stream)) is not None}
+
+
+def model_stream(stream: str) -> str:
+    """`rgb` or `flow`: what a stream's features are for a model, and what published weights for it were trained on."""
+    return "rgb" if stream in PICTURES else "flow"
+
+
+def streams_of_model(model_streams: Collection[str]) -> tuple[str, ...]:
+    """The streams whose features are part of what a model takes: of `rgb` all but flow."""
+    return tuple(stream for stream in STREAMS if model_stream(stream) in model_streams)
