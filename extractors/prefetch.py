@@ -19,7 +19,7 @@ class StepSeconds:
     decode: float = 0.0
     flow: float = 0.0
     rgb_network: float = 0.0
-    """Of all streams but flow."""
+    """All streams but flow."""
     flow_network: float = 0.0
 
     def add(self, other: "StepSeconds") -> None:

@@ -73,7 +73,7 @@ class Preset:
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """Those of STREAMS that it has a network for."""
+        """Names of the streams that it has a network for, in the order of STREAMS."""
         return tuple(self.parts)
 
     def size_of(self, stream: str) -> tuple[int, int]:

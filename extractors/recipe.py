@@ -165,7 +165,7 @@ class Recipe:
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """Those of STREAMS that it has a network for."""
+        """Names of the streams that it has a network for, in the order of STREAMS."""
         return tuple(self.parts)
 
     @property

@@ -25,7 +25,7 @@ class WeightSources:
 
     @classmethod
     def of(cls, files: "Mapping[str, str | None]") -> "WeightSources":
-        """Those in files by stream."""
+        """The sources of files by stream."""
         named: dict[str, Any] = dict(files)
         return cls(**named)
 

@@ -61,6 +61,11 @@ def chunk_recipe(recipe: Recipe) -> dict[str, Any]:
     return made | {KEEPS: GREY} if recipe.grey or recipe.difference else made
 
 
+def planes_of(made: Mapping[str, Any]) -> int:
+    """Planes of a chunk, each a byte a pixel, by what makes chunks."""
+    return PLANES[made.get(KEEPS)] + (FLOW_PLANES if made["flow_algorithm"] else 0)
+
+
 @dataclass(frozen=True)
 class CachedVideo:
     """A cached video: its chunks (L, P, H, W) uint8, memory-mapped, and what its record says of the source."""
@@ -197,8 +202,7 @@ class ChunkCache:
     def shape(self, video: Video) -> tuple[int, int, int]:
         """Planes, height and width of its chunks, each a byte."""
         width, height = video.size(self.recipe["long_side"])
-        planes = PLANES[self.recipe.get(KEEPS)] + (FLOW_PLANES if self.recipe["flow_algorithm"] else 0)
-        return planes, height, width
+        return planes_of(self.recipe), height, width
 
     def drop(self, video: CachedVideo) -> None:
         """Remove a video, so that it is made again."""

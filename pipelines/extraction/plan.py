@@ -3,6 +3,7 @@
 And by how many processes and threads: as many as the machine feeds, and no more than it has cores.
 """
 
+import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -225,8 +226,9 @@ def documented_rate(recipe: Preset | Recipe, backend: str, device: str) -> Rate:
         precision = fast_precision(device) if recipe.precision == FAST else recipe.precision
         costs = {stream: cost_of(part.network) for stream, part in recipe.parts.items()}
         image = {s: cost.seconds if precision == "float32" else cost.bf16 for s, cost in costs.items()}
-        whole = sum(image[stream] * part.crops for stream, part in recipe.parts.items())
-        seconds += whole * (recipe.crop / KINETICS.crop) ** 2
+        for stream, part in recipe.parts.items():
+            passes = 2 if stream == "change" else 1  # which sees two frames
+            seconds += passes * image[stream] * part.crops * math.prod(recipe.size_of(stream)) / KINETICS.crop**2
     return Rate(seconds, DOCUMENTED)
 
 

@@ -45,7 +45,7 @@ class Features(Generic[Where]):
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """Those that it has, in the order of STREAMS."""
+        """Names of the streams that it has, in the order of STREAMS."""
         raise NotImplementedError
 
     def array(self, stream: str, video_id: str) -> Where:
@@ -129,7 +129,7 @@ class FeatureFolder(Features[Path]):
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """Those that it has, in the order of STREAMS."""
+        """Names of the streams that it has, in the order of STREAMS."""
         return tuple(self.folders)
 
     @property

@@ -19,10 +19,12 @@ from lstr.extractors.streams import CHANNELS_OF, PICTURES
 from lstr.extractors.video.file_reader import open_chunks
 from lstr.labels.label_set import BACKGROUND
 from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
+from lstr.pipelines.extraction.chunk_cache import planes_of
 from lstr.pipelines.extraction.plan import cost_of, row_bytes, widths_of
 from lstr.pipelines.failures import left_out
 from lstr.pipelines.files.remote import Place
 from lstr.pipelines.files.videos import at_hand
+from lstr.pipelines.finetuning.cached_videos import chunks_of
 from lstr.pipelines.finetuning.config import FEWEST_DRAWS, FinetuneConfig, NetworksToTrain
 from lstr.pipelines.finetuning.recogniser import make_optimiser, recogniser
 from lstr.pipelines.learning.options import LearnOptions
@@ -38,7 +40,6 @@ from lstr.pipelines.training.teacher import check_teacher
 CHUNKS = 12  # of the first video that are decoded, 3 s of it
 STEPS = 2  # of training, after one that warms up
 LONG_STEP = 2.0  # seconds: one that takes longer is not repeated
-CHUNK_PLANES = 13  # colours and flow fields of a cached chunk, a byte a pixel
 FORWARD = 1 / 3  # of a training step's time is its forward pass
 
 
@@ -159,11 +160,12 @@ def measured_plan(
     """The plan of a learning by the speed of this machine. Raises ConfigError for a model or a time that cannot be."""
     preset, configs, classes = networks.preset, networks.configs, parts.labels.classes
     chunks, n_videos, disk = Counter[str](), Counter[str](), 0.0
+    planes = planes_of(chunks_of(preset))
     for video_id, video in parts.labels.videos.items():
         found = looked[video_id]
         n_videos[video.subset] += 1
         chunks[video.subset] += found.chunks
-        disk += found.chunks * found.pixels * CHUNK_PLANES if video.subset != TESTING else 0
+        disk += found.chunks * found.pixels * planes if video.subset != TESTING else 0
     disk += chunks.total() * row_bytes(preset) + sum(cost_of(part.network).bytes for part in preset.parts.values())
     lengths = [looked[i].chunks for i in parts.of(TRAINING)]
     widths, settings = widths_of(preset), options.of_model

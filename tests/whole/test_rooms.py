@@ -46,7 +46,7 @@ ORDER = {
         ("streaming", "batch", "timeline"),
     ),
     "lstr.extractors": (
-        ("errors", "entries", "names", "home", "addresses", "prefetch", "lifeline", "stages", "processor"),
+        ("errors", "entries", "names", "home", "addresses", "prefetch", "lifeline", "stages", "streams", "processor"),
         ("backbones",),
         ("devices", "weights"),
         ("lanes",),
