@@ -148,6 +148,7 @@ def _train(
     model.to(device=device).to(memory_format=torch.channels_last)
     seen = {**initial.seen, **{i: training.videos[i].sha256 for i in pair.seen}}
     card = ModelCard(fit_name(network.folder), stream, preset.network, labels.classes, seen, None, pair.fold)
+    card = replace(card, origin=initial.origin)
 
     learnt, chosen_by = ({i: training.videos[i].chunks for i in ids} for ids in (pair.training, pair.validation))
     samples = samples_of({i: (labels.videos[i], len(chunks)) for i, chunks in learnt.items()}, labels.classes)
