@@ -8,9 +8,9 @@ from lstr_cli.earlier import WORDS, in_new_words
 from lstr_cli.settings import Setting, join_settings, set_option, settings_of
 
 ORDER = (
-    "checkpoint output time format labels preset config to from init recipe stream flow weights calibrate subset "
-    "eval-subset classes folds eval-every choose-thresholds false-alarms on off min-length merge-gap start duration "
-    "published list features frames fps input video as-labels plot metrics title resume allow-damaged "
+    "checkpoint output time format labels preset config to from accept-licence sha256 init recipe stream flow weights "
+    "calibrate subset eval-subset classes folds eval-every choose-thresholds false-alarms on off min-length merge-gap "
+    "start duration published list features frames fps input video as-labels plot metrics title resume allow-damaged "
     "allow-recipe-mismatch allow-seen cache min-cosine max-shift check-links workers device set dry-run print-config "
     "make-default json"
 )

@@ -1,6 +1,7 @@
 """`lstr weights`: published network weights on this machine."""
 
 import sys
+from dataclasses import asdict
 
 import click
 
@@ -52,9 +53,10 @@ def list_command(check_links, as_json):
     if not console.is_terminal():
         console.show_table(title, tuple(rows[0]), [[*row.values()] for row in rows])
         return
-    columns = ("here", "recipe", "stream", "network", "trained on", "NAME to fetch", *(["link"] if links else []))
+    columns: tuple[str, ...] = ("here", "recipe", "stream", "network", "trained on", "licence", "NAME to fetch")
+    columns += ("link",) if links else ()
     cells = [
-        ("✓" if row["here"] else "", row["recipe"], row["stream"], row["network"], row["dataset"])
+        ("✓" if row["here"] else "", row["recipe"], row["stream"], row["network"], row["dataset"], row["licence"])
         + ((not row["package"] and row["sha256_prefix"]) or row["name"], *([row["link"]] if links else []))
         for row in rows
     ]
@@ -65,20 +67,27 @@ def list_command(check_links, as_json):
 @command.command("fetch")
 @click.argument("names", nargs=-1, metavar="[NAME...]")
 @click.option("--from", "mirror", metavar="FILE|URL", help="Where to take it from: a file, a folder, or an address.")
-def fetch_command(names, mirror):
+@click.option("--accept-licence", multiple=True, metavar="NAME", help="Accept what is on no free list.")
+@click.option("--sha256", metavar="HEX", help="What the one file to fetch must have, where no hash of it is published.")
+def fetch_command(names, mirror, accept_licence, sha256):
     """Bring published files to this machine and check them by their hash.
 
     NAME is a recipe (kinetics or activitynet: both its files), a file name or a hash prefix of `lstr weights list`;
-    kinetics without one. A download that was cut goes on where it stopped, also in a later run. A folder, or an
-    address that ends in /, holds files by name.
+    kinetics without one; or timm:NET, a network of timm with the tag of its weights. Those on the list have free
+    licences; for any other, --accept-licence names the licence that timm states. A file without a published hash is
+    trusted the first time, and its hash is kept. A download that was cut goes on where it stopped, also in a later run.
+    With --from, a folder, or an address that ends in /, holds files by name.
 
     \b
     Examples:
       lstr weights fetch
       lstr weights fetch activitynet
+      lstr weights fetch timm:mobilenetv4_conv_small.e2400_r224_in1k
       lstr weights fetch kinetics --from /mnt/weights
       lstr weights fetch 1410c1ccb470 --from https://mirror.example.org/flow.pth
     """
+    from lstr.extractors.home import home
+    from lstr.extractors.weights.published_files import PINS
     from lstr.pipelines.weights.published import fetch
 
     recipes: list[str] = []
@@ -87,15 +96,23 @@ def fetch_command(names, mirror):
         def show(name: str, done: int, total: int) -> None:
             bar.update(name, done // MEGABYTE, (total or 2 * done) // MEGABYTE)
 
-        for entry, path, sha256 in fetch(names or ("kinetics",), mirror, show):
-            if entry.sha256_prefix is None:
-                console.warn(f"the authors of {entry.name} published no hash; the SHA-256 of what came is {sha256}.")
+        for entry, path, found in fetch(names or ("kinetics",), mirror, show, accept_licence, sha256):
+            if entry.sha256_prefix is None and not sha256:
+                console.warn(
+                    f"the authors of {entry.name} published no hash: what came is trusted this once, and its SHA-256 "
+                    f"is kept in {home() / PINS}: {found}."
+                )
             console.show(str(path))
             if entry.recipe and entry.recipe not in recipes:
                 recipes.append(entry.recipe)
     if recipes:
         recipe = [] if recipes == ["kinetics"] else ["--recipe", recipes[0]]
         console.say_next("lstr", "extract", "VIDEOS", "-o", "features", *recipe, "--weights", recipes[0])
+
+
+def _licence(verdict):
+    """The licence of what a file is or began with; nothing where it says of none."""
+    return verdict.origin and (verdict.origin.licence or "not known here")
 
 
 @command.command("check")
@@ -117,10 +134,13 @@ def check_command(files, as_json):
 
     verdicts = list(check(files))
     if as_json:
-        console.show_json([vars(verdict) for verdict in verdicts])
+        console.show_json([asdict(verdict) for verdict in verdicts])
     else:
-        columns = ("file", "state", "network", "stream", "published as", "videos seen", "sha256")
-        rows = [(v.path, v.state, v.network, v.stream, v.published, v.seen, v.sha256[:DIGITS]) for v in verdicts]
+        columns = ("file", "state", "network", "stream", "published as", "videos seen", "licence", "sha256")
+        rows = [
+            (v.path, v.state, v.network, v.stream, v.published, v.seen, _licence(v), v.sha256[:DIGITS])
+            for v in verdicts
+        ]
         console.show_table("weights", columns, rows)
     bad = [v for v in verdicts if v.state != "ok"]
     for verdict in bad:

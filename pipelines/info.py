@@ -85,12 +85,15 @@ def _is_recipe(path: Path) -> bool:
 
 def _recipe(name: str) -> dict:
     from lstr.pipelines.networks.recipes import StoredRecipe, find_recipe
+    from lstr.pipelines.weights.known import origins_of
 
     found = find_recipe(name)
     if isinstance(found, StoredRecipe):
         random = found.recipe.random_streams or "none"
-        return {"kind": "recipe of features", "recipe_id": found.recipe.id, "random_weights": random} | (
-            found.recipe.to_dict()
+        return (
+            {"kind": "recipe of features", "recipe_id": found.recipe.id, "random_weights": random}
+            | (found.recipe.to_dict())
+            | {"origins": origins_of(found.recipe, {})}
         )
     return {"kind": "recipe", **asdict(found)}
 
@@ -120,6 +123,7 @@ def _features(path: Path, progress: Tell) -> dict:
     from lstr.pipelines.failures import read_failures
     from lstr.pipelines.features.folder import open_features
     from lstr.pipelines.features.verify import verify
+    from lstr.pipelines.weights.known import origins_of, recorded_weights
 
     folder = open_features(path)
     found = verify(folder, progress)
@@ -144,6 +148,7 @@ def _features(path: Path, progress: Tell) -> dict:
             "recipe_id": recipe.id,
             "random_weights": recipe.random_streams or "none",
             **({"seen_by_networks": seen} if seen else {}),
+            "origins": origins_of(recipe, recorded_weights(path)),
             "recipe": recipe.to_dict(),
         }
     return described
@@ -213,15 +218,18 @@ def _thresholds(stored: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
 
 
 def _weights_folder(path: Path) -> dict:
+    from lstr.extractors.weights.model_card import origin_of
     from lstr.pipelines.weights.folder import open_weights
 
     folder = open_weights(path)
     about = {name: value for name, value in folder.about.items() if name != "training"}
+    origins = {stream: origin for stream in folder.streams if (origin := origin_of(folder.file(stream)))}
     return {
         "kind": "weights folder",
         **about,
         "training": list(folder.about.get("training", {})),
         "pairs": folder.n_folds + 1,
+        "origins": {stream: str(origin) for stream, origin in origins.items()},
         "recipe_id": folder.recipe.id,
         "recipe": folder.recipe.to_dict(),
     }

@@ -29,11 +29,11 @@ RGB = 3  # channels of a frame
 ALIGNMENT = "align"  # of a weights file of `lstr finetune --folds`, beside its state_dict
 
 
-def _renamed(path: str | Path, network: Network) -> dict[str, Tensor]:
+def _renamed(held: Mapping[str, Tensor], network: Network) -> dict[str, Tensor]:
     """The tensors of a file under our names: prefixes off, classifier dropped, old batch-norm tensors as (C,)."""
     classifier = re.compile(rf"^({network.classifier})\.")
     tensors = {}
-    for name, tensor in read_state_dict(path).items():
+    for name, tensor in held.items():
         name = bare_name(name)
         if classifier.match(name):
             continue
@@ -52,7 +52,7 @@ def load_weights(backbone: nn.Module, path: str | Path, network: Network, inflat
     backbone = getattr(backbone, "backbone", backbone)  # of a network in a module of ours, or a recogniser
     wanted = backbone.state_dict()
     shapes = {name: tensor.shape for name, tensor in wanted.items()}
-    loaded, stem = _renamed(path, network), _stem(shapes)
+    loaded, stem = _renamed(read_state_dict(path), network), _stem(shapes)
     crossed = inflate and stem in loaded and loaded[stem].dim() == 4
     crossed = crossed and loaded[stem].shape[1] == RGB != shapes[stem][1]
     if crossed:
@@ -132,7 +132,8 @@ def identify(path: str | Path, wanted: Network | None = None) -> tuple[str, str]
     if wanted is None and card:
         wanted = known_network(card.network)
     known = {**NETWORKS, **({wanted.name: wanted} if wanted else {})}
-    held = {bare_name(name): tensor.shape for name, tensor in read_state_dict(path).items()}
+    content = read_state_dict(path)
+    held = {bare_name(name): tensor.shape for name, tensor in content.items()}
     likeness = {}
     for entry in known.values():
         shapes = shapes_of(entry)
@@ -142,7 +143,7 @@ def identify(path: str | Path, wanted: Network | None = None) -> tuple[str, str]
         likeness[entry.name] = len(common) / len(ours.keys() | shapes.keys()), equal
     network = known[max(likeness, key=lambda name: likeness[name])]
     shapes = shapes_of(network)
-    loaded, stem = _renamed(path, network), _stem(shapes)
+    loaded, stem = _renamed(content, network), _stem(shapes)
     channels = loaded[stem].shape[1] if stem in loaded and loaded[stem].dim() == 4 else None
     if channels in CHANNELS:
         shapes[stem] = torch.Size((shapes[stem][0], channels, *shapes[stem][2:]))

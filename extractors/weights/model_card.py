@@ -11,6 +11,7 @@ from lstr.extractors.errors import WeightsError
 from lstr.extractors.names import is_slug
 from lstr.extractors.weights.archive import Archive, is_archive, is_member, member_path
 from lstr.extractors.weights.content import read_content
+from lstr.extractors.weights.published_files import Origin, published_by_hash, sha256_of
 
 FORMAT = "lstr-weights/1"
 ENTRY = "lstr"  # of a weights file, beside its state_dict
@@ -36,6 +37,8 @@ class ModelCard:
     """mAP on the videos that chose its epoch."""
     fold: int | None = None
     """The fold it has not seen, counted from 1; None of the network of all training videos."""
+    origin: Origin | None = None
+    """What its training began with; None where that was random weights, or of a file of before this was told."""
 
     def has_seen(self, video_id: str, sha256: str | None) -> bool:
         """Whether it knows a video by id or, where the SHA-256 of its file is known, by content."""
@@ -43,7 +46,8 @@ class ModelCard:
 
     def to_json(self) -> str:
         """The text that the file holds."""
-        return json.dumps({"format": FORMAT, **asdict(self), "seen": dict(self.seen)})
+        entries = {"format": FORMAT, **asdict(self), "seen": dict(self.seen)}
+        return json.dumps({name: value for name, value in entries.items() if name != "origin" or value})
 
 
 def read_card(path: str | Path) -> ModelCard | None:
@@ -67,6 +71,15 @@ def read_card(path: str | Path) -> ModelCard | None:
     if not is_slug(card.name):
         raise WeightsError(f"{path}: the name in its card is {card.name!r}, which is no file name.", FOREIGN)
     return card
+
+
+def origin_of(path: str | Path) -> Origin | None:
+    """What the weights in a file began with: what its card says, else the file itself; None for weights trained here
+    from random ones. Raises as `read_card`."""
+    if card := read_card(path):
+        return card.origin
+    entry = published_by_hash(sha256 := sha256_of(path))
+    return entry.origin(sha256) if entry else Origin(Path(path).name, sha256)
 
 
 def _note(path: Path) -> Any:

@@ -2,17 +2,38 @@
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
 
+from lstr.extractors.backbones.network import TIMM
+from lstr.extractors.entries import built, read_object
 from lstr.extractors.errors import WeightsError
 from lstr.extractors.home import home
 from lstr.extractors.names import is_slug
 from lstr.extractors.weights.archive import Archive, is_member
 
+PINS = "fetched.json"  # of the home folder: files whose hash was taken at their first fetch
 MANIFEST = resources.files("lstr.extractors.weights") / "manifest.json"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The file that weights are, or began with, and its licence; it goes on into whatever is trained from it."""
+
+    file: str
+    sha256: str
+    licence: str | None = None
+    """None where it is not known here."""
+    dataset: str | None = None
+    """What the file was trained on, where that is known."""
+    address: str | None = None
+
+    def __str__(self) -> str:
+        trained = f", trained on {self.dataset}" if self.dataset else ""
+        licence = f"licence {self.licence}" if self.licence else "of a licence not known here"
+        return f"{self.file}{trained}, {licence}"
 
 
 @dataclass(frozen=True)
@@ -36,6 +57,21 @@ class PublishedFile:
     note: str
     package: str | None = None
     """Where it is in an installed Python package, as `package/folder/file`; None where it has to be fetched."""
+    mean: tuple[float, ...] | None = None
+    """Mean of the pixels that it was trained on, of 0–1, where timm states it; the network's entry has it as well."""
+    std: tuple[float, ...] | None = None
+    side: int | None = None
+    """Pixels of the images that it was trained on, where timm states it."""
+    pinned: bool = False
+    """Whether its SHA-256 is that of its first fetch to this machine, and nobody's word."""
+
+    def is_called(self, name: str) -> bool:
+        """Whether a file name, a recipe or, of a network of timm, its name with the tag of the weights means it."""
+        return name in (self.name, self.recipe) or (self.network.startswith(TIMM) and name == self.network)
+
+    def origin(self, sha256: str) -> Origin:
+        """What is told of weights that began with this file, whose whole SHA-256 is given."""
+        return Origin(self.name, sha256, self.licence, self.dataset, self.address)
 
     @property
     def place(self) -> Path:
@@ -47,13 +83,38 @@ class PublishedFile:
 
 
 def read_manifest() -> list[PublishedFile]:
-    """Every published file, those of the two published recipes first. Raises WeightsError for a name of no file."""
+    """Every published file, those of the two published recipes first; last what was fetched that is not on the list.
+
+    A hash that is not on the list is that of the first fetch, where there was one. Raises WeightsError for a name of no
+    file, or where the record of fetched files cannot be read.
+    """
+    pins = read_pins()
     entries = [PublishedFile(**entry) for entry in json.loads(MANIFEST.read_text())["weights"]]
+    listed = {entry.name for entry in entries}
+    for at, entry in enumerate(entries):
+        if entry.name in pins and not entry.sha256_prefix:
+            entries[at] = replace(entry, sha256_prefix=pins[entry.name].sha256_prefix, pinned=True)
+    entries += [pin for name, pin in pins.items() if name not in listed]
     for entry in entries:
         for part in (entry.name, entry.dataset):
             if not is_slug(part):
                 raise WeightsError(f"{MANIFEST} names {part!r}, which is no file name.", "install lstr again.")
     return entries
+
+
+def read_pins() -> dict[str, PublishedFile]:
+    """The files of this machine whose SHA-256 was taken at their first fetch, by name. Raises WeightsError."""
+    path = home() / PINS
+    if not path.is_file():
+        return {}
+    try:
+        entries = [built(PublishedFile, entry) for entry in (read_object(path) or {})["weights"]]
+        if not all(entry.pinned and entry.sha256_prefix for entry in entries):
+            raise ValueError("a hash is missing")
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        hint = f"remove {path}, and fetch its files again: their hashes are taken anew then."
+        raise WeightsError(f"{path} cannot be read as the record of fetched weights ({error}).", hint) from error
+    return {entry.name: entry for entry in entries}
 
 
 def sha256_of(path: str | Path) -> str:
@@ -72,9 +133,10 @@ def published_by_hash(sha256: str) -> PublishedFile | None:
 def dataset_of(path: str | Path) -> str:
     """`kinetics` (or another published set) when the file's SHA-256 starts as in the manifest, else `custom`.
 
-    Of a network in a model file it is what that states.
+    Of a network in a model file it is what that states. A file whose hash is pinned here alone is `custom` too: another
+    machine would call it so.
     """
     if is_member(path):
         return Archive(Path(path).parent).weights_name(Path(path).name)
     entry = published_by_hash(sha256_of(path))
-    return entry.dataset if entry else "custom"
+    return entry.dataset if entry and not entry.pinned else "custom"

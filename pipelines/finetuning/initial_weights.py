@@ -11,8 +11,8 @@ from lstr.extractors.networks.weights import identify
 from lstr.extractors.presets import Preset
 from lstr.extractors.streams import STREAMS, model_stream
 from lstr.extractors.weights.archive import Archive, is_archive, is_member
-from lstr.extractors.weights.model_card import network_file, read_card
-from lstr.extractors.weights.published_files import read_manifest, sha256_of
+from lstr.extractors.weights.model_card import network_file, origin_of, read_card
+from lstr.extractors.weights.published_files import Origin, read_manifest, sha256_of
 from lstr.pipelines.weights.published import find_weights
 
 RANDOM = "random"
@@ -29,6 +29,8 @@ class Initial:
     """Whether it is of an RGB network and the stream is flow: its first layer is made for flow (TSN, section 3.3)."""
     seen: Mapping[str, str] = field(default_factory=dict)
     """SHA-256 of each video file, by id, that these weights have seen as far as they say."""
+    origin: Origin | None = None
+    """The file that they are or began with, whose licence goes on into what is trained."""
 
 
 def initial_weights(preset: Preset, shared: str | None, by_stream: Mapping[str, str | None]) -> dict[str, Initial]:
@@ -80,7 +82,7 @@ def _initial(named: str, stream: str, entry: Network | None, network: str) -> In
         sentence = f"{path} holds {of} weights, and a network of the {stream} stream cannot begin with them."
         raise UnfitError(sentence, f"give {stream} weights, or random.")
     card = read_card(path)
-    return Initial(path, sha256_of(path), crossed, card.seen if card else {})
+    return Initial(path, sha256_of(path), crossed, card.seen if card else {}, origin_of(path))
 
 
 def _file(named: str, stream: str) -> Path:
@@ -96,7 +98,7 @@ def _file(named: str, stream: str) -> Path:
                 "give a weights file, a folder of `lstr finetune`, or a model file with networks.",
             )
         return found
-    named_by = {entry.stream for entry in read_manifest() if named in (entry.name, entry.recipe)}
+    named_by = {entry.stream for entry in read_manifest() if entry.is_called(named)}
     return Path(find_weights(named, "rgb" if named_by == {"rgb"} else stream))
 
 

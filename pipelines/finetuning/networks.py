@@ -149,6 +149,7 @@ def _train(
     learns = {i: training.videos[i].sha256 for i in pair.seen} if config.epochs else {}
     seen = {**initial.seen, **learns}
     card = ModelCard(fit_name(network.folder), stream, preset.network, labels.classes, seen, None, pair.fold)
+    card = replace(card, origin=initial.origin)
     if not config.epochs:
         if ranks.first:
             write_json(network.result_file, {"mAP": None, "epoch": 0, "epochs": 0, "seconds": 0.0})

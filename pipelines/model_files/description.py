@@ -5,6 +5,7 @@ from typing import Any
 
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.extractors.recipe import INT8, Recipe
+from lstr.extractors.weights.published_files import Origin
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.timeline import DEFAULT
 
@@ -54,14 +55,15 @@ def _trained(document: Mapping[str, Any]) -> str:
     return "\n\n".join(filter(None, (videos, how, "\n".join(networks))))
 
 
-def network_of(entry: Mapping[str, str]) -> str:
-    """A network, and where its weights are, in words."""
+def network_of(entry: Mapping[str, Any]) -> str:
+    """A network, where its weights are, and what they began with under which licence, in words."""
     where = {
         "inside": "its weights are in this file",
         "random": "with random weights, made from their seed",
         "published": f"with the published weights {entry['weights']!r}, to be fetched: `lstr weights fetch`",
     }
-    return f"{entry['network']}, {where[entry['from']]}"
+    began = f"; origin: {_line(Origin(**entry['origin']))}" if "origin" in entry else ""
+    return f"{entry['network']}, {where[entry['from']]}{began}"
 
 
 def _measured(metrics: Mapping[str, Any]) -> str:

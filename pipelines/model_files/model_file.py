@@ -18,10 +18,12 @@ from lstr.checkpoints.loaded import TENSORS as OF_MODEL
 from lstr.errors import CheckpointError, ConfigError
 from lstr.extractors.backbones.network import is_network_name
 from lstr.extractors.devices import choose_device
+from lstr.extractors.entries import built
 from lstr.extractors.errors import RecipeError, WeightsError
 from lstr.extractors.names import is_slug
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.weights.archive import AGAIN, DOCUMENT, FOREIGN, TENSORS, Archive, is_archive
+from lstr.extractors.weights.published_files import Origin
 from lstr.extractors.weights.sources import WeightSources
 from lstr.labels.segment import is_name
 from lstr.pipelines.weights.known import published_path
@@ -194,6 +196,7 @@ def _is_named(entry: Mapping[str, Any]) -> bool:
         entry.get("from") in ("inside", "random", "published")
         and is_network_name(entry["network"])
         and is_slug(entry["weights"])
+        and ("origin" not in entry or built(Origin, entry["origin"]) is not None)
     )
 
 

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from lstr.extractors.recipe import Recipe
 from lstr.extractors.streams import streams_of_model
 from lstr.extractors.weights.archive import CARD, DOCUMENT, TENSORS, Archive, Tensors, write_archive
 from lstr.extractors.weights.content import read_state_dict
-from lstr.extractors.weights.model_card import network_file, read_card
+from lstr.extractors.weights.model_card import network_file, origin_of, read_card
 from lstr.extractors.weights.sources import WeightSources
 from lstr.pipelines.files.atomic import replacing
 from lstr.pipelines.model_files.description import describe
@@ -52,11 +53,14 @@ def write_model(path: str | Path, checkpoint: Path, weights: Path | None, about:
     recipe = Recipe.from_dict(loaded.recipe, checkpoint).narrowed(streams_of_model(loaded.config.streams))
     sources = dict.fromkeys(recipe.streams, str(weights)) if weights else find_networks(loaded)
     parts: dict[str, Tensors | bytes] = {MODEL: Tensors(_named(content))}
-    networks, seen = {}, dict[str, Any](dict.fromkeys(loaded.metrics.get("training_videos") or ()))
+    networks: dict[str, dict[str, Any]] = {}
+    seen = dict[str, Any](dict.fromkeys(loaded.metrics.get("training_videos") or ()))
     for stream, part in recipe.parts.items():
         origin = _origin(loaded, stream, recipe, sources.get(stream))
         networks[stream] = {"from": origin, "network": part.network, "weights": part.weights}
         source = sources.get(stream)
+        if origin != "random" and source and (began := origin_of(network_file(source, stream))):
+            networks[stream]["origin"] = asdict(began)
         if origin == "inside" and source:
             card = read_card(network_file(source, stream))
             seen |= card.seen if card else {}

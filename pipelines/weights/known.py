@@ -9,11 +9,11 @@ from typing import Any
 
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.extractors.entries import read_object
-from lstr.extractors.errors import RecipeError, WeightsError
+from lstr.extractors.errors import ExtractorError, RecipeError, WeightsError
 from lstr.extractors.recipe import NetworkRecipe, Recipe
 from lstr.extractors.streams import STREAMS, model_stream, streams_of_model
 from lstr.extractors.weights.archive import Archive, is_archive
-from lstr.extractors.weights.model_card import is_weights_folder
+from lstr.extractors.weights.model_card import is_weights_folder, network_file, origin_of
 from lstr.extractors.weights.published_files import PublishedFile, read_manifest
 from lstr.pipelines.features.folder import Features
 from lstr.pipelines.features.joined_folders import FeatureFolders
@@ -124,6 +124,22 @@ def published_file(part: NetworkRecipe, stream: str) -> PublishedFile | None:
         if (entry.dataset, entry.stream, entry.network) == (part.weights, trained_for, part.network):
             return entry
     return None
+
+
+def origins_of(recipe: Recipe, places: Mapping[str, str]) -> dict[str, str]:
+    """What the networks of a recipe began with, and its licence, in words by stream, as far as it can be known.
+
+    places: where the weights of a stream were, as `recorded_weights` has it.
+    """
+    origins: dict[str, str] = {}
+    for stream, part in recipe.parts.items():
+        entry, place = published_file(part, stream), places.get(stream)
+        with suppress(ExtractorError):  # weights that are gone, or others now
+            if entry:
+                origins[stream] = str(entry.origin(entry.sha256_prefix or ""))
+            elif place and _holds(Path(place), stream, part.sha256) and (own := origin_of(network_file(place, stream))):
+                origins[stream] = str(own)
+    return origins
 
 
 def published_path(part: NetworkRecipe, stream: str) -> str:

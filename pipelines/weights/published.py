@@ -1,16 +1,28 @@
 """Published weights on this machine: which are here, how to get them, and whether a file is one of them."""
 
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from lstr.extractors.backbones.network import TIMM, Network
 from lstr.extractors.backbones.networks import known_network
 from lstr.extractors.errors import ExtractorError, MissingPathError, WeightsError
 from lstr.extractors.home import home
 from lstr.extractors.streams import MODEL_STREAMS, STREAMS, model_stream
 from lstr.extractors.weights.archive import Archive, is_archive, member_path
-from lstr.extractors.weights.model_card import read_card
-from lstr.extractors.weights.published_files import PublishedFile, published_by_hash, read_manifest, sha256_of
+from lstr.extractors.weights.model_card import origin_of, read_card
+from lstr.extractors.weights.published_files import (
+    PINS,
+    Origin,
+    PublishedFile,
+    published_by_hash,
+    read_manifest,
+    read_pins,
+    sha256_of,
+)
+from lstr.extractors.weights.timm_files import timm_file
+from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.progress import Tell
 from lstr.pipelines.weights.download import download, is_address
 from lstr.pipelines.weights.folder import open_weights
@@ -36,16 +48,21 @@ class Verdict:
     """The fold of the training videos that it has not seen."""
     seen: int | None = None
     """How many videos it has seen."""
+    origin: Origin | None = None
+    """The file that it is or began with, and its licence; None where that was random weights, or is not told."""
 
 
 def choose(names: Iterable[str]) -> list[PublishedFile]:
-    """The published files of these recipes, file names or hash prefixes, each once.
+    """The published files of these recipes, file names or hash prefixes, each once; or of a network of timm.
 
-    Raises WeightsError for a name that is none of them.
+    Raises WeightsError for a name that is none of them, RecipeError where timm has no such network.
     """
     chosen: dict[str, PublishedFile] = {}
     for name in names:
-        found = [e for e in read_manifest() if name in (e.name, e.recipe) or name == e.sha256_prefix]
+        found = [e for e in read_manifest() if e.is_called(name) or name == e.sha256_prefix]
+        if not found and name.startswith(TIMM):
+            entry = timm_file(name.removeprefix(TIMM))
+            found = [e for e in read_manifest() if e.network == entry.network] or [entry]
         if not found:
             raise WeightsError(
                 f"{name!r} is no published file or recipe.",
@@ -55,25 +72,70 @@ def choose(names: Iterable[str]) -> list[PublishedFile]:
     return list(chosen.values())
 
 
-def fetch(names: Iterable[str], mirror: str | None, progress: Tell) -> Iterator[tuple[PublishedFile, Path, str]]:
+def fetch(
+    names: Iterable[str],
+    mirror: str | None,
+    progress: Tell,
+    licences: Collection[str] = (),
+    sha256: str | None = None,
+) -> Iterator[tuple[PublishedFile, Path, str]]:
     """Bring published files to the home folder; yields (entry, path, SHA-256) of each.
 
     `mirror` is where to take them from instead of their authors' address: a file or address when there is one file,
     or a folder or address ending in `/` that holds them by name. A file that is here and whole is not fetched again.
+    licences: those that the caller accepts, of files that are not on the list. sha256: of the one file to fetch; a file
+    of which no hash is known and none is given is trusted this once, and its hash is kept in the home folder.
     Raises WeightsError or OutputError as `download` does, and MissingPathError for a mirror that cannot be meant.
     """
     chosen = choose(names)
+    _check_licences(chosen, licences)
+    _check_given(chosen, sha256)
     for entry in chosen:
-        target = entry.place
-        if target.is_file() and entry.sha256_prefix:
-            sha256 = sha256_of(target)
-            if sha256.startswith(entry.sha256_prefix):
-                yield entry, target, sha256
-                continue
+        target, wanted = entry.place, sha256 or entry.sha256_prefix
+        if target.is_file() and wanted and (found := sha256_of(target)).startswith(wanted):
+            _pin(entry, found)
+            yield entry, target, found
+            continue
         if entry.package:
             raise _not_here(entry)
         source = _source(entry, mirror, len(chosen))
-        yield entry, target, download(source, target, entry.sha256_prefix, progress)
+        found = download(source, target, wanted, progress)
+        _pin(entry, found)
+        yield entry, target, found
+
+
+def _check_licences(chosen: Iterable[PublishedFile], accepted: Collection[str]) -> None:
+    """Raise WeightsError for a file that is not on the list, was not fetched before, and is of no accepted licence."""
+    known = {entry.name for entry in read_manifest()}
+    for entry in chosen:
+        if entry.name not in known and entry.licence not in accepted:
+            raise WeightsError(
+                f"{entry.network} is not on the list of weights with free licences; timm states its licence as "
+                f"{entry.licence!r}, and its page is {entry.address.partition('/resolve/')[0]}.",
+                f"read its licence there, and where you accept it add [[accept_licence={entry.licence}]].",
+            )
+
+
+def _check_given(chosen: Sequence[PublishedFile], sha256: str | None) -> None:
+    """Raise WeightsError for a SHA-256 that cannot be that of what is to be fetched."""
+    if sha256 is None:
+        return
+    if not re.fullmatch("[0-9a-f]{64}", sha256):
+        raise WeightsError(f"{sha256!r} is no SHA-256.", "give all its 64 hex digits: [[sha256=HEX]].")
+    if len(chosen) > 1:
+        raise WeightsError(f"One SHA-256 is given, and {len(chosen)} files are to be fetched.", "name one file.")
+    known = chosen[0].sha256_prefix
+    if known and not chosen[0].pinned and not sha256.startswith(known):
+        hint = "leave out [[sha256]]: the file is checked by the published one."
+        raise WeightsError(f"The SHA-256 of {chosen[0].name} begins with {known}, which the given one does not.", hint)
+
+
+def _pin(entry: PublishedFile, sha256: str) -> None:
+    """Keep the SHA-256 of a file of which none is published."""
+    if entry.sha256_prefix and not entry.pinned or entry.sha256_prefix == sha256:
+        return
+    pins = read_pins() | {entry.name: replace(entry, sha256_prefix=sha256, pinned=True)}
+    write_json(home() / PINS, {"weights": [asdict(pin) for pin in pins.values()]})
 
 
 def _source(entry: PublishedFile, mirror: str | None, n_files: int) -> str:
@@ -107,7 +169,7 @@ def find_weights(name: str, stream: str) -> str:
                 f"{name} has no {stream} network.", f"give it as [[weights.{folder.streams[0]}={name}]]."
             )
         return name
-    entries = [e for e in read_manifest() if name in (e.name, e.recipe)]
+    entries = [e for e in read_manifest() if e.is_called(name)]
     if Path(name).exists() or not entries:
         return name
     entry = next((entry for entry in entries if entry.stream == model_stream(stream)), entries[0])
@@ -162,16 +224,22 @@ def _streams_in(name: str, streams: Collection[str]) -> list[str]:
         return list(open_weights(name).streams)
     if is_archive(name):
         return [stream for stream in STREAMS if member_path(name, stream).name in Archive(name)]
-    published = [entry.stream for entry in read_manifest() if name in (entry.name, entry.recipe)]
+    published = [entry.stream for entry in read_manifest() if entry.is_called(name)]
     if published and not Path(name).exists():
         return [stream for stream in streams if model_stream(stream) in published] or published
     from lstr.extractors.networks.weights import identify
 
     try:
-        return [identify(name)[1]]
+        entry = published_by_hash(sha256_of(name)) if Path(name).is_file() else None
+        return [identify(name, _network(entry))[1]]
     except WeightsError as error:
         hint = f"say it yourself: [[weights.rgb={name}]], or [[weights.flow={name}]]."
         raise WeightsError(f"{name} does not say whether it is for rgb or flow ({error}).", hint) from error
+
+
+def _network(entry: PublishedFile | None) -> Network | None:
+    """The network that a published file is known to be of; what a file of timm is of, its tensors do not tell."""
+    return known_network(entry.network) if entry else None
 
 
 def fetched() -> list[Path]:
@@ -216,9 +284,9 @@ def _verdict(path: Path) -> Verdict:
         return Verdict(str(path), "damaged", sha256, None, None, None, reason)
     published = entry.name if entry else None
     try:
-        network, stream = identify(path)
-        card = read_card(path)
+        network, stream = identify(path, _network(entry))
+        card, origin = read_card(path), origin_of(path)
     except ExtractorError as error:
         return Verdict(str(path), "unfit", sha256, published, None, None, str(error))
-    verdict = Verdict(str(path), "ok", sha256, published, network, stream)
+    verdict = Verdict(str(path), "ok", sha256, published, network, stream, origin=origin)
     return replace(verdict, name=card.name, fold=card.fold, seen=len(card.seen)) if card else verdict
