@@ -12,7 +12,7 @@ from lstr.extractors.presets import Preset
 from lstr.extractors.recipe import STREAMS
 from lstr.extractors.weights.archive import Archive, is_archive, is_member
 from lstr.extractors.weights.model_card import network_file, read_card
-from lstr.extractors.weights.published_files import read_manifest, sha256_of
+from lstr.extractors.weights.published_files import dataset_of, read_manifest, sha256_of
 from lstr.pipelines.weights.published import find_weights
 
 RANDOM = "random"
@@ -29,6 +29,8 @@ class Initial:
     """Whether it is of an RGB network and the stream is flow: its first layer is made for flow (TSN, section 3.3)."""
     seen: Mapping[str, str] = field(default_factory=dict)
     """SHA-256 of each video file, by id, that these weights have seen as far as they say."""
+    dataset: str | None = None
+    """What the weights were trained on: a published data set, as `imagenet`, or `custom`."""
 
 
 def initial_weights(preset: Preset, shared: str | None, by_stream: Mapping[str, str | None]) -> dict[str, Initial]:
@@ -78,7 +80,7 @@ def _initial(named: str, stream: str, entry: Network | None, network: str) -> In
         sentence = f"{path} holds {of} weights, and a network of the {stream} stream cannot begin with them."
         raise UnfitError(sentence, f"give {stream} weights, or random.")
     card = read_card(path)
-    return Initial(path, sha256_of(path), crossed, card.seen if card else {})
+    return Initial(path, sha256_of(path), crossed, card.seen if card else {}, dataset_of(path))
 
 
 def _file(named: str, stream: str) -> Path:
