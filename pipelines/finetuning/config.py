@@ -1,5 +1,6 @@
 """How the feature networks are trained: settings, with defaults found on a few dozen short videos."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -207,7 +208,9 @@ def resolve(
     networks = {stream: trainable_network(part.network, stream) for stream, part in preset.parts.items()}
     plain = {stream: defaults(stream, begun[stream], networks[stream]) for stream in networks}
     larger = max(plain.values(), key=lambda config: config.crop)  # trained weights know images of their size
-    own = {"short_side": larger.short_side, "crop": larger.crop}
+    multiple = math.lcm(*(network.multiple for network in networks.values()))
+    crop = -(-larger.crop // multiple) * multiple
+    own = {"short_side": max(larger.short_side, crop), "crop": crop}
     own |= {n: getattr(preset, n) for n in own if getattr(preset, n) != getattr(KINETICS, n)}
     for key in settings:
         stream, dot, _ = key.partition(".")

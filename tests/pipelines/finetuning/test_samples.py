@@ -160,5 +160,9 @@ def test_a_drawn_sample_is_images_of_its_stream_and_its_label(stream, channels):
     samples = samples_of({i: (labels.videos[i], LENGTH) for i in cached}, CLASSES)
     data = SampleSet(samples, chunks, stream, FinetuneConfig(segments=3, short_side=40, crop=32, seed=5))
     images, label, video = data.batch([(2, 7, 1)])
-    assert images.shape == (1, 3, channels, 32, 32) and images.dtype == torch.uint8 and (label, video) == ((samples[1].label,), ("v0",))
+    assert (
+        images.shape == (1, 3, channels, 32, 32)
+        and images.dtype == torch.uint8
+        and (label, video) == ((samples[1].label,), ("v0",))
+    )
     assert torch.equal(data.batch([(2, 7, 1)])[0], images) and not torch.equal(data.batch([(2, 8, 1)])[0], images)
