@@ -62,8 +62,12 @@ def presets_page() -> str:
 
     models = {name: preset.model for name, preset in kinds.presets().items()}
     finetune = {"flow, random": finetuning.RANDOM["flow"], "RGB, random": finetuning.RANDOM["rgb"]}
-    small = finetuning.defaults("flow", False, NETWORKS["shufflenetv2"])
-    finetune |= {"flow, random, small networks": small, "trained weights": finetuning.PUBLISHED}
+    small = finetuning.defaults("flow", None, NETWORKS["shufflenetv2"])
+    finetune |= {
+        "flow, random, small networks": small,
+        "trained weights": finetuning.PUBLISHED,
+        "ImageNet": finetuning.PICTURES,
+    }
     streams = {name: preset for name, preset in recipes.PRESETS.items() if name not in ("faithful", "fast")}
     return "\n".join(
         (

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from lstr.pipelines.finetuning.samples import Drawn, Images, SampleSet, Tint, patch_of
+from lstr.pipelines.finetuning.samples import Drawn, Images, SampleSet, Tint, described, patch_of
 from lstr.pipelines.training.batches import SHARE, read_ahead
 from lstr.pipelines.training.ranks import Ranks
 
@@ -29,11 +29,11 @@ def batches_from(
         return read_ahead(batches, data.batch, loaders)
     kept = KeptChunks(data, device)
     drawn = ([data.draw(key) for key in keys] for keys in batches)
-    return ((kept.images(samples), tuple(sample.label for sample in samples)) for samples in drawn)
+    return ((kept.images(samples), *described(samples)) for samples in drawn)
 
 
 class KeptChunks:
-    """Every chunk's image of a stream, fitted, on a device."""
+    """Every chunk's image of a stream, fitted as parts are cut from it to learn from, on a device."""
 
     def __init__(self, data: SampleSet, device: torch.device):
         self.config, self.flipped = data.config, data.stream == "flow" and data.directed
@@ -44,7 +44,7 @@ class KeptChunks:
             video, greys = data.videos[video_id], self._greys.setdefault(video_id, [])
             for chunk in range(len(video)):
                 image = video.picture(chunk, data.stream)
-                fitted = torch.from_numpy(self.config.view.fitted(image)).permute(2, 0, 1)
+                fitted = torch.from_numpy(self.config.training_view.fitted(image)).permute(2, 0, 1)
                 if not chunk:
                     self._images[video_id] = torch.empty(len(video), *fitted.shape, dtype=torch.uint8, device=device)
                 self._images[video_id][chunk] = fitted
@@ -65,7 +65,7 @@ class KeptChunks:
     def _patch(self, sample: Drawn, chunk: int) -> Tensor:
         """The crop (1, C, *size) float32 of an image."""
         image = self._images[sample.video][chunk]
-        x, y, w, h = patch_of(sample.box, self.config.view.whole, image.shape[2], image.shape[1])
+        x, y, w, h = patch_of(sample.box, self.config.training_view.whole, image.shape[2], image.shape[1])
         patch = image[None, :, y : y + h, x : x + w].float()
         return functional.interpolate(patch, self.config.size, mode="bilinear")
 
@@ -77,7 +77,7 @@ def fit_on(data: SampleSet, device: torch.device) -> bool:
     needed = 0
     for video_id in {sample.video for sample in data.samples}:
         video = data.videos[video_id]
-        needed += len(video) * data.config.view.fitted(video.picture(0, data.stream)).size
+        needed += len(video) * data.config.training_view.fitted(video.picture(0, data.stream)).size
     return needed <= SHARE * torch.cuda.mem_get_info(device)[0]
 
 

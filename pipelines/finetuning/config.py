@@ -1,5 +1,6 @@
-"""How the two TSN networks are trained: settings, with defaults found on a few dozen short videos."""
+"""How the feature networks are trained: settings, with defaults found on a few dozen short videos."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -15,7 +16,7 @@ from lstr.extractors.images.crops import View
 from lstr.extractors.presets import FAST, KINETICS, PRESETS, Preset
 from lstr.pipelines.finetuning.initial_weights import Initial, initial_weights
 from lstr.pipelines.networks.recipes import choose_recipe
-from lstr.settings import check_range, override
+from lstr.settings import FLAGS, check_range, override
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,10 @@ class FinetuneConfig:
     epochs: int = 30
     """0 leaves the network as it begins."""
     draws: int = 0
-    """Samples per epoch; 0 for as many as the training videos have chunks, and `FEWEST_DRAWS` at least."""
+    """Samples per epoch; 0 for as many as the training videos have chunks, and `fewest_draws` at least."""
+    fewest_draws: int = 512  # or an epoch of a few short videos would be a handful of steps
+    samples: str = "segments"
+    """What is drawn: labelled `segments`, and pieces of background as long; or single `chunks` of them all."""
     batch_size: int = 24
     """Samples per step, of all processes together, each of `segments` images."""
     segments: int = 1
@@ -33,9 +37,16 @@ class FinetuneConfig:
     optimiser: str = "adamw"
     """`adamw`, or `sgd` with momentum 0.9 (published TSN)."""
     lr: float = 1e-3
+    head_lr: float = 0.0
+    """The rate of the classifier, which always begins with random weights; 0 for `lr`."""
+    layer_decay: float = 1.0
+    """The share of `lr` that the first layer of the network has; from there it rises to the last, by a factor a
+    layer."""
     weight_decay: float = 0.05
     warmup: float = 0.05
     """Share of all steps in which the rate rises; then half a cosine to 0."""
+    warmup_steps: int = 0
+    """The same in steps; 0 for the share."""
     clip: float = 20.0
     """Norm that gradients are cut to (published TSN); 0 leaves them as they are."""
     dropout: float = 0.5
@@ -47,10 +58,26 @@ class FinetuneConfig:
     """Whether images are mirrored half of the time; not where left and right are different actions."""
     mixup: float = 0.4
     """Parameter of the Beta distribution that blends two samples of a step (Zhang et al. 2018); 0 blends none."""
+    cutmix: float = 0.0
+    """Parameter of the Beta distribution of the share that stays, where a box of another video's image is pasted in
+    (Yun et al. 2019); 0 pastes none. With `mixup`, each step does one of the two."""
+    smoothing: float = 0.0
+    """Share of each label that is spread over all classes."""
+    ema: float = 0.0
+    """Share of the average of the weights that a step keeps; the average is then what is evaluated and kept. 0 for the
+    weights of the last step. It is shorter in the first steps."""
     colour: float = 0.0
     """Share by which contrast, brightness and saturation of RGB images are changed; some are grey then, or swapped."""
-    balanced: bool = True
-    """Whether every class is drawn as often as any other."""
+    contrast: float = 0.0
+    """Share by which the contrast of images of any kind is changed, around the middle of the scale."""
+    brightness: float = 0.0
+    """Levels of 255 by which images of any kind are made brighter or darker."""
+    balanced: float = 1.0
+    """The power of a class's number of samples that its chances are divided by: with 1 (or true) every class is drawn
+    as often as any other, with 0 (or false) as often as it is there, and 0.5 lies between."""
+    crop_range: float = 0.0
+    """How many times larger than `short_side`, or than height and width, images are before what the network sees is cut
+    from anywhere in them; 0 cuts parts of TSN's four sizes in 13 places."""
     short_side: int = 64
     """Pixels that an image is fitted to, and the sides of what is cut from it. The features will be made so too."""
     crop: int = 64
@@ -58,7 +85,7 @@ class FinetuneConfig:
     """Pixels of what the network sees of the whole picture, and of `width`; 0 for the square of `crop` pixels."""
     width: int = 0
     margin: float = 1.15
-    """How many times larger than height and width the picture is made, of which training sees any part."""
+    """How many times larger than height and width the picture is made, whose middle the features see."""
     precision: str = FAST
     """`bf16` computes in bfloat16 where that is safe (autocast); weights and optimiser stay float32. `fast` does so
     where device and network gain by it, and `float32` never does."""
@@ -66,18 +93,29 @@ class FinetuneConfig:
     """Epochs between two evaluations on the validation videos."""
     patience: int = 0
     """Evaluations without a better one after which training ends; 0 is never."""
+    chosen_by: str = "mAP"
+    """What of the validation videos says which epoch is best, and when training ends early: their `mAP`, or the `loss`
+    of their chunks."""
     seed: int = 0
 
     def __post_init__(self) -> None:
         if self.partial_bn not in (None, True, False):
             raise ConfigError(f"partial_bn is {self.partial_bn!r}.", "use true or false.")
-        below = {"warmup": 1, "dropout": 1, "colour": 1}
-        check_range(self, above={"lr": 0}, below=below, least={"epochs": 0, "margin": 1}, choices=CHOICES)
+        if isinstance(self.balanced, bool):  # as it once was
+            object.__setattr__(self, "balanced", float(self.balanced))
+        below = dict.fromkeys(("warmup", "dropout", "colour", "smoothing", "ema", "contrast"), 1)
+        above, least = {"lr": 0, "layer_decay": 0}, {"epochs": 0, "margin": 1}
+        check_range(self, above=above, below=below, least=least, choices=CHOICES)
         if bool(self.height) != bool(self.width) or 0 < min(self.height, self.width) < SMALLEST:
             raise ConfigError(
                 f"height and width are {self.height} and {self.width}.",
                 f"use {SMALLEST} pixels or more, or 0 for both.",
             )
+        if 0 < self.crop_range < 1:
+            raise ConfigError(f"crop_range is {self.crop_range}.", "use 1 or more, or 0 for crops of four sizes.")
+        if self.samples == "chunks" and self.segments > 1:
+            sentence = f"A sample of one chunk has no {self.segments} segments."
+            raise ConfigError(sentence, "use segments=1, or samples=segments.")
         if not SMALLEST <= self.crop <= self.short_side:
             raise ConfigError(
                 f"crop is {self.crop} of a short side of {self.short_side}.", f"use {SMALLEST} up to short_side."
@@ -93,9 +131,20 @@ class FinetuneConfig:
         """How a picture is fitted, and its middle cut out."""
         return View(self.size, 1, short_side=None if self.height else self.short_side, margin=self.margin)
 
+    @property
+    def training_view(self) -> View:
+        """How a picture is fitted when a part is cut from it to learn from."""
+        if self.height:
+            return View(self.size, 1, margin=self.crop_range or self.margin)
+        return View(self.size, 1, short_side=round(self.short_side * (self.crop_range or 1)))
 
-CHOICES = {"precision": (FAST, "float32", "bf16"), "optimiser": ("adamw", "sgd")}
-FEWEST_DRAWS = 512  # or an epoch of a few short videos would be a handful of steps
+
+CHOICES = {
+    "precision": (FAST, "float32", "bf16"),
+    "optimiser": ("adamw", "sgd"),
+    "samples": ("segments", "chunks"),
+    "chosen_by": ("mAP", "loss"),
+}
 
 RANDOM = {
     "flow": FinetuneConfig(partial_bn=False),
@@ -116,6 +165,26 @@ PUBLISHED = FinetuneConfig(
 )
 """From trained weights; after the published TSN (Wang et al. 2016, section 4.1; its batch is 256, its rate falls in
 steps), and not measured here, for want of such weights."""
+PICTURES = FinetuneConfig(
+    epochs=8,
+    fewest_draws=1792,
+    samples="chunks",
+    batch_size=32,
+    lr=4e-4,
+    head_lr=3e-3,
+    weight_decay=0.02,
+    warmup_steps=30,
+    dropout=0.0,
+    partial_bn=False,
+    contrast=0.3,
+    brightness=20.0,
+    balanced=0.5,
+    crop_range=1.15,
+    short_side=112,
+    crop=112,
+)
+"""From weights that know pictures (ImageNet), for few videos: 448 steps at least. Found for EfficientNet-Lite0 on the
+first set of UT-Interaction."""
 
 
 def trainable(recipe: str | Preset, stream: str, networks: Mapping[str, str | None], algorithm: str | None) -> Preset:
@@ -145,24 +214,32 @@ def trainable_network(network: str, stream: str = "rgb") -> Network:
     return entry
 
 
-def defaults(stream: str, begun: bool, network: Network = RESNET50) -> FinetuneConfig:
-    """The settings of a stream whose first weights were trained (`begun`) or are random."""
+def defaults(stream: str, begun: str | None, network: Network = RESNET50) -> FinetuneConfig:
+    """The settings of a stream whose first weights were trained on a data set (`begun`), or are random."""
+    if begun == "imagenet":
+        if stream == "change":  # it compares what ImageNet taught it to see
+            return replace(PICTURES, epochs=0)
+        # what has a sign has a middle: to flow another brightness would be a moving camera
+        return replace(PICTURES, brightness=0.0) if stream in ("flow", "difference") else PICTURES
     own: Mapping[str, Any] = network.finetuning.get(stream, {})
     return PUBLISHED if begun else replace(RANDOM[stream], **own)
 
 
 def resolve(
-    preset: Preset, begun: Mapping[str, bool], settings: Mapping[str, str], device: str
+    preset: Preset, begun: Mapping[str, str | None], settings: Mapping[str, str], device: str
 ) -> tuple[Preset, dict[str, FinetuneConfig]]:
     """The settings of each stream, nothing left to choose, and the preset with the sizes of images that they have.
 
-    settings: NAME for both streams, rgb.NAME or flow.NAME for one. A preset that has sizes of its own keeps them where
-    no setting changes them. Raises ConfigError for an unknown name or value.
+    begun: as for `defaults`, by stream. settings: NAME for both streams, rgb.NAME or flow.NAME for one. A preset that
+    has sizes of its own keeps them where no setting changes them. Raises ConfigError for an unknown name or value.
     """
+    settings = {name: _power(value) if name.endswith("balanced") else value for name, value in settings.items()}
     networks = {stream: trainable_network(part.network, stream) for stream, part in preset.parts.items()}
     plain = {stream: defaults(stream, begun[stream], networks[stream]) for stream in networks}
     larger = max(plain.values(), key=lambda config: config.crop)  # trained weights know images of their size
-    own = {"short_side": larger.short_side, "crop": larger.crop}
+    multiple = math.lcm(*(network.multiple for network in networks.values()))
+    crop = -(-larger.crop // multiple) * multiple
+    own = {"short_side": max(larger.short_side, crop), "crop": crop}
     own |= {n: getattr(preset, n) for n in own if getattr(preset, n) != getattr(KINETICS, n)}
     for key in settings:
         stream, dot, _ = key.partition(".")
@@ -198,6 +275,12 @@ def resolve(
     return replace(preset.having(changed), short_side=short_side, crop=crop), configs
 
 
+def _power(balanced: str) -> str:
+    """What `balanced` says as a number, that of true or false as it once was."""
+    said = FLAGS.get(str(balanced).strip().lower())
+    return balanced if said is None else str(float(said))
+
+
 @dataclass(frozen=True)
 class NetworksToTrain:
     """What is trained: the streams of a preset with the sizes of their images, their settings and first weights."""
@@ -225,7 +308,7 @@ def settle(
     recipe, stream, algorithm = features
     preset = trainable(recipe, stream, networks, algorithm)
     initial = initial_weights(preset, init, inits)
-    begun = {name: begins.path is not None for name, begins in initial.items()}
+    begun = {name: begins.dataset for name, begins in initial.items()}
     preset, configs = resolve(preset, begun, settings, device)
     if preset.algorithm:
         choose_backend(preset.algorithm, backend)

@@ -12,7 +12,7 @@ from lstr.extractors.presets import Preset
 from lstr.extractors.streams import STREAMS, model_stream
 from lstr.extractors.weights.archive import Archive, is_archive, is_member
 from lstr.extractors.weights.model_card import network_file, origin_of, read_card
-from lstr.extractors.weights.published_files import Origin, read_manifest, sha256_of
+from lstr.extractors.weights.published_files import Origin, dataset_of, read_manifest, sha256_of
 from lstr.pipelines.weights.published import find_weights
 
 RANDOM = "random"
@@ -31,6 +31,8 @@ class Initial:
     """SHA-256 of each video file, by id, that these weights have seen as far as they say."""
     origin: Origin | None = None
     """The file that they are or began with, whose licence goes on into what is trained."""
+    dataset: str | None = None
+    """What the weights were trained on: a published data set, as `imagenet`, or `custom`."""
 
 
 def initial_weights(preset: Preset, shared: str | None, by_stream: Mapping[str, str | None]) -> dict[str, Initial]:
@@ -82,7 +84,8 @@ def _initial(named: str, stream: str, entry: Network | None, network: str) -> In
         sentence = f"{path} holds {of} weights, and a network of the {stream} stream cannot begin with them."
         raise UnfitError(sentence, f"give {stream} weights, or random.")
     card = read_card(path)
-    return Initial(path, sha256_of(path), crossed, card.seen if card else {}, origin_of(path))
+    seen = card.seen if card else {}
+    return Initial(path, sha256_of(path), crossed, seen, origin_of(path), dataset_of(path))
 
 
 def _file(named: str, stream: str) -> Path:

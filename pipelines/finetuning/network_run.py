@@ -11,7 +11,7 @@ exists on GPUs alone. Running statistics, which differ for that, are averaged ov
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import asdict
 from itertools import islice
 from time import perf_counter
@@ -29,19 +29,22 @@ from lstr.pipelines.files.atomic import replacing
 from lstr.pipelines.files.json_files import append_jsonl, keep_jsonl
 from lstr.pipelines.finetuning.batches import batches_from
 from lstr.pipelines.finetuning.config import FinetuneConfig
-from lstr.pipelines.finetuning.recogniser import Recogniser, batch_norms, make_optimiser
+from lstr.pipelines.finetuning.moving_average import MovingAverage
+from lstr.pipelines.finetuning.recogniser import Recogniser, batch_norms, make_optimiser, set_rate
 from lstr.pipelines.finetuning.run_folder import LOG, Epoch, NetworkFiles, NetworkPosition
 from lstr.pipelines.finetuning.samples import Images, SampleSet
 from lstr.pipelines.progress import Progress
 from lstr.pipelines.training.batches import read_ahead
 from lstr.pipelines.training.log import Step
 from lstr.pipelines.training.loop import Position, Saves, StepPlan, train_steps
+from lstr.pipelines.training.memory import kept_memory
 from lstr.pipelines.training.ranks import Ranks, distributed_model, lost_others, step_seed
 from lstr.pipelines.training.schedule import learning_rate
 
 LATE = 0.1  # of all steps, that a run may be behind its time before the rate goes by time
 GRACE = 10  # saves that may come at once, so that a short run leaves every epoch
 SCORED = 32  # images at a time
+LEAST = 1e-7  # probability, so that one error is no infinite loss
 
 
 class NetworkRun:
@@ -74,6 +77,7 @@ class NetworkRun:
         self.kept = batch_norms(model)[1:] if self.config.partial_bn else []
         for norm in self.kept:
             norm.requires_grad_(False)
+        self.average = MovingAverage(model, self.config.ema) if self.config.ema else None
         self.joined = distributed_model(model, ranks, unused=False)
         self.best: dict[str, torch.Tensor] = {}
         self.position = NetworkPosition()
@@ -81,6 +85,8 @@ class NetworkRun:
             content = torch.load(network.state_file, map_location="cpu", weights_only=True)
             model.load_state_dict(content["state_dict"])
             self.optimiser.load_state_dict(content["optimiser"])
+            if self.average:
+                self.average.load(content["average"])
             self.best, self.position = content["best"], NetworkPosition(**json.loads(content["progress"]))
         self._saved_epoch, self._saves = self.position.epoch, Saves(grace=GRACE)
         if ranks.first:
@@ -95,9 +101,10 @@ class NetworkRun:
     def plan(self) -> StepPlan:
         """Its steps, and when it is evaluated."""
         config, steps = self.config, self.config.epochs * self.data.n_batches
+        warmup = min(1.0, config.warmup_steps / steps) if config.warmup_steps else config.warmup
         return StepPlan(
             steps,
-            lambda step: learning_rate(self._hurried(step, steps), steps, config.lr, config.warmup),
+            lambda step: learning_rate(self._hurried(step, steps), steps, config.lr, warmup),
             eval_every=config.eval_every if self.validation else 0,
             patience=config.patience,
             is_late=lambda: self._spent() >= 1,
@@ -131,16 +138,15 @@ class NetworkRun:
         Raises LstrError when the loss is not finite.
         """
         config, ranks = self.config, self.ranks
-        images, labels = batch
+        images, labels, videos = batch
         if images.device != self.device:
             images = images.pin_memory().to(self.device, non_blocking=True)
-        for group in self.optimiser.param_groups:
-            group["lr"] = lr
+        set_rate(self.optimiser, lr)
         first = config.seed * 1_000_003 + number
         torch.manual_seed(first if ranks.first else step_seed(config.seed, number, ranks.rank))
         with lost_others(ranks):
             with torch.autocast(self.device.type, torch.bfloat16, enabled=config.precision == "bf16"):
-                loss = self.joined(*self.model.prepare(images, torch.tensor(labels)))
+                loss = self.joined(*self.model.prepare(images, torch.tensor(labels), videos))
             value = loss.item()
             self._refuse(value, number)
             share = len(labels) / self.data.batch_size
@@ -148,6 +154,8 @@ class NetworkRun:
             norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), config.clip or math.inf).item()
             self.optimiser.step()
             self.optimiser.zero_grad()
+        if self.average:
+            self.average.add(number)
         if (number + 1) % self.data.n_batches == 0:
             statistics = ((norm.running_mean, norm.running_var) for norm in batch_norms(self.model))
             ranks.average([statistic for pair in statistics for statistic in pair if statistic is not None])
@@ -165,17 +173,18 @@ class NetworkRun:
         )
 
     def evaluate(self, position: Position, epoch: int, values: dict) -> dict | None:
-        """The mAP of the validation chunks; the best weights are kept. None where no chunk shows an action."""
-        config, ids = self.config, self.validation
-        scores = chunk_scores(self.model, list(ids.values()), self.network.stream, config, self.loaders)
-        truth = [targets(self.labels.videos[i], self.labels.classes, len(video)) for i, video in ids.items()]
-        score = float(metrics.per_frame(scores, np.concatenate(truth), self.labels.classes)["mAP"])
-        if math.isnan(score):
-            return None
-        if position.judge(score):
-            self.best = {name: tensor.cpu().clone() for name, tensor in self.model.state_dict().items()}
-            self.position.best_epoch = epoch
-        return {"mAP": score}
+        """mAP and loss of the validation chunks; the best weights are kept. None where no chunk shows an action."""
+        config, ids, classes = self.config, self.validation, self.labels.classes
+        truth = np.concatenate([targets(self.labels.videos[i], classes, len(video)) for i, video in ids.items()])
+        with self.average.in_place() if self.average else nullcontext():
+            scores = chunk_scores(self.model, list(ids.values()), self.network.stream, config, self.loaders)
+            score, loss = float(metrics.per_frame(scores, truth, classes)["mAP"]), loss_of(scores, truth)
+            if math.isnan(score):
+                return None
+            if position.judge(score if config.chosen_by == "mAP" else -loss):
+                self.best = {name: tensor.cpu().clone() for name, tensor in self.model.state_dict().items()}
+                self.position.best_epoch, self.position.mAP = epoch, score
+        return {"mAP": score, "loss": loss}
 
     def keep(self, step: Step, position: Position, last: bool) -> None:
         """Log an epoch, then save it where enough time has passed since the last that was saved."""
@@ -192,13 +201,15 @@ class NetworkRun:
                     "optimiser": self.optimiser.state_dict(),
                 }
                 content |= {"progress": json.dumps(asdict(self.position)), "best": self.best, "lstr": self.card}
+                content |= {"average": self.average.tensors} if self.average else {}
                 write_tensors(temporary, content)
             self._saved_epoch = self.position.epoch
 
     def epoch(self, step: Step) -> Epoch:
         """A logged interval as the event of its epoch."""
-        network, score = self.network, step.evaluation["mAP"] if step.evaluation else None
-        numbers = step.loss, step.lr, step.rate, step.waiting, score, self.position.best
+        network, evaluated = self.network, step.evaluation or {}
+        validated = evaluated.get("mAP"), self.position.best_mAP, evaluated.get("loss")
+        numbers = step.loss, step.lr, step.rate, step.waiting, *validated
         return Epoch(network.stream, network.fold, step.epoch, self.config.epochs, *numbers)
 
     def train(self) -> Iterator[Progress | Epoch]:
@@ -209,7 +220,7 @@ class NetworkRun:
         """
         batches = batches_from(self.data, self.position.epoch, self.loaders, self.ranks, self.device)
         try:
-            with closing(batches) as self._batches:
+            with kept_memory(self.device.type), closing(batches) as self._batches:
                 for event in train_steps(self, self.plan(), self.position):
                     yield self.epoch(event) if isinstance(event, Step) else event
         except CacheError as error:
@@ -217,7 +228,16 @@ class NetworkRun:
             raise CacheError(str(error), hint) from error
         if self.best:
             self.model.load_state_dict(self.best)
+        elif self.average:
+            self.model.load_state_dict(self.average.tensors)
         self.model.eval()
+
+
+def loss_of(scores: np.ndarray, truth: np.ndarray) -> float:
+    """The mean cross entropy of chunks' class probabilities (N, C) with what they show (N, C), if anything."""
+    shown = truth.sum(1) > 0
+    shares = truth[shown] / truth[shown].sum(1, keepdims=True)
+    return float(-(shares * np.log(scores[shown] + LEAST)).sum(1).mean())
 
 
 @torch.inference_mode()

@@ -25,7 +25,7 @@ from lstr.pipelines.finetuning.folds import Pair
 from lstr.pipelines.finetuning.network_run import NetworkRun
 from lstr.pipelines.finetuning.recogniser import begin_with, recogniser
 from lstr.pipelines.finetuning.run_folder import STATES, Epoch, NetworkFiles, begin_training
-from lstr.pipelines.finetuning.samples import SampleSet, samples_of
+from lstr.pipelines.finetuning.samples import SampleSet, samples_of, single_chunks
 from lstr.pipelines.progress import Finished, Progress
 from lstr.pipelines.provenance import provenance
 from lstr.pipelines.training.ranks import ALONE, Ranks
@@ -163,14 +163,16 @@ def _train(
         raise LabelsError(
             f"No labelled action lies within the {len(learnt)} training videos.", "give times in seconds of each video."
         )
+    if config.samples == "chunks":
+        samples = single_chunks(samples)
     data = SampleSet(samples, learnt, stream, config, directed=networks.preset.algorithm != DIFFERENCE)
     seconds = training.seconds_of(stream)
     run = NetworkRun(network, card.to_json(), model, data, loaders, ranks, chosen_by, labels, seconds)
     yield from run.train()
     if ranks.first:
         position = run.position
-        result = {"mAP": position.best, "epoch": position.best_epoch or position.epoch, "epochs": position.epoch}
+        result = {"mAP": position.best_mAP, "epoch": position.best_epoch or position.epoch, "epochs": position.epoch}
         write_json(network.result_file, result | {"seconds": round(position.seconds, 2)})
-        write_network(network.folder, model.state_dict(), replace(card, mAP=position.best))
+        write_network(network.folder, model.state_dict(), replace(card, mAP=position.best_mAP))
         network.state_file.unlink(missing_ok=True)
     ranks.wait()

@@ -1,8 +1,10 @@
 """What is trained of a stream: its network with a head for these classes, its first weights, its optimiser."""
 
+from collections.abc import Iterator, Sequence
+from typing import Any
+
 import torch
 from torch import Tensor, nn
-from torch.distributions import Beta
 from torch.nn import functional
 
 from lstr.extractors.backbones.network import Network
@@ -10,10 +12,12 @@ from lstr.extractors.networks.build import backbone_of, network_recipe
 from lstr.extractors.networks.weights import load_weights, randomise
 from lstr.extractors.presets import StreamPreset
 from lstr.extractors.recipe import NetworkRecipe
+from lstr.pipelines.finetuning.blending import Blend, jittered, shares_of
 from lstr.pipelines.finetuning.config import FinetuneConfig
 from lstr.pipelines.finetuning.initial_weights import Initial
 
 MOMENTUM = 0.9  # published TSN
+FACTOR = "factor"  # in an optimiser's groups
 HEAD_STD = 0.01  # of the classifier's first weights (published TSN)
 
 
@@ -44,10 +48,10 @@ class Recogniser(nn.Module):
     mean: Tensor
     std: Tensor
 
-    def __init__(self, backbone: nn.Module, head: Head, part: NetworkRecipe, mixup: float):
+    def __init__(self, backbone: nn.Module, head: Head, part: NetworkRecipe, config: FinetuneConfig):
         super().__init__()
         self.backbone, self.cls_head, self.bgr = backbone, head, part.bgr
-        self.blend = Beta(mixup, mixup) if mixup else None
+        self.config, self.blend = config, Blend(config)
         self.register_buffer("mean", torch.tensor(part.mean).view(-1, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(part.std).view(-1, 1, 1), persistent=False)
 
@@ -56,16 +60,16 @@ class Recogniser(nn.Module):
         images = images.to(self.mean.device).contiguous()
         return ((images[:, :, [2, 1, 0]] if self.bgr else images) - self.mean) / self.std
 
-    def prepare(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """A batch to learn from: images as `scaled`, and of labels (N,) what `forward` compares with; two samples
-        blended where that is wanted (Zhang et al. 2018), and a share of each class (N, C) then."""
-        images, labels = self.scaled(images), labels.to(self.mean.device)
-        if self.blend is None:
+    def prepare(self, images: Tensor, labels: Tensor, videos: Sequence[str] = ()) -> tuple[Tensor, Tensor]:
+        """A batch to learn from: images as `scaled`, changed and blended as the settings say, and of labels (N,) the
+        share of each class (N, C) where there is more than one. videos: of the N samples, for blends across them."""
+        config, device = self.config, self.mean.device
+        images = self.scaled(jittered(images.to(device), config.contrast, config.brightness))
+        labels = labels.to(device)
+        if not self.blend and not config.smoothing:
             return images, labels
-        share, other = self.blend.sample(), torch.randperm(len(images))
-        shares = functional.one_hot(labels, self.cls_head.fc_cls.out_features)
-        images = share * images + (1 - share) * images[other]
-        return images, share * shares + (1 - share) * shares[other]
+        shares = shares_of(labels, self.cls_head.fc_cls.out_features, config.smoothing)
+        return self.blend(images, shares, videos)
 
     def scores(self, images: Tensor) -> Tensor:
         """Scaled images (N, segments, C, H, W) → class scores (N, C)."""
@@ -89,7 +93,7 @@ def recogniser(stream: str, preset: StreamPreset, n_classes: int, config: Finetu
         torch.manual_seed(config.seed)
         backbone = backbone_of(stream, part, part.entry)
         head = Head(part.dim, n_classes, config.dropout)
-    return Recogniser(backbone.train(), head, part, config.mixup)
+    return Recogniser(backbone.train(), head, part, config)
 
 
 def begin_with(model: Recogniser, initial: Initial, network: Network, seed: int) -> None:
@@ -120,9 +124,28 @@ def batch_norms(model: Recogniser) -> list[nn.modules.batchnorm._BatchNorm]:
     return [module for module in model.backbone.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
 
 
-def make_optimiser(model: nn.Module, config: FinetuneConfig) -> torch.optim.Optimizer:
+def _groups(model: Recogniser, config: FinetuneConfig) -> Iterator[dict[str, Any]]:
+    """What of a recogniser is to be trained, and by what factor the rate of each part differs from `lr`."""
+    layers = [[p for p in m.parameters(recurse=False) if p.requires_grad] for m in model.backbone.modules()]
+    layers, head = [layer for layer in layers if layer], [p for p in model.cls_head.parameters() if p.requires_grad]
+    if not config.head_lr and config.layer_decay == 1:
+        yield {"params": [p for layer in (*layers, head) for p in layer], FACTOR: 1.0}
+        return
+    bodies = [[p for layer in layers for p in layer]] if config.layer_decay == 1 else layers
+    for at, layer in enumerate(bodies):
+        yield {"params": layer, FACTOR: config.layer_decay ** (1 - (at + 1) / len(bodies))}
+    yield {"params": head, FACTOR: (config.head_lr or config.lr) / config.lr}
+
+
+def set_rate(optimiser: torch.optim.Optimizer, lr: float) -> None:
+    """Give each part of a recogniser its rate, where that of most is `lr`."""
+    for group in optimiser.param_groups:
+        group["lr"] = lr * group.get(FACTOR, 1.0)  # a saved state of before has no factors
+
+
+def make_optimiser(model: Recogniser, config: FinetuneConfig) -> torch.optim.Optimizer:
     """AdamW or stochastic gradient descent on what of a recogniser is to be trained."""
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    trained = [*_groups(model, config)]
     if config.optimiser == "adamw":
         # one pass over the weights instead of a dozen: for ten million of them half of the optimiser's time
         return torch.optim.AdamW(trained, config.lr, weight_decay=config.weight_decay, fused=True)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from lstr.errors import CheckpointError, few
@@ -11,6 +11,7 @@ from lstr.extractors.weights.model_card import DESCRIPTION, network_file
 from lstr.pipelines.failures import FAILED, LOGS
 from lstr.pipelines.files.atomic import check_writable, sweep
 from lstr.pipelines.files.json_files import write_json
+from lstr.pipelines.finetuning.config import FinetuneConfig
 from lstr.pipelines.training.loop import Position
 
 SETTINGS = "settings.json"
@@ -65,12 +66,13 @@ def begin_training(folder: Path, settings: Mapping, resume: bool) -> None:
 
 def differences(before: Mapping, now: Mapping) -> list[str]:
     """What of two settings differs and has a part in the result, in words."""
-    changed = []
+    changed, unsaid = [], asdict(FinetuneConfig())  # a setting that is newer than a run has its default there
     for stream in STREAMS:
         a, b = (values["streams"].get(stream) for values in (before, now))
         if a is None or b is None:
             changed += [f"the {stream} stream was {'' if a else 'not '}trained"] if a != b else []
             continue
+        a = unsaid | a
         changed += [f"{stream}.{n} was {_text(a.get(n))}, is {_text(b[n])}" for n in b if a.get(n) != b[n]]
     changed += [f"{n} was {_text(before[n])}, is {_text(now[n])}" for n in ("recipe", "folds") if before[n] != now[n]]
     if before["classes"] != now["classes"]:
@@ -125,9 +127,16 @@ class NetworkPosition(Position):
     """How far a network has come."""
 
     best_epoch: int = 0
-    """that of the highest mAP; 0 where none was measured"""
+    """that of the best evaluation; 0 where none was made"""
+    mAP: float | None = None
+    """of that epoch, where it is not by the mAP that epochs are judged"""
     seconds: float = 0.0
     """it has taken, evaluations included"""
+
+    @property
+    def best_mAP(self) -> float | None:
+        """The mAP of the best epoch; None where none was measured."""
+        return self.best if self.mAP is None else self.mAP
 
 
 @dataclass(frozen=True)
@@ -146,3 +155,5 @@ class Epoch:
     """share of the epoch spent waiting for data"""
     mAP: float | None
     best: float | None
+    validation_loss: float | None = None
+    """of the validation chunks, where they were due"""

@@ -1,8 +1,8 @@
 """Labelled segments of cached videos as the samples that TSN recognisers learn from (Wang et al. 2016, section 3).
 
-A sample is a segment cut in equal parts, with a chunk drawn at random from each. Stretches without a label are cut in
-pieces as long as a typical action, and are a class of their own. Every draw follows from (seed, epoch, sample), so a
-run that goes on from an epoch draws what it would have drawn.
+A sample is a segment cut in equal parts, with a chunk drawn at random from each; or a single chunk. Stretches without a
+label are cut in pieces as long as a typical action, and are a class of their own. Every draw follows from (seed, epoch,
+sample), so a run that goes on from an epoch draws what it would have drawn.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,10 +15,10 @@ import torch
 from lstr.extractors.images.crops import mirror_image
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, VideoLabels, end_chunk, first_chunk, runs, targets
 from lstr.pipelines.extraction.chunk_cache import CachedVideo
-from lstr.pipelines.finetuning.config import FEWEST_DRAWS, FinetuneConfig
+from lstr.pipelines.finetuning.config import FinetuneConfig
 
-Images = tuple[torch.Tensor, tuple[int, ...]]
-"""(N, segments, C, H, W) uint8, and the N classes"""
+Images = tuple[torch.Tensor, tuple[int, ...], tuple[str, ...]]
+"""(N, segments, C, H, W) uint8, and the N classes and ids of videos"""
 Key = tuple[int, int, int]
 """(epoch, draw, index) of a sample: all that is drawn of it follows from them, and the seed"""
 SCALES = (1.0, 0.875, 0.75, 0.66)
@@ -60,6 +60,12 @@ def samples_of(videos: Mapping[str, tuple[VideoLabels, int]], classes: Sequence[
     return samples
 
 
+def single_chunks(samples: Sequence[Sample]) -> list[Sample]:
+    """Each chunk of samples as a sample of its own, once for each class that it shows."""
+    chunks = (Sample(s.video, at, at + 1, s.label) for s in samples for at in range(s.start, s.end))
+    return list(dict.fromkeys(chunks))
+
+
 class SampleSet:
     """Training samples of a stream, and what is drawn of them in each epoch.
 
@@ -77,7 +83,7 @@ class SampleSet:
         self.samples, self.videos, self.stream = samples, videos, stream
         self.config, self.directed = config, directed
         n_chunks = sum(map(len, videos.values()))
-        self.n_draws = config.draws or max(FEWEST_DRAWS, n_chunks // config.segments)
+        self.n_draws = config.draws or max(config.fewest_draws, n_chunks // config.segments)
         self.batch_size = min(config.batch_size, self.n_draws)
         self.n_batches = self.n_draws // self.batch_size
         """in an epoch; the rest of it is no step, for a batch of one image has no batch-norm statistics"""
@@ -88,17 +94,15 @@ class SampleSet:
         return [drawn[at * size : (at + 1) * size] for at in range(self.n_batches)]
 
     def drawn_in(self, epoch: int) -> list[Key]:
-        """The samples of an epoch: each of a class as often as any other.
-
-        Each class is drawn as often, too, unless the settings say otherwise.
-        """
+        """The samples of an epoch: each of a class as often as any other, and classes as `balanced` says."""
         random = np.random.default_rng((self.config.seed, epoch, 2**31))
         labels = np.array([sample.label for sample in self.samples])
-        groups = [np.arange(len(labels))]
-        if self.config.balanced:
+        groups, power = [np.arange(len(labels))], self.config.balanced
+        if power:
             groups = [np.flatnonzero(labels == label) for label in np.unique(labels)]
-        each = -(-self.n_draws // len(groups))
-        drawn = np.concatenate([_repeated(random, group, each) for group in groups])
+        weights = np.array([float(len(group)) for group in groups]) ** (1 - power)
+        wanted = np.ceil((self.n_draws * weights / weights.sum()).round(6)).astype(int)  # a rounding error is no draw
+        drawn = np.concatenate([_repeated(random, group, n) for group, n in zip(groups, wanted, strict=True)])
         drawn = random.permutation(drawn)[: self.n_draws]
         return [(epoch, draw, int(index)) for draw, index in enumerate(drawn)]
 
@@ -107,7 +111,7 @@ class SampleSet:
         drawn = [self.draw(key) for key in keys]
         images = np.stack([np.stack([self._image(sample, chunk) for chunk in sample.chunks]) for sample in drawn])
         pixels = torch.from_numpy(images.transpose(0, 1, 4, 2, 3).copy())  # (N, segments, C, crop, crop)
-        return pixels, tuple(sample.label for sample in drawn)
+        return pixels, *described(drawn)
 
     def _image(self, drawn: "Drawn", chunk: int) -> np.ndarray:
         image = self.videos[drawn.video].picture(chunk, self.stream)
@@ -121,7 +125,7 @@ class SampleSet:
         epoch, draw, index = key
         sample, config = self.samples[index], self.config
         random = np.random.default_rng((config.seed, epoch, draw))
-        box = draw_crop(random)
+        box = draw_plain_crop(random, config) if config.crop_range else draw_crop(random)
         mirrored = config.mirror and bool(random.random() < 0.5)
         chunks = draw_chunks(random, sample, config.segments)
         tint = draw_tint(random, config.colour) if self.stream == "rgb" and config.colour else None
@@ -136,7 +140,7 @@ def draw_chunks(random: np.random.Generator, sample: Sample, n_segments: int) ->
 
 
 Box = tuple[float, float, float, float]
-"""Width and height of a crop as shares of the short side, and where it lies as shares of the room left."""
+"""Width and height of a crop as shares of what an image is fitted to, and where it lies as shares of the room left."""
 
 
 CORNERS = tuple((x, y) for y in (0.0, 1.0) for x in (0.0, 1.0))
@@ -153,6 +157,12 @@ def draw_crop(random: np.random.Generator) -> Box:
     first = int(random.integers(len(SCALES)))
     second = int(np.clip(first + random.integers(-1, 2), 0, len(SCALES) - 1))
     return SCALES[first], SCALES[second], *PLACES[random.integers(len(PLACES))]
+
+
+def draw_plain_crop(random: np.random.Generator, config: FinetuneConfig) -> Box:
+    """A crop of the size that features see, anywhere in the larger image."""
+    (height, width), whole = config.size, config.training_view.whole
+    return width / whole[1], height / whole[0], float(random.random()), float(random.random())
 
 
 @dataclass(frozen=True)
@@ -178,6 +188,11 @@ class Drawn:
     tint: Tint | None
 
 
+def described(drawn: Sequence[Drawn]) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """The classes and the videos of samples."""
+    return tuple(sample.label for sample in drawn), tuple(sample.video for sample in drawn)
+
+
 def draw_tint(random: np.random.Generator, colour: float) -> Tint:
     """Each property changed by a share of up to `colour`; in three of ten images grey, in as many colours swapped."""
     order = random.permutation(3) if random.random() < SWAPPED else np.arange(3)
@@ -196,7 +211,7 @@ def tinted(image: np.ndarray, tint: Tint) -> np.ndarray:
 
 def augment(image: np.ndarray, box: Box, mirrored: bool, config: FinetuneConfig, inverted: bool) -> np.ndarray:
     """(H, W, C) uint8 → (*config.size, C); the x of mirrored flow may be inverted (255 − v)."""
-    view = config.view
+    view = config.training_view
     image = view.fitted(image)
     x, y, w, h = patch_of(box, view.whole, image.shape[1], image.shape[0])
     patch: np.ndarray = cv2.resize(image[y : y + h, x : x + w], view.size[::-1], interpolation=cv2.INTER_LINEAR)

@@ -25,13 +25,14 @@ from lstr.pipelines.failures import left_out
 from lstr.pipelines.files.remote import Place
 from lstr.pipelines.files.videos import at_hand
 from lstr.pipelines.finetuning.cached_videos import chunks_of
-from lstr.pipelines.finetuning.config import FEWEST_DRAWS, FinetuneConfig, NetworksToTrain
+from lstr.pipelines.finetuning.config import FinetuneConfig, NetworksToTrain
 from lstr.pipelines.finetuning.recogniser import make_optimiser, recogniser
 from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.learning.parts import N_FOLDS, TESTING, TRAINING, VALIDATION, LabelParts
 from lstr.pipelines.learning.plan import Costs, LearnPlan, fit_epochs, make_steps
 from lstr.pipelines.training.batches import PieceMaker
 from lstr.pipelines.training.config import TrainConfig, preset_for, resolve
+from lstr.pipelines.training.memory import kept_memory
 from lstr.pipelines.training.ranks import ALONE
 from lstr.pipelines.training.sampling import count_steps, draw_windows
 from lstr.pipelines.training.step import Learner
@@ -120,7 +121,8 @@ def _step_seconds(stream: str, preset: Preset, config: FinetuneConfig, n_classes
             if device.startswith("cuda"):
                 torch.cuda.synchronize()
 
-        seconds = _fastest(step)
+        with kept_memory(model.mean.device.type):  # as a training does
+            seconds = _fastest(step)
     return seconds / (config.batch_size * config.segments)
 
 
@@ -179,7 +181,9 @@ def measured_plan(
     row = sum(FORWARD * seconds * preset.parts[stream].crops for stream, seconds in image.items())
     costs = Costs(measure_chunks([videos[i] for i in shortest], preset), row, image, model_seconds)
     wanted = {stream: config.epochs for stream, config in configs.items()}
-    draws = max(config.draws for config in configs.values()) or max(FEWEST_DRAWS, chunks[TRAINING])
+    draws = max(config.draws for config in configs.values()) or max(
+        chunks[TRAINING], *(config.fewest_draws for config in configs.values())
+    )
     n_models = 1 if chunks[VALIDATION] else 1 + N_FOLDS
     others = sum(step.seconds for step in make_steps(chunks, costs, dict.fromkeys(wanted, 0), draws, n_models))
     epochs, draws = fit_epochs(options.seconds, others, costs, wanted, draws)

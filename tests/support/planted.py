@@ -53,7 +53,7 @@ def planted_training(streams, n_videos=3, n_folds=0, initial=None, n_validation=
     preset = PRESETS["fast"].narrowed(streams)
     initial = initial or dict.fromkeys(streams, Initial())
     changes = {name: str(value) for name, value in {**SMALL, **settings}.items()}
-    preset, configs = resolve(preset, {s: initial[s].path is not None for s in streams}, changes, "cpu")
+    preset, configs = resolve(preset, {s: initial[s].path and "custom" for s in streams}, changes, "cpu")
     ids = sorted(cached)
     pairs, folds = make_pairs(labels, ids[:n_videos], ids[n_videos:], n_folds)
     return Training(NetworksToTrain(preset, configs, initial), labels, cached, pairs, folds)

@@ -67,5 +67,5 @@ def test_what_fits_on_a_device_is_kept_there(monkeypatch):
         monkeypatch.setattr(batches, "fit_on", lambda data, device, fit=fit: fit)
         made.append(list(batches_from(data, 0, 0, ALONE, CPU)))
     assert len(made[0]) == len(made[1]) == 4
-    for (read, labels), (kept, others) in zip(*made, strict=True):
+    for (read, *labels), (kept, *others) in zip(*made, strict=True):
         assert labels == others and (read.int() - kept.int()).abs().max() <= 1

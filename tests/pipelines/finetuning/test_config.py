@@ -11,26 +11,26 @@ from lstr.pipelines.finetuning import config as finetune_config
 from lstr.pipelines.finetuning.config import FinetuneConfig, defaults, resolve, trainable
 
 FAST = PRESETS["fast"]
-NOTHING = {"rgb": False, "flow": False}
+NOTHING = dict.fromkeys(("rgb", "flow"))
 
 
 def test_defaults_follow_from_the_first_weights():
     _, configs = resolve(FAST, NOTHING, {"precision": "float32"}, "cpu")
-    assert configs == {s: replace(defaults(s, False), precision="float32") for s in ("rgb", "flow")}
-    assert not configs["rgb"].partial_bn and defaults("rgb", True).partial_bn
+    assert configs == {s: replace(defaults(s, None), precision="float32") for s in ("rgb", "flow")}
+    assert not configs["rgb"].partial_bn and defaults("rgb", "custom").partial_bn
 
 
 def test_one_stream_or_both_are_set():
     _, configs = resolve(FAST, NOTHING, {"epochs": "7", "flow.lr": "0.5", "rgb.epochs": "3"}, "cpu")
     assert (configs["rgb"].epochs, configs["flow"].epochs, configs["flow"].lr) == (3, 7, 0.5)
-    assert configs["rgb"].lr == defaults("rgb", False).lr
+    assert configs["rgb"].lr == defaults("rgb", None).lr
 
 
 def test_features_will_have_the_size_of_the_images():
     """Trained weights know images of one size, and both streams have it; a recipe file's own comes before a default."""
-    for begun in ({"rgb": True, "flow": False}, {"rgb": False, "flow": True}):
+    for begun in ({"rgb": "custom", "flow": None}, {"rgb": None, "flow": "kinetics"}):
         preset, configs = resolve(FAST, begun, {}, "cpu")
-        assert preset.crop == configs["rgb"].crop == configs["flow"].crop == defaults("rgb", True).crop
+        assert preset.crop == configs["rgb"].crop == configs["flow"].crop == defaults("rgb", "custom").crop
     preset, configs = resolve(replace(FAST, short_side=112, crop=96), NOTHING, {}, "cpu")
     assert (preset.short_side, preset.crop) == (configs["rgb"].short_side, configs["rgb"].crop) == (112, 96)
     preset, _ = resolve(replace(FAST, short_side=112, crop=96), NOTHING, {"short_side": "64", "crop": "32"}, "cpu")
@@ -39,10 +39,10 @@ def test_features_will_have_the_size_of_the_images():
         resolve(FAST, NOTHING, {"rgb.crop": "32"}, "cpu")
     with pytest.raises(ConfigError, match="do not meet"):
         resolve(FAST, NOTHING, {"crop": "48"}, "cpu")
-    live, configs = resolve(PRESETS["live"], {"flow": False}, {"crop": "48"}, "cpu")
+    live, configs = resolve(PRESETS["live"], {"flow": None}, {"crop": "48"}, "cpu")
     assert (live.short_side, live.crop) == (64, 48) and configs["flow"].precision == "float32"
     assert live.flow.crops == 2
-    assert resolve(PRESETS["live"], {"flow": False}, {"mirror": "false"}, "cpu")[0].flow.crops == 1
+    assert resolve(PRESETS["live"], {"flow": None}, {"mirror": "false"}, "cpu")[0].flow.crops == 1
 
 
 @pytest.mark.parametrize("there", ["bf16", "float32"])

@@ -133,7 +133,7 @@ def test_mirrored_differences_keep_their_sign():
     directed, undirected = (SampleSet([Sample("v", 0, 1, 1)], videos, "flow", config, on) for on in (True, False))
     keys = directed.drawn_in(0)
     mirrored = torch.tensor([directed.draw(key).mirrored for key in keys])
-    (turned, _), (kept, _) = (data.batch(keys) for data in (directed, undirected))
+    (turned, *_), (kept, *_) = (data.batch(keys) for data in (directed, undirected))
     assert torch.equal(turned[:, :, 1::2], kept[:, :, 1::2])
     assert torch.equal(turned[~mirrored], kept[~mirrored])
     assert torch.equal(turned[mirrored][:, :, ::2], 255 - kept[mirrored][:, :, ::2]) and mirrored.any()
@@ -158,6 +158,10 @@ def test_a_drawn_sample_is_images_of_its_stream_and_its_label(stream, channels):
     chunks = {i: video.chunks for i, video in cached.items()}
     samples = samples_of({i: (labels.videos[i], LENGTH) for i in cached}, CLASSES)
     data = SampleSet(samples, chunks, stream, FinetuneConfig(segments=3, short_side=40, crop=32, seed=5))
-    images, label = data.batch([(2, 7, 1)])
-    assert images.shape == (1, 3, channels, 32, 32) and images.dtype == torch.uint8 and label == (samples[1].label,)
+    images, label, video = data.batch([(2, 7, 1)])
+    assert (
+        images.shape == (1, 3, channels, 32, 32)
+        and images.dtype == torch.uint8
+        and (label, video) == ((samples[1].label,), ("v0",))
+    )
     assert torch.equal(data.batch([(2, 7, 1)])[0], images) and not torch.equal(data.batch([(2, 8, 1)])[0], images)

@@ -1,0 +1,152 @@
+"""The settings for few videos: rates by layer, averaged weights, power of balance, chunks as samples, loss as judge."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from lstr.errors import ConfigError
+from lstr.extractors.presets import PRESETS, StreamPreset
+from lstr.pipelines.finetuning.config import PICTURES, FinetuneConfig, defaults, resolve
+from lstr.pipelines.finetuning.initial_weights import initial_weights
+from lstr.pipelines.finetuning.moving_average import MovingAverage
+from lstr.pipelines.finetuning.network_run import loss_of
+from lstr.pipelines.finetuning.networks import train_networks
+from lstr.pipelines.finetuning.recogniser import make_optimiser, recogniser, set_rate
+from lstr.pipelines.finetuning.run_folder import differences
+from lstr.pipelines.finetuning.samples import Sample, SampleSet, draw_plain_crop, patch_of, single_chunks
+from lstr.pipelines.progress import Progress, result_of
+from tests.support.planted import planted_training
+
+LITE = replace(PRESETS["fast"].narrowed(["rgb"]), rgb=StreamPreset("efficientnet-lite0"))
+
+
+def test_imagenet_weights_have_defaults_of_their_own():
+    begins = initial_weights(LITE, "imagenet", {})["rgb"]
+    assert begins.dataset == "imagenet"
+    preset, configs = resolve(LITE, {"rgb": begins.dataset}, {}, "cpu")
+    assert configs["rgb"] == replace(PICTURES, precision="float32") and preset.crop == PICTURES.crop == 112
+    both = replace(PRESETS["fast"], rgb=LITE.rgb)  # whose flow network takes multiples of 32 alone
+    assert resolve(both, {"rgb": "imagenet", "flow": None}, {}, "cpu")[0].crop == 128
+    assert defaults("flow", "imagenet").brightness == 0 < PICTURES.brightness
+    n_chunks = 1781  # of the probe, in steps of its count
+    data = SampleSet([Sample("v", 0, 1, 0)], {"v": range(n_chunks)}, "rgb", configs["rgb"])
+    assert data.n_batches * PICTURES.epochs == 448
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"), [("true", 1.0), ("no", 0.0), (True, 1.0), (False, 0.0), ("0.5", 0.5), ("1", 1.0)]
+)
+def test_balance_is_a_power_or_what_it_was(said, meant):
+    for name in ("balanced", "rgb.balanced"):
+        found = resolve(LITE, {"rgb": None}, {name: said}, "cpu")[1]["rgb"].balanced
+        assert found == meant and isinstance(found, float)
+    assert isinstance(said, str) or FinetuneConfig(balanced=said).balanced == meant
+    with pytest.raises(ConfigError):
+        resolve(LITE, {"rgb": None}, {"balanced": "half"}, "cpu")
+
+
+def test_classes_are_drawn_by_the_power_of_their_counts():
+    samples = [Sample("v", at, at + 1, int(at >= 100)) for at in range(125)]
+    for power, share in ((0.0, 0.2), (0.5, 1 / 3), (1.0, 0.5)):
+        data = SampleSet(samples, {}, "rgb", FinetuneConfig(balanced=power, draws=300))
+        rare = [samples[index].label for _, _, index in data.drawn_in(0)]
+        assert len(rare) == 300 and np.mean(rare) == pytest.approx(share, abs=0.02)
+
+
+def test_single_chunks_of_segments():
+    segments = [Sample("v", 2, 5, 1), Sample("v", 4, 6, 1), Sample("v", 4, 5, 2)]
+    assert {(s.start, s.end, s.label) for s in single_chunks(segments)} == {
+        (2, 3, 1), (3, 4, 1), (4, 5, 1), (5, 6, 1), (4, 5, 2)
+    }  # fmt: skip
+    assert len(single_chunks(segments)) == 5
+    with pytest.raises(ConfigError, match="one chunk has no 3 segments"):
+        FinetuneConfig(samples="chunks", segments=3)
+
+
+@pytest.mark.parametrize("sizes", [{"short_side": 100, "crop": 96}, {"height": 96, "width": 96, "margin": 1.0}])
+def test_a_plain_crop_lies_anywhere_in_a_larger_image(sizes):
+    config = FinetuneConfig(**sizes, crop_range=1.15 if "crop" in sizes else 115 / 96)
+    random, places = np.random.default_rng(0), set()
+    assert config.training_view.whole == (115, 115)
+    for _ in range(500):
+        x, y, w, h = patch_of(draw_plain_crop(random, config), config.training_view.whole, 153, 115)
+        assert (w, h) == (96, 96) and 0 <= x <= 153 - 96 and 0 <= y <= 115 - 96
+        places.add((x, y))
+    assert {x for x, _ in places} == set(range(58)) and {y for _, y in places} == set(range(20))
+    with pytest.raises(ConfigError, match="crop_range"):
+        FinetuneConfig(crop_range=0.9)
+
+
+def test_rates_of_body_and_head():
+    preset = StreamPreset("efficientnet-lite0")
+    rates = {}
+    for layer_decay in (1.0, 0.1):
+        config = FinetuneConfig(lr=1e-3, head_lr=5e-3, layer_decay=layer_decay)
+        model = recogniser("rgb", preset, 3, config)
+        optimiser = make_optimiser(model, config)
+        set_rate(optimiser, 5e-4)
+        rates[layer_decay] = {id(p): group["lr"] for group in optimiser.param_groups for p in group["params"]}
+        found = {name: rates[layer_decay].pop(id(p)) for name, p in model.named_parameters()}
+        assert not rates[layer_decay] and found["cls_head.fc_cls.weight"] == pytest.approx(2.5e-3)
+        first, last = found["backbone.stem.conv.weight"], found["backbone.head.norm.bias"]
+        assert last == pytest.approx(5e-4) and first == pytest.approx(5e-4 * layer_decay, rel=0.03)
+        body = [rate for name, rate in found.items() if name.startswith("backbone")]
+        assert body == sorted(body)
+    plain = make_optimiser(recogniser("rgb", preset, 3, FinetuneConfig()), FinetuneConfig())
+    assert len(plain.param_groups) == 1
+
+
+def test_a_moving_average_follows_the_weights():
+    model = nn.Linear(1, 1, bias=False)
+    nn.init.zeros_(model.weight)
+    average = MovingAverage(model, 0.5)
+    nn.init.ones_(model.weight)
+    average.add(0)
+    assert average.tensors["weight"].item() == pytest.approx(0.9)  # of few steps: 1 / 10 is kept
+    average.add(100)
+    assert average.tensors["weight"].item() == pytest.approx(0.95)
+    with average.in_place():
+        assert model.weight.item() == pytest.approx(0.95)
+    assert model.weight.item() == 1
+
+
+def test_the_loss_of_chunks_is_of_those_that_show_something():
+    scores, truth = np.array([[0.5, 0.5], [0.9, 0.1], [0.2, 0.8]]), np.array([[1, 1], [0, 0], [0, 1]])
+    assert loss_of(scores, truth) == pytest.approx(-(np.log(0.5) + np.log(0.8)) / 2, abs=1e-5)
+
+
+def test_a_run_of_before_goes_on_though_settings_are_new():
+    settings = planted_training(("flow",)).settings("cpu")
+    before = json.loads(json.dumps(settings))
+    for name in ("head_lr", "samples", "chosen_by"):
+        del before["streams"]["flow"][name]
+    before["streams"]["flow"]["balanced"] = True
+    assert differences(before, settings) == []
+    assert differences(before, planted_training(("flow",), head_lr=1.0).settings("cpu"))
+
+
+@pytest.mark.long
+def test_a_stopped_run_with_every_setting_goes_on_to_the_bit(tmp_path):
+    settings = dict(epochs=2, draws=8, samples="chunks", balanced=0.5, head_lr=1e-2, layer_decay=0.5, cutmix=1.0)
+    settings |= dict(mixup=0.4, smoothing=0.1, ema=0.9, warmup_steps=2, contrast=0.3, brightness=20, crop_range=1.15)
+    settings |= dict(eval_every=1, chosen_by="loss")
+    job = planted_training(("flow",), **settings)
+
+    def stop(event):
+        if isinstance(event, Progress) and event.done == 3:
+            raise KeyboardInterrupt
+
+    whole = result_of(train_networks(job, tmp_path / "whole"), lambda event: None)
+    with pytest.raises(KeyboardInterrupt):
+        result_of(train_networks(job, tmp_path / "parts"), stop)
+    parts = result_of(train_networks(job, tmp_path / "parts", resume=True), lambda event: None)
+    a, b = (torch.load(w.file("flow"), weights_only=True)["state_dict"] for w in (whole, parts))
+    assert all(torch.equal(a[name], b[name]) for name in a)
+    lines = [json.loads(line) for line in (whole.path / "metrics.jsonl").read_text().splitlines()]
+    losses = [line["validation_loss"] for line in lines]
+    known = whole.about["metrics"]["flow"]["all"]
+    assert known["epoch"] == 1 + losses.index(min(losses)) and known["mAP"] == lines[known["epoch"] - 1]["mAP"]
