@@ -71,7 +71,7 @@ def warn_of_training(loaded: Checkpoint) -> list[str]:
     return [
         f"{loaded.path} was trained on features that look better than those of new videos: feature networks "
         f"({', '.join(seen['streams'])}) had seen {seen['videos']} of its {seen['of']} videos. "
-        "Without that it may be better: train it on features by weights that `lstr finetune --folds` made."
+        "Trained on features by weights that `lstr finetune --folds` made, it may do better."
     ]
 
 

@@ -56,11 +56,11 @@ def draw_page(findings: Findings, drawings: Sequence[Drawing], watching: Mapping
     ]
     for entry in judged:
         name = f"{entry.name}: " if several else ""
-        body.append(_folded(f"{name}actions found, by action", _events([entry])) if several else "")
-        body.append(_folded(f"{name}classes, chunk by chunk", _classes(entry.document)))
-        body.append(_folded(f"{name}portions of the actions, and starts", _stages(entry.document)))
+        body.append(_folded(f"{name}Actions found, by action", _events([entry])) if several else "")
+        body.append(_folded(f"{name}Classes, chunk by chunk", _classes(entry.document)))
+        body.append(_folded(f"{name}Portions of the actions, and starts", _stages(entry.document)))
         drawn = _figures([one for one in drawings if not one.first and one.group == (several and entry.name or "")])
-        body.append(_folded(f"{name}more figures", drawn) if drawn else "")
+        body.append(_folded(f"{name}More figures", drawn) if drawn else "")
     markup = "".join(f"{part}\n" for part in body if part)
     return build_page(title, markup, ("evaluation.css",), Script(("marks.js", "watching.js"), watching))
 
@@ -101,7 +101,6 @@ def _compared(findings: Findings) -> str:
 
 
 def _folded(title: str, content: str) -> str:
-    title = title[0].upper() + title[1:]
     return f'<details class="card"><summary><h2>{escape(title)}</h2></summary>{content}</details>'
 
 
