@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -116,16 +117,23 @@ def _lanes(video: Mapping[str, Any]) -> list[int]:
 
 
 def _add_addresses(entry: Judged, videos: list[Shown], folder: Path, addresses: dict[str, str | None]) -> None:
-    """The address of each video that the records of the features name, if it is on this machine and still that file."""
-    features, seconds = entry.evaluation.split.folder, COPIED_SECONDS
+    """Add the address of each video; None where its file is not on this machine."""
+    seconds = COPIED_SECONDS
     for video in videos:
         if video["id"] not in addresses:
-            record = features.read_record(video["id"]) or {}
-            source = Path(str(record.get("source") or ""))
-            address = None
-            if source.is_file() and source.stat().st_size == record.get("bytes"):
+            source, address = _source(entry.evaluation.split.folder.read_record(video["id"]) or {}), None
+            if source:
                 shown = source if seconds <= 0 else find_shown(source, folder / "videos" / f"{video['id']}.html")
                 seconds -= 0 if shown == source else video["duration"]
                 address = video_url(shown, folder)
             addresses[video["id"]] = address
         video["video"] = addresses[video["id"]]
+
+
+def _source(record: Mapping[str, Any]) -> Path | None:
+    """The file that a record of features names, if it is there and has the length that it had."""
+    path = Path(str(record.get("source") or ""))
+    with suppress(OSError):  # what stands there may be no name of a file
+        if path.is_file() and path.stat().st_size == record.get("bytes"):
+            return path
+    return None

@@ -73,3 +73,12 @@ def test_pictures_are_those_of_the_features(tmp_path, monkeypatch, codec, shown)
     entry = judged({"b": video})
     video.write_bytes(video.read_bytes() + b"more")
     assert describe_watching(Findings([entry]), folder)["models"][0]["videos"][0]["video"] is None
+
+
+@pytest.mark.parametrize(
+    "record", [{}, {"source": "s3://bucket/b.mp4", "bytes": 3}, {"source": "x" * 5000, "bytes": 0}]
+)
+def test_a_record_may_name_no_file(record):
+    entry = judged()
+    entry.evaluation.split.folder.read_record = lambda _: record
+    assert describe_watching(Findings([entry]), Path("/"))["models"][0]["videos"][0]["video"] is None
