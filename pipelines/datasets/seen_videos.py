@@ -73,7 +73,8 @@ def warn_of_training(loaded: Checkpoint) -> list[str]:
         return []
     return [
         f"{loaded.path} was trained on features that look better than those of new videos: feature networks "
-        f"({', '.join(seen['streams'])}) had seen {seen['videos']} of its {seen['of']} videos."
+        f"({', '.join(seen['streams'])}) had seen {seen['videos']} of its {seen['of']} videos. "
+        "Trained on features by weights that `lstr finetune --folds` made, it may do better."
     ]
 
 

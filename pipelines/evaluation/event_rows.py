@@ -56,7 +56,7 @@ def _counts(one: dict[str, Any]) -> list[str]:
 
 def _closeness(one: dict[str, Any]) -> list[str]:
     figures = [f"{figure_text(one['iou']['0.3'][key], 2)} {_edges(one, key, 2)}".rstrip() for key in FIGURES]
-    return [*figures, _rate(one)]
+    return [*figures, rate_text(one)]
 
 
 def _other_rules(one: dict[str, Any]) -> list[str]:
@@ -93,7 +93,7 @@ def _entries(judged: Sequence[Judged]) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "together", events["together"]
 
 
-def _rate(one: dict[str, Any]) -> str:
+def rate_text(one: dict[str, Any]) -> str:
     """False alarms an hour with their interval; without decimals where there are hundreds."""
     rate = one["false_alarms_per_hour"]
     digits = 0 if rate is not None and rate >= 100 else 1

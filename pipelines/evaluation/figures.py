@@ -97,6 +97,36 @@ def draw_classes(names: Sequence[str], documents: Sequence[dict]) -> Figure:
     return figure
 
 
+@rc_context(PLAIN | {"hatch.linewidth": 0.8})
+def draw_found(document: dict) -> Figure:
+    """Actions of each class as bars: found ones solid, missed ones hollow, and false alarms hatched behind them."""
+    of_class = {
+        name: one for name, one in document["events"]["per_class"].items() if one["labels"] or one["detections"]
+    }
+    share = {name: one["found"] / one["labels"] if one["labels"] else 0.0 for name, one in of_class.items()}
+    names = sorted(of_class, key=lambda name: (share[name], -of_class[name]["false_alarms"]))
+    figure, axes = _figure(0.8 + 0.22 * max(1, len(names)))
+    at = np.arange(len(names))
+    left = np.zeros(len(names))
+    for key, look in (
+        ("found", {"color": DETECTION}),
+        ("missed", {"facecolor": "none", "edgecolor": DETECTION, "lw": 0.8}),
+        ("false_alarms", {"facecolor": "none", "edgecolor": EMPHASIS, "hatch": "/////", "lw": 0.8}),
+    ):
+        counts = np.array([of_class[name][key] for name in names], dtype=float)
+        width = np.where(counts > 0, counts, np.nan)  # an empty bar has an outline
+        axes.barh(at, width, 0.62, left, label=key.replace("_", " "), **look)
+        left += counts
+    axes.set(
+        yticks=at, yticklabels=[_short(name, 18) for name in names], xlabel="actions", ylim=(-0.6, len(names) - 0.4)
+    )
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x", lw=0.6)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=3)
+    return figure
+
+
 @rc_context(PLAIN)
 def draw_operating_curves(document: dict) -> Figure:
     """Recall against false alarms an hour, of each class and of all together, with the thresholds in use as dots.

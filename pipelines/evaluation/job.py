@@ -12,7 +12,7 @@ from lstr.errors import ConfigError
 from lstr.labels.label_set import subset_named
 from lstr.metrics.actions import length_text, measure_events
 from lstr.pipelines.datasets.dataset import Split, read_dataset
-from lstr.pipelines.datasets.seen_videos import seen_in
+from lstr.pipelines.datasets.seen_videos import seen_in, warn_of_training
 from lstr.pipelines.evaluation.analysis import (
     RESAMPLES,
     analyse,
@@ -132,7 +132,7 @@ def evaluate(options: EvaluateOptions) -> Iterator[Event]:
     warnings: list[str] = []
     for loaded in checkpoints:
         warnings += check_fit(loaded, split, options.scoring)
-        yield from map(Notice, assumptions_of(loaded))
+        yield from map(Notice, [*warn_of_training(loaded), *assumptions_of(loaded)])
     yield from data.notices(split)
     if options.choose_thresholds:
         yield from map(Notice, [*warnings, *[CHOSEN_ON_TESTING] * (subset == "testing")])

@@ -1,16 +1,16 @@
-"""The HTML page of an evaluation: static, self-contained, light and dark, from a phone's width up."""
+"""The HTML page of an evaluation: its videos to watch, what a person needs, then tables; in light and dark."""
 
 import base64
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
 
 from lstr.chunk import FEATURES_PER_SECOND
-from lstr.metrics.actions import FOUND_IOU, FOUND_ONSET, sentence
-from lstr.pipelines.evaluation.event_rows import event_tables, figure_text, interval_text, mean_rows
+from lstr.metrics.actions import FOUND_IOU, FOUND_ONSET, length_text, sentence
+from lstr.pipelines.evaluation.event_rows import event_tables, figure_text, interval_text, mean_rows, rate_text
 from lstr.pipelines.evaluation.findings import Findings, Judged
-from lstr.pipelines.reports.page import build_page
+from lstr.pipelines.reports.page import Script, build_page, read_part
 
 CONVENTIONS = (
     "Each chunk counts once, of all videos together. Corrected: every chunk but those that are labelled ambiguous. "
@@ -34,30 +34,35 @@ class Drawing:
     title: str
     note: str
     svg: bytes
+    first: bool = False
+    """Whether it is seen at once; the others are folded"""
 
 
-def draw_page(findings: Findings, drawings: Sequence[Drawing]) -> str:
-    """The page of an evaluation. Every name is escaped; no script runs and nothing is fetched."""
+def draw_page(findings: Findings, drawings: Sequence[Drawing], watching: Mapping[str, Any]) -> str:
+    """The page of an evaluation, with `watching` as `watching.describe_watching` has it. Every name is escaped."""
     judged, several = findings.judged, findings.several
     first = judged[0]
     title = f"{len(judged)} checkpoints compared" if several else f"Evaluation of {first.name}"
     warnings = "".join(f"<div>{escape(text)}</div>" for text in findings.warnings)
     body = [
-        f"<header><div><h1>{escape(title)}</h1>{_sentences(judged)}{_note(_about(first.document))}</div></header>",
+        f'<div class="opening">{_sentences(judged)}{_note(_about(first.document))}</div>',
         f'<div class="warnings" role="note" aria-label="Warnings">{warnings}</div>' if warnings else "",
-        _card(_means(judged)),
-        _card(_events(judged)) if several else "",
-        _card(_differences(findings)) if several else "",
-        _card(_quoted(findings.quoted, judged)) if findings.quoted else "",
-        "" if several else _card(_events(judged)),
-        _figures([one for one in drawings if not one.group]),
+        read_part("watching.html"),
+        _compared(findings) if several else _needed(first.document),
+        _figures([one for one in drawings if one.first]),
+        "" if several else _folded("Actions found, by action", _events(judged)),
+        _folded("Means over chunks", _means(judged)),
+        _quoted(findings.quoted, judged) if findings.quoted else "",
     ]
     for entry in judged:
-        if several:
-            body += [f"<h2>{escape(entry.name)}</h2>", _card(_events([entry]))]
-            body.append(_figures([one for one in drawings if one.group == entry.name]))
-        body += [_card(_classes(entry.document)), _card(_stages(entry.document))]
-    return build_page(title, "".join(f"{part}\n" for part in body if part), ("evaluation.css",))
+        name = f"{entry.name}: " if several else ""
+        body.append(_folded(f"{name}Actions found, by action", _events([entry])) if several else "")
+        body.append(_folded(f"{name}Classes, chunk by chunk", _classes(entry.document)))
+        body.append(_folded(f"{name}Portions of the actions, and starts", _stages(entry.document)))
+        drawn = _figures([one for one in drawings if not one.first and one.group == (several and entry.name or "")])
+        body.append(_folded(f"{name}More figures", drawn) if drawn else "")
+    markup = "".join(f"{part}\n" for part in body if part)
+    return build_page(title, markup, ("evaluation.css",), Script(("marks.js", "watching.js"), watching))
 
 
 def _about(document: dict[str, Any]) -> str:
@@ -70,6 +75,35 @@ def _about(document: dict[str, Any]) -> str:
     return "; ".join(parts) + "."
 
 
+def _needed(document: dict[str, Any]) -> str:
+    """What a person wants to know, as a few large figures."""
+    events, prior = document["events"], document.get("time_prior")
+    together, delay = events["together"], events["together"]["delay"]
+    late = "" if delay["p95"] is None else f"; one in twenty later than {figure_text(delay['p95'], 1)} s"
+    alarms = f"in {length_text(events['hours'])}; an hour {rate_text(together)}"
+    guess = f"a guess by time alone has {figure_text(prior['mAP'], 2)}" if prior else ""
+    figures = [
+        ("Actions found", f"{together['found']} of {together['labels']}", f"{together['missed']} missed"),
+        ("False alarms", str(together["false_alarms"]), alarms),
+        ("Announced after", f"{figure_text(delay['p50'], 1)} s", f"median of those found{late}"),
+        ("mAP over chunks", figure_text(document["lstr"]["mAP"], 2), guess),
+    ]
+    rows = "".join(
+        f'<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd><dd class="soft">{escape(more)}</dd></div>'
+        for name, value, more in figures
+    )
+    return f'<dl class="card needed">{rows}</dl>'
+
+
+def _compared(findings: Findings) -> str:
+    """Checkpoints side by side, which is what a comparison is for: not folded."""
+    return _card(f"<h3>Actions found</h3>{_events(findings.judged)}") + "\n" + _card(_differences(findings))
+
+
+def _folded(title: str, content: str) -> str:
+    return f'<details class="card"><summary><h2>{escape(title)}</h2></summary>{content}</details>'
+
+
 def _means(judged: Sequence[Judged]) -> str:
     rows = [[f"{entry.name}, {convention}", *cells] for entry, (convention, *cells) in mean_rows(judged)]
     for system in ("chance", "time_prior"):
@@ -78,11 +112,11 @@ def _means(judged: Sequence[Judged]) -> str:
             rows.append([system.replace("_", " "), *means, "", ""])
     table = _table(["", "mAP", "mcAP", "videos", "chunks"], rows)
     convention = judged[0].document["convention"]
-    return f"<h3>Means over chunks</h3>{table}" + _note(f"{CONVENTIONS} Intervals are {convention}.")
+    return table + _note(f"{CONVENTIONS} Intervals are {convention}.")
 
 
 def _events(judged: Sequence[Judged]) -> str:
-    shown = ["<h3>Actions found</h3>"]
+    shown = []
     for i, table in enumerate(event_tables(judged)):
         shown.append(_note(f"{table.title[0].upper()}{table.title[1:]}." if i else EVENTS))
         shown.append(_table(table.columns, table.rows, total=len(judged) == 1))
@@ -120,8 +154,8 @@ def _quoted(quoted: dict[str, Any], judged: Sequence[Judged]) -> str:
         rows.append([entry.name, "", figure_text(100 * entry.document["lstr"][metric], 1), "this evaluation"])
     left_out = ", ".join(quoted["left_out"])
     note = _note(f"Rows of the table in the LSTR paper that are not at hand: {left_out}.")
-    title = f"<h3>{escape(quoted['name'])}, quoted, {metric} in per cent</h3>"
-    return title + _table(["", "features", metric, "source"], rows) + note
+    table = _table(["", "features", metric, "source"], rows)
+    return _folded(f"{quoted['name']}, quoted, {metric} in per cent", table + note)
 
 
 def _classes(document: dict[str, Any]) -> str:
@@ -138,7 +172,7 @@ def _classes(document: dict[str, Any]) -> str:
     total += [figure_text(document[s]["mAP"]) for s in systems]
     total += [f"{document['delay']['detected']} of {document['delay']['actions']}"]
     total += [figure_text(document["delay"]["median"], 2)]
-    return "<h3>Classes</h3>" + _table([*columns, "decided right", "median delay to it, s"], [*rows, total], total=True)
+    return _table([*columns, "decided right", "median delay to it, s"], [*rows, total], total=True)
 
 
 def _stages(document: dict[str, Any]) -> str:
@@ -150,7 +184,7 @@ def _stages(document: dict[str, Any]) -> str:
     ]
     offsets = [f"{offset} s" for offset in document["starts"]["offsets"]]
     starts = _table(["mAP of starts within", *offsets], [["", *map(figure_text, document["starts"]["mAP"])]])
-    return "<h3>Portions of the actions, and starts</h3>" + _table(columns, rows) + starts
+    return _table(columns, rows) + starts
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str]], total: bool = False) -> str:

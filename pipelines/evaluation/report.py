@@ -15,10 +15,13 @@ from lstr.pipelines.evaluation import figures
 from lstr.pipelines.evaluation.event_rows import csv_rows
 from lstr.pipelines.evaluation.findings import Findings, Judged, without_nan
 from lstr.pipelines.evaluation.page import Drawing, draw_page
+from lstr.pipelines.evaluation.watching import describe_watching
 from lstr.pipelines.files.atomic import replacing, write_text
 from lstr.pipelines.files.json_files import write_json
 
 AP_TITLE = "Average precision of each class"
+FIRST = ("found", "operating-curves", "delay", "confusion")
+"""The figures of a single checkpoint that the page does not fold"""
 SHOWN_VIDEOS = 5  # best, and as many worst
 
 
@@ -63,7 +66,7 @@ def csv_text(rows: Sequence[dict]) -> str:
 
 def write_evaluation(folder: Path, findings: Findings) -> Path:
     """Write evaluation.json, evaluation.csv, events.csv, figures/*.svg and .png, and at last report.html, whose path is
-    returned.
+    returned; videos that browsers do not play are copied into videos/.
 
     Raises OutputError where the folder cannot be written.
     """
@@ -74,14 +77,14 @@ def write_evaluation(folder: Path, findings: Findings) -> Path:
     drawings = []
     if several:
         figure = figures.draw_classes([one.name for one in judged], [one.document for one in judged])
-        drawings.append(Drawing("", AP_TITLE, "", _saved(folder, "classes", figure)))
+        drawings.append(Drawing("", AP_TITLE, "", _saved(folder, "classes", figure), first=True))
     for i, entry in enumerate(judged, start=1):
         prefix = f"{i}-{slug(entry.name, 'checkpoint')}-" if several else ""
         for name, title, note, figure in _figures(entry, alone=not several):
             svg = _saved(folder, f"{prefix}{name}", figure)
-            drawings.append(Drawing(entry.name if several else "", title, note, svg))
+            drawings.append(Drawing(entry.name if several else "", title, note, svg, name in FIRST and not several))
     path = folder / "report.html"
-    write_text(path, draw_page(findings, drawings))
+    write_text(path, draw_page(findings, drawings, describe_watching(findings, folder)))
     return path
 
 
@@ -90,6 +93,8 @@ def _figures(entry: Judged, alone: bool) -> Iterator[tuple[str, str, str, Figure
     document, evaluation = entry.document, entry.evaluation
     videos, classes = evaluation.split.videos, evaluation.split.labels.classes
     pooled = np.concatenate(evaluation.scores), np.concatenate([video.targets for video in videos])
+    note = "Solid: found; hollow: missed; hatched: false alarms."
+    yield "found", "Actions found, missed and false", note, figures.draw_found(document)
     note = "The most actions found for a number of false alarms, by the threshold. The dots are the thresholds in use."
     yield "operating-curves", "Actions found against false alarms", note, figures.draw_operating_curves(document)
     if alone:

@@ -102,7 +102,7 @@ def check_fit(loaded: Checkpoint, split: Split, scoring: Scoring = Scoring()) ->
         warnings.append(
             f"no published evaluation of kind {loaded.config.kind} is known: chunks are chosen as in LSTR's."
         )
-    return [*warnings, *check_unseen(loaded, scored, scoring.allow_seen), *warn_of_training(loaded)]
+    return [*warnings, *check_unseen(loaded, scored, scoring.allow_seen)]
 
 
 def score_split(
@@ -113,7 +113,7 @@ def score_split(
     A model that anticipates adds `anticipation`: mAP and mcAP of its scores for each later chunk, by how far ahead.
     Videos that networks of their features have seen are named in `seen`, with the streams. Raises as `check_fit`.
     """
-    warnings = check_fit(loaded, split, scoring)
+    warnings = [*check_fit(loaded, split, scoring), *warn_of_training(loaded)]
     split = split.narrowed(loaded.config)
     rule = rule_of(loaded) if scoring.published else EVERY_CHUNK
     if scoring.published:

@@ -8,7 +8,9 @@ const spans = (entries) => entries.map(([index, start, end, score]) => ({ label:
 for (const video of videos) {
   video.found = video.falseAlarms = video.labelled = null;
   if (!video.truth) continue;
-  const labels = spans(video.truth).filter(({ label }) => !UNDECIDABLE.includes(label)), { pairs } = judge(labels, spans(video.segments));
+  const labels = spans(video.truth).filter(({ label }) => !UNDECIDABLE.includes(label)), detected = spans(video.segments), { pairs } = judge(labels, detected);
+  const right = new Set(pairs.map(([, detection]) => detection));
+  video.isFalse = detected.map((detection) => !right.has(detection));
   [video.labelled, video.found, video.falseAlarms] = [labels.length, pairs.length, video.segments.length - pairs.length];
 }
 
@@ -22,16 +24,15 @@ const near = new IntersectionObserver((entries) => {
 function drawLine(line) {
   const { pen, width, height, ratio } = fresh(line.firstElementChild);
   const { duration, segments, truth } = line.video, inset = 5 * ratio;
-  const place = (start, end) => [start / duration * width, Math.max(ratio, (end - start) / duration * width)];
-  const put = (entries, top, tall, colour) => {
-    for (const [index, start, end] of entries) {
-      const [x, wide] = place(start, end);
-      pen.fillStyle = colour ?? colourOf(classes[index]);
-      pen.fillRect(x, top, wide, tall);
-    }
-  };
-  put(segments, inset, height - 2 * inset - (truth ? 4 * ratio : 0));
-  if (truth) put(truth, height - inset - 2 * ratio, 2 * ratio, theme.truth);
+  const toX = (time) => time / duration * width, tall = height - 2 * inset - (truth ? 4 * ratio : 0);
+  const fill = (start, end, top, high) => pen.fillRect(toX(start), top, Math.max(ratio, toX(end - start)), high);
+  segments.forEach(([index, start, end], place) => {
+    pen.fillStyle = pen.strokeStyle = colourOf(classes[index]);
+    if (line.video.isFalse && line.video.isFalse[place]) drawFalse(pen, [[start, end]], toX, inset, tall, ratio);
+    else fill(start, end, inset, tall);
+  });
+  pen.fillStyle = theme.truth;
+  for (const [, start, end] of truth || []) fill(start, end, height - inset - 2 * ratio, 2 * ratio);
   line.stale = false;
 }
 function mostOf(video) {

@@ -93,28 +93,7 @@ function showLanes() {
 function hatch(pen, toX, height, ratio) {
   pen.strokeStyle = theme.truth;
   pen.lineWidth = ratio * 0.75;
-  for (const [start, end] of gaps) {
-    const left = Math.max(toX(start), -height), right = Math.min(toX(end), pen.canvas.width + height);
-    if (right <= left) continue;
-    pen.save();
-    pen.beginPath();
-    pen.rect(left, 0, Math.max(1, right - left), height);
-    pen.clip();
-    pen.beginPath();
-    for (let x = left; x < right + height; x += 6 * ratio) { pen.moveTo(x, 0); pen.lineTo(x - height, height); }
-    pen.stroke();
-    pen.restore();
-  }
-}
-/* Rounded bars; what is narrower than two pixels is still seen. */
-function bars(pen, spans, toX, y, height, round) {
-  const least = 2 * (devicePixelRatio || 1);
-  pen.beginPath();
-  for (const [start, end] of spans) {
-    if (end < view[0] || start > view[1]) continue;
-    const x = toX(start);
-    pen.roundRect(x, y, Math.max(least, toX(end) - x), height, round);
-  }
+  for (const [x, width] of placed(pen, gaps, toX, 1)) hatchBox(pen, x, 0, width, height, 6 * ratio);
 }
 function drawCurve(pen, lane, width, base, top, ratio, small) {
   const span = view[1] - view[0], toX = (time) => (time - view[0]) / span * width;
@@ -200,8 +179,9 @@ function drawLane(lane) {
   placeGrip(lane, rule);
   drawExpected(pen, lane, toX, barY + barHeight / 2, ratio);
 
+  const passing = lane.detected.filter(passes), kept = passing.filter((segment) => !isFalse(segment));
+  drawFalse(pen, passing.filter(isFalse).map(({ start, end }) => [start, end]), toX, barY, barHeight, ratio);
   /* pale until it was announced */
-  const kept = lane.detected.filter(passes);
   bars(pen, kept.map(({ start, end }) => [start, end]), toX, barY, barHeight, round);
   pen.globalAlpha = 0.38;
   pen.fill();
@@ -209,31 +189,11 @@ function drawLane(lane) {
   bars(pen, kept.map(({ start, end, announced }) => [Math.max(start, Math.min(announced ?? start, end - step / 2)), end]), toX, barY, barHeight, round);
   pen.fill();
 
-  if (truth) { /* solid where found, hollow where missed */
-    pen.fillStyle = pen.strokeStyle = theme.truth;
-    bars(pen, lane.labelled.filter(({ found }) => found).map(({ start, end }) => [start, end]), toX, truthY, truthHeight, ratio);
-    pen.fill();
-    pen.lineWidth = ratio;
-    bars(pen, lane.labelled.filter(({ found }) => !found).map(({ start, end }) => [start, end]), toX, truthY + ratio / 2, truthHeight - ratio, ratio);
-    pen.stroke();
+  if (truth) {
+    const [found, missed] = [true, false].map((wanted) => lane.labelled.filter((label) => Boolean(label.found) === wanted));
+    drawLabels(pen, found.map(({ start, end }) => [start, end]), missed.map(({ start, end }) => [start, end]), toX, truthY, truthHeight, ratio);
   }
   lane.dirty = false;
-}
-const wholeSteps = [0.25, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400];
-function drawAxis() {
-  const { pen, width, height, ratio } = fresh($("axis").firstElementChild);
-  const span = view[1] - view[0], room = (duration >= 3600 ? 84 : 58) * ratio;
-  const tick = wholeSteps.find((size) => size / span * width >= room) || Math.ceil(span / 86400 / 4) * 86400;
-  pen.font = 11.5 * ratio + "px " + getComputedStyle(document.body).fontFamily;
-  pen.textBaseline = "middle";
-  for (let index = Math.ceil(view[0] / tick); index * tick <= view[1] + 1e-9; index++) {
-    const x = (index * tick - view[0]) / span * width, text = clock(index * tick, tick < 1 ? 2 : 0);
-    const half = pen.measureText(text).width / 2;
-    pen.fillStyle = theme.truth;
-    pen.fillRect(Math.min(Math.round(x), width - ratio), height - 6 * ratio, ratio, 6 * ratio);
-    pen.fillStyle = theme.soft;
-    pen.fillText(text, Math.max(0, Math.min(x - half, width - 2 * half)), height / 2 - ratio);
-  }
 }
 /* All of the video: detections above, labels below them. Kept, since it moves with the cursor at each frame. */
 let overview = null;
@@ -245,8 +205,9 @@ function drawOverview() {
     const brush = overview.getContext("2d"), inset = 5 * ratio, bar = height - 2 * inset - (truth ? 4 * ratio : 0);
     hatch(brush, toX, height, ratio);
     for (const segment of segments.filter(passes)) {
-      brush.fillStyle = colourOf(segment.label);
-      brush.fillRect(toX(segment.start), inset, Math.max(ratio, toX(segment.end) - toX(segment.start)), bar);
+      brush.fillStyle = brush.strokeStyle = colourOf(segment.label);
+      if (isFalse(segment)) drawFalse(brush, [[segment.start, segment.end]], toX, inset, bar, ratio);
+      else brush.fillRect(toX(segment.start), inset, Math.max(ratio, toX(segment.end) - toX(segment.start)), bar);
     }
     brush.fillStyle = theme.truth;
     for (const entry of truth ? truth.filter(shows) : []) {

@@ -13,7 +13,7 @@ function frame(tick) {
     if (now > view[1] || now < view[0]) look(now - 0.08 * (view[1] - view[0]), view[1] - view[0]);
   }
   if (moved) showMoment();
-  if (axisDirty) drawAxis();
+  if (axisDirty) drawTimes($("axis").firstElementChild, view, duration);
   placeEdges();
   axisDirty = false;
   for (const lane of lanes) if (lane.seen && lane.dirty && !lane.row.hidden) drawLane(lane);

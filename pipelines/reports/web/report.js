@@ -70,6 +70,7 @@ function refresh() {
   showRules();
   showReview();
   $("legend-announced").hidden = !segments.some(({ announced }) => announced !== undefined);
+  $("legend-false").hidden = !segments.some(isFalse);
   $("legend-truth").hidden = $("legend-missed").hidden = $("labelled").hidden = !truth;
   shown = -2; /* what is labelled at the cursor may have changed */
 }
@@ -148,6 +149,7 @@ function key(event) {
     " ": toggle,
     ArrowLeft: () => seek(event.shiftKey ? now - 1 : (Math.ceil(now / step - 1e-6) - 1) * step),
     ArrowRight: () => seek(event.shiftKey ? now + 1 : (stepFrom() + 1) * step),
+    x: () => seekError(1), X: () => seekError(-1),
     n: () => seek(neighbour(1) ?? now), p: () => seek(neighbour(-1) ?? now),
     "+": () => zoom(0.5), "=": () => zoom(0.5), "-": () => zoom(2), 0: () => look(0, duration),
   };

@@ -24,6 +24,7 @@ const redo = () => turnBack(future, past);
 
 const labelOf = ({ item, lost }) => (lost ? item : item.match);
 function markOf(entry) {
+  if (entry.lost) return null;
   if (labelOf(entry)) return "right";
   return isWrong(entry.item) ? "wrong" : null;
 }

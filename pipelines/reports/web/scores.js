@@ -71,6 +71,7 @@ const passes = (segment) => shows(segment) && !(segment.score < filter.score);
 /* Labels against the segments that pass. Without a label file, a segment that nobody has marked is no false alarm. */
 let verdict = null;
 const isWrong = (segment) => wrongs.some((piece) => piece.label === segment.label && overlap(piece, segment) >= LEAST_IOU);
+const isFalse = (segment) => !segment.match && (wasLabelled || isWrong(segment));
 function compare() {
   for (const segment of segments) segment.match = null;
   for (const entry of truth || []) entry.found = null;

@@ -6,7 +6,7 @@ const signed = (seconds) => (seconds < 0 ? "−" : "+") + Math.abs(seconds).toFi
 function lateText({ item, lost }) {
   if (lost) return "missed";
   if (item.match) return item.announced === undefined ? "found" : signed(item.announced - item.match.start);
-  return wasLabelled || isWrong(item) ? "false alarm" : "–";
+  return isFalse(item) ? "false alarm" : "–";
 }
 function spoken(entry) {
   const where = entry.label + ", " + clock(entry.start) + " to " + clock(entry.end);
@@ -66,8 +66,8 @@ function listSegments() {
   showRows();
 }
 function makeRow(index) {
-  const entry = entries[index], row = make("div", entry.lost ? "row missed" : "row"), name = make("span"), marks = make("span", "marks");
-  name.append(spot(entry.label, entry.lost ? "spot hollow" : "spot"), make("span", "cut", entry.label));
+  const entry = entries[index], row = make("div", entry.lost ? "row missed" : isFalse(entry.item) ? "row false" : "row"), name = make("span"), marks = make("span", "marks");
+  name.append(spot(entry.label, entry.lost ? "spot hollow" : isFalse(entry.item) ? "spot hatched" : "spot"), make("span", "cut", entry.label));
   for (const [look, kind, act] of [["yes", "right", markRight], ["no", "wrong", markWrong]]) {
     const button = make("button", look);
     button.type = "button";
@@ -155,6 +155,19 @@ function buildRows() {
     event.preventDefault();
     event.stopPropagation();
   });
+}
+/* To the next false alarm or missed label in the order of time, or back to the one before; it is told to a screen reader. */
+function seekError(direction) {
+  const isError = ({ item, lost }) => lost || isFalse(item);
+  const errors = entries.filter(isError).sort(byStart), at = errors.indexOf(entries[chosen]);
+  const after = errors.findIndex(({ start }) => start > now - 1e-3), next = after < 0 ? errors.length : after;
+  const before = errors.findLastIndex(({ start }) => start < now - 1e-3);
+  const to = at >= 0 ? at + direction : direction > 0 ? next : before, error = errors[to];
+  $("error").textContent = error ? "Error " + numberText(to + 1) + " of " + numberText(errors.length) + ": " + spoken(error)
+    : errors.length ? "No other error" : "No error";
+  if (!error) return;
+  choose(entries.indexOf(error));
+  seek(error.start);
 }
 /* The start of the segment before or after the cursor. */
 function neighbour(direction) {

@@ -149,6 +149,24 @@ def test_delays_are_told_against_the_labels(show, report):
     )
 
 
+def test_a_key_leads_to_each_error(show, report):
+    """Missed labels and false alarms by time, named for a screen reader; none of them has a tick."""
+    page = show(report)
+    seen = []
+    for key in ("x", "x", "x", "x", "x", "Shift+X"):
+        page.keyboard.press(key)
+        seen.append((page.locator("#error").text_content(), seconds(page)))
+    assert [at for _, at in seen] == [0, 5, 6, 8, 8, 6]
+    texts = [text for text, _ in seen]
+    assert texts[1].startswith("Error 2 of 4: hug, 0:05.00 to 0:05.50") and texts[1].endswith("false alarm")
+    assert texts[3] == "Error 4 of 4: wave, 0:08.00 to 0:09.00, labelled, missed"
+    assert texts[4] == "No other error" and texts[5] == texts[2]
+    looks = page.locator("#rows .row .spot").evaluate_all("(spots) => spots.map(({ className }) => className)")
+    assert looks == ["spot hollow", "spot", "spot hatched", "spot hatched", "spot hollow"]
+    assert page.locator("#rows .missed .on").count() == 0 and page.locator("#rows .missed .yes:visible").count() == 0
+    assert page.locator("#legend-false").is_visible()
+
+
 def test_filters_by_class_and_by_score(show, report):
     page = show(report)
     before = ink(page, 2)

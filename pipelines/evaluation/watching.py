@@ -1,0 +1,139 @@
+"""The scored videos as the page of an evaluation shows them: pictures, labels, detections judged, and score curves."""
+
+import base64
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lstr.chunk import FEATURES_PER_SECOND
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
+from lstr.metrics.actions import VideoEvents, find, is_ambiguous, labelled_spans, spans_of
+from lstr.pipelines.evaluation.analysis import detect_events, labelled_segments
+from lstr.pipelines.evaluation.findings import Findings, Judged
+from lstr.pipelines.reports.figure import thinned
+from lstr.pipelines.reports.palette import colours_of
+from lstr.pipelines.reports.timeline_page import find_shown, video_url
+from lstr.timeline import thresholds_of
+
+FOUND, MISSED, FALSE, LEFT_OUT = "found", "missed", "false", "left out"
+COPIED_SECONDS = 600
+"""Video of which a page may have copies for browsers; beyond that it links the originals"""
+MOST_POINTS, LEAST_POINTS, ALL_POINTS = 1000, 100, 2_000_000
+"""Points of one curve, and of all curves of a page together: hundreds of videos open as fast as three"""
+FULL_SCALE, NO_SCORE = 254, 255
+"""The codes of probability 1 and of a chunk without a score"""
+
+Entry = tuple[Any, ...]
+Shown = dict[str, Any]
+
+
+def describe_watching(findings: Findings, folder: Path) -> dict[str, Any]:
+    """What the page in `folder` shows of each checkpoint's videos, those with most errors first.
+
+    `held_out`: whether all are testing videos. `models`: `name` and `videos`, each with `id`, `duration`, `chunks`,
+    `video` (its address, or None), `labels` (class, start, end, found or missed), `detections` (class, start, end,
+    verdict, score, time of the announcement) and `curves` of the classes that have either: the highest score in each
+    of equal stretches, as base64 of uint8.
+
+    Copies of videos that browsers do not play are written into `folder`. Raises OutputError.
+    """
+    labels = findings.judged[0].evaluation.split.labels
+    classes = labels.classes
+    models: list[dict[str, Any]] = [{"name": entry.name, "videos": _judged_videos(entry)} for entry in findings.judged]
+    n_curves = sum(len(_lanes(video)) for model in models for video in model["videos"])
+    most = max(LEAST_POINTS, min(MOST_POINTS, ALL_POINTS // max(1, n_curves)))
+    addresses: dict[str, str | None] = {}
+    for entry, model in zip(findings.judged, models, strict=True):
+        scores = dict(zip((video.id for video in entry.evaluation.split.videos), entry.evaluation.scores, strict=True))
+        model["videos"].sort(key=lambda video: -_n_errors(video))
+        for video in model["videos"]:
+            rows = scores[video["id"]]
+            video["curves"] = {c: encode_curve(rows[:, c], most) for c in _lanes(video) if len(rows)}
+        _add_addresses(entry, model["videos"], folder, addresses)
+    actions = [label for label in classes if label not in (BACKGROUND, AMBIGUOUS)]
+    held_out = all(labels.videos[video["id"]].subset == "testing" for model in models for video in model["videos"])
+    shown = {"classes": list(classes), "actions": actions, "colours": colours_of(classes)}
+    return {**shown, "held_out": held_out, "models": models}
+
+
+def judge(video: VideoEvents, label: str) -> tuple[list[str], list[str]]:
+    """The verdicts on the labels and on the detections of a class, in their order; as `measure_events` counts them.
+
+    A label is found or missed; a detection found, false, or left out because it is labelled ambiguous.
+    """
+    truth, detections = labelled_spans(video.truth, label, video.seconds), spans_of(video.detections, label)
+    excused = is_ambiguous(detections, spans_of(video.truth, AMBIGUOUS))
+    labels = [MISSED] * len(truth)
+    verdicts = [LEFT_OUT if one else FALSE for one in excused]
+    for row, column in find(truth, detections):
+        labels[row], verdicts[column] = FOUND, FOUND
+    return labels, verdicts
+
+
+def encode_curve(curve: np.ndarray, most: int) -> str:
+    """Scores (L,), L at least 1, as base64 of one uint8 for each of at most `most` equal stretches: its highest."""
+    _, values = thinned(np.asarray(curve, np.float64), 1 / FEATURES_PER_SECOND, most)
+    codes = np.where(np.isnan(values), NO_SCORE, np.rint(np.clip(values, 0, 1) * FULL_SCALE))
+    return base64.b64encode(codes[1:].astype(np.uint8).tobytes()).decode("ascii")
+
+
+def _judged_videos(entry: Judged) -> list[Shown]:
+    evaluation = entry.evaluation
+    split, rules = evaluation.split, thresholds_of(evaluation.loaded)
+    classes, shown = split.labels.classes, []
+    for video, rows in zip(split.videos, evaluation.scores, strict=True):
+        events = detect_events(rows, classes, rules, labelled_segments(split, video))
+        labels, detections = [], []
+        for place, label in enumerate(classes):
+            if label in (BACKGROUND, AMBIGUOUS):
+                continue
+            of_labels, of_detections = judge(events, label)
+            spans = labelled_spans(events.truth, label, events.seconds)
+            labels += [(place, *map(float, span), verdict) for span, verdict in zip(spans, of_labels, strict=True)]
+            detections += [
+                (place, segment.start, segment.end, verdict, segment.score, announced)
+                for (segment, announced), verdict in zip(_detected(events, label), of_detections, strict=True)
+            ]
+        described: Shown = {"id": video.id, "duration": events.seconds, "chunks": len(rows), "labels": labels}
+        shown.append(described | {"detections": detections})
+    return shown
+
+
+def _detected(events: VideoEvents, label: str) -> list[Entry]:
+    pairs = zip(events.detections, events.announced or (), strict=True)
+    return [(segment, announced) for segment, announced in pairs if segment.label == label]
+
+
+def _n_errors(video: Mapping[str, Any]) -> int:
+    return sum(entry[3] in (MISSED, FALSE) for entry in (*video["labels"], *video["detections"]))
+
+
+def _lanes(video: Mapping[str, Any]) -> list[int]:
+    """The classes with a label or a detection, in their order."""
+    return sorted({entry[0] for entry in (*video["labels"], *video["detections"])})
+
+
+def _add_addresses(entry: Judged, videos: list[Shown], folder: Path, addresses: dict[str, str | None]) -> None:
+    """Add the address of each video; None where its file is not on this machine."""
+    seconds = COPIED_SECONDS
+    for video in videos:
+        if video["id"] not in addresses:
+            source, address = _source(entry.evaluation.split.folder.read_record(video["id"]) or {}), None
+            if source:
+                shown = source if seconds <= 0 else find_shown(source, folder / "videos" / f"{video['id']}.html")
+                seconds -= 0 if shown == source else video["duration"]
+                address = video_url(shown, folder)
+            addresses[video["id"]] = address
+        video["video"] = addresses[video["id"]]
+
+
+def _source(record: Mapping[str, Any]) -> Path | None:
+    """The file that a record of features names, if it is there and has the length that it had."""
+    path = Path(str(record.get("source") or ""))
+    with suppress(OSError):  # what stands there may be no name of a file
+        if path.is_file() and path.stat().st_size == record.get("bytes"):
+            return path
+    return None

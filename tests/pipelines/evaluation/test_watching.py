@@ -1,0 +1,84 @@
+"""What the page of an evaluation knows of its videos: verdicts, curves, and where the pictures are."""
+
+import base64
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lstr.labels.segment import Segment
+from lstr.metrics.actions import VideoEvents, measure_events
+from lstr.pipelines.evaluation import watching
+from lstr.pipelines.evaluation.findings import Findings
+from lstr.pipelines.evaluation.watching import describe_watching, encode_curve, judge
+from tests.support.browser import write_greys
+from tests.support.scored import CLASSES, judged
+
+
+def test_verdicts_are_those_that_are_counted():
+    """Videos made by chance: each figure of the tables is the number of verdicts."""
+    rng = np.random.default_rng(0)
+    labels = ("kick", "hug")
+
+    def some(names, n):
+        starts = rng.uniform(0, 20, n)
+        return [Segment(s, s + d, str(rng.choice(names))) for s, d in zip(starts, rng.uniform(0.25, 4, n), strict=True)]
+
+    for _ in range(50):
+        video = VideoEvents(some((*labels, "Ambiguous"), 8), some(labels, 8), 20.0)
+        counted = measure_events([video], ("Background", *labels, "Ambiguous"))["per_class"]
+        for label in labels:
+            of_labels, of_detections = map(Counter, judge(video, label))
+            assert (of_labels["found"], of_labels["missed"]) == (counted[label]["found"], counted[label]["missed"])
+            assert of_detections["found"] == counted[label]["found"]
+            assert of_detections["false"] == counted[label]["false_alarms"]
+
+
+def test_the_video_with_most_errors_comes_first():
+    videos = describe_watching(Findings([judged()]), Path("/"))["models"][0]["videos"]
+    assert [video["id"] for video in videos] == ["b", "a", "c"]
+    verdicts = Counter(entry[3] for video in videos for entry in (*video["labels"], *video["detections"]))
+    assert verdicts == {"found": 4, "missed": 1, "false": 4, "left out": 1}
+    assert {tuple(video["curves"]) for video in videos} == {(1, 2), ()} and not any(video["video"] for video in videos)
+    assert all(CLASSES[entry[0]] != "Ambiguous" for video in videos for entry in video["labels"])
+
+
+def test_a_curve_keeps_its_peaks_in_few_bytes(monkeypatch):
+    curve = np.full(1000, 0.1)
+    curve[777], curve[3] = 1.0, np.nan
+    codes = np.frombuffer(base64.b64decode(encode_curve(curve, 100)), np.uint8)
+    assert len(codes) == 100 and codes[77] == 254 and set(np.delete(codes, 77)) == {25}
+    assert np.frombuffer(base64.b64decode(encode_curve(curve, 1000)), np.uint8)[3] == 255
+    monkeypatch.setattr(watching, "ALL_POINTS", 0)
+    monkeypatch.setattr(watching, "LEAST_POINTS", 10)
+    video = describe_watching(Findings([judged()]), Path("/"))["models"][0]["videos"][0]
+    assert [len(base64.b64decode(text)) for text in video["curves"].values()] == [10, 10]
+
+
+@pytest.mark.parametrize("codec, shown", [("libx264", "../greys.mp4"), ("mpeg4", "videos/b.lstr-proxy.mp4")])
+def test_pictures_are_those_of_the_features(tmp_path, monkeypatch, codec, shown):
+    """A file that has changed since is another video, and one that browsers do not play is copied, within a bound."""
+    video, folder = tmp_path / "greys.mp4", tmp_path / "report"
+    folder.mkdir()
+    write_greys(video, codec)
+
+    def address() -> str | None:
+        return describe_watching(Findings([judged({"b": video})]), folder)["models"][0]["videos"][0]["video"]
+
+    assert address() == shown
+    assert (folder / "videos" / "b.lstr-proxy.mp4").exists() == (codec == "mpeg4")
+    monkeypatch.setattr(watching, "COPIED_SECONDS", 0)
+    assert address() == "../greys.mp4"
+    entry = judged({"b": video})
+    video.write_bytes(video.read_bytes() + b"more")
+    assert describe_watching(Findings([entry]), folder)["models"][0]["videos"][0]["video"] is None
+
+
+@pytest.mark.parametrize(
+    "record", [{}, {"source": "s3://bucket/b.mp4", "bytes": 3}, {"source": "x" * 5000, "bytes": 0}]
+)
+def test_a_record_may_name_no_file(record):
+    entry = judged()
+    entry.evaluation.split.folder.read_record = lambda _: record
+    assert describe_watching(Findings([entry]), Path("/"))["models"][0]["videos"][0]["video"] is None
