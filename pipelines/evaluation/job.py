@@ -11,6 +11,7 @@ from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import ConfigError
 from lstr.labels.label_set import subset_named
 from lstr.metrics.actions import length_text, measure_events
+from lstr.metrics.rates import interval_text, rate_interval
 from lstr.pipelines.datasets.dataset import Split, read_dataset
 from lstr.pipelines.datasets.seen_videos import seen_in
 from lstr.pipelines.evaluation.analysis import (
@@ -33,8 +34,6 @@ from lstr.pipelines.thresholds.choice import write_thresholds
 from lstr.timeline import DEFAULT, Thresholds
 
 RANDOM = "the features come from random networks: the results show what LSTR makes of them, no more."
-CANNOT_BE_EXCLUDED = 3.0
-"""False alarms that may be expected in as much video again, where there was none (95 %; the rule of three)"""
 OTHER_CHUNKS = "the checkpoints are scored on different chunks: their differences are not those of the models alone."
 CHOSEN_ON_TESTING = "thresholds chosen on the testing videos fit them: what is detected there is held out no more."
 
@@ -222,12 +221,12 @@ def doubts(events: dict[str, Any], false_alarms: float) -> Iterator[str]:
     hours, rate = events["hours"], events["together"]["false_alarms_per_hour"]
     if rate is not None and rate > false_alarms:
         yield f"{rate:.3g} false alarms an hour remain on these videos; the aim was {false_alarms:g}."
-    if hours and CANNOT_BE_EXCLUDED > false_alarms * hours:
-        length = length_text(hours)
+    edges, none_in_an_hour = (rate_interval(n, h) for n, h in ((round((rate or 0) * hours), hours), (0, 1)))
+    if edges and none_in_an_hour and edges[1] > false_alarms:
         yield (
-            f"{length} of video cannot show a rate of {false_alarms:g} an hour: without a false alarm in it, "
-            f"up to {CANNOT_BE_EXCLUDED / hours:.0f} an hour are possible. Choose on more video, also without "
-            f"actions: {CANNOT_BE_EXCLUDED / false_alarms:.2g} hours or more."
+            f"{length_text(hours)} of video cannot show a rate of {false_alarms:g} an hour: after what was counted in "
+            f"it, {interval_text(edges)} an hour are possible. Choose on more video, also without actions: "
+            f"{none_in_an_hour[1] / false_alarms:.2g} hours without a false alarm would show it."
         )
     for label, one in events["per_class"].items():
         if one["labels"] and not one["found"]:
