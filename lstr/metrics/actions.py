@@ -79,6 +79,15 @@ def measure_events(
     }
 
 
+def resampled_f1(
+    videos: Sequence[VideoEvents], classes: Sequence[str], draws: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """F1 at an IoU of 0.3 of the actions of all classes in each of `draws` (R, videos); NaN where there is nothing."""
+    actions = [label for label in classes if label not in (BACKGROUND, AMBIGUOUS)]
+    counts = [np.sum([np.zeros(len(_COLUMNS)), *(_count(v, label)[0] for label in actions)], axis=0) for v in videos]
+    return _rates(draws @ np.array(counts), f"iou {FOUND_IOU}")["f1"]
+
+
 def find(truth: Spans, detections: Spans) -> NDArray[np.int64]:
     """Which label is found by which detection of its class and video: pairs (P, 2) of rows; spans (N, 2), (M, 2).
 

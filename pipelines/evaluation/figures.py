@@ -100,8 +100,8 @@ def draw_classes(names: Sequence[str], documents: Sequence[dict]) -> Figure:
 
 @rc_context(PLAIN)
 def draw_operating_curves(document: dict) -> Figure:
-    """Recall against false alarms an hour, of each class and of all together, with the thresholds in use as dots, and what
-    is known of the rate of all together as a line through its dot.
+    """Recall against false alarms an hour, of each class and of all together, with the thresholds in use as dots, and
+    what is known of the rate of all together as a line through its dot.
 
     Each line is the most that any level finds for as many false alarms or fewer.
     """

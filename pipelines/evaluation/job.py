@@ -138,7 +138,8 @@ def evaluate(options: EvaluateOptions) -> Iterator[Event]:
         document = yield from _choose(names, checkpoints, split, options.false_alarms)
         yield Finished(EvaluateResult(document))
         return
-    findings = yield from _judge(names, checkpoints, split, options)
+    entries = [(name, loaded, split) for name, loaded in zip(names, checkpoints, strict=True)]
+    findings = yield from judge(entries, options.scoring, options.resamples, options.benchmark)
     scored = {(one.document["videos"], one.document["chunks"]) for one in findings.judged}
     warnings += [OTHER_CHUNKS] * (len(scored) > 1)
     warnings += [RANDOM] * any(one.document["random_weights"] for one in findings.judged)
@@ -148,21 +149,22 @@ def evaluate(options: EvaluateOptions) -> Iterator[Event]:
     yield Finished(EvaluateResult(findings.document, findings, page))
 
 
-def _judge(
-    names: Sequence[str], checkpoints: Sequence[Checkpoint], split: Split, options: EvaluateOptions
+def judge(
+    entries: Sequence[tuple[str, Checkpoint, Split]], scoring: Scoring, resamples: int, benchmark: str | None = None
 ) -> Generator[Progress, None, Findings]:
-    """Every checkpoint's scores and what they show, and the checkpoints compared."""
+    """Every checkpoint's scores and what they show, and the checkpoints compared: a name, a checkpoint and the videos
+    with its features each, the same videos for all."""
     judged, resampled = [], []
-    for name, loaded in zip(names, checkpoints, strict=True):
-        for event in score_split(loaded, split, options.scoring):
+    for name, loaded, split in entries:
+        for event in score_split(loaded, split, scoring):
             if isinstance(event, Finished):
                 evaluation = event.result
             else:
                 yield replace(event, what=name)
-        resampled.append(resample(evaluation, options.resamples))
+        resampled.append(resample(evaluation, resamples))
         judged.append(Judged(name, evaluation, analyse(evaluation, resampled[-1])))
-    comparison = compare([one.document for one in judged], resampled)
-    return Findings(judged, comparison, quoted_for(checkpoints[0], options.benchmark))
+    comparison = compare([one.name for one in judged], [one.document for one in judged], resampled)
+    return Findings(judged, comparison, quoted_for(entries[0][1], benchmark))
 
 
 def _choose(
