@@ -9,6 +9,7 @@ from lstr_cli import console
 from lstr_cli.command import Command
 from lstr_cli.next_steps import after_evaluate
 from lstr_cli.options import data_settings, device_option, mismatch_option
+from lstr_cli.quantities import PerHour
 from lstr_cli.settings import model_set_option, setting
 
 SOME_FAILED = 3
@@ -44,10 +45,10 @@ SOME_FAILED = 3
 )
 @click.option(
     "--false-alarms",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="N",
-    help="With --choose-thresholds: find as much as N false alarms an hour allow, of all classes together.  "
-    "[default: the highest F1 of each class]",
+    type=PerHour(),
+    metavar="RATE",
+    help="With --choose-thresholds: find as much as so many false alarms allow, of all classes together, as in 2/h.  "
+    "[default: the highest F1 of found actions]",
 )
 @data_settings
 @mismatch_option
@@ -82,7 +83,7 @@ def command(paths, settings, as_json, **options):
       lstr evaluate fall.lstr features --labels labels.json -o evaluation
       lstr evaluate old.lstr new.lstr videos/ labels.json
       lstr evaluate run/checkpoint.pt features --labels labels.json --choose-thresholds
-      lstr evaluate run/checkpoint.pt features --labels labels.json --choose-thresholds --false-alarms 1
+      lstr evaluate run/checkpoint.pt features --labels labels.json --choose-thresholds --false-alarms 2/h
       lstr evaluate a.pt b.pt c.pt features --labels labels.json --subset validation --json
       lstr evaluate run/checkpoint.pt disk1/features disk2/features --labels labels.json
     """

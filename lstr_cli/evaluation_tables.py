@@ -63,11 +63,11 @@ def show_thresholds(document: dict) -> None:
     for one in document.get("checkpoints", [document]):
         of_class = one["events"]["per_class"]
         rows = [
-            (label, *(figure_text(values[key]) for key in ("on", "off", "F1", "before")))
+            (label, *(figure_text(values[key], 2) for key in ("on", "off", "min_length", "merge_gap", "F1", "before")))
             + tuple(of_class[label][key] for key in ("labels", "found", "false_alarms"))
             for label, values in one["thresholds"].items()
         ]
-        columns = ("class", "on", "off", "F1", "F1 by default thresholds", "actions", "found", "false alarms")
+        columns = ("class", "on", "off", "length", "gap", "F1", "by default", "actions", "found", "false alarms")
         console.show_table(f"thresholds in {one['checkpoint']}", columns, rows, right=range(1, len(columns)))
         console.show(f"on these videos: {sentence(one['events'])}")
         console.show(f"by default thresholds: {sentence(one['default_events'])}")

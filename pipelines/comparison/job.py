@@ -50,6 +50,8 @@ class ComparisonOptions:
     cache: str | Path | None = None
     """Where frames and flow are kept; None for the usual folder"""
     device: str | None = None
+    sources: Mapping[str, Place] | None = None
+    """The videos by id, where they have been found before; `videos` is then not looked at"""
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ def compare_models(options: ComparisonOptions) -> Generator[Event, None, None]:
     LabelsError, and what extraction raises.
     """
     models = [open_model(path) for path in (options.old, options.new)]
-    found = find_sources(options.videos, VIDEO_SUFFIXES)
+    found = find_sources(options.videos, VIDEO_SUFFIXES) if options.sources is None else options.sources
     labels = read_label_file(options.labels, lenient=True, skip_missing=True, present=found)
     wanted = subset_named(options.subset) if options.subset else None
     labelled = {i: found[i] for i in sorted(labels.videos.keys() & found.keys())}
@@ -167,7 +169,7 @@ def _features(
 
 
 def _split(folder: Path, model: ModelFile, labels: Labels, ids: Sequence[str]) -> Split:
-    """Those videos with their features and labels, the classes as the model has them."""
+    """The videos of some ids with their features and labels, the classes as the model has them."""
     videos = {i: replace(labels.videos[i], subset=HELD_OUT) for i in ids}
     known = replace(labels, classes=model.classes, videos=videos, has_subsets=True)
     return Dataset(open_roots([folder]), known, "the labels").with_durations().split(HELD_OUT)

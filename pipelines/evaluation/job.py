@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,13 +23,13 @@ from lstr.pipelines.evaluation.analysis import (
     resample,
 )
 from lstr.pipelines.evaluation.findings import Findings, Judged, names_of, quoted_for
-from lstr.pipelines.evaluation.operating_curves import at_level, choose_levels, sweep
+from lstr.pipelines.evaluation.operating_curves import choose_within
 from lstr.pipelines.evaluation.report import write_evaluation
 from lstr.pipelines.evaluation.scoring import Scoring, check_fit, score_split
 from lstr.pipelines.files.atomic import check_writable
 from lstr.pipelines.model_files.model_file import assumptions_of, open_checkpoint
 from lstr.pipelines.progress import Finished, Notice, Progress
-from lstr.pipelines.thresholds.by_chunks import choose_thresholds, scores_by_class
+from lstr.pipelines.thresholds.by_actions import Scored, choose_rule
 from lstr.pipelines.thresholds.choice import write_thresholds
 from lstr.timeline import DEFAULT, Thresholds
 
@@ -60,7 +60,8 @@ class EvaluateOptions:
     choose_thresholds: bool = False
     """In place of metrics, choose each class's thresholds and write them into the checkpoints"""
     false_alarms: float | None = None
-    """With `choose_thresholds`: aim at no more false alarms an hour, of all classes together; None: the highest F1"""
+    """With `choose_thresholds`: aim at no more false alarms an hour, of all classes together; None: the highest
+    F1 of found actions"""
     name: str | None = None
     """What a single checkpoint is called; None: by its file"""
     output: str | Path | None = None
@@ -187,35 +188,44 @@ def _choose_one(
 ) -> Generator[Progress, None, dict[str, Any]]:
     """Choose a checkpoint's thresholds on the videos of a split and write them into it; what they give, as JSON.
 
-    `checkpoint`: the file that holds them now. `thresholds`: `on` and `off` of each class, its F1 over chunks and that
-    of the default thresholds (`before`). `events`: what `lstr.metrics.actions.measure_events` says of them, and
+    `checkpoint`: the file that holds them now. `thresholds`: those of each class, its F1 of found actions and that of
+    the default thresholds (`before`). `events`: what `lstr.metrics.actions.measure_events` says of them, and
     `default_events` of the default ones. Raises CheckpointError.
 
     With `false_alarms` those with which most actions are found for at most so many false alarms an hour of all classes
-    together (see `operating_curves.choose_levels`); else those of the highest F1 of each class.
+    together (see `operating_curves.choose_within`); else those of the highest F1 of found actions (see `choose_rule`).
     """
     split, classes, scores = split.narrowed(loaded.config), loaded.classes, []
     yield Progress(name, 0, len(split.videos))
     for video in split.videos:
         scores.append(predict(loaded.model, video.features[:]).numpy())
         yield Progress(name, len(scores), len(split.videos))
-    targets, truth = [v.targets for v in split.videos], [labelled_segments(split, v) for v in split.videos]
+    truth = [labelled_segments(split, video) for video in split.videos]
     if false_alarms is None:
-        found = choose_thresholds(scores, targets, classes)
+        found = dict(choose_rule([Scored(*pair) for pair in zip(scores, truth, strict=True)], classes).by_class)
     else:
-        levels = choose_levels(sweep(scores, truth, classes), false_alarms)
-        found = {label: at_level(on) for label, on in levels.items()}
+        found = choose_within(scores, truth, classes, false_alarms)
 
     def given(rules: Thresholds | Mapping[str, Thresholds]) -> dict[str, Any]:
         pairs = zip(scores, truth, strict=True)
         return measure_events([detect_events(rows, classes, rules, actions) for rows, actions in pairs], classes)
 
+    events, before = given(found), given(DEFAULT)
     return {
         "checkpoint": str(write_thresholds(loaded, found)),
-        "thresholds": scores_by_class(found, scores, targets, classes),
-        "events": given(found),
-        "default_events": given(DEFAULT),
+        "thresholds": {
+            label: {**asdict(rule), "F1": _f1(events, label), "before": _f1(before, label)}
+            for label, rule in found.items()
+        },
+        "events": events,
+        "default_events": before,
     }
+
+
+def _f1(events: Mapping[str, Any], label: str) -> float | None:
+    """F1 of a class's found actions; None without a label."""
+    one = events["per_class"][label]
+    return 2 * one["found"] / (one["labels"] + one["detections"]) if one["labels"] else None
 
 
 def doubts(events: dict[str, Any], false_alarms: float) -> Iterator[str]:
