@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 from records import interval, percentiles, record, scored
 
+from lstr.metrics.rates import interval_text, rate_interval
+
 
 def results() -> Iterator[list]:
     """README's one table: models on random and on trained networks, beside the time prior."""
@@ -27,12 +29,13 @@ def learnt() -> Iterator[list]:
     yield ["", "videos: learnt from, held out", "caught", "false alarms", "late", "mAP", "time prior", "took"]
     for name in ("ut_interaction", "urfall", "demo"):
         one = data[name]
-        videos, together = one["videos"], one["events"]["together"]
+        videos, together, hours = one["videos"], one["events"]["together"], one["events"]["hours"]
+        rates = interval_text(rate_interval(together["false_alarms"], hours))
         yield [
             one["title"],
             f"{videos['training']}, {videos['testing']}",
             f"{together['found']} of {together['labels']}",
-            f"{together['false_alarms']} in {60 * one['events']['hours']:.1f} min",
+            f"{together['false_alarms']} in {60 * hours:.1f} min: {rates} an hour",
             f"{together['delay']['p50']:.2f} s",
             f"{one['lstr']['mAP']:.3f} {interval(one['interval']['mAP'])}",
             f"{one['time_prior']['mAP']:.3f}",

@@ -1,17 +1,23 @@
 """`lstr evaluate`: events and per-frame mAP, beside two baselines, of one checkpoint or of several side by side."""
 
+from typing import Any
+
 import click
 
+from lstr.pipelines.progress import Failed
 from lstr_cli import console
 from lstr_cli.command import Command
 from lstr_cli.next_steps import after_evaluate
 from lstr_cli.options import data_settings, device_option, mismatch_option
+from lstr_cli.quantities import PerHour
 from lstr_cli.settings import model_set_option, setting
+
+SOME_FAILED = 3
 
 
 @click.command("evaluate", cls=Command)
-@click.argument("paths", metavar="MODEL... FEATURES...", nargs=-1, required=True)
-@click.option("--labels", required=True, metavar="FILE", help="Labels: JSON, CSV, ELAN, … or a data_info.json.")
+@click.argument("paths", metavar="MODEL... FEATURES...|OLD NEW VIDEOS... LABELS", nargs=-1, required=True)
+@click.option("--labels", metavar="FILE", help="Labels: JSON, CSV, ELAN, … or a data_info.json.")
 @click.option("-o", "--output", metavar="DIR", help="Write report.html, JSON, CSV and figures into DIR.")
 @click.option("--subset", help="Subset to score.  [default: testing, else validation]")
 @setting(
@@ -39,10 +45,10 @@ from lstr_cli.settings import model_set_option, setting
 )
 @click.option(
     "--false-alarms",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="N",
-    help="With --choose-thresholds: find as much as N false alarms an hour allow, of all classes together.  "
-    "[default: the highest F1 of each class]",
+    type=PerHour(),
+    metavar="RATE",
+    help="With --choose-thresholds: find as much as so many false alarms allow, of all classes together, as in 2/h.  "
+    "[default: the highest F1 of found actions]",
 )
 @data_settings
 @mismatch_option
@@ -57,6 +63,11 @@ def command(paths, settings, as_json, **options):
 
     MODEL is a model file (.lstr) or a checkpoint; FEATURES a folder of its recipe.
 
+    Two model files with videos and labels are compared on the videos that neither has seen: each makes its own
+    features, and one sentence says which is better and whether by more than chance (in mAP and event F1, on the same
+    resamples of the videos). Leaves with 0 whichever is better, with 4 where no such video is left or the classes
+    differ, and with 3 where a video cannot be read.
+
     Events are those that `lstr detect` announces with the checkpoint's thresholds: a label is found by a detection
     of its class that overlaps it with an IoU of 0.3 or starts within a second of it.
 
@@ -70,13 +81,17 @@ def command(paths, settings, as_json, **options):
     Examples:
       lstr evaluate run/checkpoint.pt features --labels labels.json
       lstr evaluate fall.lstr features --labels labels.json -o evaluation
+      lstr evaluate old.lstr new.lstr videos/ labels.json
       lstr evaluate run/checkpoint.pt features --labels labels.json --choose-thresholds
-      lstr evaluate run/checkpoint.pt features --labels labels.json --choose-thresholds --false-alarms 1
+      lstr evaluate run/checkpoint.pt features --labels labels.json --choose-thresholds --false-alarms 2/h
       lstr evaluate a.pt b.pt c.pt features --labels labels.json --subset validation --json
       lstr evaluate run/checkpoint.pt disk1/features disk2/features --labels labels.json
     """
     from lstr.pipelines.evaluation.job import EvaluateOptions, evaluate
 
+    if options["labels"] is None:
+        _compare(paths, as_json, **{name: options[name] for name in ("subset", "resamples", "device")})
+        return
     checkpoints, features = _sorted(paths)
     if options["false_alarms"] is not None and not options["choose_thresholds"]:
         raise click.UsageError("--false-alarms says how thresholds are chosen: add --choose-thresholds.")
@@ -95,6 +110,35 @@ def command(paths, settings, as_json, **options):
         console.say(f"report: {result.page.resolve()}")
     if len(checkpoints) == 1:
         console.say_next(*after_evaluate(checkpoints[0]))
+
+
+def _compare(paths: tuple[str, ...], as_json: bool, **options: Any) -> None:
+    """Two model files on videos that neither has seen; the last path is the labels."""
+    import sys
+
+    from lstr.pipelines.comparison.job import ComparisonOptions, compare_models
+    from lstr.pipelines.model_files.model_file import is_meant_as_model
+    from lstr_cli.evaluation_tables import show_comparison
+
+    if len(paths) < 4 or not all(map(is_meant_as_model, paths[:2])):
+        raise click.UsageError(
+            "Give --labels FILE with checkpoints and features; or two model files, videos and labels, as in "
+            "old.lstr new.lstr videos/ labels.json."
+        )
+    old, new, *videos, labels = paths
+    chosen = ComparisonOptions(old, new, videos, labels, **options)
+    result = console.follow(compare_models(chosen), "videos", _say_failed)
+    if as_json:
+        console.show_json(result.document)
+    else:
+        show_comparison(result)
+    if result.failed:
+        sys.exit(SOME_FAILED)
+
+
+def _say_failed(event: Any, _: console.Bar) -> None:
+    if isinstance(event, Failed):
+        console.say(f"failed: {event.reason}\nhint: {event.hint}")
 
 
 def _sorted(paths: tuple[str, ...]) -> tuple[list[str], list[str]]:

@@ -1,11 +1,17 @@
 """What `lstr evaluate` shows in a terminal."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from lstr.metrics.actions import sentence
 from lstr.pipelines.evaluation.event_rows import event_tables, figure_text, interval_text, mean_rows
 from lstr.pipelines.evaluation.findings import Findings, Judged
 from lstr_cli import console
+
+if TYPE_CHECKING:
+    from lstr.pipelines.comparison.job import Comparison
+
+AHEAD = ("mAP", "mcAP", "event F1")
 
 
 def show_findings(findings: Findings) -> None:
@@ -25,15 +31,31 @@ def show_findings(findings: Findings) -> None:
         _show_classes(judged)
         _show_means(judged)
         rows = [
-            [entry.name]
-            + [f"{row[m]['difference']:+.3f} {interval_text(row[m]['interval'], '+')}" for m in ("mAP", "mcAP")]
+            [entry.name] + [_ahead(row[figure]) for figure in AHEAD]
             for entry, row in zip(judged[1:], findings.comparison, strict=True)
         ]
-        console.show_table(f"ahead of {judged[0].name}", ("checkpoint", "mAP", "mcAP"), rows, right=(1, 2))
+        console.show_table(f"ahead of {judged[0].name}", ("checkpoint", *AHEAD), rows, right=(1, 2, 3))
+        for row in findings.comparison:
+            console.show(row["sentence"])
     if quoted:
         rows = [[row["method"], row["features"], f"{row['value']:.1f}", row["source"]] for row in quoted["rows"]]
         title = f"{quoted['name']}, quoted; not at hand: {', '.join(quoted['left_out'])}"
         console.show_table(title, ("method", "features", quoted["metric"], "quoted from"), rows, right=(2,))
+
+
+def show_comparison(comparison: "Comparison") -> None:
+    """Which of two model files is better, and the figures that say it."""
+    console.show(comparison.sentence)
+    for entry in comparison.findings.judged:
+        console.show(f"{entry.name}: {sentence(entry.document['events'])}")
+    _show_events(comparison.findings.judged)
+    _show_means(comparison.findings.judged)
+
+
+def _ahead(row: dict) -> str:
+    if row["difference"] is None:
+        return "–"
+    return f"{row['difference']:+.3f} {interval_text(row['interval'], '+')}"
 
 
 def show_thresholds(document: dict) -> None:
@@ -41,11 +63,11 @@ def show_thresholds(document: dict) -> None:
     for one in document.get("checkpoints", [document]):
         of_class = one["events"]["per_class"]
         rows = [
-            (label, *(figure_text(values[key]) for key in ("on", "off", "F1", "before")))
+            (label, *(figure_text(values[key], 2) for key in ("on", "off", "min_length", "merge_gap", "F1", "before")))
             + tuple(of_class[label][key] for key in ("labels", "found", "false_alarms"))
             for label, values in one["thresholds"].items()
         ]
-        columns = ("class", "on", "off", "F1", "F1 by default thresholds", "actions", "found", "false alarms")
+        columns = ("class", "on", "off", "length", "gap", "F1", "by default", "actions", "found", "false alarms")
         console.show_table(f"thresholds in {one['checkpoint']}", columns, rows, right=range(1, len(columns)))
         console.show(f"on these videos: {sentence(one['events'])}")
         console.show(f"by default thresholds: {sentence(one['default_events'])}")

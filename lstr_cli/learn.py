@@ -11,7 +11,7 @@ from lstr.pipelines.progress import Failed
 from lstr_cli import console
 from lstr_cli.command import Command
 from lstr_cli.options import algorithm_option, device_option, inputs_options
-from lstr_cli.quantities import Seconds
+from lstr_cli.quantities import PerHour, Seconds
 from lstr_cli.settings import set_option, setting
 
 if TYPE_CHECKING:  # they bring numpy
@@ -42,6 +42,9 @@ SOME_FAILED = 3
 @setting("cache", metavar="DIR", help="Where frames and flow are kept.  [default: $LSTR_HOME/chunks]")
 @device_option
 @click.option("--dry-run", is_flag=True, help="Check the labels, show the plan, and stop.")
+@click.option(
+    "--false-alarms", type=PerHour(), metavar="RATE", help="Choose thresholds for so many false alarms, as in 2/h."
+)
 @click.option("--make-default", is_flag=True, help="Let `lstr detect` use the model where none is named.")
 @click.option("--json", "as_json", is_flag=True, help="Print plan or result as one JSON document.")
 def command(videos, labels, lists, output, settings, dry_run, make_default, as_json, **options):
@@ -52,6 +55,8 @@ def command(videos, labels, lists, output, settings, dry_run, make_default, as_j
     out (the labels' testing videos, else some recordings), and packed into MODEL. A plan comes first, by this machine's
     own speed. Run the same command again to go on after an interruption. Everything that MODEL is made of, and the
     report, is in a folder beside it (fall.learn beside fall.lstr), which may be deleted.
+
+    With --init a model file, the two are compared at the end on the held-out videos that neither has seen.
 
     --set NAME=VALUE changes a setting: model.NAME and train.NAME as for `lstr train`, others as for `lstr finetune`.
     model.kind=KIND is the kind of model that sees the features (`lstr models` lists all): an RNN up to an hour of
@@ -130,7 +135,8 @@ def _say_plan(planned: "Learning") -> None:
 
 def _show(learnt: "Learnt", as_json: bool) -> None:
     if as_json:
-        console.show_json({"model": str(learnt.model), "report": str(learnt.report), **learnt.about})
+        verdict = {"verdict": learnt.verdict} if learnt.verdict else {}
+        console.show_json({"model": str(learnt.model), "report": str(learnt.report), **verdict, **learnt.about})
         return
     for line in learnt.lines():
         console.show(line)

@@ -1,4 +1,4 @@
-"""What a person types for an amount: bytes and times."""
+"""What a person types for an amount: bytes, times and rates."""
 
 import re
 
@@ -44,3 +44,17 @@ class Seconds(click.ParamType):
         if self._positive and total == 0:
             self.fail("it has to be more than nothing.", param, ctx)
         return total
+
+
+class PerHour(click.ParamType):
+    """A rate above 0, written as 2/h, 5/day or 2, which is an hour's; in times an hour."""
+
+    name = "rate"
+
+    def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, int | float):
+            return float(value)
+        parts = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*(?:/\s*(h|hour|d|day))?\s*", value, re.IGNORECASE)
+        if not parts or not float(parts[1]):
+            self.fail(f"{value!r} is no rate; write 2/h, 5/day or a number above 0.", param, ctx)
+        return float(parts[1]) / (24 if (parts[2] or "h").lower().startswith("d") else 1)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.labels.segment import Segment
 from lstr.metrics.bootstrap import interval
+from lstr.metrics.rates import interval_text, rate_interval
 
 IOUS = (0.3, 0.5)
 ONSETS = (0.5, 1.0, 2.0)
@@ -47,8 +48,9 @@ def measure_events(
     {"hours", "videos", "together": {...}, "per_class": {label: {...}}}, each with labels, found, missed, detections,
     false_alarms, false_alarms_per_hour, false_seconds, `iou` and `onset` (precision, recall and F1 by how well a
     detection must fit), `delay` (p50 and p95 of the seconds from a label's start to the announcement of the detection
-    that found it) and `interval` (by `draws` (R, videos) of `bootstrap`; None without). `together` counts the
-    actions of all classes. What cannot be computed, as the recall of a class without labels, is None.
+    that found it) and `interval`: of the false alarms an hour by their count alone (`rates.rate_interval`), and of
+    precision, recall and F1 by `draws` (R, videos) of `bootstrap`, where there are any. `together` counts the actions
+    of all classes. What cannot be computed, as the recall of a class without labels, is None.
 
     Only `classes` count, Background and Ambiguous never do. A detection without a label is no false alarm where at
     least half of it is labelled Ambiguous: it is left out.
@@ -62,12 +64,11 @@ def measure_events(
             delays[label] += late
     hours = sum(video.seconds for video in videos) / 3600
     weights = None if draws is None or not len(draws) else draws.astype(np.float64)
-    resampled_hours = None if weights is None else weights @ np.array([video.seconds for video in videos]) / 3600
 
     def entry(of_videos: NDArray[np.float64], late: Sequence[float]) -> Entry:
         result = _entry(of_videos.sum(axis=0), hours, late)
-        if weights is not None and resampled_hours is not None:
-            result["interval"] = _intervals(weights @ of_videos, resampled_hours)
+        if weights is not None:
+            result["interval"] = _intervals(weights @ of_videos) | result["interval"]
         return result
 
     return {
@@ -76,6 +77,15 @@ def measure_events(
         "together": entry(counts.sum(axis=1), [late for label in actions for late in delays[label]]),
         "per_class": {label: entry(counts[:, c], delays[label]) for c, label in enumerate(actions)},
     }
+
+
+def resampled_f1(
+    videos: Sequence[VideoEvents], classes: Sequence[str], draws: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """F1 at an IoU of 0.3 of the actions of all classes in each of `draws` (R, videos); NaN where there is nothing."""
+    actions = [label for label in classes if label not in (BACKGROUND, AMBIGUOUS)]
+    counts = [np.sum([np.zeros(len(_COLUMNS)), *(_count(v, label)[0] for label in actions)], axis=0) for v in videos]
+    return _rates(draws @ np.array(counts), f"iou {FOUND_IOU}")["f1"]
 
 
 def find(truth: Spans, detections: Spans) -> NDArray[np.int64]:
@@ -202,7 +212,8 @@ def _entry(counts: NDArray[np.float64], hours: float, late: Sequence[float]) -> 
         figures = _rates(counts[None], fit)
         entry[kind][limit] = {name: None if np.isnan(value[0]) else float(value[0]) for name, value in figures.items()}
     p50, p95 = np.percentile(late, [50, 95]).tolist() if len(late) else (None, None)
-    return {**entry, "delay": {"p50": p50, "p95": p95}, "interval": None}
+    edges = {"false_alarms_per_hour": rate_interval(false, hours)}
+    return {**entry, "delay": {"p50": p50, "p95": p95}, "interval": edges}
 
 
 def _rates(counts: NDArray[np.float64], fit: str) -> dict[str, NDArray[np.float64]]:
@@ -220,11 +231,10 @@ def _ratio(part: NDArray[np.float64], whole: NDArray[np.float64]) -> NDArray[np.
     return np.divide(part, whole, out=np.full_like(whole, np.nan), where=whole > 0)
 
 
-def _intervals(counts: NDArray[np.float64], hours: NDArray[np.float64]) -> dict[str, list[float] | None]:
-    """Intervals from resampled counts (R, len(_COLUMNS)): of precision, recall and F1 at an IoU of 0.3, and of the
-    false alarms an hour; None for a figure that no resample has."""
+def _intervals(counts: NDArray[np.float64]) -> dict[str, list[float] | None]:
+    """Intervals from resampled counts (R, len(_COLUMNS)): of precision, recall and F1 at an IoU of 0.3; None for a
+    figure that no resample has."""
     values = _rates(counts, "iou 0.3")
-    values["false_alarms_per_hour"] = _ratio(counts[:, _PLACE["false_alarms"]], hours)
     return {name: None if np.isnan(found).all() else interval(found) for name, found in values.items()}
 
 
@@ -248,14 +258,17 @@ def _counted(number: int, noun: str) -> str:
 
 
 def _alarms(number: int, hours: float) -> str:
-    """False alarms an hour; of less than an hour their number too, for a single one in a minute is 60 an hour."""
-    if not number:
+    """False alarms an hour with their interval; of less than an hour their number too, for one in a minute is 60."""
+    edges = rate_interval(number, hours)
+    if edges is None:
         return "no false alarm"
+    within = interval_text(edges)
+    if not number:
+        return f"no false alarm in {length_text(hours)} ({within} an hour)"
+    rate = number / hours
     if hours >= 1:
-        rate = number / hours
-        return f"{rate:.0f} false alarms an hour" if rate >= 9.95 else f"{rate:.1f} false alarms an hour"
-    rate_text = f" ({number / hours:.0f} an hour)" if hours else ""
-    return f"{_counted(number, 'false alarm')} in {length_text(hours)}{rate_text}"
+        return f"{rate:.{0 if rate >= 9.95 else 1}f} false alarms an hour ({within})"
+    return f"{_counted(number, 'false alarm')} in {length_text(hours)} ({rate:.0f} an hour; {within})"
 
 
 def length_text(hours: float) -> str:

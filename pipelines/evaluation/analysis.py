@@ -10,13 +10,14 @@ from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, segments_of
 from lstr.labels.segment import Segment
 from lstr.metrics import bootstrap
 from lstr.metrics import per_frame as metrics
-from lstr.metrics.actions import VideoEvents, measure_events
+from lstr.metrics.actions import FOUND_IOU, VideoEvents, measure_events, resampled_f1
 from lstr.metrics.scoring_rule import EVERY_CHUNK
 from lstr.metrics.stages import per_stage, published_per_stage
 from lstr.metrics.starts import confusion, detection_delay, predicted_classes, start_precision
 from lstr.pipelines.datasets.dataset import LabelledVideo, Split
 from lstr.pipelines.evaluation.operating_curves import describe_curves, sweep
 from lstr.pipelines.evaluation.scoring import Evaluation, counted, means_of, rule_of
+from lstr.pipelines.evaluation.verdict import verdict
 from lstr.timeline import Thresholds, Timeline, segments_in, thresholds_of
 
 RESAMPLES = 1000
@@ -74,34 +75,47 @@ def conventions(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def resample(evaluation: Evaluation, resamples: int = RESAMPLES) -> Resampled:
-    """mAP and mcAP (resamples,) of draws of videos with replacement, the same draws for every checkpoint."""
-    split = evaluation.split
-    scored = (*counted(split, evaluation.scores, evaluation.rule), split.labels.classes)
+    """mAP, mcAP and event F1 (resamples,) of draws of videos with replacement, the same for every checkpoint."""
+    split, classes = evaluation.split, evaluation.split.labels.classes
+    scored = (*counted(split, evaluation.scores, evaluation.rule), classes)
     draws = bootstrap.draw(len(split.videos), resamples)
     return {
         "mAP": bootstrap.resampled_means(*scored, draws),
         "mcAP": bootstrap.resampled_means(*scored, draws, calibrated=True),
+        "event F1": resampled_f1(_detected(evaluation), classes, draws),
     }
 
 
-def compare(documents: Sequence[dict[str, Any]], resampled: Sequence[Resampled]) -> list[dict[str, Any]]:
-    """How far each later checkpoint is ahead of the first in mAP and mcAP, with intervals over the same resamples."""
-    rows = []
-    for document, means in list(zip(documents, resampled, strict=True))[1:]:
-        row: dict[str, Any] = {"checkpoint": document["checkpoint"], "against": documents[0]["checkpoint"]}
-        for name in MEANS:
-            row[name] = {
-                "difference": document["lstr"][name] - documents[0]["lstr"][name],
-                "interval": bootstrap.interval(means[name] - resampled[0][name]),
-            }
-        rows.append(row)
+def compare(
+    names: Sequence[str], documents: Sequence[dict[str, Any]], resampled: Sequence[Resampled]
+) -> list[dict[str, Any]]:
+    """How far each later checkpoint is ahead of the first in mAP, mcAP and event F1 (at an IoU of 0.3), with intervals
+    over the same resamples, and the `verdict` on the two."""
+    rows, old = [], documents[0]
+    for name, new, means in list(zip(names, documents, resampled, strict=True))[1:]:
+        row: dict[str, Any] = {"checkpoint": new["checkpoint"], "against": old["checkpoint"]}
+        for figure in resampled[0]:
+            values = {"new": _value(new, figure), "old": _value(old, figure)}
+            row[figure] = {**values, "difference": None, "interval": None}
+            if values["new"] is not None and values["old"] is not None:
+                row[figure]["difference"] = values["new"] - values["old"]
+                row[figure]["interval"] = bootstrap.interval(means[figure] - resampled[0][figure])
+        rows.append(row | verdict(name, names[0], row, min(new["videos"], old["videos"])))
     return rows
+
+
+def _value(document: Mapping[str, Any], figure: str) -> float | None:
+    """mAP, mcAP or event F1 of an evaluation; None where there is none."""
+    if figure in MEANS:
+        value = document["lstr"][figure]
+        return None if np.isnan(value) else value
+    return document["events"]["together"]["iou"][str(FOUND_IOU)]["f1"]
 
 
 def _intervals(resampled: Resampled) -> dict[str, Any] | None:
     if not len(resampled["mAP"]):
         return None
-    edges = {name: bootstrap.interval(values) for name, values in resampled.items()}
+    edges = {name: bootstrap.interval(resampled[name]) for name in MEANS}
     return {**edges, "level": bootstrap.LEVEL, "resamples": len(resampled["mAP"])}
 
 
@@ -124,13 +138,20 @@ def analyse_events(evaluation: Evaluation, resamples: int) -> dict[str, Any]:
     Intervals are of the same draws of videos as those of the per-frame means.
     """
     split, scores, rules = evaluation.split, evaluation.scores, thresholds_of(evaluation.loaded)
-    classes, truth = split.labels.classes, [labelled_segments(split, video) for video in split.videos]
-    videos = [detect_events(rows, classes, rules, actions) for rows, actions in zip(scores, truth, strict=True)]
+    classes, videos = split.labels.classes, _detected(evaluation)
+    truth = [video.truth for video in videos]
     return {
         **measure_events(videos, classes, bootstrap.draw(len(videos), resamples)),
         "thresholds": Timeline(classes, rules).describe(),
         "operating_curves": describe_curves(sweep(scores, truth, classes, rules)),
     }
+
+
+def _detected(evaluation: Evaluation) -> list[VideoEvents]:
+    """What `lstr detect` announces of each video, by the thresholds that the checkpoint carries."""
+    split, rules = evaluation.split, thresholds_of(evaluation.loaded)
+    pairs = zip(evaluation.scores, split.videos, strict=True)
+    return [detect_events(rows, split.labels.classes, rules, labelled_segments(split, v)) for rows, v in pairs]
 
 
 def detect_events(

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lstr.metrics import rates
 from lstr.metrics.actions import ONSETS
 from lstr.pipelines.evaluation.findings import Judged
 
@@ -94,10 +95,12 @@ def _entries(judged: Sequence[Judged]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def rate_text(one: dict[str, Any]) -> str:
-    """False alarms an hour with their interval; without decimals where there are hundreds."""
-    rate = one["false_alarms_per_hour"]
-    digits = 0 if rate is not None and rate >= 100 else 1
-    return f"{figure_text(rate, digits)} {_edges(one, 'false_alarms_per_hour', digits)}".rstrip()
+    """False alarms an hour with the interval of their count; without decimals where there are hundreds."""
+    rate, edges = one["false_alarms_per_hour"], (one["interval"] or {}).get("false_alarms_per_hour")
+    if rate is None or edges is None:
+        return figure_text(rate, 1)
+    digits = 0 if edges[1] >= 100 else 1
+    return f"{figure_text(rate, digits)} [{rates.interval_text(edges, digits)}]" if rate else rates.interval_text(edges)
 
 
 def _edges(one: dict[str, Any], name: str, digits: int) -> str:

@@ -16,6 +16,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, runs
 from lstr.metrics import per_frame as metrics
+from lstr.metrics.rates import rate_interval
 from lstr.pipelines.evaluation.scoring import Scores
 from lstr.pipelines.reports.figure import thinned
 from lstr.pipelines.reports.palette import DETECTION, EMPHASIS, TRUTH, colour_of, colours_of, dark, light
@@ -129,7 +130,8 @@ def draw_found(document: dict) -> Figure:
 
 @rc_context(PLAIN)
 def draw_operating_curves(document: dict) -> Figure:
-    """Recall against false alarms an hour, of each class and of all together, with the thresholds in use as dots.
+    """Recall against false alarms an hour, of each class and of all together, with the thresholds in use as dots, and
+    what is known of the rate of all together as a line through its dot.
 
     Each line is the most that any level finds for as many false alarms or fewer.
     """
@@ -153,6 +155,9 @@ def draw_operating_curves(document: dict) -> Figure:
         axes.step(alarms, np.maximum.accumulate(recall), color=colour, lw=width, where="post", label=_short(name, 18))
         dot = one["false_alarms_per_hour"], one["found"] / one["labels"]
         axes.plot(*dot, "o", color=colour, ms=5, clip_on=False)
+        edges = rate_interval(one["false_alarms"], events["hours"]) if name == "together" else None
+        if edges:
+            axes.plot(edges, [dot[1]] * 2, color=colour, lw=0.8, clip_on=False)
         end = max(end, alarms[-1], dot[0])
     axes.set_xscale("symlog", linthresh=1, linscale=0.5)  # 0 is to be seen, and so are hundreds
     axes.set(xlim=(-0.05, end * 1.1), ylim=(0, 1.02), xlabel="false alarms an hour", ylabel="recall")

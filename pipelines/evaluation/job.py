@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,6 +11,7 @@ from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import ConfigError
 from lstr.labels.label_set import subset_named
 from lstr.metrics.actions import length_text, measure_events
+from lstr.metrics.rates import interval_text, rate_interval
 from lstr.pipelines.datasets.dataset import Split, read_dataset
 from lstr.pipelines.datasets.seen_videos import seen_in, warn_of_training
 from lstr.pipelines.evaluation.analysis import (
@@ -22,19 +23,17 @@ from lstr.pipelines.evaluation.analysis import (
     resample,
 )
 from lstr.pipelines.evaluation.findings import Findings, Judged, names_of, quoted_for
-from lstr.pipelines.evaluation.operating_curves import at_level, choose_levels, sweep
+from lstr.pipelines.evaluation.operating_curves import choose_within
 from lstr.pipelines.evaluation.report import write_evaluation
 from lstr.pipelines.evaluation.scoring import Scoring, check_fit, score_split
 from lstr.pipelines.files.atomic import check_writable
 from lstr.pipelines.model_files.model_file import assumptions_of, open_checkpoint
 from lstr.pipelines.progress import Finished, Notice, Progress
-from lstr.pipelines.thresholds.by_chunks import choose_thresholds, scores_by_class
+from lstr.pipelines.thresholds.by_actions import Scored, choose_rule
 from lstr.pipelines.thresholds.choice import write_thresholds
 from lstr.timeline import DEFAULT, Thresholds
 
 RANDOM = "the features come from random networks: the results show what LSTR makes of them, no more."
-CANNOT_BE_EXCLUDED = 3.0
-"""False alarms that may be expected in as much video again, where there was none (95 %; the rule of three)"""
 OTHER_CHUNKS = "the checkpoints are scored on different chunks: their differences are not those of the models alone."
 CHOSEN_ON_TESTING = "thresholds chosen on the testing videos fit them: what is detected there is held out no more."
 
@@ -61,7 +60,8 @@ class EvaluateOptions:
     choose_thresholds: bool = False
     """In place of metrics, choose each class's thresholds and write them into the checkpoints"""
     false_alarms: float | None = None
-    """With `choose_thresholds`: aim at no more false alarms an hour, of all classes together; None: the highest F1"""
+    """With `choose_thresholds`: aim at no more false alarms an hour, of all classes together; None: the highest
+    F1 of found actions"""
     name: str | None = None
     """What a single checkpoint is called; None: by its file"""
     output: str | Path | None = None
@@ -139,7 +139,8 @@ def evaluate(options: EvaluateOptions) -> Iterator[Event]:
         document = yield from _choose(names, checkpoints, split, options.false_alarms)
         yield Finished(EvaluateResult(document))
         return
-    findings = yield from _judge(names, checkpoints, split, options)
+    entries = [(name, loaded, split) for name, loaded in zip(names, checkpoints, strict=True)]
+    findings = yield from judge(entries, options.scoring, options.resamples, options.benchmark)
     scored = {(one.document["videos"], one.document["chunks"]) for one in findings.judged}
     warnings += [OTHER_CHUNKS] * (len(scored) > 1)
     warnings += [RANDOM] * any(one.document["random_weights"] for one in findings.judged)
@@ -149,21 +150,22 @@ def evaluate(options: EvaluateOptions) -> Iterator[Event]:
     yield Finished(EvaluateResult(findings.document, findings, page))
 
 
-def _judge(
-    names: Sequence[str], checkpoints: Sequence[Checkpoint], split: Split, options: EvaluateOptions
+def judge(
+    entries: Sequence[tuple[str, Checkpoint, Split]], scoring: Scoring, resamples: int, benchmark: str | None = None
 ) -> Generator[Progress, None, Findings]:
-    """Every checkpoint's scores and what they show, and the checkpoints compared."""
+    """Every checkpoint's scores and what they show, and the checkpoints compared: a name, a checkpoint and the videos
+    with its features each, the same videos for all."""
     judged, resampled = [], []
-    for name, loaded in zip(names, checkpoints, strict=True):
-        for event in score_split(loaded, split, options.scoring):
+    for name, loaded, split in entries:
+        for event in score_split(loaded, split, scoring):
             if isinstance(event, Finished):
                 evaluation = event.result
             else:
                 yield replace(event, what=name)
-        resampled.append(resample(evaluation, options.resamples))
+        resampled.append(resample(evaluation, resamples))
         judged.append(Judged(name, evaluation, analyse(evaluation, resampled[-1])))
-    comparison = compare([one.document for one in judged], resampled)
-    return Findings(judged, comparison, quoted_for(checkpoints[0], options.benchmark))
+    comparison = compare([one.name for one in judged], [one.document for one in judged], resampled)
+    return Findings(judged, comparison, quoted_for(entries[0][1], benchmark))
 
 
 def _choose(
@@ -186,35 +188,44 @@ def _choose_one(
 ) -> Generator[Progress, None, dict[str, Any]]:
     """Choose a checkpoint's thresholds on the videos of a split and write them into it; what they give, as JSON.
 
-    `checkpoint`: the file that holds them now. `thresholds`: `on` and `off` of each class, its F1 over chunks and that
-    of the default thresholds (`before`). `events`: what `lstr.metrics.actions.measure_events` says of them, and
+    `checkpoint`: the file that holds them now. `thresholds`: those of each class, its F1 of found actions and that of
+    the default thresholds (`before`). `events`: what `lstr.metrics.actions.measure_events` says of them, and
     `default_events` of the default ones. Raises CheckpointError.
 
     With `false_alarms` those with which most actions are found for at most so many false alarms an hour of all classes
-    together (see `operating_curves.choose_levels`); else those of the highest F1 of each class.
+    together (see `operating_curves.choose_within`); else those of the highest F1 of found actions (see `choose_rule`).
     """
     split, classes, scores = split.narrowed(loaded.config), loaded.classes, []
     yield Progress(name, 0, len(split.videos))
     for video in split.videos:
         scores.append(predict(loaded.model, video.features[:]).numpy())
         yield Progress(name, len(scores), len(split.videos))
-    targets, truth = [v.targets for v in split.videos], [labelled_segments(split, v) for v in split.videos]
+    truth = [labelled_segments(split, video) for video in split.videos]
     if false_alarms is None:
-        found = choose_thresholds(scores, targets, classes)
+        found = dict(choose_rule([Scored(*pair) for pair in zip(scores, truth, strict=True)], classes).by_class)
     else:
-        levels = choose_levels(sweep(scores, truth, classes), false_alarms)
-        found = {label: at_level(on) for label, on in levels.items()}
+        found = choose_within(scores, truth, classes, false_alarms)
 
     def given(rules: Thresholds | Mapping[str, Thresholds]) -> dict[str, Any]:
         pairs = zip(scores, truth, strict=True)
         return measure_events([detect_events(rows, classes, rules, actions) for rows, actions in pairs], classes)
 
+    events, before = given(found), given(DEFAULT)
     return {
         "checkpoint": str(write_thresholds(loaded, found)),
-        "thresholds": scores_by_class(found, scores, targets, classes),
-        "events": given(found),
-        "default_events": given(DEFAULT),
+        "thresholds": {
+            label: {**asdict(rule), "F1": _f1(events, label), "before": _f1(before, label)}
+            for label, rule in found.items()
+        },
+        "events": events,
+        "default_events": before,
     }
+
+
+def _f1(events: Mapping[str, Any], label: str) -> float | None:
+    """F1 of a class's found actions; None without a label."""
+    one = events["per_class"][label]
+    return 2 * one["found"] / (one["labels"] + one["detections"]) if one["labels"] else None
 
 
 def doubts(events: dict[str, Any], false_alarms: float) -> Iterator[str]:
@@ -222,12 +233,12 @@ def doubts(events: dict[str, Any], false_alarms: float) -> Iterator[str]:
     hours, rate = events["hours"], events["together"]["false_alarms_per_hour"]
     if rate is not None and rate > false_alarms:
         yield f"{rate:.3g} false alarms an hour remain on these videos; the aim was {false_alarms:g}."
-    if hours and CANNOT_BE_EXCLUDED > false_alarms * hours:
-        length = length_text(hours)
+    edges, none_in_an_hour = (rate_interval(n, h) for n, h in ((round((rate or 0) * hours), hours), (0, 1)))
+    if edges and none_in_an_hour and edges[1] > false_alarms:
         yield (
-            f"{length} of video cannot show a rate of {false_alarms:g} an hour: without a false alarm in it, "
-            f"up to {CANNOT_BE_EXCLUDED / hours:.0f} an hour are possible. Choose on more video, also without "
-            f"actions: {CANNOT_BE_EXCLUDED / false_alarms:.2g} hours or more."
+            f"{length_text(hours)} of video cannot show a rate of {false_alarms:g} an hour: after what was counted in "
+            f"it, {interval_text(edges)} an hour are possible. Choose on more video, also without actions: "
+            f"{none_in_an_hour[1] / false_alarms:.2g} hours without a false alarm would show it."
         )
     for label, one in events["per_class"].items():
         if one["labels"] and not one["found"]:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from lstr.chunk import FEATURES_PER_SECOND
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, runs
 from lstr.labels.segment import Segment
 from lstr.metrics.actions import find, is_ambiguous, labelled_spans, spans_of
+from lstr.pipelines.thresholds.by_actions import GAPS, LENGTHS
 from lstr.pipelines.thresholds.by_chunks import detect_spans
 from lstr.timeline import DEFAULT, Thresholds
 
@@ -124,6 +126,30 @@ def choose_levels(swept: Sweep, per_hour: float) -> dict[str, float]:
         drawn = (labels * LEVELS[k] + PRIOR_LABELS * DEFAULT.on) / (labels + PRIOR_LABELS)
         result |= {swept.classes[c]: round(min(drawn, LEVELS[k]), 2) if short else LEVELS[k] for c in group}
     return {label: result[label] for label in swept.classes}
+
+
+def choose_within(
+    scores: Sequence[np.ndarray], truth: Sequence[Sequence[Segment]], classes: Sequence[str], per_hour: float
+) -> dict[str, Thresholds]:
+    """The thresholds of each class with which most labels are found for at most so many false alarms an hour.
+
+    For each minimum length and gap, one for all classes, `choose_levels` gives each class its `on`. Of those that find
+    at least half of what the best finds, the one with fewest false alarms beyond the number is taken, then the one that
+    finds most, then the one that delays least.
+    """
+    tried: list[tuple[int, int, float, dict[str, Thresholds]]] = []
+    for length, gap in product(LENGTHS, GAPS):
+        base = Thresholds(min_length=length, merge_gap=gap)
+        swept = sweep(scores, truth, classes, base)
+        rules = {label: at_level(on, base) for label, on in choose_levels(swept, per_hour).items()}
+        places = [min(range(len(LEVELS)), key=lambda k: abs(LEVELS[k] - rules[label].on)) for label in swept.classes]
+        found = sum(int(swept.found[c, k]) for c, k in enumerate(places))
+        false = sum(int(swept.false_alarms[c, k]) for c, k in enumerate(places))
+        delays = base.delays()
+        beyond = max(0, false - math.floor(per_hour * swept.hours + 1e-9))
+        tried.append((beyond, -found, delays["started"] + delays["ended"] / 2, rules))
+    most = max(-found for _, found, _, _ in tried)
+    return min((one for one in tried if -one[1] >= KEPT * most), key=lambda one: one[:3])[3]
 
 
 def _efficient(found: NDArray[np.int64], false: NDArray[np.int64], least: int) -> list[tuple[int, int, int]]:

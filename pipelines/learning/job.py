@@ -7,14 +7,18 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from lstr.errors import CheckpointError
 from lstr.extractors.prefetch import torch_threads
 from lstr.metrics.actions import sentence
+from lstr.pipelines.comparison.job import ComparisonOptions, compare_models
+from lstr.pipelines.datasets.seen_videos import SeenError
 from lstr.pipelines.files.atomic import sweep
 from lstr.pipelines.learning.options import LearnOptions
+from lstr.pipelines.learning.parts import TESTING
 from lstr.pipelines.learning.plan import Doing
 from lstr.pipelines.learning.preparation import Learning, prepare
 from lstr.pipelines.learning.steps import Steps
-from lstr.pipelines.model_files.model_file import open_model
+from lstr.pipelines.model_files.model_file import is_model, open_model
 from lstr.pipelines.model_files.packing import write_model
 from lstr.pipelines.progress import Failed, Finished, LabelFindings, Notice
 
@@ -31,14 +35,17 @@ class Learnt:
     report: Path
     failed: Sequence[Failed] = ()
     """Videos that were left out because they cannot be read"""
+    verdict: str | None = None
+    """Whether it is better than the model that it began with, in one sentence"""
 
     def lines(self) -> list[str]:
-        """What a person wants to know of the result, in two sentences."""
+        """What a person wants to know of the result, in two sentences, and in a third whether it is better."""
         metrics, split = self.about["metrics"], self.about["split"]
         prior = f"; a guess by time alone has {metrics['time_prior']['mAP']:.2f}" if "time_prior" in metrics else ""
         return [
             sentence(metrics["events"]),
             f"{split[0].upper()}{split[1:]}; per-frame mAP {metrics['lstr']['mAP']:.2f}{prior}",
+            *([self.verdict] if self.verdict else []),
         ]
 
 
@@ -77,4 +84,24 @@ def learn(options: LearnOptions) -> Generator[Event, None, None]:
     # the same for the same learning
     about = {"request": planned.request, "split": parts.sentence, "videos": subsets, "metrics": metrics}
     model = write_model(path, workspace.run / "checkpoint.pt", workspace.weights, {**options.about, **about})
-    yield Finished(Learnt(path, model.about, report, tuple(steps.failed.values())))
+    verdict = yield from _verdict(planned, options)
+    yield Finished(Learnt(path, model.about, report, tuple(steps.failed.values()), verdict))
+
+
+def _verdict(planned: Learning, options: LearnOptions) -> Generator[Event, None, str | None]:
+    """Whether the model is better than the one that its networks began with, on the held-out videos that neither has
+    seen; None where they began with none, or where the two cannot be compared, of which a Notice says why."""
+    if options.init is None or not is_model(options.init):
+        return None
+    sources = {i: planned.videos[i] for i in planned.parts.of(TESTING)}
+    labels, cache, device = planned.workspace.labels, options.cache, options.device
+    chosen = ComparisonOptions(options.init, planned.model, (), labels, cache=cache, device=device, sources=sources)
+    try:
+        for event in compare_models(chosen):
+            if isinstance(event, Finished):
+                return event.result.sentence
+            if isinstance(event, Notice | Failed):
+                yield event
+    except (SeenError, CheckpointError) as error:
+        yield Notice(f"not compared with {options.init}: {error}", warning=False)
+    return None

@@ -1,5 +1,6 @@
 """What `lstr learn` takes, typed, and how its parts are set, also where networks begin with what was learnt before."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +35,8 @@ class LearnOptions(VideoOptions):
     """Algorithm of optical flow; None for that of a named recipe."""
     kind: str | None = None
     """Kind of the model that sees the features, one of `lstr.kinds.KINDS`; None for that of the preset."""
+    false_alarms: float | None = None
+    """Choose the thresholds with which most is found for so many false alarms an hour; None for the highest F1."""
     about: Mapping[str, Any] = field(default_factory=dict)
     """What else the model file is to state about itself."""
 
@@ -43,6 +46,11 @@ class LearnOptions(VideoOptions):
             raise ConfigError(f"There is no kind of model {self.kind!r}.", f"choose one of {', '.join(KINDS)}.")
         if self.seconds is not None and self.seconds <= 0:
             raise ConfigError(f"A time of {self.seconds:g} s is none.", "give a time such as [[seconds=15m]].")
+        if self.false_alarms is not None and not 0 < self.false_alarms < math.inf:
+            raise ConfigError(
+                f"{self.false_alarms:g} false alarms an hour cannot be aimed at.",
+                "give a number above 0, as [[false_alarms=2]].",
+            )
 
     @property
     def of_networks(self) -> dict[str, str]:

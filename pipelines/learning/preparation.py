@@ -142,6 +142,7 @@ def _request(
     """The identity of all that makes the result what it is: equal ones are the same learning."""
     request = {
         **{name: getattr(options, name) for name in ("kind", "seed", "seconds")},
+        **({} if options.false_alarms is None else {"false_alarms": options.false_alarms}),
         "features": features,
         "weights": {name: begins.sha256 for name, begins in initial.items()},
         "settings": dict(options.settings),

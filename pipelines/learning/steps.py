@@ -9,8 +9,11 @@ from typing import Any
 
 from lstr.batch import predict
 from lstr.checkpoints.checkpoint import Checkpoint, load
+from lstr.metrics.actions import measure_events
 from lstr.pipelines.datasets.dataset import read_split
-from lstr.pipelines.evaluation.job import EvaluateOptions, evaluate
+from lstr.pipelines.evaluation.analysis import detect_events
+from lstr.pipelines.evaluation.job import EvaluateOptions, doubts, evaluate
+from lstr.pipelines.evaluation.operating_curves import choose_within
 from lstr.pipelines.extraction.chunk_cache import find_cache
 from lstr.pipelines.extraction.job import extract
 from lstr.pipelines.extraction.options import ExtractOptions
@@ -26,7 +29,7 @@ from lstr.pipelines.learning.preparation import Learning
 from lstr.pipelines.learning.workspace import write_labels
 from lstr.pipelines.networks.recipes import choose_recipe, weights_for
 from lstr.pipelines.progress import Failed, Finished, Notice, Progress
-from lstr.pipelines.thresholds.by_actions import Rule, Scored, by_class, choose_rule
+from lstr.pipelines.thresholds.by_actions import Rule, Scored, choose_rule
 from lstr.pipelines.thresholds.choice import write_thresholds
 from lstr.pipelines.training.log import Step
 from lstr.pipelines.training.train import TrainOptions, train
@@ -143,7 +146,12 @@ class Steps:
         else:
             scored = yield from self._scored_by_folds(loaded)
         rule = choose_rule(scored, loaded.classes, seen=not unseen)
-        write_thresholds(loaded, by_class(rule.thresholds, loaded.classes))
+        if (wished := self.options.false_alarms) is not None:
+            scores, truth = [one.scores for one in scored], [one.truth for one in scored]
+            rule = replace(rule, by_class=choose_within(scores, truth, loaded.classes, wished), f1=None)
+            given = [detect_events(one.scores, loaded.classes, rule.by_class, one.truth) for one in scored]
+            yield from map(Notice, doubts(measure_events(given, loaded.classes), wished))
+        write_thresholds(loaded, rule.by_class)
         return rule
 
     def _scored_by_folds(self, loaded: Checkpoint) -> Generator[Event, None, list[Scored]]:

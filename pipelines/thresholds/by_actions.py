@@ -1,7 +1,7 @@
-"""One rule for all classes, by which most labelled actions are found with fewest false alarms."""
+"""Thresholds by which most labelled actions are found with fewest false alarms, chosen with few events in mind."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import product
 
 import numpy as np
@@ -9,16 +9,20 @@ from numpy.typing import NDArray
 
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.labels.segment import Segment
-from lstr.metrics.actions import find, labelled_spans
+from lstr.metrics.actions import find, is_ambiguous, labelled_spans, spans_of
 from lstr.pipelines.thresholds.by_chunks import detect_spans
 from lstr.timeline import CHUNK_SECONDS, DEFAULT, Thresholds
 
-LEVELS = (0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8)
-SHARES = (0.7, 0.5)  # of `on`, tried as `off`
-LENGTHS = (0.0, 0.5, 0.75)  # seconds; each but the first delays what is reported by as much less a chunk
-GAPS = (0.0, 0.5)
-AS_GOOD = 0.03  # of F1: what is this near the best is as good
-SEEN_AS_GOOD = 0.01  # the same where networks have seen the videos, which brings all rules near to 1
+LEVELS = (0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9)
+SHARES = (0.9, 0.7, 0.5)  # of `on`, tried as `off`
+LENGTHS = (0.0, 0.5, 0.75, 1.0, 1.25, 1.5)  # seconds; each delays what is reported by as much less a chunk
+GAPS = (0.0, 0.5, 1.0)
+PRIOR_LABELS = 20
+"""How many labels of its own weigh for a class as much as all others together, where it chooses its `on`"""
+SEEN_AS_GOOD = 0.01  # of F1: what is this near the best is as good, where networks have seen the videos
+SEEN_LENGTHS = LENGTHS[:3]
+TIED = 1e-9
+LABELS, DETECTIONS, FOUND = range(3)
 
 
 @dataclass(frozen=True)
@@ -34,53 +38,92 @@ class Rule:
     """The thresholds that were chosen, and their F1 on the videos they were chosen on, where there were labels."""
 
     thresholds: Thresholds
+    """The rule of all classes together."""
     f1: float | None
+    by_class: Mapping[str, Thresholds] = field(default_factory=dict)
+    """What a checkpoint carries: the same rule with each class's own `on` and `off`."""
 
 
 def choose_rule(videos: Sequence[Scored], classes: Sequence[str], seen: bool = False) -> Rule:
-    """The thresholds of the highest F1 of found actions (`lstr.metrics.actions.find`) over all classes together.
+    """The thresholds of the highest F1 of found actions (`lstr.metrics.actions.find`).
 
-    One rule for all classes, for each has few examples; each F1 is the mean over neighbouring levels, so that no
-    single score decides. Of rules that are as good the one that delays least is taken, and then the nearest to the
-    default. seen: whether the feature networks have seen the videos, which then score higher and more evenly than new
-    ones and ask for levels that are too high and lengths that are too short: no level above the default is tried, and
-    of rules that are as good the longest length is taken.
+    The best of a grid fits its few events: what is compared is the mean of each rule's F1 with those of its neighbours
+    in all four values, over all classes together, so that no single score decides. Each class then takes its own `on`,
+    by its own counts and those of all others, which weigh no more than PRIOR_LABELS of its own. Of equal rules the one
+    that delays least is taken, and then the nearest to the default. seen: whether the feature networks have seen the
+    videos, which then score higher and more evenly than new ones and ask for levels that are too high and lengths that
+    are too short: no level above the default is tried, none of a class alone, and of rules that are as good the longest
+    length is taken.
     """
-    if not any(segment.label not in (BACKGROUND, AMBIGUOUS) for video in videos for segment in video.truth):
-        return Rule(DEFAULT, None)
-    found: list[tuple[float, float, Thresholds]] = []
+    actions = [label for label in classes if label not in (BACKGROUND, AMBIGUOUS)]
+    if not any(segment.label in actions for video in videos for segment in video.truth):
+        return Rule(DEFAULT, None, {label: DEFAULT for label in actions})
     levels = [level for level in LEVELS if level <= DEFAULT.on] if seen else LEVELS
-    for share, length, gap in product(SHARES, LENGTHS, GAPS):
-        rules = [Thresholds(level, round(level * share, 4), length, gap) for level in levels]
-        scores = np.array([f1_of(videos, classes, rule) for rule in rules])
-        padded = np.pad(scores, 1, mode="edge")
-        smooth = (padded[:-2] + 2 * padded[1:-1] + padded[2:]) / 4
-        found += [(float(s), float(exact), rule) for s, exact, rule in zip(smooth, scores, rules, strict=True)]
+    axes = (levels, SHARES, SEEN_LENGTHS if seen else LENGTHS, GAPS)
+    rules = [Thresholds(on, round(on * share, 4), length, gap) for on, share, length, gap in product(*axes)]
+    counts = count(videos, classes, rules).reshape(*map(len, axes), len(actions), 3)
+    smooth = f1_of(counts.sum(axis=-2))
+    for axis in range(len(axes)):
+        smooth = _smooth(smooth, axis)
+    flat = smooth.ravel()
 
-    def cost(rule: Thresholds) -> tuple[float, float]:
-        return -rule.min_length if seen else 0.0, rule.delays()["started"] + rule.delays()["ended"] / 2
+    def cost(at: int) -> tuple[float, ...]:
+        rule, delays = rules[at], rules[at].delays()
+        longest = -rule.min_length if seen else 0.0
+        share = abs(rule.off / rule.on - DEFAULT.off / DEFAULT.on)
+        return longest, delays["started"] + delays["ended"] / 2, abs(rule.on - DEFAULT.on), share
 
-    best = max(score for score, _, _ in found)
-    fitting = [entry for entry in found if entry[0] >= best - (SEEN_AS_GOOD if seen else AS_GOOD)]
-    _, exact, rule = min(fitting, key=lambda entry: (cost(entry[2]), abs(entry[2].on - DEFAULT.on), -entry[0]))
-    return Rule(rule, exact)
+    near = np.flatnonzero(flat >= flat.max() - (SEEN_AS_GOOD if seen else TIED)).tolist()
+    best = min(near, key=cost)
+    place, share, length, gap = (int(i) for i in np.unravel_index(best, smooth.shape))
+    line = counts[:, share, length, gap]  # (levels, actions, 3), with the other three values of the best
+    places = [place if seen else _level(line[:, c], line.sum(axis=1) - line[:, c], place) for c in range(len(actions))]
+    ratio = rules[best].off / rules[best].on
+    own = [replace(rules[best], on=levels[k], off=round(levels[k] * ratio, 4)) for k in places]
+    together = sum(line[k, c] for c, k in enumerate(places))
+    return Rule(rules[best], float(f1_of(together)), dict(zip(actions, own, strict=True)))
 
 
-def f1_of(videos: Iterable[Scored], classes: Sequence[str], rule: Thresholds) -> float:
-    """F1 of found actions over all classes and videos."""
-    n_labels = n_detections = n_found = 0
+def _level(own: NDArray[np.int64], others: NDArray[np.int64], shared: int) -> int:
+    """Which `on` is one class's, from its counts and those of all others (levels, 3); of equal ones the nearest to the
+    shared one."""
+    weight = min(1.0, PRIOR_LABELS / max(1, others[0, LABELS]))
+    value = _smooth(f1_of(own + weight * others), 0)
+    return min(np.flatnonzero(value >= value.max() - TIED).tolist(), key=lambda k: abs(k - shared))
+
+
+def count(videos: Sequence[Scored], classes: Sequence[str], rules: Sequence[Thresholds]) -> NDArray[np.int64]:
+    """Labels, detections and labels found (rules, actions, 3) in all videos, without detections that are ambiguous."""
+    pairs = [(label, column) for column, label in enumerate(classes) if label not in (BACKGROUND, AMBIGUOUS)]
+    counts = np.zeros((len(rules), len(pairs), 3), dtype=np.int64)
     for video in videos:
-        for column, label in enumerate(classes):
-            if label in (BACKGROUND, AMBIGUOUS):
-                continue
-            truth = labelled_spans(video.truth, label, len(video.scores) * CHUNK_SECONDS)
-            detected = detect_spans(video.scores[:, column], rule)
-            n_labels, n_detections = n_labels + len(truth), n_detections + len(detected)
-            if len(truth) and len(detected):
-                n_found += len(find(truth, detected))
-    return 2 * n_found / max(1, n_labels + n_detections)
+        ambiguous = spans_of(video.truth, AMBIGUOUS)
+        for c, (label, column) in enumerate(pairs):
+            curve, truth = (
+                video.scores[:, column],
+                labelled_spans(video.truth, label, len(video.scores) * CHUNK_SECONDS),
+            )
+            counts[:, c, LABELS] += len(truth)
+            highest = float(curve.max()) if len(curve) else -1.0
+            for r, rule in enumerate(rules):
+                if highest < rule.on:
+                    continue
+                detected = detect_spans(curve, rule)
+                found = find(truth, detected)
+                alone = np.delete(detected, found[:, 1], axis=0)
+                counts[r, c, DETECTIONS] += len(detected) - np.count_nonzero(is_ambiguous(alone, ambiguous))
+                counts[r, c, FOUND] += len(found)
+    return counts
 
 
-def by_class(rule: Thresholds, classes: Sequence[str]) -> dict[str, Thresholds]:
-    """The rule as a checkpoint carries it."""
-    return {label: replace(rule) for label in classes if label not in (BACKGROUND, AMBIGUOUS)}
+def f1_of(counts: NDArray[np.integer | np.floating]) -> NDArray[np.float64]:
+    """F1 of counts (..., 3)."""
+    whole = counts[..., LABELS] + counts[..., DETECTIONS]
+    return 2 * counts[..., FOUND] / np.maximum(whole, TIED)
+
+
+def _smooth(values: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
+    """Means with both neighbours along an axis, a value counting twice; at an edge it stands for its neighbour too."""
+    moved = np.moveaxis(values, axis, 0)
+    padded = np.concatenate([moved[:1], moved, moved[-1:]])
+    return np.moveaxis((padded[:-2] + 2 * padded[1:-1] + padded[2:]) / 4, 0, axis)

@@ -67,7 +67,7 @@ ORDER = {
         ("networks", "thresholds"),
         ("datasets",),
         ("extraction", "evaluation", "detection", "info"),
-        ("training", "quantisation"),
+        ("training", "quantisation", "comparison"),
         ("finetuning",),
         ("learning",),
         ("demo", "models"),

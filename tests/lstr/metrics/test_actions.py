@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from lstr.labels.segment import Segment
 from lstr.metrics.actions import VideoEvents, find, measure_events, overlaps, sentence, spans_of
 from lstr.metrics.bootstrap import draw
+from lstr.metrics.rates import rate_interval
 
 CLASSES = ("Background", "hug", "point", "Ambiguous")
 
@@ -145,7 +146,7 @@ def test_nothing_is_divided_by_nothing():
     nothing = measure_events([], CLASSES)
     assert nothing["hours"] == 0 and nothing["together"]["false_alarms_per_hour"] is None
     empty = measure_events([VideoEvents(cut((0, 1)), [], 0.0)], CLASSES, draw(1, 10))["together"]
-    assert empty["labels"] == 0 and set(empty["interval"].values()) == {None}
+    assert empty["labels"] == 0 and len(empty["interval"]) == 4 and set(empty["interval"].values()) == {None}
 
 
 def test_background_other_classes_and_what_lies_behind_the_end_do_not_count():
@@ -177,12 +178,14 @@ def test_intervals_are_those_of_the_resampled_videos():
     for times in draws:
         again = [video for video, n in zip(videos, times, strict=True) for _ in range(n)]
         one = measure_events(again, CLASSES)["together"]
-        by_hand.append([*one["iou"]["0.3"].values(), one["false_alarms_per_hour"]])
+        by_hand.append([*one["iou"]["0.3"].values()])
     edges = np.percentile(by_hand, [2.5, 97.5], axis=0).T
-    names = ("precision", "recall", "f1", "false_alarms_per_hour")
+    names = ("precision", "recall", "f1")
     assert np.array([together["interval"][name] for name in names]) == pytest.approx(edges)
     assert together["interval"]["recall"][0] < together["iou"]["0.3"]["recall"] < together["interval"]["recall"][1]
-    assert measure_events(videos, CLASSES)["together"]["interval"] is None
+    rate = rate_interval(together["false_alarms"], 8 / 60)
+    assert measure_events(videos, CLASSES)["together"]["interval"] == {"false_alarms_per_hour": rate}
+    assert together["interval"]["false_alarms_per_hour"] == rate, "of the count, with draws or without"
 
 
 def of(found, labels, false=0, hours=2.0, delay=None, per_class=()):
@@ -194,10 +197,12 @@ def of(found, labels, false=0, hours=2.0, delay=None, per_class=()):
 def test_the_sentence_is_for_people():
     classes = (("hug", 10, 10), ("push", 9, 9), ("point", 2, 10), ("idle", 0, 0))
     assert of(50, 60, 6, delay=0.31, per_class=classes) == (
-        "caught 50 of 60 actions, 3.0 false alarms an hour, 0.3 s late (median); "
+        "caught 50 of 60 actions, 3.0 false alarms an hour (1.1 to 6.5), 0.3 s late (median); "
         "best: hug (10 of 10), worst: point (2 of 10)"
     )
-    assert of(1, 1, per_class=(("hug", 1, 1),)) == "caught 1 of 1 action, no false alarm"
-    assert of(0, 0, 1, hours=0.01) == "no action is labelled, 1 false alarm in 36 s (100 an hour)"
-    assert of(1, 2, 3, hours=0.5, delay=-0.26) == "caught 1 of 2 actions, 3 false alarms in 30 minutes (6 an hour), 0.3 s early (median)"  # fmt: skip  # noqa: E501
+    assert of(1, 1, per_class=(("hug", 1, 1),)) == (
+        "caught 1 of 1 action, no false alarm in 2.0 hours (below 1.5 an hour)"
+    )
+    assert of(0, 0, 1, hours=0.01) == "no action is labelled, 1 false alarm in 36 s (100 an hour; 2.5 to 560)"
+    assert of(1, 2, 3, hours=0.5, delay=-0.26) == "caught 1 of 2 actions, 3 false alarms in 30 minutes (6 an hour; 1.2 to 18), 0.3 s early (median)"  # fmt: skip  # noqa: E501
     assert "25 false alarms an hour" in of(1, 2, 50)

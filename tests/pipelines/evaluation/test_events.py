@@ -21,6 +21,7 @@ from lstr.pipelines.evaluation.operating_curves import (
     Sweep,
     at_level,
     choose_levels,
+    choose_within,
     describe_curves,
     sweep,
 )
@@ -182,14 +183,33 @@ def test_three_short_videos_do_not_silence_a_class():
     assert choose_levels(long, 1.0)["a"] >= LEVELS[44], "with hours of video what was aimed at holds"
 
 
+def test_a_length_that_costs_no_action_spares_false_alarms():
+    """Single chunks of .95 without a label, as many as there are hugs of 1.5 s: no level tells them apart."""
+    scores, truth = [], []
+    for _ in range(6):
+        rows = np.full((240, len(CLASSES)), 0.05, np.float32)
+        for start in range(10, 230, 40):
+            rows[start : start + 6, 1], rows[start + 20, 1] = 0.9, 0.95
+        scores.append(rows)
+        truth.append([Segment(start / 4, start / 4 + 1.5, "hug") for start in range(10, 230, 40)])
+    for per_hour in (1.0, 20.0):
+        rules = choose_within(scores, truth, CLASSES, per_hour)
+        videos = [detect_events(rows, CLASSES, rules, of) for rows, of in zip(scores, truth, strict=True)]
+        together = measure_events(videos, CLASSES)["together"]
+        assert (together["found"], together["false_alarms"]) == (36, 0)
+    generous = choose_within(scores, truth, CLASSES, 1000.0)
+    assert {rule.delays()["started"] for rule in generous.values()} == {0.0}, "no delay where nothing is won by it"
+
+
 def test_doubts_are_told():
     scores, truth = planted()
     videos = [detect_events(rows, CLASSES, DEFAULT, of) for rows, of in zip(scores, truth, strict=True)]
     events = measure_events(videos, CLASSES)
     said = " ".join(doubts(events, 1.0))
     assert "remain on these videos; the aim was 1." in said
-    assert "6 minutes of video cannot show a rate of 1 an hour" in said
-    assert "up to 30 an hour are possible" in said and "3 hours or more" in said
+    assert "6 minutes of video cannot show a rate of 1 an hour" in said and "3 hours without a false alarm" in said
+    none = {**events, "together": {"false_alarms_per_hour": 0.0}}
+    assert "below 30 an hour are possible" in next(doubts(none, 1.0))
     quiet = {**events, "hours": 100.0, "together": {"false_alarms_per_hour": 0.5}}
     assert list(doubts(quiet, 1.0)) == []
     silent = {**quiet, "per_class": {"kick": {"labels": 3, "found": 0}, "hug": {"labels": 0, "found": 0}}}
@@ -203,7 +223,8 @@ def test_the_command_aims_at_false_alarms(lstr, small_set, tmp_path):
     code, _, err = lstr(*where, "--false-alarms", "1")
     assert code == 2 and "add --choose-thresholds" in err
     assert lstr(*where, "--choose-thresholds", "--false-alarms", "0")[0] == 2
-    code, out, err = lstr(*where, "--choose-thresholds", "--false-alarms", "1", "--json")
+    assert "2/h" in lstr(*where, "--choose-thresholds", "--false-alarms", "2 a week")[2]
+    code, out, err = lstr(*where, "--choose-thresholds", "--false-alarms", "24/day", "--json")
     assert code == 0 and "of video cannot show a rate of 1 an hour" in err, err
     document = json.loads(out)
     assert document["aim"] == {"false_alarms_per_hour": 1.0}

@@ -21,6 +21,7 @@ from lstr.pipelines.evaluation.analysis import analyse, compare, resample
 from lstr.pipelines.evaluation.findings import ROWS, Findings, Judged, names_of, quoted_for
 from lstr.pipelines.evaluation.report import class_rows, csv_text, write_evaluation
 from lstr.pipelines.evaluation.scoring import Evaluation, pooled_metrics
+from lstr.pipelines.evaluation.verdict import JUDGED, verdict
 
 HOSTILE = '<script>alert("x")</script> & $x$ 日本'
 CLASSES = ("Background", "run", HOSTILE, "never", "Ambiguous")
@@ -108,11 +109,32 @@ def test_actions_come_from_the_chunks_where_labels_are_chunks_alone():
 def test_checkpoints_are_compared_on_the_same_resamples():
     better, worse, same = judged("a"), judged("b", seed=1), judged("c")
     resampled = [resample(entry.evaluation, 50) for entry in (better, worse, same)]
-    rows = compare([entry.document for entry in (better, worse, same)], resampled)
+    rows = compare("abc", [entry.document for entry in (better, worse, same)], resampled)
     assert rows[0]["mAP"]["difference"] == worse.document["lstr"]["mAP"] - better.document["lstr"]["mAP"]
     low, high = rows[0]["mAP"]["interval"]
     assert low <= rows[0]["mAP"]["difference"] <= high and high > low
-    assert rows[1]["mcAP"] == {"difference": 0.0, "interval": [0.0, 0.0]}
+    mean = better.document["lstr"]["mcAP"]
+    assert rows[1]["mcAP"] == {"new": mean, "old": mean, "difference": 0.0, "interval": [0.0, 0.0]}
+    assert rows[1]["better"] is None and "cannot be told from fewer than 6 videos" in rows[1]["sentence"]
+
+
+def test_a_verdict_needs_videos_and_an_interval_without_0():
+    def row(low, high, f1=None):
+        f1 = f1 or [low, high]
+        of = {name: {"new": 0.7, "old": 0.6, "difference": 0.1} for name in JUDGED}
+        return {"mAP": of["mAP"] | {"interval": [low, high]}, "event F1": of["event F1"] | {"interval": f1}}
+
+    both = verdict("new", "old", row(0.05, 0.2), 10)
+    assert both["better"] == "new" and both["sentence"] == (
+        "new is better than old, by more than chance: new has mAP 0.70 against 0.60 (+0.10 [+0.05, +0.20]) and "
+        "event F1 0.70 against 0.60 (+0.10 [+0.05, +0.20]), on 10 videos."
+    )
+    assert verdict("new", "old", row(0.05, 0.2), 5)["better"] is None
+    assert verdict("new", "old", row(-0.2, -0.05), 6)["better"] == "old"
+    assert "better than old in mAP, by more" in verdict("new", "old", row(0.05, 0.2, [-0.1, 0.2]), 6)["sentence"]
+    assert verdict("new", "old", row(-0.1, 0.2), 20)["sentence"].startswith("Neither of old and new is better by more")
+    mixed = verdict("new", "old", row(0.1, 0.2, [-0.2, -0.1]), 20)
+    assert mixed["better"] is None and "better than old in mAP and worse in event F1" in mixed["sentence"]
 
 
 def test_names_tell_checkpoints_apart():
@@ -163,7 +185,8 @@ def test_the_report_is_one_page_that_needs_nothing(tmp_path):
 @pytest.mark.long
 def test_several_checkpoints_stand_side_by_side(tmp_path):
     entries = [judged("a", lengths=(40,)), judged("b/é", seed=1, path="b.pt", lengths=(40,))]
-    comparison = compare([e.document for e in entries], [resample(e.evaluation, 20) for e in entries])
+    resampled = [resample(e.evaluation, 20) for e in entries]
+    comparison = compare([e.name for e in entries], [e.document for e in entries], resampled)
     page = write_evaluation(tmp_path, Findings(entries, comparison, quoted_for(_loaded(THUMOS_CLASSES)))).read_text()
     assert "2 checkpoints compared" in page and "Ahead of a" in page and "b/é" in page
     assert page.count("quoted: ") == 7 and all(name in page for name in ROWS)

@@ -181,8 +181,15 @@ def test_more_videos_begin_with_what_was_learnt(videos, learnt, tmp_path):
     (tmp_path / "labels.json").write_text(json.dumps({**labels, "database": entries}))
     before = learnt[1].model
     _, result = run(options(tmp_path, tmp_path / "more.lstr", init=str(before)))
-    assert "bow" in open_model(result.model).classes
+    assert "bow" in open_model(result.model).classes and result.verdict is None, "of other classes"
     assert set(open_model(before).about["seen"]) < set(open_model(result.model).about["seen"])
+
+    labels["classes"].remove("bow")
+    entries = {i: {**entry, "annotations": entry["annotations"][:-1]} for i, entry in entries.items()}
+    (tmp_path / "labels.json").write_text(json.dumps({**labels, "database": entries}))
+    _, result = run(options(tmp_path, tmp_path / "same.lstr", init=str(before), false_alarms=2.0))
+    assert "cannot be told from fewer than 6 videos: same has mAP" in str(result.verdict)
+    assert result.lines()[-1] == result.verdict and result.about["metrics"]["thresholds_f1"] is None
 
     shutil.copytree(videos / "videos", tmp_path / "videos", dirs_exist_ok=True)
     old = json.loads((videos / "labels.json").read_text())["database"]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lstr.checkpoints import checkpoint
-from lstr.pipelines.thresholds.by_chunks import MOST_LEVELS, choose_thresholds, f1, hysteresis, levels
+from lstr.pipelines.thresholds.by_chunks import hysteresis
 from lstr.pipelines.thresholds.choice import write_thresholds
 from lstr.timeline import Thresholds, Timeline, segments_in, thresholds_of
 
@@ -20,29 +20,6 @@ def column(values, c: int) -> np.ndarray:
     array = np.zeros((len(values), len(CLASSES)))
     array[:, c] = values
     return array
-
-
-def test_the_thresholds_separate_what_can_be_separated():
-    """Kicks score low but apart; flicker between 0.2 and 0.3 inside a kick wants an `off` below it."""
-    scores = [column([0.05, 0.1, 0.4, 0.2, 0.3, 0.25, 0.1, 0.05], 1), column([0.15, 0.45, 0.22, 0.05], 1)]
-    truth = [column([0, 0, 1, 1, 1, 1, 0, 0], 1), column([0, 1, 1, 0], 1)]
-    found = choose_thresholds(scores, truth, CLASSES)
-    assert found.keys() == {"kick"}, "punch never happens, background is no event"
-    assert 0.22 < found["kick"].on <= 0.4 and 0.15 < found["kick"].off <= 0.2
-    timeline = Timeline(CLASSES, found)
-    events = [event for k, row in enumerate(scores[0]) for event in timeline.push((k + 1) / 4, row)]
-    assert [(s.start, s.end) for s in segments_in(events + timeline.finish(2))] == [(0.5, 1.5)]
-
-
-def test_ambiguous_chunks_do_not_count():
-    scores, truth = column([0.1, 0.9, 0.6], 1), column([0, 1, 0], 1)
-    truth[2, 3] = 1
-    again = truth.copy()
-    again[2, 3] = 0
-    assert choose_thresholds([scores], [truth], CLASSES)["kick"].on == 0.75
-    scores[2, 1] = 0.95
-    assert choose_thresholds([scores], [truth], CLASSES)["kick"].on == 0.5
-    assert f1(hysteresis(scores[:, 1], np.array([0]), 0.9, 0.9), again[:, 1] > 0) < 1
 
 
 curves = st.lists(st.lists(st.sampled_from([0.1, 0.3, 0.5, 0.7, 0.9]), min_size=1, max_size=15), min_size=1, max_size=3)
@@ -61,15 +38,6 @@ def test_hysteresis_is_that_of_the_timeline(videos, on, share):
     assert (decided == expected).all()
 
 
-def test_levels_lie_between_scores_that_occur():
-    """A threshold that was a score decided otherwise in a stream, whose scores differ in the last bit."""
-    curve = np.random.default_rng(0).random(10_000)
-    chosen = levels(curve)
-    second, first = np.sort(curve)[-2:]
-    assert not set(chosen) & set(curve) and len(chosen) <= MOST_LEVELS and second < max(chosen) < first
-    assert levels(np.zeros(3)) == [] and levels(np.array([0.0, 0.5])) == [0.25]
-
-
 def test_the_command_writes_them_and_detect_uses_them(small_set, tmp_path, lstr):
     path = tmp_path / "thresholds.pt"
     path.write_bytes(small_set.checkpoint.read_bytes())
@@ -80,7 +48,7 @@ def test_the_command_writes_them_and_detect_uses_them(small_set, tmp_path, lstr)
     assert code == 0, err
     document = json.loads(out)
     before, after = checkpoint.load(small_set.checkpoint), checkpoint.load(path)
-    assert document["checkpoint"] == str(path) and all(v["F1"] >= v["before"] for v in document["thresholds"].values())
+    assert document["checkpoint"] == str(path) and [*document["thresholds"]] == [*before.classes[1:]]
     for name, tensor in before.model.state_dict().items():
         assert torch.equal(tensor, after.model.state_dict()[name])
     same = ("classes", "recipe", "metrics", "versions", "format")
@@ -93,7 +61,7 @@ def test_the_command_writes_them_and_detect_uses_them(small_set, tmp_path, lstr)
     assert lstr("detect", small_set.features, "-c", path, "-o", tmp_path / "out", "-f", "json")[0] == 0
     timeline = json.loads((tmp_path / "out" / "scene_00.json").read_text())
     seen = next(iter(document["thresholds"]))
-    assert timeline["thresholds"][seen]["on"] == rules[seen].on != timeline["thresholds"]["wave"]["on"] == 0.5
+    assert timeline["thresholds"][seen] == rules[seen].to_dict()
     assert f"on {rules[seen].on:.3f}" in lstr("info", path)[1]
     assert "thresholds in" in lstr("evaluate", *arguments, "--subset", "training")[1]
     assert "held out no more" in lstr("evaluate", *arguments, "--subset", "testing")[2]

@@ -1,0 +1,35 @@
+"""Rates of events that are counted, as false alarms an hour, and what a count leaves open about them."""
+
+import math
+from collections.abc import Sequence
+
+LEVEL = 0.95
+
+
+def rate_interval(count: int, hours: float, level: float = LEVEL) -> list[float] | None:
+    """The rates an hour, [low, high], under which a count in some hours is no surprise: exact for Poisson counts.
+
+    Central (Garwood, 1936): each tail has half of what `level` leaves. Of a count of 0 the low edge is 0, and all of
+    the rest is above the high one, which is then 3.0 divided by the hours. None without any video.
+    """
+    if not hours:
+        return None
+    from scipy.special import gammaincinv
+
+    low = float(gammaincinv(count, (1 - level) / 2)) if count else 0.0
+    high = float(gammaincinv(count + 1, (1 + level) / 2 if count else level))
+    return [low / hours, high / hours]
+
+
+def interval_text(edges: Sequence[float], digits: int | None = None) -> str:
+    """The interval of a rate for people: `140 to 530`, or `below 720`; of two figures, or so many decimals."""
+    low, high = (_two_figures(edge) if digits is None else f"{edge:.{digits}f}" for edge in edges)
+    return f"{low} to {high}" if edges[0] else f"below {high}"
+
+
+def _two_figures(rate: float) -> str:
+    """720, 14, 3.7, 0.025."""
+    if not rate:
+        return "0"
+    digits = 1 - math.floor(math.log10(rate))
+    return f"{round(rate, digits):.{max(0, digits)}f}"

@@ -1,0 +1,91 @@
+"""Two model files on videos that neither has seen."""
+
+import json
+import shutil
+
+import pytest
+import torch
+
+from lstr.checkpoints.checkpoint import save
+from lstr.kinds import configure, make_model
+from lstr.pipelines.comparison.job import unseen
+from lstr.pipelines.datasets.seen_videos import SeenError
+from lstr.pipelines.evaluation.verdict import FEWEST
+from lstr.pipelines.model_files.model_file import open_model
+from lstr.pipelines.model_files.packing import write_model
+from tests.support.feature_set import TINY
+from tests.support.finetuned import CLASSES
+
+
+@pytest.fixture(scope="module")
+def models(finetuned, tmp_path_factory):
+    """Two files with the same networks, which have seen two of the three videos, and another model each."""
+    folder = tmp_path_factory.mktemp("compared")
+    for seed, name in enumerate(("old", "new")):
+        torch.manual_seed(seed)
+        model = make_model(configure(**TINY), len(CLASSES)).eval()
+        path, recipe = folder / f"{name}.pt", json.loads(finetuned.weights.recipe.to_json())
+        save(path, model, CLASSES, recipe, {"training_videos": []}, {})
+        write_model(folder / f"{name}.lstr", path, finetuned.weights.path, {"videos": {"scene_09": "validation"}})
+    entries = {
+        i: {"subset": "training", "annotations": [{"label": "fall", "segment": [1, 2]}]} for i in finetuned.videos
+    }
+    (folder / "labels.json").write_text(json.dumps({"classes": list(CLASSES[1:]), "database": entries}))
+    return folder
+
+
+def videos_of(finetuned):
+    return str(next(iter(finetuned.videos.values())).parent)
+
+
+def test_they_are_compared_on_what_neither_has_seen(lstr, finetuned, models, tmp_path):
+    left = next(i for i in finetuned.videos if i not in finetuned.training)
+    names = ("evaluate", models / "old.lstr", models / "new.lstr")
+    for at in range(FEWEST - 1):
+        with (tmp_path / f"copy_{at}.mp4").open("wb") as file:  # another content, for a free box at the end
+            file.write(finetuned.videos[left].read_bytes() + bytes([0, 0, 0, 9, *b"free", at]))
+    labels = json.loads((models / "labels.json").read_text())
+    fall = {"subset": "training", "annotations": [{"label": "fall", "segment": [1, 2]}]}
+    labels["database"] |= {f"copy_{at}": fall for at in range(FEWEST - 1)}
+    (tmp_path / "labels.json").write_text(json.dumps(labels))
+    code, out, err = lstr(*names, videos_of(finetuned), tmp_path, tmp_path / "labels.json", "--json")
+    assert code == 0, err
+    document = json.loads(out)
+    assert document["videos"] == [*(f"copy_{at}" for at in range(FEWEST - 1)), left]
+    assert [one["name"] for one in document["checkpoints"]] == ["old", "new"]
+    row = document["comparison"][0]
+    old, new = (one["lstr"]["mAP"] for one in document["checkpoints"])
+    assert (row["mAP"]["old"], row["mAP"]["new"]) == (old, new) and old != new
+    assert document["better"] in (None, "old", "new") and f"on {FEWEST} videos" in document["sentence"]
+    assert "left out, for one of the two has seen them: " in err
+
+    code, out, _ = lstr(*names, videos_of(finetuned), models / "labels.json")
+    assert code == 0 and out.startswith("Which of old and new is better cannot be told from fewer than 6 videos: ")
+
+
+def test_what_cannot_be_compared(lstr, finetuned, models, tmp_path):
+    old, new = models / "old.lstr", models / "new.lstr"
+    seen = [finetuned.videos[i] for i in finetuned.training]
+    code, _, err = lstr("evaluate", old, new, *seen, models / "labels.json")
+    assert code == 4 and "no labelled video of 2 that neither" in err and "hint: " in err
+    code, _, err = lstr("evaluate", old, videos_of(finetuned), models / "labels.json")
+    assert code == 2 and "two model files, videos and labels" in err
+    labels = json.loads((models / "labels.json").read_text())
+    (tmp_path / "labels.json").write_text(json.dumps(labels | {"classes": ["fall", "jump"]}))
+    code, _, err = lstr("evaluate", old, new, videos_of(finetuned), tmp_path / "labels.json")
+    assert code == 4 and "classes that the models do not know: jump." in err
+    (tmp_path / "broken.mp4").write_bytes(b"no video")
+    labels["database"]["broken"] = labels["database"]["scene_00"]
+    (tmp_path / "labels.json").write_text(json.dumps(labels))
+    code, out, err = lstr("evaluate", old, new, videos_of(finetuned), tmp_path, tmp_path / "labels.json")
+    assert code == 3 and "cannot be told" in out and "broken" in err
+
+
+def test_a_video_is_known_by_content_under_another_name(finetuned, models, tmp_path):
+    opened = [open_model(models / name) for name in ("old.lstr", "new.lstr")]
+    renamed = tmp_path / "other.mp4"
+    shutil.copy(finetuned.videos[min(finetuned.training)], renamed)
+    with pytest.raises(SeenError):
+        unseen({"other": renamed}, opened)
+    with pytest.raises(SeenError):
+        unseen({"scene_09": tmp_path / "gone.mp4"}, opened)
