@@ -96,11 +96,10 @@ def train_networks(
         streams = [
             stream for stream in reversed(STREAMS) if stream in training.networks.configs
         ]  # flow costs less, gives more
-        for pair in training.pairs:
-            for stream in streams:
-                network = NetworkFiles(folder, stream, pair.fold)
-                if not ranks.from_first(network.is_finished):
-                    yield from _train(training, network, pair, device, loaders, ranks)
+        for stream, pair in product(streams, training.pairs):
+            network = NetworkFiles(folder, stream, pair.fold)
+            if not ranks.from_first(network.is_finished):
+                yield from _train(training, network, pair, device, loaders, ranks)
         if ranks.first:
             _finish(training, folder, streams, settings, device)
         ranks.wait()
