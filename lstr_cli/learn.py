@@ -40,7 +40,10 @@ SOME_FAILED = 3
 @set_option()
 @setting("seed", type=click.IntRange(min=0), help="Of weights, samples, augmentation and dropout.")
 @setting(
-    "folds", type=click.IntRange(min=0), help="Folds of the videos to measure by; 0 holds videos out.  [default: 3]"
+    "learn.folds",
+    "folds",
+    type=click.IntRange(min=0),
+    help="Folds of the videos to measure by; 0 holds videos out.  [default: 3]",
 )
 @setting("cache", metavar="DIR", help="Where frames and flow are kept.  [default: $LSTR_HOME/chunks]")
 @device_option

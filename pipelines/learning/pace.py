@@ -40,6 +40,8 @@ STEPS = 2  # of training, after one that warms up
 LONG_STEP = 2.0  # seconds: one that takes longer is not repeated
 CHUNK_PLANES = 13  # colours and flow fields of a cached chunk, a byte a pixel
 RUN_STARTING = 1.0  # seconds that a model takes to begin and to be written
+TRYING = 0.2  # of the time, which the models that are compared may take
+SOON = 60.0  # seconds that they may take in any case, where no time is given
 FORWARD = 1 / 3  # of a training step's time is its forward pass
 
 
@@ -180,19 +182,37 @@ def measured_plan(
     with torch_threads(threads):
         seconds = {name: measure_model(*made, lengths, classes, device) for name, made in models.items()}
     row = sum(FORWARD * seconds * preset.parts[stream].crops for stream, seconds in image.items())
+    wanted = {stream: config.epochs for stream, config in configs.items()}
+    draws = max(config.draws for config in configs.values()) or max(FEWEST_DRAWS, chunks[TRAINING])
+    training_seconds = sum(wanted[stream] * draws * cost for stream, cost in image.items())
+    candidates = affordable(candidates, seconds, parts.folds, options.seconds, training_seconds)
     crossing = crossing_seconds(candidates, seconds, parts.folds)
     chunk = measure_chunks([videos[i] for i in shortest], preset)
     costs = Costs(chunk, row, image, seconds[candidates[0].name], crossing)
-    wanted = {stream: config.epochs for stream, config in configs.items()}
-    draws = max(config.draws for config in configs.values()) or max(FEWEST_DRAWS, chunks[TRAINING])
     n_models = 1 if chunks[VALIDATION] else 1 + N_FOLDS
     without = make_steps(chunks, costs, dict.fromkeys(wanted, 0), draws, n_models, parts.folds)
     others = sum(step.seconds for step in without)
     epochs, draws = fit_epochs(options.seconds, others, costs, wanted, draws, parts.folds)
     steps = make_steps(chunks, costs, epochs, draws, n_models, parts.folds)
-    n_classes = len(classes) - 1
+    n_classes, tried = len(classes) - 1, tuple(one.name for one in candidates if parts.folds)
     counts = dict(n_videos), dict(chunks), n_classes
-    return LearnPlan(*counts, parts.sentence, steps, epochs, draws, int(disk), threads, options.seconds, parts.folds)
+    return LearnPlan(
+        *counts, parts.sentence, steps, epochs, draws, int(disk), threads, options.seconds, parts.folds, tried
+    )
+
+
+def affordable(
+    candidates: tuple[Candidate, ...], seconds: Mapping[str, float], n_folds: int, budget: float | None, networks: float
+) -> tuple[Candidate, ...]:
+    """The first candidates that TRYING of the time allows, at least one.
+
+    seconds: by candidate, of a model of all videos. budget: of everything; networks: what one of each stream takes.
+    """
+    allowed = TRYING * budget if budget else max(SOON, TRYING * (1 + n_folds) * networks)
+    for n in range(len(candidates), 1, -1):
+        if crossing_seconds(candidates[:n], seconds, n_folds) <= allowed:
+            return candidates[:n]
+    return candidates[:1]
 
 
 def crossing_seconds(candidates: Sequence[Candidate], seconds: Mapping[str, float], n_folds: int) -> float:

@@ -66,7 +66,7 @@ class Compared:
     taken: str
 
     def to_dict(self) -> dict[str, Any]:
-        """As model.json has it, in order."""
+        """The entries of model.json, in their order."""
         return {"tried": [{"model": name, "mAP": mAP} for name, mAP in self.tried.items()], "taken": self.taken}
 
 
@@ -94,6 +94,8 @@ class LearnPlan:
     """Seconds that all of it may take"""
     folds: int = 0
     """Folds of the videos, each of which other networks and models lack; 0 where videos are held out instead"""
+    candidates: tuple[str, ...] = ()
+    """The models that are tried, by name (`lstr.pipelines.learning.ways`)"""
 
     @property
     def seconds(self) -> float:
@@ -121,7 +123,7 @@ class LearnPlan:
         keys = {name: key for key, name in NAMES.items()}
         steps = tuple(PlannedStep(step.get("key") or keys[step["name"]], step["seconds"]) for step in values["steps"])
         kept = {name: value for name, value in values.items() if name != "seconds"}
-        return cls(**{**kept, "steps": steps})
+        return cls(**{**kept, "steps": steps, "candidates": tuple(values.get("candidates", ()))})
 
 
 @dataclass(frozen=True)

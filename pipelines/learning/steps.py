@@ -87,6 +87,7 @@ class Steps:
         parts, folds = self.planned.parts, open_weights(self.workspace.weights).folds
         learnt = {i: folds[i] for i in parts.of(TRAINING) if i not in self.failed}
         candidates = candidates_of(self.options.of_model, self.plan.chunks[TRAINING])
+        candidates = tuple(one for one in candidates if one.name in self.plan.candidates)
 
         def train_one(
             features: Path, labels: Path, run: Path, share: tuple[int, int], candidate: Candidate

@@ -10,6 +10,10 @@ from lstr.pipelines.training.config import preset_for
 
 Held = frozenset[int]
 """The folds whose videos a model has not learnt from; none of one that has learnt from all."""
+OF_SMALL = "small"
+OTHERS = (("trn", "trn-small"),)
+"""Models that are tried beside the preset `small`, as far as there is time: name and preset, one a line. Of all kinds
+TRN came next to it on the features of two small sets (`benchmarks/kinds.json`)."""
 AS_GOOD = 0.01
 """mAP by which a later way has to be better than an earlier, simpler one."""
 
@@ -56,15 +60,24 @@ class Way:
 
 
 def candidates_of(settings: Mapping[str, str], n_chunks: int) -> tuple[Candidate, ...]:
-    """The models to try on so much training video; the one alone that the settings ask for."""
+    """The models to try on so much training video, the first of them in any case.
+
+    Other kinds are tried only where the settings leave the model as it is.
+    """
     preset = preset_for(n_chunks, settings)
-    return Candidate(preset, preset), Candidate(f"{preset}-seen", preset, seen=True)
+    own = Candidate(preset, preset), Candidate(f"{preset}-seen", preset, seen=True)
+    is_set = any(name.startswith(("model.", "train.")) and name != "train.seed" for name in settings)
+    others = OTHERS if preset == OF_SMALL and not is_set else ()
+    return (*own, *(Candidate(name, other) for name, other in others))
 
 
 def ways_of(candidates: Sequence[Candidate], n_folds: int) -> list[Way]:
-    """All ways that can be compared, the simplest first; an average over folds needs three of them."""
+    """All ways that can be compared, the simplest first; one alone where there is one candidate.
+
+    An average over folds needs three of them, for no networks lack two folds.
+    """
     alone = [Way(one.name, (one,)) for one in candidates]
-    able = [one for one in candidates if not one.seen and n_folds > 2]  # no networks lack two folds
+    able = [one for one in candidates if not one.seen and n_folds > 2 and len(candidates) > 1]
     by_folds = [Way(f"{one.name}, average over folds", (one,), True) for one in able]
     pairs = [(a, b) for at, a in enumerate(candidates) for b in candidates[at + 1 :]]
     together = [*pairs, *([tuple(candidates)] if len(candidates) > 2 else [])]

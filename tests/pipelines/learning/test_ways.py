@@ -2,6 +2,7 @@
 
 import pytest
 
+from lstr.pipelines.learning.pace import affordable
 from lstr.pipelines.learning.ways import (
     AS_GOOD,
     Candidate,
@@ -29,8 +30,8 @@ def test_what_measures_a_fold_lacks_it_and_what_is_packed_has_learnt_from_all(n_
 
 
 def test_an_average_over_folds_is_measured_by_models_that_lack_two():
-    ways = ways_of([A], 3)
-    assert [way.name for way in ways] == ["a", "a, average over folds"]
+    ways = [way for way in ways_of([A, B], 3) if way.candidates == (A,)]
+    assert [way.name for way in ways] == ["a", "a, average over folds"] and len(ways_of([A], 3)) == 1
     assert ways[1].runs(frozenset({1}), [1, 2, 3]) == [Run("a", (1, 2)), Run("a", (1, 3))]
     assert [run.name for run in ways[1].runs(frozenset(), [1, 2, 3])] == ["without_1", "without_2", "without_3"]
     assert len(measured_runs(ways, [1, 2, 3])) == 6 and len(measured_runs(ways_of([A], 2), [1, 2])) == 2
@@ -54,10 +55,24 @@ def test_the_simplest_is_taken_unless_another_is_better_by_more_than_chance_give
 
 def test_a_model_that_the_settings_name_is_the_only_one():
     assert {one.preset for one in candidates_of({"model.kind": "lstr"}, 1000)} == {"lstr-small"}
+    assert [one.preset for one in candidates_of({"train.seed": "1"}, 1000)] == ["small", "small", "trn-small"]
+
+
+def test_only_what_the_time_allows_is_tried():
+    candidates = candidates_of({}, 1000)
+    seconds = {"small": 4.0, "small-seen": 4.0, "trn": 40.0}
+    for budget, networks, n in (
+        (None, 1.0, 2),
+        (None, 1000.0, 3),
+        (2000.0, 1.0, 3),
+        (300.0, 1000.0, 2),
+        (60.0, 1.0, 1),
+    ):
+        assert len(affordable(candidates, seconds, 3, budget, networks)) == n
 
 
 def test_what_is_trained_on_seen_features_is_no_average_over_folds():
     """For no networks lack two folds."""
-    plain, seen = candidates_of({}, 1000)
+    plain, seen, _ = candidates_of({}, 1000)
     assert (plain.seen, seen.seen) == (False, True)
     assert [way.name for way in ways_of([plain, seen], 3) if way.by_folds] == ["small, average over folds"]
