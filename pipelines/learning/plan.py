@@ -176,11 +176,13 @@ def fit_epochs(
     epochs: Mapping[str, int],
     draws: int,
     folds: int = 0,
+    enough: float = 0.0,
 ) -> tuple[dict[str, int], int]:
     """The epochs of each stream's network, and the images of an epoch, that a time leaves.
 
     budget: seconds of everything, None for no bound; others: of what is not the training of networks, of which each
-    stream has one, and one for each fold. Raises TooShort with the shortest time that is enough.
+    stream has one, and one for each fold; enough: the share of their training that is the least. Raises TooShort with
+    the shortest time that is enough.
     """
     image = {stream: (1 + folds) * seconds for stream, seconds in costs.image.items()}
     whole = sum(epochs[stream] * draws * seconds for stream, seconds in image.items())
@@ -189,6 +191,10 @@ def fit_epochs(
     share = (budget - SLOWER * others) / (SLOWER * whole)
     if share >= 1:
         return dict(epochs), draws
+    by_folds = f" by {folds} folds" if folds else ""
+    if share < enough:
+        least = SLOWER * (others + enough * whole)
+        raise _too_short(by_folds, least, budget)
     fitted = {stream: math.floor(n * share) for stream, n in epochs.items()}
     fewest = {stream: min(n, FEWEST_EPOCHS) for stream, n in epochs.items()}
     if all(fitted[stream] >= fewest[stream] for stream in epochs):
@@ -197,9 +203,12 @@ def fit_epochs(
     fitting = math.floor((budget - SLOWER * others) / (SLOWER * per_draw))
     if fitting < min(FEWEST_DRAWS, draws):
         least = SLOWER * (others + per_draw * min(FEWEST_DRAWS, draws))
-        by_folds = f" by {folds} folds" if folds else ""
-        raise TooShort(
-            f"Learning{by_folds} takes {math.ceil(least)} s at least here, and may take {budget:g} s.",
-            f"give [[seconds={math.ceil(least / 60)}m]] or more, or fewer videos.",
-        )
+        raise _too_short(by_folds, least, budget)
     return fewest, min(draws, fitting)
+
+
+def _too_short(by_folds: str, least: float, budget: float) -> TooShort:
+    return TooShort(
+        f"Learning{by_folds} takes {math.ceil(least)} s at least here, and may take {budget:g} s.",
+        f"give [[seconds={math.ceil(least / 60)}m]] or more, or fewer videos.",
+    )

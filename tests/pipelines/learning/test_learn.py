@@ -331,6 +331,24 @@ def test_the_training_of_the_model_is_planned_by_its_own_steps(videos, tmp_path)
     assert found[1] == pytest.approx(20 * found[0]) and found[3] == pytest.approx(3 * found[1])
 
 
+def test_a_time_too_short_for_folds_holds_videos_out(videos, tmp_path):
+    """Unless folds are asked for, or the time is enough: four networks of 48 s each, or one."""
+    settings = {**SMALL, "epochs": "100"}
+    planned = {}
+    for seconds, folds in ((120.0, None), (600.0, None), (120.0, 3)):
+        with (
+            patch("lstr.pipelines.learning.pace.measure_training", return_value=({"flow": 0.01}, 1)),
+            patch("lstr.pipelines.learning.pace.measure_chunks", return_value=0.01),
+            patch("lstr.pipelines.learning.pace.perf_counter", side_effect=count(step=0.125)),
+        ):
+            chosen = options(videos, tmp_path / "x", settings=settings, seconds=seconds, folds=folds)
+            planned[seconds, folds] = list(plan(chosen))
+    plans = {key: events[-1].plan for key, events in planned.items()}
+    assert [one.folds for one in plans.values()] == [0, 3, 3] and plans[120.0, 3].epochs["flow"] < 66
+    told = {key: any("held out" in e.text for e in events if isinstance(e, Notice)) for key, events in planned.items()}
+    assert list(told.values()) == [True, False, False]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_is_planned_without_another_setting(kind):
     """Its memory is long where it is made for one, and a step of its training can be taken."""

@@ -1,5 +1,7 @@
 """The plan keeps to a time: fewer epochs first, then fewer images, and no promise that cannot be kept."""
 
+import math
+
 import pytest
 
 from lstr.errors import ConfigError
@@ -79,3 +81,12 @@ def test_folds_are_trained_within_the_time():
     with pytest.raises(TooShort, match="by 3 folds takes"):
         planned(80, folds=3)
     assert planned(80)
+
+
+def test_folds_that_would_leave_networks_half_trained_are_refused():
+    others = sum(step.seconds for step in make_steps(OF_BOTH, COSTS, {"flow": 0}, 512, 4, 3))
+    whole = 4 * 30 * 512 * COSTS.image["flow"]
+    enough = SLOWER * (others + whole * 2 / 3)
+    assert fit_epochs(enough + 1, others, COSTS, {"flow": 30}, 512, 3, 2 / 3)[0]["flow"] >= 20
+    with pytest.raises(TooShort, match=f"by 3 folds takes {math.ceil(enough)} s"):
+        fit_epochs(enough - 1, others, COSTS, {"flow": 30}, 512, 3, 2 / 3)
