@@ -45,6 +45,8 @@ OURS = {
     "conv-deconv": "lstr.models.windowed.conv_deconv:KIND",
 }
 """Where the kinds of this package are."""
+TOGETHER = {"average": "lstr.average:KIND"}
+"""Kinds that are put together from trained models: known by name, and not among those that can be trained."""
 ONCE_EVERYWHERE = frozenset(
     "positions encoder integration gru decay cell d_token shared_classifier decoder_from exemplars decoder_heads "
     "decoder_feedforward context future n_generated l_gen refinements groups grouping generated runs unroll "
@@ -54,7 +56,10 @@ ONCE_EVERYWHERE = frozenset(
 
 
 class Kinds(Mapping[str, "Kind"]):
-    """Kinds by name: those of this package, then those of others by name. To go through the names imports none."""
+    """Kinds by name: those of this package, then those of others by name. To go through the names imports none.
+
+    Those of `TOGETHER` are found by name, and are not gone through, for they cannot be trained.
+    """
 
     @cached_property
     def _others(self) -> dict[str, EntryPoint]:
@@ -63,19 +68,19 @@ class Kinds(Mapping[str, "Kind"]):
 
     def __getitem__(self, name: str) -> Kind:
         """The kind. Raises KeyError for an unknown one, ConfigError for another package's that is none."""
-        if name in OURS:
-            return EntryPoint(name, OURS[name], GROUP).load()
-        place = self._others[name]
+        if place := OURS.get(name) or TOGETHER.get(name):
+            return EntryPoint(name, place, GROUP).load()
+        other = self._others[name]
         try:
-            kind = place.load()
+            kind = other.load()
         except Exception as error:  # the code is another's, so anything may be
             raise ConfigError(
-                f"The kind {name} of another package cannot be imported ({place.value}: {error}).",
+                f"The kind {name} of another package cannot be imported ({other.value}: {error}).",
                 "Install that package anew, or remove it.",
             ) from error
         if getattr(kind, "name", None) != name:
             raise ConfigError(
-                f"The kind {name} of another package is none ({place.value}).",
+                f"The kind {name} of another package is none ({other.value}).",
                 "Let it be a lstr.models.kind.Kind whose configuration has that name as `kind`.",
             )
         return kind
@@ -87,7 +92,7 @@ class Kinds(Mapping[str, "Kind"]):
         return len(OURS) + len(self._others)
 
     def __contains__(self, name: object) -> bool:
-        return name in OURS or name in self._others
+        return name in OURS or name in TOGETHER or name in self._others
 
 
 KINDS = Kinds()
@@ -142,7 +147,8 @@ def from_json(text: Any) -> WindowConfig:
         values = msgspec.convert(json.loads(text), dict[str, Any])
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(f"The configuration is no JSON object ({error}).", "Save the checkpoint again.") from error
-    return override(configure(values.get("kind", "lstr")), stored(values))
+    config = kind_named(values.get("kind", "lstr")).config
+    return config(**typed(_defaults(config), stored(values)))
 
 
 def stored(values: Mapping[str, Any]) -> dict[str, Any]:

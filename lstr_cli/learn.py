@@ -39,6 +39,12 @@ SOME_FAILED = 3
 @click.option("--init", metavar="MODEL|WEIGHTS", help="What the networks begin with: an earlier model file or weights.")
 @set_option()
 @setting("seed", type=click.IntRange(min=0), help="Of weights, samples, augmentation and dropout.")
+@setting(
+    "learn.folds",
+    "folds",
+    type=click.IntRange(min=0),
+    help="Folds of the videos to measure by; 0 holds videos out.  [default: 3]",
+)
 @setting("cache", metavar="DIR", help="Where frames and flow are kept.  [default: $LSTR_HOME/chunks]")
 @device_option
 @click.option("--dry-run", is_flag=True, help="Check the labels, show the plan, and stop.")
@@ -51,10 +57,11 @@ def command(videos, labels, lists, output, settings, dry_run, make_default, as_j
     """Learn to detect the actions that LABELS show in some videos; ends with one file that `lstr detect -m` takes.
 
     LABELS is a label file of any form that `lstr labels convert` reads. The labels are checked, frames and flow
-    computed, the feature networks and the model trained, thresholds chosen, all of it measured on videos that were held
-    out (the labels' testing videos, else some recordings), and packed into MODEL. A plan comes first, by this machine's
-    own speed. Run the same command again to go on after an interruption. Everything that MODEL is made of, and the
-    report, is in a folder beside it (fall.learn beside fall.lstr), which may be deleted.
+    computed, the feature networks and the model trained, thresholds chosen, all of it measured, and packed into MODEL.
+    Every video teaches but those that the labels call testing. It is measured on these, else in folds: each video is
+    scored by networks and a model that lack it. A plan comes first, by this machine's own speed. Run the same command
+    again to go on after an interruption. Everything that MODEL is made of, and the report, is in a folder beside it
+    (fall.learn beside fall.lstr), which may be deleted.
 
     With --init a model file, the two are compared at the end on the held-out videos that neither has seen.
 
@@ -93,7 +100,7 @@ def command(videos, labels, lists, output, settings, dry_run, make_default, as_j
 
 def follow(events: "Iterator", plan_to_stdout: bool = False) -> Any:
     """Show what the job yields until it is finished; its result."""
-    from lstr.pipelines.learning.plan import Doing
+    from lstr.pipelines.learning.plan import Compared, Doing
     from lstr.pipelines.learning.preparation import Learning
 
     step = ""
@@ -112,6 +119,9 @@ def follow(events: "Iterator", plan_to_stdout: bool = False) -> Any:
                     step = name
                 if event.total:
                     bar.update(name, event.done, event.total, f"(all: {console.clock(event.left)})")
+            case Compared(tried, taken):
+                rows = [(name, f"{mAP:.3f}", "taken" if name == taken else "") for name, mAP in tried.items()]
+                console.say_table("tried, on videos that each model lacked", ("model", "mAP", ""), rows, right=(1,))
             case Failed():
                 console.say(f"failed: {event.reason}\nhint: {event.hint}")
 

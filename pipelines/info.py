@@ -199,6 +199,7 @@ def _model_file(path: Path) -> dict:
         "recipe_id": model.recipe.id,
         **({INT8: about[INT8]} if INT8 in about else {}),
         "model": about["config"].get("kind"),
+        **({"members": members} if (members := about["checkpoint"]["extra"].get("members")) else {}),
         "preset": about["checkpoint"]["extra"].get("preset", "not recorded"),
         "measured": {**means, "videos": metrics.get("videos")} if means else "not recorded",
         **({"events": metrics["events"]["together"]} if "together" in (metrics.get("events") or {}) else {}),

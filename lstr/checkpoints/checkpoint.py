@@ -29,6 +29,7 @@ from lstr.settings import to_json
 
 PUBLISHED = "published"
 TABLE = "pos_encoding.pe"
+CLASSIFIER = "classifier.weight"
 LIKELY = 4  # times the numbers in a file: a layer of more is looked at before it is made
 
 
@@ -142,9 +143,10 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
             f"{path} has the format {found!r}, this version reads {FORMAT!r}.", "Update lstr, or save it again."
         )
     _check_shapes(path, tensors, config)
-    if len(classes) != len(tensors["classifier.weight"]):
+    scored = len(tensors[CLASSIFIER if CLASSIFIER in tensors else f"members.0.{CLASSIFIER}"])
+    if len(classes) != scored:
         raise CheckpointError(
-            f"{path} names {len(classes)} classes but its classifier has {len(tensors['classifier.weight'])} rows.",
+            f"{path} names {len(classes)} classes but its classifier has {scored} rows.",
             "Save the checkpoint again with the classes it was trained on.",
         )
     try:

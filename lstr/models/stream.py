@@ -43,7 +43,8 @@ def of_two_shapes(plan: Plan) -> Plan:
     """The plan, without what sums up long memories where none is to be: what a captured or exported step needs."""
     if CHANGES not in plan or plan[CHANGES].any():
         return plan
-    return {name: values for name, values in plan.items() if name.partition(".")[0] != CHANGES}
+    # of a model of several each group has its member's number before it
+    return {n: values for n, values in plan.items() if n.partition(".")[0].rpartition("/")[2] != CHANGES}
 
 
 def as_tensors(plan: Plan, device: torch.device) -> Tensors:

@@ -25,7 +25,7 @@ from lstr.pipelines.evaluation.analysis import (
 from lstr.pipelines.evaluation.findings import Findings, Judged, names_of, quoted_for
 from lstr.pipelines.evaluation.operating_curves import choose_within
 from lstr.pipelines.evaluation.report import write_evaluation
-from lstr.pipelines.evaluation.scoring import Scoring, check_fit, score_split
+from lstr.pipelines.evaluation.scoring import Fold, Scoring, check_fit, score_split
 from lstr.pipelines.files.atomic import check_writable
 from lstr.pipelines.model_files.model_file import assumptions_of, open_checkpoint
 from lstr.pipelines.progress import Finished, Notice, Progress
@@ -73,6 +73,8 @@ class EvaluateOptions:
     skip_missing: bool = False
     allow_mismatch: bool = False
     allow_seen: bool = False
+    folds: Sequence[Fold] = ()
+    """Scores of the videos by models that lack them, in place of the only checkpoint's own"""
     model: Mapping[str, str] = field(default_factory=dict)
     """Model settings that the file of a published checkpoint lacks"""
     device: str | None = None
@@ -92,7 +94,7 @@ class EvaluateOptions:
     def scoring(self) -> Scoring:
         """How the videos are scored; thresholds are for all of them."""
         published = self.published and not self.choose_thresholds
-        return Scoring(self.mode, published, self.allow_mismatch, self.allow_seen)
+        return Scoring(self.mode, published, self.allow_mismatch, self.allow_seen, self.folds)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from lstr.chunk import FEATURES_PER_SECOND
 from lstr.metrics.actions import FOUND_IOU, FOUND_ONSET, length_text, sentence
 from lstr.pipelines.evaluation.event_rows import event_tables, figure_text, interval_text, mean_rows, rate_text
 from lstr.pipelines.evaluation.findings import Findings, Judged
+from lstr.pipelines.evaluation.scoring import MEASURED_BY_FOLDS
 from lstr.pipelines.reports.page import Script, build_page, read_part
 
 CONVENTIONS = (
@@ -66,7 +67,8 @@ def draw_page(findings: Findings, drawings: Sequence[Drawing], watching: Mapping
 
 
 def _about(document: dict[str, Any]) -> str:
-    parts = [f"{document['videos']} videos", f"{document['chunks']} chunks of {1 / FEATURES_PER_SECOND:g} s"]
+    folds = f" in {document['folds']} folds, {MEASURED_BY_FOLDS}" if "folds" in document else ""
+    parts = [f"{document['videos']} videos{folds}", f"{document['chunks']} chunks of {1 / FEATURES_PER_SECOND:g} s"]
     if document["absent_classes"]:
         parts.append(f"without a positive chunk, and in no mean: {', '.join(document['absent_classes'])}")
     if document["interval"]:

@@ -1,6 +1,6 @@
 """Scores of a checkpoint on labelled features: per-frame mAP and mcAP, beside what the labels alone would score."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, Literal
@@ -23,6 +23,14 @@ from lstr.pipelines.progress import Finished, Progress
 
 Scores = NDArray[np.float32]
 MODES = ("batch", "stream")
+MEASURED_BY_FOLDS = "each scored by a model and by feature networks that have not learnt from it"
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Scores (L, C) by video id, of a model that has learnt from none of these videos."""
+
+    scores: Mapping[str, Scores]
 
 
 @dataclass(frozen=True)
@@ -37,6 +45,8 @@ class Scoring:
     """Features of another recipe than the checkpoint's"""
     allow_seen: bool = False
     """Videos that networks of their features have seen"""
+    folds: Sequence[Fold] = ()
+    """All videos that are scored, by models in its place that lack them; baselines are of the other videos' labels"""
 
     def __post_init__(self) -> None:
         """Raises ConfigError for a mode that does not exist."""
@@ -116,25 +126,29 @@ def score_split(
     warnings = [*check_fit(loaded, split, scoring), *warn_of_training(loaded)]
     split = split.narrowed(loaded.config)
     rule = rule_of(loaded) if scoring.published else EVERY_CHUNK
+    if scoring.folds:
+        split = replace(split, videos=[v for v in split.videos if any(v.id in fold.scores for fold in scoring.folds)])
     if scoring.published:
         split = published_set(split, rule)
     seen = seen_in(split, loaded.config)
     start = perf_counter()
     scores: list[Scores] = []  # of each video (L, 1 + n_ahead, C)
     yield Progress("evaluate", 0, len(split.videos))
-    for rows in _scores_of(loaded, split, scoring.mode):
+    for rows in _scores_of(loaded, split, scoring):
         scores.append(rows)
         yield Progress("evaluate", len(scores), len(split.videos))
     seconds = perf_counter() - start
-    anticipation = [_ahead(split, scores, ahead, rule) for ahead in range(1, loaded.config.n_ahead + 1)]
+    n_ahead = 0 if scoring.folds else loaded.config.n_ahead
+    anticipation = [_ahead(split, scores, ahead, rule) for ahead in range(1, n_ahead + 1)]
     now = [video[:, 0] for video in scores]
     document = {
-        **pooled_metrics(split, {"lstr": now}, rule),
+        **pooled_metrics(split, {"lstr": now}, rule, scoring.folds),
         **({"anticipation": anticipation} if anticipation else {}),
         "kind": loaded.config.kind,
         "convention": "published" if scoring.published else "corrected",
         "mode": scoring.mode,
         "videos": len(split.videos),
+        **({"folds": len(scoring.folds)} if scoring.folds else {}),
         "chunks": sum(len(rows) for rows in counted(split, now, rule)[0]),
         "seconds": round(seconds, 2),
         "checkpoint": str(loaded.path),
@@ -172,10 +186,28 @@ def counted(split: Split, scores: list[Scores], rule: ScoringRule) -> tuple[list
     return [rows for rows, _ in pairs], [on for _, on in pairs]
 
 
-def pooled_metrics(split: Split, systems: dict[str, list[Scores]], rule: ScoringRule = EVERY_CHUNK) -> dict[str, Any]:
-    """{system: {mAP, mcAP, per_class}} over the chunks of all videos that a rule chooses, the two baselines added."""
-    systems = systems | baseline_scores(split.labels, [len(video.features) for video in split.videos])
+def pooled_metrics(
+    split: Split, systems: dict[str, list[Scores]], rule: ScoringRule = EVERY_CHUNK, folds: Sequence[Fold] = ()
+) -> dict[str, Any]:
+    """{system: {mAP, mcAP, per_class}} over the chunks of all videos that a rule chooses, the two baselines added.
+
+    The baselines are of the training videos, with folds of those that are not in the video's own.
+    """
+    systems = systems | _baselines(split, folds)
     return {name: means_of(*counted(split, rows, rule), split.labels.classes) for name, rows in systems.items()}
+
+
+def _baselines(split: Split, folds: Sequence[Fold]) -> dict[str, list[Scores]]:
+    if not folds:
+        return baseline_scores(split.labels, [len(video.features) for video in split.videos])
+    found: dict[str, dict[str, Scores]] = {}
+    for fold in folds:
+        others = {i: video for i, video in split.labels.videos.items() if i not in fold.scores}
+        own = [video for video in split.videos if video.id in fold.scores]
+        scores = baseline_scores(replace(split.labels, videos=others), [len(video.features) for video in own])
+        for name, rows in scores.items():
+            found.setdefault(name, {}).update(zip([video.id for video in own], rows, strict=True))
+    return {name: [rows[v.id] for v in split.videos] for name, rows in found.items() if len(rows) == len(split.videos)}
 
 
 def means_of(scores: list[Scores], targets: list[NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
@@ -183,10 +215,14 @@ def means_of(scores: list[Scores], targets: list[NDArray[Any]], classes: Sequenc
     return metrics.per_frame(np.concatenate(scores), np.concatenate(targets), classes)
 
 
-def _scores_of(loaded: Checkpoint, split: Split, mode: str) -> Iterator[Scores]:
+def _scores_of(loaded: Checkpoint, split: Split, scoring: Scoring) -> Iterator[Scores]:
     """Scores (L, 1 + n_ahead, C) of each video."""
     model = loaded.model
-    if mode == "batch":
+    if scoring.folds:
+        known = {video_id: rows for fold in scoring.folds for video_id, rows in fold.scores.items()}
+        yield from (known[video.id][:, None] for video in split.videos)
+        return
+    if scoring.mode == "batch":
         constants = shared_constants(model)
         for video in split.videos:
             yield predict_ahead(model, video.features[:], constants=constants).numpy()

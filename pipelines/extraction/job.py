@@ -98,7 +98,8 @@ def extract(videos: Mapping[str, Place], options: ExtractOptions) -> Generator[E
             else:
                 caches = caches_of(options.cache, twostream.recipe) if options.cache else []
                 damaged, at_once = options.allow_damaged, videos_at_once(site.device)
-                extractor = VideoExtractor(folder, FoldNetworks(twostream), flow, caches, damaged, at_once)
+                networks = FoldNetworks(twostream, options.without)
+                extractor = VideoExtractor(folder, networks, flow, caches, damaged, at_once)
                 engine, to_do = extractor.engine, videos
             del twostream  # each process has its own
             release_memory()

@@ -28,6 +28,8 @@ class WorkerConfig:
     """What computes the networks: auto, torch, openvino or onnxruntime."""
     allow_damaged: bool = False
     """Keep of a damaged video what precedes the damage, instead of failing it."""
+    without: int | None = None
+    """The fold that the networks of every video lack, 0 for the networks of all; None for those that lack the video."""
     cache: Path | None = None
     """A folder of `lstr.pipelines.extraction.chunk_cache`, whose chunks and flow are taken instead of computed."""
 

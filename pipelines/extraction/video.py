@@ -176,7 +176,7 @@ def open_worker(config: WorkerConfig) -> Iterator[VideoExtractor]:
     recipe, threads = folder.recipe, config.threads or default_workers()
     sources = replace(config.sources, calibration=folder.calibration(), calibrated_on=recipe.calibrated_on)
     device = choose_device(config.device)
-    networks = FoldNetworks(run_on(rebuild_twostream(recipe, sources, device), config.runtime, threads))
+    networks = FoldNetworks(run_on(rebuild_twostream(recipe, sources, device), config.runtime, threads), config.without)
     caches = caches_of(config.cache, recipe) if config.cache else []
     with flow_workers(recipe.algorithm, threads, config.flow_backend, device) as flow:
         yield VideoExtractor(folder, networks, flow, caches, config.allow_damaged)

@@ -1,6 +1,6 @@
 """The job of finetuning: labelled videos to a weights folder, on one process or on those that torchrun started."""
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -75,13 +75,15 @@ class VideoOptions:
         roots = [video for video in self.videos if Path(video).is_dir()]
         return found, read_label_file(self.labels, roots, dataset, lenient=True, skip_missing=True, present=found)
 
-    def check(self, labels: Labels, found: Mapping[str, Place], answered: str = "") -> Iterator[LabelFindings]:
-        """What is wrong or odd in the labels of videos, but for a kind of finding that the job itself answers.
+    def check(
+        self, labels: Labels, found: Mapping[str, Place], answered: Collection[str] = ()
+    ) -> Iterator[LabelFindings]:
+        """What is wrong or odd in the labels of videos, but for kinds of findings that the job itself answers.
 
         Raises LabelsError for what is wrong.
         """
         footage = footage_of_files({name: found[name] for name in labels.videos if name in found})
-        findings = [finding for finding in check(labels, footage=footage) if finding.kind != answered]
+        findings = [finding for finding in check(labels, footage=footage) if finding.kind not in answered]
         if findings:
             yield LabelFindings(self.labels, findings)
         stop_at_errors(findings, self.labels)
@@ -110,6 +112,8 @@ class FinetuneOptions(VideoOptions):
     """Initial weights of single networks, by stream."""
     folds: int | None = None
     """How many more pairs of networks to train, each without one fold of the videos."""
+    spare: bool = True
+    """Whether one in five of many training videos is spared to choose the epoch, where no others do"""
     subset: str = "training"
     eval_subset: str | None = None
     """The subset that chooses the epoch; None for `validation` where it exists, else one in five training videos."""
@@ -194,7 +198,7 @@ def _events(options: FinetuneOptions, device: str, ranks: Ranks) -> Generator[Ev
         warning = check_labels(labels, training, options.labels)
         if options.folds:
             check_blind(networks.initial, {i: video.sha256 for i, video in present.items()})
-        return *make_pairs(labels, training, validation, options.folds or 0), warning
+        return *make_pairs(labels, training, validation, options.folds or 0, options.spare), warning
 
     cache = ChunkCache(
         Path(options.cache) if options.cache else home() / "chunks", chunks_of(networks.preset), options.cache_size

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from lstr.errors import ConfigError, LabelsError, few
 from lstr.extractors.errors import WeightsError
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels, subset_named
+from lstr.labels.recordings import recording_of
 from lstr.pipelines.finetuning.initial_weights import Initial
 
 HELD_OUT = 5  # one training video in so many chooses the epoch, where none is labelled for validation
@@ -39,8 +40,9 @@ def actions_of(labels: Labels, video_id: str) -> set[str]:
 
 
 def round_robin(ids: Collection[str], n_folds: int) -> dict[str, int]:
-    """The fold of each id, from 1: the sorted ids in turn."""
-    return {video_id: at % n_folds + 1 for at, video_id in enumerate(sorted(ids))}
+    """The fold of each id, from 1: the sorted recordings in turn, for clips of one must not be in two."""
+    number = {recording: at % n_folds + 1 for at, recording in enumerate(sorted(set(map(recording_of, ids))))}
+    return {video_id: number[recording_of(video_id)] for video_id in sorted(ids)}
 
 
 def hold_out(ids: Collection[str], shows: Mapping[str, set[str]]) -> tuple[str, ...]:
@@ -93,17 +95,17 @@ def parts_of(labels: Labels, videos: Collection[str], subset: str, eval_subset: 
 
 
 def make_pairs(
-    labels: Labels, training: Collection[str], validation: Collection[str], n_folds: int
+    labels: Labels, training: Collection[str], validation: Collection[str], n_folds: int, spare: bool = True
 ) -> tuple[list[Pair], dict[str, int]]:
     """The pair of all videos and one without each fold, and the fold of each video.
 
     A video of a fold neither trains its pair nor chooses its epoch. Without validation videos some of the training
-    videos are held out. Raises ConfigError or LabelsError for too few videos or labels.
+    videos are held out, unless none is to be spared. Raises ConfigError or LabelsError for too few videos or labels.
     """
-    if n_folds and not 2 <= n_folds <= len(training):
-        raise ConfigError(
-            f"[[folds={n_folds}]] of {len(training)} training videos.", f"use a number from 2 to {len(training)}."
-        )
+    most = len(set(map(recording_of, training)))
+    if n_folds and not 2 <= n_folds <= most:
+        what = "videos" if most == len(training) else f"videos of {most} recordings"
+        raise ConfigError(f"[[folds={n_folds}]] of {len(training)} training {what}.", f"use a number from 2 to {most}.")
     folds = round_robin(training, n_folds) | round_robin(validation, n_folds) if n_folds else {}
     shows = {video_id: actions_of(labels, video_id) for video_id in {*training, *validation}}
     pairs = []
@@ -111,7 +113,7 @@ def make_pairs(
         left = [video_id for video_id in training if fold is None or folds[video_id] != fold]
         chosen = tuple(sorted(i for i in validation if fold is None or folds[i] != fold))
         if not any(shows[video_id] for video_id in chosen):
-            chosen = hold_out(left, shows)
+            chosen = hold_out(left, shows) if spare else ()
         pair = Pair(fold, tuple(sorted(set(left) - set(chosen))), chosen)
         if not any(shows[video_id] for video_id in pair.training):
             raise LabelsError(

@@ -4,10 +4,11 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
+from time import perf_counter
 
 import torch
 
@@ -47,13 +48,16 @@ class Training:
     seconds: float | None = None
     """Seconds that all may train for together; None for no bound"""
 
-    def seconds_of(self, stream: str) -> float | None:
-        """Seconds that one network may train for, by what each costs."""
+    def seconds_of(self, stream: str, left: Sequence[str], spent: float) -> float | None:
+        """Seconds that a network may train for, by what each costs that is `left` with it, by stream; None unbounded.
+
+        So what one took too long, as its last epoch does, the others make up for.
+        """
         if self.seconds is None:
             return None
         parts, configs = self.networks.preset.parts, self.networks.configs
         costs = {s: cost_of(parts[s].network).training * config.epochs for s, config in configs.items()}
-        return self.seconds * costs[stream] / (max(sum(costs.values()), 1) * len(self.pairs))
+        return max(0.001, self.seconds - spent) * costs[stream] / max(1, sum(costs[other] for other in left))
 
     def settings(self, device: str, ranks: Ranks = ALONE) -> dict:
         """The content of settings.json: what has to be the same for a run to go on, and where it was made."""
@@ -96,11 +100,13 @@ def train_networks(
         streams = [
             stream for stream in reversed(STREAMS) if stream in training.networks.configs
         ]  # flow costs less, gives more
-        for pair in training.pairs:
-            for stream in streams:
-                network = NetworkFiles(folder, stream, pair.fold)
-                if not ranks.from_first(network.is_finished):
-                    yield from _train(training, network, pair, device, loaders, ranks)
+        started, networks = perf_counter(), product(streams, training.pairs)
+        left = [(pair, NetworkFiles(folder, stream, pair.fold)) for stream, pair in networks]
+        left = [(pair, network) for pair, network in left if not ranks.from_first(network.is_finished)]
+        for at, (pair, network) in enumerate(left):
+            others, spent = [other.stream for _, other in left[at:]], perf_counter() - started
+            seconds = training.seconds_of(network.stream, others, spent)
+            yield from _train(training, network, pair, device, loaders, ranks, seconds)
         if ranks.first:
             _finish(training, folder, streams, settings, device)
         ranks.wait()
@@ -138,7 +144,13 @@ def default_loaders(device: str, ranks: Ranks = ALONE) -> int:
 
 
 def _train(
-    training: Training, network: NetworkFiles, pair: Pair, device: str, loaders: int, ranks: Ranks
+    training: Training,
+    network: NetworkFiles,
+    pair: Pair,
+    device: str,
+    loaders: int,
+    ranks: Ranks,
+    seconds: float | None,
 ) -> Iterator[Progress | Epoch]:
     """Train one network, or go on with it, and write its file."""
     stream, labels, networks = network.stream, training.labels, training.networks
@@ -166,7 +178,6 @@ def _train(
     if config.samples == "chunks":
         samples = single_chunks(samples)
     data = SampleSet(samples, learnt, stream, config, directed=networks.preset.algorithm != DIFFERENCE)
-    seconds = training.seconds_of(stream)
     run = NetworkRun(network, card.to_json(), model, data, loaders, ranks, chosen_by, labels, seconds)
     yield from run.train()
     if ranks.first:

@@ -15,7 +15,7 @@ from lstr.pipelines.datasets.seen_videos import SeenError
 from lstr.pipelines.files.atomic import sweep
 from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.learning.parts import TESTING
-from lstr.pipelines.learning.plan import Doing
+from lstr.pipelines.learning.plan import Compared, Doing
 from lstr.pipelines.learning.preparation import Learning, prepare
 from lstr.pipelines.learning.steps import Steps
 from lstr.pipelines.model_files.model_file import is_model, open_model
@@ -49,7 +49,7 @@ class Learnt:
         ]
 
 
-Event = LabelFindings | Notice | Learning | Doing | Failed | Finished[Learnt]
+Event = LabelFindings | Notice | Learning | Doing | Compared | Failed | Finished[Learnt]
 
 
 def plan(options: LearnOptions) -> Generator[LabelFindings | Notice | Learning, None, None]:
@@ -60,9 +60,10 @@ def plan(options: LearnOptions) -> Generator[LabelFindings | Notice | Learning, 
 def learn(options: LearnOptions) -> Generator[Event, None, None]:
     """Learn from labelled videos, or go on with what was stopped: the same options go on, others begin anew.
 
-    Yields LabelFindings, Notices, Learning before anything long, Doing as each step goes on, Failed of each
-    video that cannot be read, and Finished with what was learnt. Close the generator to end everything it started; what
-    is finished is kept. Raises LabelsError, ConfigError, and what the jobs of its steps raise.
+    Yields LabelFindings, Notices, Learning before anything long, Doing as each step goes on, Failed of each video that
+    cannot be read, Compared where several ways were tried, and Finished with what was learnt. Close the generator to
+    end everything it started; what is finished is kept. Raises LabelsError, ConfigError, and what the jobs of its steps
+    raise.
     """
     started = perf_counter()
     planned = yield from prepare(options)
@@ -78,12 +79,18 @@ def learn(options: LearnOptions) -> Generator[Event, None, None]:
     sweep(workspace.path)
     steps = Steps(planned, options, started)
     with torch_threads(planned.plan.threads), closing(steps.run()) as events:
-        document = yield from events
+        made = yield from events
     subsets = {i: video.subset for i, video in sorted(parts.labels.videos.items())}
-    metrics = {name: value for name, value in document.items() if name not in OF_THIS_RUN}
+    metrics = {name: value for name, value in made.document.items() if name not in OF_THIS_RUN}
     # the same for the same learning
-    about = {"request": planned.request, "split": parts.sentence, "videos": subsets, "metrics": metrics}
-    model = write_model(path, workspace.run / "checkpoint.pt", workspace.weights, {**options.about, **about})
+    about = {
+        "request": planned.request,
+        "split": parts.sentence,
+        "videos": subsets,
+        "metrics": metrics,
+        **made.compared,
+    }
+    model = write_model(path, made.checkpoint, workspace.weights, {**options.about, **about})
     verdict = yield from _verdict(planned, options)
     yield Finished(Learnt(path, model.about, report, tuple(steps.failed.values()), verdict))
 

@@ -16,6 +16,7 @@ from lstr.pipelines.model_files.model_file import is_model, open_model
 from lstr.pipelines.weights.folder import open_weights
 
 OF_THE_MODEL = ("model", "train")
+MOST_FOLDS = 10
 Features = tuple[str | Preset, str, str | None]
 """Recipe, streams and flow algorithm"""
 
@@ -37,11 +38,14 @@ class LearnOptions(VideoOptions):
     """Kind of the model that sees the features, one of `lstr.kinds.KINDS`; None for that of the preset."""
     false_alarms: float | None = None
     """Choose the thresholds with which most is found for so many false alarms an hour; None for the highest F1."""
+    folds: int | None = None
+    """In how many folds of the videos it is measured, each of which networks and models of its own lack, so that every
+    video can be learnt from; 0 to hold out videos instead, None for 3, or for 0 where the time is too short."""
     about: Mapping[str, Any] = field(default_factory=dict)
     """What else the model file is to state about itself."""
 
     def __post_init__(self) -> None:
-        """Raises ConfigError for a kind or a time that does not exist."""
+        """Raises ConfigError for a kind, a time or a number of folds that does not exist."""
         if self.kind is not None and self.kind not in KINDS:
             raise ConfigError(f"There is no kind of model {self.kind!r}.", f"choose one of {', '.join(KINDS)}.")
         if self.seconds is not None and self.seconds <= 0:
@@ -51,6 +55,8 @@ class LearnOptions(VideoOptions):
                 f"{self.false_alarms:g} false alarms an hour cannot be aimed at.",
                 "give a number above 0, as [[false_alarms=2]].",
             )
+        if self.folds is not None and not (self.folds == 0 or 2 <= self.folds <= MOST_FOLDS):
+            raise ConfigError(f"folds is {self.folds}.", f"give 0, or a number from 2 to {MOST_FOLDS}.")
 
     @property
     def of_networks(self) -> dict[str, str]:

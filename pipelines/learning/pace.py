@@ -30,8 +30,9 @@ from lstr.pipelines.finetuning.recogniser import make_optimiser, recogniser
 from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.learning.parts import N_FOLDS, TESTING, TRAINING, VALIDATION, LabelParts
 from lstr.pipelines.learning.plan import Costs, LearnPlan, fit_epochs, make_steps
+from lstr.pipelines.learning.ways import Candidate, Run, candidates_of, measured_runs, share_of, ways_of
 from lstr.pipelines.training.batches import PieceMaker
-from lstr.pipelines.training.config import TrainConfig, preset_for, resolve
+from lstr.pipelines.training.config import TrainConfig, resolve
 from lstr.pipelines.training.memory import kept_memory
 from lstr.pipelines.training.ranks import ALONE
 from lstr.pipelines.training.sampling import count_steps, draw_windows
@@ -41,6 +42,12 @@ from lstr.pipelines.training.teacher import check_teacher
 CHUNKS = 12  # of the first video that are decoded, 3 s of it
 STEPS = 2  # of training, after one that warms up
 LONG_STEP = 2.0  # seconds: one that takes longer is not repeated
+RUN_STARTING = 1.0  # seconds that a model takes to begin and to be written
+ENOUGH = 2 / 3
+"""Share of their training that networks of folds need; a guess. With a fifth of it, in ten minutes of a busy machine,
+UT-Interaction had mAP .31: the videos that are spared by holding some out were not worth that."""
+TRYING = 0.2  # of the time, which the models that are compared may take
+SOON = 60.0  # seconds that they may take in any case, where no time is given
 FORWARD = 1 / 3  # of a training step's time is its forward pass
 
 
@@ -168,26 +175,59 @@ def measured_plan(
         n_videos[video.subset] += 1
         chunks[video.subset] += found.chunks
         disk += found.chunks * found.pixels * planes if video.subset != TESTING else 0
-    disk += chunks.total() * row_bytes(preset) + sum(cost_of(part.network).bytes for part in preset.parts.values())
+    files = sum(cost_of(part.network).bytes for part in preset.parts.values())
+    disk += chunks.total() * row_bytes(preset) + (1 + parts.folds) * files
     lengths = [looked[i].chunks for i in parts.of(TRAINING)]
     widths, settings = widths_of(preset), options.of_model
     dims = sum(widths.get(stream, 0) for stream in PICTURES), widths.get("flow", 0)
-    model, training = resolve(preset_for(sum(lengths), settings), settings, dims)
-    check_teacher(model, training, max(lengths))
+    candidates = candidates_of(settings, sum(lengths))
+    candidates = candidates if parts.folds else candidates[:1]
+    models = {one.name: resolve(one.preset, {**one.settings, **settings}, dims) for one in candidates}
+    for model, training in models.values():
+        check_teacher(model, training, max(lengths))
     shortest = sorted((i for i in looked if looked[i].chunks), key=lambda video_id: (looked[video_id].chunks, video_id))
     image, threads = measure_training(preset, configs, len(classes), device)
     with torch_threads(threads):
-        model_seconds = measure_model(model, training, lengths, classes, device)
+        seconds = {name: measure_model(*made, lengths, classes, device) for name, made in models.items()}
     row = sum(FORWARD * seconds * preset.parts[stream].crops for stream, seconds in image.items())
-    costs = Costs(measure_chunks([videos[i] for i in shortest], preset), row, image, model_seconds)
     wanted = {stream: config.epochs for stream, config in configs.items()}
     draws = max(config.draws for config in configs.values()) or max(
         chunks[TRAINING], *(config.fewest_draws for config in configs.values())
     )
+    training_seconds = sum(wanted[stream] * draws * cost for stream, cost in image.items())
+    candidates = affordable(candidates, seconds, parts.folds, options.seconds, training_seconds)
+    crossing = crossing_seconds(candidates, seconds, parts.folds)
+    chunk = measure_chunks([videos[i] for i in shortest], preset)
+    costs = Costs(chunk, row, image, seconds[candidates[0].name], crossing)
     n_models = 1 if chunks[VALIDATION] else 1 + N_FOLDS
-    others = sum(step.seconds for step in make_steps(chunks, costs, dict.fromkeys(wanted, 0), draws, n_models))
-    epochs, draws = fit_epochs(options.seconds, others, costs, wanted, draws)
-    steps = make_steps(chunks, costs, epochs, draws, n_models)
-    n_classes = len(classes) - 1
+    without = make_steps(chunks, costs, dict.fromkeys(wanted, 0), draws, n_models, parts.folds)
+    others = sum(step.seconds for step in without)
+    enough = ENOUGH if parts.folds and options.folds is None else 0.0
+    epochs, draws = fit_epochs(options.seconds, others, costs, wanted, draws, parts.folds, enough)
+    steps = make_steps(chunks, costs, epochs, draws, n_models, parts.folds)
+    n_classes, tried = len(classes) - 1, tuple(one.name for one in candidates if parts.folds)
     counts = dict(n_videos), dict(chunks), n_classes
-    return LearnPlan(*counts, parts.sentence, steps, epochs, draws, int(disk), threads, options.seconds)
+    return LearnPlan(
+        *counts, parts.sentence, steps, epochs, draws, int(disk), threads, options.seconds, parts.folds, tried
+    )
+
+
+def affordable(
+    candidates: tuple[Candidate, ...], seconds: Mapping[str, float], n_folds: int, budget: float | None, networks: float
+) -> tuple[Candidate, ...]:
+    """The first candidates that TRYING of the time allows, at least one.
+
+    seconds: by candidate, of a model of all videos. budget: of everything; networks: what one of each stream takes.
+    """
+    allowed = TRYING * budget if budget else max(SOON, TRYING * (1 + n_folds) * networks)
+    for n in range(len(candidates), 1, -1):
+        if crossing_seconds(candidates[:n], seconds, n_folds) <= allowed:
+            return candidates[:n]
+    return candidates[:1]
+
+
+def crossing_seconds(candidates: Sequence[Candidate], seconds: Mapping[str, float], n_folds: int) -> float:
+    """Seconds of all models that folds take, of seconds by candidate that one of all videos takes."""
+    runs = measured_runs(ways_of(candidates, n_folds), range(1, n_folds + 1))
+    runs += [Run(one.name, ()) for one in candidates]
+    return sum(RUN_STARTING + share_of(run, n_folds) * seconds[run.candidate] for run in runs)

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lstr.errors import LabelsError, few
-from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels, VideoLabels
 from lstr.labels.recordings import recording_of
 from lstr.labels.video_ids import check_match
 
@@ -21,21 +21,27 @@ class LabelParts:
 
     labels: Labels
     sentence: str
+    """How the result is measured"""
+    folds: int = 0
+    """Folds of the training videos, each held out once while every video is learnt from in the end; 0: without"""
 
     def of(self, subset: str) -> list[str]:
         """The ids of a subset, sorted."""
         return sorted(i for i, video in self.labels.videos.items() if video.subset == subset)
 
 
-def divide(labels: Labels, present: Collection[str], seen: Collection[str] = ()) -> LabelParts:
+def divide(labels: Labels, present: Collection[str], seen: Collection[str] = (), n_folds: int = 0) -> LabelParts:
     """The labelled videos that are present, in training, validation and testing.
 
-    Subsets that the labels have are kept (without testing, validation is held out in its place); where they have one
-    subset or none, whole recordings are held out. seen: ids that networks have seen before, which cannot be held out.
-    Raises LabelsError where nothing could be held out.
+    With folds all but those that the labels call testing are learnt from. Without, subsets that the labels have are
+    kept (without testing, validation is held out in its place); where they have one subset or none, whole recordings
+    are held out. seen: ids that networks have seen before, which cannot be held out; there are no folds then. Raises
+    LabelsError where nothing could be held out.
     """
     videos = {i: video for i, video in labels.videos.items() if i in present}
     check_match(labels.videos, present)
+    if n_folds and not set(seen) & set(videos) and (by_folds := _by_folds(labels, videos, n_folds)):
+        return by_folds
     subsets = {video.subset for video in videos.values()} if labels.has_subsets else set()
     if TRAINING in subsets and subsets & {TESTING, VALIDATION}:
         divided = {i: video.subset for i, video in videos.items()}
@@ -56,12 +62,34 @@ def divide(labels: Labels, present: Collection[str], seen: Collection[str] = ())
     return LabelParts(replace(labels, videos=parts, has_subsets=True), sentence)
 
 
+def _by_folds(labels: Labels, videos: Mapping[str, VideoLabels], n_folds: int) -> LabelParts | None:
+    """All videos but those for testing as training, in at most so many folds; None where a fold holds all actions."""
+    subsets = {video.subset for video in videos.values()} if labels.has_subsets else set()
+    divided = dict.fromkeys(videos, TRAINING)
+    if TRAINING in subsets and subsets & {TESTING, VALIDATION}:
+        named = {TRAINING: TRAINING, VALIDATION: TRAINING, TESTING: TESTING}
+        divided = {i: named[video.subset] for i, video in videos.items() if video.subset in named}
+    learnt = [i for i, subset in divided.items() if subset == TRAINING]
+    folds = folds_of(learnt, n_folds)
+    if not folds or not all(any(_actions_in(labels, i) for i in learnt if i not in fold) for fold in folds):
+        return None
+    sentence = f"measured on models that each lacked the video, in {len(folds)} folds of all {len(learnt)} videos"
+    if n_held := len(divided) - len(learnt):
+        what = "video" if n_held == 1 else "videos"
+        sentence = f"measured on the {n_held} {what} that the labels hold out, which teach nothing"
+    parts = {i: replace(videos[i], subset=subset) for i, subset in divided.items()}
+    return LabelParts(replace(labels, videos=parts, has_subsets=True), sentence, len(folds))
+
+
+def _actions_in(labels: Labels, video_id: str) -> set[str]:
+    return {segment.label for segment in labels.videos[video_id].segments} - {BACKGROUND, AMBIGUOUS}
+
+
 def _by_recording(labels: Labels, ids: Sequence[str], seen: Collection[str]) -> tuple[dict[str, str], str]:
     """The subset of each id, whole recordings held out, and a sentence that states it."""
     found: dict[str, set[str]] = {}
     for video_id in ids:
-        classes = {segment.label for segment in labels.videos[video_id].segments} - {BACKGROUND, AMBIGUOUS}
-        found.setdefault(recording_of(video_id), set()).update(classes)
+        found.setdefault(recording_of(video_id), set()).update(_actions_in(labels, video_id))
     shows = dict(sorted(found.items()))  # the classes that each recording shows
     if len(shows) < 2:
         raise LabelsError(

@@ -27,6 +27,10 @@ STARTING = 3.0  # seconds that a step takes to begin
 MEASURING = 0.02  # seconds a chunk, with resampling and figures
 
 
+class TooShort(ConfigError):
+    """A time that is too short for what is to be learnt."""
+
+
 @dataclass(frozen=True)
 class PlannedStep:
     """One of the steps, and how long it takes."""
@@ -54,6 +58,19 @@ class Doing:
 
 
 @dataclass(frozen=True)
+class Compared:
+    """What was tried, and what of it the model file will have."""
+
+    tried: Mapping[str, float]
+    """mAP of each way to make the model, on videos that its models lacked"""
+    taken: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """The entries of model.json, in their order."""
+        return {"tried": [{"model": name, "mAP": mAP} for name, mAP in self.tried.items()], "taken": self.taken}
+
+
+@dataclass(frozen=True)
 class LearnPlan:
     """The steps, and what they are of."""
 
@@ -75,6 +92,10 @@ class LearnPlan:
     """Threads of torch that trained fastest here; a run that goes on keeps it, and ends in the same bits"""
     budget: float | None = None
     """Seconds that all of it may take"""
+    folds: int = 0
+    """Folds of the videos, each of which other networks and models lack; 0 where videos are held out instead"""
+    candidates: tuple[str, ...] = ()
+    """The models that are tried, by name (`lstr.pipelines.learning.ways`)"""
 
     @property
     def seconds(self) -> float:
@@ -102,7 +123,7 @@ class LearnPlan:
         keys = {name: key for key, name in NAMES.items()}
         steps = tuple(PlannedStep(step.get("key") or keys[step["name"]], step["seconds"]) for step in values["steps"])
         kept = {name: value for name, value in values.items() if name != "seconds"}
-        return cls(**{**kept, "steps": steps})
+        return cls(**{**kept, "steps": steps, "candidates": tuple(values.get("candidates", ()))})
 
 
 @dataclass(frozen=True)
@@ -116,27 +137,34 @@ class Costs:
     image: Mapping[str, float]
     """One image in training, by stream"""
     model: float
-    """All steps of training the model"""
+    """All steps of training the model on all videos"""
+    crossing: float = 0.0
+    """Training all models of all folds"""
 
 
 def make_steps(
-    chunks: Mapping[str, int], costs: Costs, epochs: Mapping[str, int], draws: int, n_models: int
+    chunks: Mapping[str, int], costs: Costs, epochs: Mapping[str, int], draws: int, n_models: int, folds: int = 0
 ) -> tuple[PlannedStep, ...]:
-    """All steps; `n_models` are trained, one for good and the others to choose thresholds."""
+    """All steps; `n_models` are trained, one for good and the others to choose thresholds.
+
+    With folds there are as many more networks of each stream, which are aligned with the first by their features and
+    then compute those of the videos that they have learnt from, and models of their own cost.
+    """
     learnt, held = chunks.get("training", 0), chunks.get("testing", 0)
     choosing = chunks.get("validation", 0)
-    model = STARTING + costs.model
+    model = costs.crossing if folds else STARTING + costs.model
     networks = [
-        PlannedStep(NETWORKS[stream], STARTING + epochs[stream] * draws * seconds)
+        PlannedStep(NETWORKS[stream], (1 + folds) * (STARTING + epochs[stream] * draws * seconds))
         for stream, seconds in costs.image.items()
     ]
+    rows = (1 + 2 * folds) * (learnt + choosing) + held
     return (
         PlannedStep(CHUNKS, STARTING + (learnt + choosing) * costs.chunk),
         *networks,
-        PlannedStep(FEATURES, STARTING + held * costs.chunk + (learnt + choosing + held) * costs.row),
+        PlannedStep(FEATURES, STARTING + held * costs.chunk + rows * costs.row),
         PlannedStep(MODEL, model),
-        PlannedStep(THRESHOLDS, (n_models - 1) * model + 1),
-        PlannedStep(MEASURE, STARTING + held * MEASURING),
+        PlannedStep(THRESHOLDS, STARTING if folds else (n_models - 1) * model + 1),
+        PlannedStep(MEASURE, STARTING + (held or learnt) * MEASURING),
         PlannedStep(PACK, 1.0),
     )
 
@@ -147,28 +175,40 @@ def fit_epochs(
     costs: Costs,
     epochs: Mapping[str, int],
     draws: int,
+    folds: int = 0,
+    enough: float = 0.0,
 ) -> tuple[dict[str, int], int]:
     """The epochs of each stream's network, and the images of an epoch, that a time leaves.
 
-    budget: seconds of everything, None for no bound; others: of what is not the training of networks. Raises
-    ConfigError where the time is too short, with the shortest.
+    budget: seconds of everything, None for no bound; others: of what is not the training of networks, of which each
+    stream has one, and one for each fold; enough: the share of their training that is the least. Raises TooShort with
+    the shortest time that is enough.
     """
-    whole = sum(epochs[stream] * draws * seconds for stream, seconds in costs.image.items())
+    image = {stream: (1 + folds) * seconds for stream, seconds in costs.image.items()}
+    whole = sum(epochs[stream] * draws * seconds for stream, seconds in image.items())
     if budget is None:
         return dict(epochs), draws
     share = (budget - SLOWER * others) / (SLOWER * whole)
     if share >= 1:
         return dict(epochs), draws
+    by_folds = f" by {folds} folds" if folds else ""
+    if share < enough:
+        least = SLOWER * (others + enough * whole)
+        raise _too_short(by_folds, least, budget)
     fitted = {stream: math.floor(n * share) for stream, n in epochs.items()}
     fewest = {stream: min(n, FEWEST_EPOCHS) for stream, n in epochs.items()}
     if all(fitted[stream] >= fewest[stream] for stream in epochs):
         return fitted, draws
-    per_draw = sum(fewest[stream] * seconds for stream, seconds in costs.image.items())
+    per_draw = sum(fewest[stream] * seconds for stream, seconds in image.items())
     fitting = math.floor((budget - SLOWER * others) / (SLOWER * per_draw))
     if fitting < min(FEWEST_DRAWS, draws):
         least = SLOWER * (others + per_draw * min(FEWEST_DRAWS, draws))
-        raise ConfigError(
-            f"Learning takes {math.ceil(least)} s at least here, and may take {budget:g} s.",
-            f"give [[seconds={math.ceil(least / 60)}m]] or more, or fewer videos.",
-        )
+        raise _too_short(by_folds, least, budget)
     return fewest, min(draws, fitting)
+
+
+def _too_short(by_folds: str, least: float, budget: float) -> TooShort:
+    return TooShort(
+        f"Learning{by_folds} takes {math.ceil(least)} s at least here, and may take {budget:g} s.",
+        f"give [[seconds={math.ceil(least / 60)}m]] or more, or fewer videos.",
+    )

@@ -21,13 +21,13 @@ from lstr.pipelines.finetuning.finetune import not_learnt
 from lstr.pipelines.finetuning.initial_weights import Initial
 from lstr.pipelines.learning.options import Features, LearnOptions, features_of, recipe_of, settings_of
 from lstr.pipelines.learning.pace import Header, measured_plan
-from lstr.pipelines.learning.parts import TRAINING, LabelParts, divide
-from lstr.pipelines.learning.plan import LearnPlan
+from lstr.pipelines.learning.parts import N_FOLDS, TRAINING, LabelParts, divide
+from lstr.pipelines.learning.plan import LearnPlan, TooShort
 from lstr.pipelines.learning.workspace import Workspace
 from lstr.pipelines.model_files.model_file import is_model, open_model
 from lstr.pipelines.progress import LabelFindings, Notice
 
-DIVIDED = "no subsets"  # a finding that is answered here, by holding out recordings
+DIVIDED = ("no subsets", "one subset")  # findings that are answered here, by folds or by holding out recordings
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,8 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice, None, Le
     networks = settle(features, settings, options.init, device)
     preset, initial = networks.preset, networks.initial
     labelled = {name: source for name, source in found.items() if name in labels.videos}
-    parts = divide(labels, found, _seen(labelled, initial))
+    seen, n_folds = _seen(labelled, initial), N_FOLDS if options.folds is None else options.folds
+    parts = divide(labels, found, seen, n_folds)
     yield from options.check(parts.labels, found, answered=DIVIDED)
     others = (labels.videos.keys() & found.keys()) - parts.labels.videos.keys()
     yield from not_learnt(
@@ -79,11 +80,19 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice, None, Le
     begun = before is not None and before[0] == request
     if before and begun:
         plan = before[1]
+        parts = parts if plan.folds == parts.folds else divide(labels, found, seen)
     else:
         if before:
             yield Notice("videos, labels or options are others than before: learning begins anew.", warning=False)
         yield Notice("measuring this machine …", warning=False)
-        plan = measured_plan(options, parts, networks, looked, videos, device)
+        try:
+            plan = measured_plan(options, parts, networks, looked, videos, device)
+        except TooShort as error:
+            if not parts.folds or options.folds is not None:
+                raise
+            parts = divide(labels, found, seen)
+            plan = measured_plan(options, parts, networks, looked, videos, device)
+            yield Notice(f"{error} So videos are held out to measure on, and not learnt from.")
     return Learning(model, workspace, videos, parts, settings, features, device, request, plan, begun)
 
 
@@ -141,7 +150,7 @@ def _request(
 ) -> str:
     """The identity of all that makes the result what it is: equal ones are the same learning."""
     request = {
-        **{name: getattr(options, name) for name in ("kind", "seed", "seconds")},
+        **{name: getattr(options, name) for name in ("kind", "seed", "seconds", "folds")},
         **({} if options.false_alarms is None else {"false_alarms": options.false_alarms}),
         "features": features,
         "weights": {name: begins.sha256 for name, begins in initial.items()},

@@ -1,8 +1,8 @@
 """The steps of learning, each by its job, with the progress of all in one."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -14,18 +14,32 @@ from lstr.pipelines.datasets.dataset import read_split
 from lstr.pipelines.evaluation.analysis import detect_events
 from lstr.pipelines.evaluation.job import EvaluateOptions, doubts, evaluate
 from lstr.pipelines.evaluation.operating_curves import choose_within
+from lstr.pipelines.evaluation.scoring import Fold
 from lstr.pipelines.extraction.chunk_cache import find_cache
 from lstr.pipelines.extraction.job import extract
 from lstr.pipelines.extraction.options import ExtractOptions
 from lstr.pipelines.extraction.plan import Plan as ExtractPlan
 from lstr.pipelines.extraction.resume import Outcome
-from lstr.pipelines.files.remote import place
+from lstr.pipelines.files.remote import Place, place
 from lstr.pipelines.finetuning.finetune import Filled, Filling, FinetuneOptions, VideoOptions, finetune
 from lstr.pipelines.finetuning.run_folder import SETTINGS
+from lstr.pipelines.learning.crossing import Crossing
 from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.learning.parts import TESTING, TRAINING, VALIDATION, folds_of
-from lstr.pipelines.learning.plan import CHUNKS, FEATURES, MEASURE, MODEL, NETWORKS, PACK, SLOWER, THRESHOLDS, Doing
+from lstr.pipelines.learning.plan import (
+    CHUNKS,
+    FEATURES,
+    MEASURE,
+    MODEL,
+    NETWORKS,
+    PACK,
+    SLOWER,
+    THRESHOLDS,
+    Compared,
+    Doing,
+)
 from lstr.pipelines.learning.preparation import Learning
+from lstr.pipelines.learning.ways import Candidate, candidates_of
 from lstr.pipelines.learning.workspace import write_labels
 from lstr.pipelines.networks.recipes import choose_recipe, weights_for
 from lstr.pipelines.progress import Failed, Finished, Notice, Progress
@@ -33,8 +47,20 @@ from lstr.pipelines.thresholds.by_actions import Rule, Scored, choose_rule
 from lstr.pipelines.thresholds.choice import write_thresholds
 from lstr.pipelines.training.log import Step
 from lstr.pipelines.training.train import TrainOptions, train
+from lstr.pipelines.weights.folder import open_weights
 
-Event = Doing | Notice | Failed
+Event = Doing | Notice | Failed | Compared
+
+
+@dataclass(frozen=True)
+class Made:
+    """The model that is to be packed, and how good it is."""
+
+    checkpoint: Path
+    document: dict[str, Any]
+    """What `evaluate` found"""
+    compared: Mapping[str, Any] = field(default_factory=dict)
+    """What was tried, and what of it was taken; empty where nothing was"""
 
 
 class Steps:
@@ -45,15 +71,43 @@ class Steps:
         self.workspace, self.plan = planned.workspace, planned.plan
         self.failed: dict[str, Failed] = {}
 
-    def run(self) -> Generator[Event, None, dict[str, Any]]:
-        """All steps but the last; returns what `evaluate` found."""
+    def run(self) -> Generator[Event, None, Made]:
+        """All steps but the last."""
         yield from self.train_networks()
         yield from self.compute_features()
-        yield from self.train_model(self.workspace.labels, self.workspace.run, MODEL)
-        rule = yield from self.choose_thresholds()
-        document = yield from self.measure(rule)
+        if self.plan.folds:
+            made = yield from self.cross()
+        else:
+            yield from self.train_model(self.workspace.labels, self.workspace.run, MODEL)
+            rule = yield from self.choose_thresholds()
+            checkpoint = self.workspace.run / "checkpoint.pt"
+            made = Made(checkpoint, (yield from self.measure(rule, checkpoint, TESTING)))
         yield self.plan.doing(PACK)
-        return document
+        return made
+
+    def cross(self) -> Generator[Event, None, Made]:
+        """Models of all folds and of all videos; thresholds and metrics by those that lack each video."""
+        parts, folds = self.planned.parts, open_weights(self.workspace.weights).folds
+        learnt = {i: folds[i] for i in parts.of(TRAINING) if i not in self.failed}
+        candidates = candidates_of(self.options.of_model, self.plan.chunks[TRAINING])
+        candidates = tuple(one for one in candidates if one.name in self.plan.candidates)
+
+        def train_one(
+            features: Path, labels: Path, run: Path, share: tuple[int, int], candidate: Candidate
+        ) -> Generator[Doing, None, None]:
+            return self.train_model(labels, run, MODEL, share, features, candidate)
+
+        crossed = yield from Crossing(self.workspace, parts.labels, learnt, candidates, train_one).run()
+        yield self.plan.doing(THRESHOLDS)
+        yield crossed.compared
+        loaded = load(crossed.packed)
+        rows = {video_id: scores for fold in crossed.folds for video_id, scores in fold.scores.items()}
+        scored = [Scored(rows[i], parts.labels.videos[i].segments) for i in learnt if i in rows]
+        rule = yield from self._choose(scored, loaded)
+        yield self.plan.doing(THRESHOLDS, 1, 1)
+        held_out = (TESTING,) if parts.of(TESTING) else (TRAINING, crossed.folds)
+        document = yield from self.measure(rule, crossed.packed, *held_out)
+        return Made(crossed.packed, document, crossed.compared.to_dict())
 
     def train_networks(self) -> Generator[Event, None, None]:
         """Chunks into the cache, and the feature networks."""
@@ -65,7 +119,10 @@ class Steps:
         shared |= {"labels": str(self.workspace.labels), "output": weights, "seed": None}
         shared |= {"settings": {**others, **epochs, "draws": str(self.plan.draws)}}
         shared |= {"seconds": self._seconds_of_networks(), "resume": (weights / SETTINGS).is_file()}
-        options = FinetuneOptions(**shared, recipe=recipe, stream=stream, algorithm=algorithm)
+        folds = self.plan.folds
+        options = FinetuneOptions(
+            **shared, recipe=recipe, stream=stream, algorithm=algorithm, folds=folds or None, spare=not folds
+        )
         total, done = 0, dict[str, int]()
         with closing(finetune(options)) as events:
             for event in events:
@@ -79,7 +136,8 @@ class Steps:
                         done[what] = number
                         yield self.plan.doing(CHUNKS, sum(done.values()), total)
                     case Progress(what, number, of):
-                        yield self.plan.doing(NETWORKS[what], number, of)
+                        name, _, fold = what.partition(" without fold ")
+                        yield self.plan.doing(NETWORKS[name], int(fold or 0) * of + number, (1 + folds) * of)
                     case Outcome(id=video_id, chunks=n_chunks):
                         done[video_id] = n_chunks
                     case Failed():
@@ -98,33 +156,59 @@ class Steps:
             yield event
 
     def compute_features(self) -> Generator[Event, None, None]:
-        """Compute the features of all videos by the trained networks, those in the cache without their flow."""
+        """Compute the features of all videos by the trained networks, those in the cache without their flow.
+
+        With folds those of training videos are of networks that lack them, and once more of each network that has
+        learnt from them.
+        """
+        yield self.plan.doing(FEATURES)
+        todo: list[tuple[Path, Mapping[str, Place], int | None]] = [
+            (self.workspace.features, self.planned.videos, None)
+        ]
+        folds = open_weights(self.workspace.weights).folds if self.plan.folds else {}
+        for fold in (0, *sorted(set(folds.values()))) if folds else ():
+            seen = {i: self.planned.videos[i] for i, own in folds.items() if own != fold}
+            todo.append((self.workspace.seen_features(fold), seen, fold))
+        for at, (folder, videos, without) in enumerate(todo):
+            yield from self._extract(folder, videos, without, (at, len(todo)))
+
+    def _extract(
+        self, folder: Path, videos: Mapping[str, Place], without: int | None, share: tuple[int, int]
+    ) -> Generator[Event, None, None]:
+        """A feature folder; its progress is a share (at, of) of the step."""
         chosen = choose_recipe(str(self.workspace.weights))
         cache = find_cache(str(self.options.cache) if self.options.cache else None)
         weights = weights_for(chosen, {})
-        options = ExtractOptions(
-            place(str(self.workspace.features)), weights, self.options.device, recipe=chosen, cache=cache
-        )
+        output, device = place(str(folder)), self.options.device
+        options = ExtractOptions(output, weights, device, recipe=chosen, cache=cache, without=without)
         total, done = 0, dict[str, int]()
-        yield self.plan.doing(FEATURES)
-        with closing(extract(self.planned.videos, options)) as events:
+        with closing(extract(videos, options)) as events:
             for event in events:
                 match event:
                     case ExtractPlan():
                         total = event.chunks
                     case Progress(what, number, _):
                         done[what] = number
-                        yield self.plan.doing(FEATURES, sum(done.values()), total)
+                        yield self.plan.doing(FEATURES, share[0] * total + sum(done.values()), share[1] * total)
                     case Failed():
                         yield from self._fail(event)
 
-    def train_model(self, labels: Path, run: Path, step: str, share: tuple[int, int] = (0, 1)) -> Iterator[Doing]:
+    def train_model(
+        self,
+        labels: Path,
+        run: Path,
+        step: str,
+        share: tuple[int, int] = (0, 1),
+        features: Path | None = None,
+        candidate: Candidate | None = None,
+    ) -> Generator[Doing, None, None]:
         """The model that sees the features; its progress is a share (at, of) of a step."""
         options = TrainOptions(
-            [self.workspace.features],
+            [features or self.workspace.features],
             labels,
             run,
-            settings=self.options.of_model,
+            preset=candidate.preset if candidate else None,
+            settings={**(candidate.settings if candidate else {}), **self.options.of_model},
             skip_missing=True,
             resume=(run / "resume.pt").exists(),
             device=self.options.device,
@@ -145,7 +229,11 @@ class Steps:
             yield self.plan.doing(THRESHOLDS, 1, 1)
         else:
             scored = yield from self._scored_by_folds(loaded)
-        rule = choose_rule(scored, loaded.classes, seen=not unseen)
+        return (yield from self._choose(scored, loaded, seen=not unseen))
+
+    def _choose(self, scored: Sequence[Scored], loaded: Checkpoint, seen: bool = False) -> Generator[Event, None, Rule]:
+        """The rule that suits these scores, into a checkpoint; `seen` as for `choose_rule`."""
+        rule = choose_rule(scored, loaded.classes, seen=seen)
         if (wished := self.options.false_alarms) is not None:
             scores, truth = [one.scores for one in scored], [one.truth for one in scored]
             rule = replace(rule, by_class=choose_within(scores, truth, loaded.classes, wished), f1=None)
@@ -174,13 +262,16 @@ class Steps:
             for video in split.videos
         ]
 
-    def measure(self, rule: Rule) -> Generator[Event, None, dict[str, Any]]:
-        """Metrics and the report of the held-out videos."""
+    def measure(
+        self, rule: Rule, checkpoint: Path, subset: str, folds: Sequence[Fold] = ()
+    ) -> Generator[Event, None, dict[str, Any]]:
+        """Metrics and the report of the held-out videos, or of all by folds."""
         options = EvaluateOptions(
-            [self.workspace.run / "checkpoint.pt"],
+            [checkpoint],
             [self.workspace.features],
             self.workspace.labels,
-            subset=TESTING,
+            subset=subset,
+            folds=folds,
             name=self.planned.model.stem,
             output=self.workspace.report,
             skip_missing=True,

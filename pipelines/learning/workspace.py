@@ -17,7 +17,8 @@ class Workspace:
     """The folder of a model file, fall.learn beside fall.lstr, and where each part of a learning is in it.
 
     labels: as they are learnt from, with their subsets. weights: the weights folder of the networks. features: the
-    feature folder of all videos. run: the folder of the model's training. report: what `lstr evaluate` writes.
+    feature folder of all videos. run: the folder of the model's training, where some videos are held out; models: those
+    of all and without each fold, where none is. report: what `lstr evaluate` writes.
     plan_file: the plan, and what it was made for.
     """
 
@@ -25,7 +26,11 @@ class Workspace:
         self.path = model.with_suffix(".learn")
         self.labels, self.plan_file = self.path / "labels.json", self.path / "plan.json"
         self.weights, self.features, self.run = (self.path / name for name in ("weights", "features", "run"))
-        self.report = self.path / "report"
+        self.report, self.models = self.path / "report", self.path / "models"
+
+    def seen_features(self, fold: int) -> Path:
+        """Features of the videos that the networks without a fold have learnt from, of all videos for fold 0."""
+        return self.path / "seen" / (f"without_{fold}" if fold else "all")
 
     def fold(self, number: int) -> Path:
         """The folder of a model without one fold of the videos."""
@@ -43,7 +48,7 @@ class Workspace:
 
     def begin(self, request: str, plan: LearnPlan, labels: Labels) -> None:
         """Write the plan and the labels; what an earlier request has left is removed. Raises OutputError."""
-        for name in ("weights", "features", "run", "folds", "report"):
+        for name in ("weights", "features", "run", "folds", "models", "seen", "report"):
             shutil.rmtree(self.path / name, ignore_errors=True)
         write_labels(self.labels, labels)
         write_json(self.plan_file, {"format": FORMAT, "request": request, "plan": plan.to_dict()})

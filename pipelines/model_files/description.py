@@ -9,6 +9,11 @@ from lstr.extractors.weights.published_files import Origin
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.timeline import DEFAULT
 
+BY_FOLDS = (
+    "This model has learnt from all of its videos, so these figures are of others that were made in the same way: in "
+    "{folds} folds, each of the {videos} videos was scored by a model and by feature networks that have not learnt "
+    "from it. The thresholds, and the way in which the model was made, were chosen on these scores. Per frame:"
+)
 SHOWN = 20  # videos that are named; model.json has all
 
 
@@ -78,6 +83,8 @@ def _measured(metrics: Mapping[str, Any]) -> str:
         if isinstance(metrics.get(name), Mapping)
     ]
     videos = f"On {metrics['videos']} held-out videos, per frame:\n\n" if "videos" in metrics else "Per frame:\n\n"
+    if "folds" in metrics:
+        videos = BY_FOLDS.format(**metrics) + "\n\n"
     text = videos + _table(("", "mAP", "mcAP"), means)
     events = metrics.get("events")
     found: Mapping[str, Any] = events.get("per_class") or {} if isinstance(events, Mapping) else {}

@@ -34,11 +34,12 @@ class Chosen:
 class FoldNetworks:
     """The networks of a recipe: `twostream`, and those of its folds, made when a video first needs them.
 
-    Raises WeightsError where the weights at hand lack what the recipe's folds need, or do not say what they have seen.
+    without: the fold that the networks of every video lack, 0 for those of all videos; None for the video's own. Raises
+    WeightsError where the weights at hand lack what the recipe's folds need, or do not say what they have seen.
     """
 
-    def __init__(self, twostream: TwoStream):
-        self.twostream = twostream
+    def __init__(self, twostream: TwoStream, without: int | None = None):
+        self.twostream, self.without = twostream, without
         self.recipe = twostream.recipe
         self.cards: dict[str, tuple[ModelCard, ...]] = {}
         """Cards of the streams whose weights say what they have seen."""
@@ -65,6 +66,8 @@ class FoldNetworks:
         if not self.cards:
             return Chosen(self.twostream, None, None)
         folds = {stream: blind_fold(cards, video_id, sha256) for stream, cards in self.cards.items()}
+        if self.without is not None:
+            folds = dict.fromkeys(folds, self.without or None)
         seen = (s for s, cards in self.cards.items() if cards[folds[s] or 0].has_seen(video_id, sha256))
         with self._making:
             twostream = self._made(**folds) if any(folds.values()) else self.twostream

@@ -95,6 +95,11 @@ class WeightsFolder:
         """How many networks of a stream have each not seen one fold; 0 without folds."""
         return max(len(self.recipe.parts[stream].folds) for stream in self.streams)
 
+    @property
+    def folds(self) -> dict[str, int]:
+        """The fold of each video that its networks have learnt from; empty without folds."""
+        return dict(self.about.get("folds") or {})
+
     def file(self, stream: str, fold: int | None = None) -> Path:
         """Path of a stream's network: of all training videos, or without a fold (counted from 1)."""
         return network_file(self.path, stream, fold)

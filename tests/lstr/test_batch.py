@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from lstr import batch
 from lstr.errors import LstrError
 from lstr.windows.windows import gather
-from tests.support.tiny_models import DESIGNS, tiny, video
+from tests.support.tiny_models import AVERAGED, DESIGNS, tiny, video
 
 KINDS = [
     {"kind": "rnn"},
@@ -32,6 +32,7 @@ KINDS = [
     {"kind": "gatehub"},
     {"kind": "oadtr", "anticipation": 1},
     {"kind": "colar"},
+    AVERAGED,
 ]
 
 

@@ -6,6 +6,7 @@ import itertools
 
 import torch
 
+from lstr.average import Member
 from lstr.kinds import configure, make_model
 from lstr.models.lstr.config import ENCODERS, INTEGRATIONS
 
@@ -21,6 +22,26 @@ DESIGNS = [
 def tiny(seed=0, n_classes=5, **changes):
     torch.manual_seed(seed)
     return make_model(configure(**{**TINY, **changes}), n_classes).eval()
+
+
+def averaged(*members):
+    """The settings of a tiny average of members, each (settings, columns of the eight)."""
+    widths = [sum(end - first for first, end in columns) or 8 for _, columns in members]
+    configs = [
+        configure(**{**TINY, "rgb_dim": width, "flow_dim": 0, **changes})
+        for (changes, _), width in zip(members, widths, strict=True)
+    ]
+    pairs = zip(configs, members, strict=True)
+    return {"kind": "average", "members": tuple(Member(config, columns) for config, (_, columns) in pairs)}
+
+
+AVERAGED = averaged(
+    ({}, ()),
+    ({"kind": "rnn"}, ((0, 5),)),
+    ({"kind": "mat", "groups": 2, "long_stride": 4}, ((1, 3), (5, 8))),
+    ({"kind": "lfb"}, ((2, 8),)),
+)
+"""Of kinds with a long memory of strides of their own and of others, each with its own part of the features."""
 
 
 def video(length, seed=0, width=8):

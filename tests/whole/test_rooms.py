@@ -42,7 +42,7 @@ ORDER = {
         ("windows", "layers", "metrics"),
         ("models",),
         ("kinds",),
-        ("checkpoints", "cost"),
+        ("average", "checkpoints", "cost"),
         ("streaming", "batch", "timeline"),
     ),
     "lstr.extractors": (

@@ -12,7 +12,7 @@ from torch import nn
 from lstr.kinds import KINDS
 from lstr.models.stream import CHANGES, as_tensors, keep, needed, of_two_shapes
 from tests.support.playlists import scores_of
-from tests.support.tiny_models import tiny, unsettled, video
+from tests.support.tiny_models import AVERAGED, tiny, unsettled, video
 
 CPU = torch.device("cpu")
 OF_THEIR_OWN = {
@@ -25,11 +25,12 @@ OF_THEIR_OWN = {
     "mat": [{"grid": "sliding", "groups": 2}],
 }
 CASES = [(kind, changes) for kind in KINDS for changes in ({}, *OF_THEIR_OWN.get(kind, ()))]
-each_case = pytest.mark.parametrize("kind, changes", CASES, ids=str)
+CASES += [("average", AVERAGED)]
+each_case = pytest.mark.parametrize("kind, changes", CASES, ids=lambda of: "…" if of is AVERAGED else str(of))
 
 
 def made(kind, changes):
-    return unsettled(tiny(kind=kind, **changes)).requires_grad_(False)
+    return unsettled(tiny(**{"kind": kind, **changes})).requires_grad_(False)
 
 
 def ages(n_steps):

@@ -1,5 +1,7 @@
 """Which videos train, which choose the epoch, and which a pair never sees."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +9,9 @@ from hypothesis import strategies as st
 from lstr.errors import ConfigError, LabelsError
 from lstr.labels.label_set import BACKGROUND, Labels, VideoLabels
 from lstr.labels.segment import Segment
+from lstr.pipelines.finetuning.config import settle
 from lstr.pipelines.finetuning.folds import FEWEST, check_labels, hold_out, make_pairs, parts_of, round_robin, unlearnt
+from lstr.pipelines.finetuning.networks import Training
 
 CLASSES = (BACKGROUND, "a", "b")
 
@@ -85,3 +89,32 @@ def test_too_little_to_learn_from():
         make_pairs(labels_of({"x": "a", "y": "", "z": ""}), ["x", "y", "z"], [], 3)
     labels = labels_of({"x": "a", "y": "b"})
     assert unlearnt(make_pairs(labels, ["x", "y"], [], 2)[0][1].training, labels) == ["a"]
+
+
+def test_networks_share_the_time_that_is_left():
+    """One that took longer than its part, for an epoch is trained whole, leaves less to the others."""
+    networks = settle(("fast", "both", "dis"), {}, None, "cpu")
+    training = Training(networks, labels_of({}), {}, [], {}, seconds=100.0)
+    assert training.seconds_of("flow", ["flow"] * 4, 0.0) == pytest.approx(25)
+    assert training.seconds_of("flow", ["flow"] * 3, 40.0) == pytest.approx(20)
+    assert training.seconds_of("flow", ["flow"], 130.0) > 0
+    both = [training.seconds_of(stream, ["flow", "rgb"], 0.0) for stream in ("flow", "rgb")]
+    assert sum(both) == pytest.approx(100) and both[0] != both[1]
+    assert replace(training, seconds=None).seconds_of("flow", ["flow"], 0.0) is None
+
+
+def test_clips_of_one_recording_are_in_one_fold():
+    ids = [f"seq{n}_clip{k}" for n in range(5) for k in range(2)]
+    folds = round_robin(ids, 3)
+    assert all(folds[f"seq{n}_clip0"] == folds[f"seq{n}_clip1"] for n in range(5)) and set(folds.values()) == {1, 2, 3}
+    labels = labels_of(dict.fromkeys(ids, "ab"))
+    with pytest.raises(ConfigError, match="10 training videos of 5 recordings"):
+        make_pairs(labels, ids, [], 6)
+
+
+def test_no_video_is_spared_where_none_is_to_be():
+    ids = [f"v{n:02}" for n in range(FEWEST)]
+    labels = labels_of(dict.fromkeys(ids, "ab"))
+    assert make_pairs(labels, ids, [], 0)[0][0].validation
+    pairs, _ = make_pairs(labels, ids, [], 3, spare=False)
+    assert not any(pair.validation for pair in pairs) and pairs[0].training == tuple(ids)

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from time import perf_counter, sleep
@@ -16,20 +17,27 @@ from unittest.mock import patch
 
 import pytest
 
+from lstr.batch import predict
+from lstr.checkpoints.checkpoint import load
 from lstr.errors import ConfigError, LabelsError
 from lstr.extractors.errors import OutputError, VideoError
 from lstr.extractors.prefetch import torch_threads
+from lstr.extractors.weights.archive import Archive
 from lstr.kinds import KINDS
+from lstr.pipelines.datasets.dataset import read_split
 from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
 from lstr.pipelines.detection.job import DetectOptions, detect_sources
+from lstr.pipelines.evaluation.scoring import means_of
+from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.learning.job import Learnt, learn, plan
 from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.learning.pace import measure_model
-from lstr.pipelines.learning.plan import MODEL, STARTING, Doing
+from lstr.pipelines.learning.plan import MODEL, STARTING, Compared, Doing
 from lstr.pipelines.learning.preparation import Learning
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.progress import Failed, Finished, Notice, result_of
 from lstr.pipelines.training.config import preset_for, resolve
+from lstr.pipelines.weights.folder import open_weights
 
 SMALL = {"epochs": "2", "draws": "48", "model.d_model": "32", "train.epochs": "4"}
 
@@ -98,6 +106,58 @@ def test_one_file_has_all_that_detection_needs(videos, learnt):
     source = videos / "videos" / f"{held_out}.mp4"
     detected = result_of(detect_sources([source], DetectOptions(copy, device="cpu")))
     assert detected.timelines[source.stem]["decided"] == 20
+
+
+@pytest.fixture(scope="module")
+def taught(videos, tmp_path_factory) -> tuple[list, Learnt]:
+    """Learnt from labels that call no video testing."""
+    root = tmp_path_factory.mktemp("taught")
+    content = json.loads((videos / "labels.json").read_text())
+    for entry in content["database"].values():
+        entry["subset"] = "training"
+    (root / "labels.json").write_text(json.dumps(content))
+    chosen = options(videos, root / "drawn.lstr")
+    return run(replace(chosen, labels=str(root / "labels.json")))
+
+
+@pytest.mark.long
+def test_every_video_teaches_and_is_measured_by_what_lacks_it(taught):
+    events, result = taught
+    model, folder = open_model(result.model), result.model.with_suffix(".learn")
+    metrics, split = model.about["metrics"], model.about["split"]
+    assert metrics["videos"] == 6 and metrics["folds"] == 3 and set(model.about["videos"].values()) == {"training"}
+    assert split == "measured on models that each lacked the video, in 3 folds of all 6 videos"
+    assert set(model.about["videos"]) <= set(model.about["seen"]) and "time_prior" in metrics
+    folds = open_weights(folder / "weights").folds
+    features = open_features(folder / "features")
+    assert sorted(folds.values()) == [1, 1, 2, 2, 3, 3]
+    for video_id, fold in folds.items():
+        record = features.read_record(video_id)
+        assert record["fold"] == fold and record["seen"] == []
+    rows, seen = {row["id"]: row["mAP"] for row in metrics["per_video"]}, folder / "seen"
+    scored = {"small": [], "small-seen": []}
+    for fold in (1, 2, 3):
+        others = {i for i, own in folds.items() if own != fold}
+        assert set(open_features(seen / f"without_{fold}").ids()) == others
+        for name, found in scored.items():
+            lacking = load(folder / "models" / name / f"without_{fold}" / "run" / "checkpoint.pt")
+            assert set(lacking.metrics["training_videos"]) == others
+            data = read_split(folder / "features", folder / "labels.json", "training").narrowed(lacking.config)
+            held = [video for video in data.videos if folds[video.id] == fold]
+            found += [(v, predict(lacking.model, v.features[:]).numpy()) for v in held]
+    tried = ["small", "small-seen", "small, average over folds", "average of small and small-seen"]
+    found_mAP = {one["model"]: one["mAP"] for one in model.about["tried"]}
+    assert list(found_mAP) == tried and model.about["taken"] in tried
+    assert [event.taken for event in events if isinstance(event, Compared)] == [model.about["taken"]]
+    for name, found in scored.items():
+        together = means_of([own for _, own in found], [video.targets for video, _ in found], model.classes)
+        assert found_mAP[name] == pytest.approx(together["mAP"])
+        for video, own in found if model.about["taken"] == name else ():
+            assert rows[video.id] == pytest.approx(means_of([own], [video.targets], model.classes)["mAP"])
+    assert model.about["metrics"]["lstr"]["mAP"] == pytest.approx(found_mAP[model.about["taken"]])
+    card = Archive(result.model).read("card.md").decode()
+    assert "has learnt from all of its videos" in card and "in 3 folds, each of the 6 videos" in card
+    assert "by feature networks that have not learnt from it" in result.report.read_text()
 
 
 @pytest.mark.long
@@ -271,11 +331,29 @@ def test_the_training_of_the_model_is_planned_by_its_own_steps(videos, tmp_path)
             patch("lstr.pipelines.learning.pace.measure_chunks", return_value=0.01),
             patch("lstr.pipelines.learning.pace.perf_counter", side_effect=count(step=0.125)),
         ):
-            chosen = options(videos, tmp_path / "x", settings={**SMALL, **more})
+            chosen = options(videos, tmp_path / "x", settings={**SMALL, **more}, folds=0)
             planned = next(event for event in plan(chosen) if isinstance(event, Learning)).plan
         found[len(more)] = next(step.seconds for step in planned.steps if step.key == MODEL) - STARTING
     assert found[0] > 0 and found[0] % 0.125 == 0
     assert found[1] == pytest.approx(20 * found[0]) and found[3] == pytest.approx(3 * found[1])
+
+
+def test_a_time_too_short_for_folds_holds_videos_out(videos, tmp_path):
+    """Unless folds are asked for, or the time is enough: four networks of 48 s each, or one."""
+    settings = {**SMALL, "epochs": "100"}
+    planned = {}
+    for seconds, folds in ((120.0, None), (600.0, None), (120.0, 3)):
+        with (
+            patch("lstr.pipelines.learning.pace.measure_training", return_value=({"flow": 0.01}, 1)),
+            patch("lstr.pipelines.learning.pace.measure_chunks", return_value=0.01),
+            patch("lstr.pipelines.learning.pace.perf_counter", side_effect=count(step=0.125)),
+        ):
+            chosen = options(videos, tmp_path / "x", settings=settings, seconds=seconds, folds=folds)
+            planned[seconds, folds] = list(plan(chosen))
+    plans = {key: events[-1].plan for key, events in planned.items()}
+    assert [one.folds for one in plans.values()] == [0, 3, 3] and plans[120.0, 3].epochs["flow"] < 66
+    told = {key: any("held out" in e.text for e in events if isinstance(e, Notice)) for key, events in planned.items()}
+    assert list(told.values()) == [True, False, False]
 
 
 @pytest.mark.parametrize("kind", KINDS)

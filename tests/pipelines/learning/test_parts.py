@@ -103,3 +103,24 @@ def test_folds_are_whole_recordings():
         others = {name.split("_")[0] for name in ids if name not in fold}
         assert not {name.split("_")[0] for name in fold} & others
     assert folds_of(["seq1_clip1", "seq1_clip2"]) == []
+
+
+def test_with_folds_every_video_is_learnt_from_but_those_for_testing():
+    labels = labels_of({"a": "x", "b": "x", "c": "x", "d": "x", "e": "x"}, b=VALIDATION, c=TESTING, d="other")
+    parts = divide(labels, labels.videos, n_folds=3)
+    assert (parts.of(TRAINING), parts.of(TESTING), parts.folds) == (["a", "b", "e"], ["c"], 3)
+    assert "1 video that the labels hold out, which teach nothing" in parts.sentence
+    labels = labels_of({"a": "x", "b": "x", "c": "x"}, b=VALIDATION)
+    parts = divide(labels, labels.videos, n_folds=3)
+    assert parts.of(TRAINING) == ["a", "b", "c"] and "in 3 folds of all 3 videos" in parts.sentence
+    shown = {f"seq{n}_clip{k}": "xy" for n in range(2) for k in range(3)}
+    assert divide(labels_of(shown), shown, n_folds=3).folds == 2
+
+
+def test_where_folds_cannot_measure_videos_are_held_out():
+    """Networks have seen a video, or one fold has all actions, or one is asked for."""
+    labels = labels_of({f"r{n}": "xy" for n in range(8)})
+    for parts in (divide(labels, labels.videos, ["r1"], 3), divide(labels, labels.videos)):
+        assert parts.folds == 0 and len(parts.of(TESTING)) == 2
+    lonely = labels_of({"a": "x", "b": "", "c": ""}, b=TESTING)
+    assert divide(lonely, lonely.videos, n_folds=2).folds == 0

@@ -1,27 +1,31 @@
 """The plan keeps to a time: fewer epochs first, then fewer images, and no promise that cannot be kept."""
 
+import math
+
 import pytest
 
 from lstr.errors import ConfigError
 from lstr.pipelines.learning.plan import (
     CHUNKS,
     FEWEST_EPOCHS,
+    NETWORKS,
     PACK,
     SLOWER,
     Costs,
     LearnPlan,
+    TooShort,
     fit_epochs,
     make_steps,
 )
 
-COSTS = Costs(chunk=0.01, row=0.003, image={"flow": 0.01}, model=2.0)
+COSTS = Costs(chunk=0.01, row=0.003, image={"flow": 0.01}, model=2.0, crossing=9.0)
 OF_BOTH = {"training": 400, "testing": 100}
 
 
-def planned(budget: float | None, epochs: int = 30, draws: int = 512) -> LearnPlan:
-    others = sum(step.seconds for step in make_steps(OF_BOTH, COSTS, {"flow": 0}, draws, 4))
-    fitted, images = fit_epochs(budget, others, COSTS, {"flow": epochs}, draws)
-    steps = make_steps(OF_BOTH, COSTS, fitted, images, 4)
+def planned(budget: float | None, epochs: int = 30, draws: int = 512, folds: int = 0) -> LearnPlan:
+    others = sum(step.seconds for step in make_steps(OF_BOTH, COSTS, {"flow": 0}, draws, 4, folds))
+    fitted, images = fit_epochs(budget, others, COSTS, {"flow": epochs}, draws, folds)
+    steps = make_steps(OF_BOTH, COSTS, fitted, images, 4, folds)
     return LearnPlan({"training": 4}, OF_BOTH, 2, "measured", steps, fitted, images, 10**6, 2, budget)
 
 
@@ -64,3 +68,25 @@ def test_a_time_that_cannot_be_kept_is_refused_with_the_least():
 
 def test_a_setting_of_few_epochs_is_no_time_too_short():
     assert planned(1000, epochs=2).epochs == {"flow": 2}
+
+
+def test_folds_are_trained_within_the_time():
+    """Four networks share what one had; a time too short for them is refused by itself."""
+    without, whole = planned(None), planned(None, folds=3)
+    network = [next(step for step in plan.steps if step.key == NETWORKS["flow"]) for plan in (without, whole)]
+    assert network[1].seconds == pytest.approx(4 * network[0].seconds)
+    for budget in (600, 300, 200):
+        plan = planned(budget, folds=3)
+        assert SLOWER * plan.seconds <= budget + 3 * 4 * SLOWER and plan.epochs["flow"] < 30
+    with pytest.raises(TooShort, match="by 3 folds takes"):
+        planned(80, folds=3)
+    assert planned(80)
+
+
+def test_folds_that_would_leave_networks_half_trained_are_refused():
+    others = sum(step.seconds for step in make_steps(OF_BOTH, COSTS, {"flow": 0}, 512, 4, 3))
+    whole = 4 * 30 * 512 * COSTS.image["flow"]
+    enough = SLOWER * (others + whole * 2 / 3)
+    assert fit_epochs(enough + 1, others, COSTS, {"flow": 30}, 512, 3, 2 / 3)[0]["flow"] >= 20
+    with pytest.raises(TooShort, match=f"by 3 folds takes {math.ceil(enough)} s"):
+        fit_epochs(enough - 1, others, COSTS, {"flow": 30}, 512, 3, 2 / 3)

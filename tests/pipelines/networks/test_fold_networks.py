@@ -207,3 +207,13 @@ def test_a_checkpoint_of_folded_features_scores_a_new_video_with_the_networks_of
     assert lstr(*detect, "--weights", f"flow={weights.file('flow')}")[0] == 0
     code, _, err = lstr(*detect, "--weights", f"flow={weights.file('flow', 1)}")
     assert code == 4 and "flow.sha256" in err
+
+
+def test_one_fold_can_be_asked_for_whatever_the_video(finetuned):
+    """Its networks then say which of the videos they have seen."""
+    recipe = finetuned.weights.recipe.narrowed(["flow"])
+    whole = rebuild_twostream(recipe, WeightSources(flow=str(finetuned.weights.path)), "cpu")
+    for without, unseen in ((0, {"scene_02"}), (2, {"scene_01", "scene_02"})):
+        chosen = {i: FoldNetworks(whole, without).of(i, None) for i in FOLDS}
+        assert {one.fold for one in chosen.values()} == {without or None}
+        assert {i for i, one in chosen.items() if not one.seen} == unseen

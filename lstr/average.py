@@ -1,0 +1,210 @@
+"""Several models as one: the mean of their probabilities, each model with its own part of the features.
+
+It is a kind like any other, in streams, for whole videos and in files, but it is put together and never trained.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import msgspec
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from lstr.config import Uses, WindowConfig
+from lstr.errors import ConfigError, brief
+from lstr.kinds import from_json, make_model
+from lstr.models.kind import Kind, Model
+from lstr.models.publication import Publication
+from lstr.models.stream import CHANGES, Plan, Tensors
+from lstr.windows.windows import Windows
+
+Columns = tuple[tuple[int, int], ...]
+"""Stretches (first, end) of the joined features, in order; none for all of them."""
+AGAIN = "Put it together with `lstr pack` from two checkpoints or more."
+
+
+@dataclass(frozen=True)
+class Member:
+    """One of the models, and which columns of the joined features it sees."""
+
+    config: WindowConfig
+    columns: Columns = ()
+
+    @classmethod
+    def of(cls, value: Any) -> Member:
+        """A member from itself, or from its JSON object. Raises ConfigError."""
+        if isinstance(value, cls):
+            return value
+        try:
+            found = msgspec.convert(value, dict[str, Any])
+            columns = msgspec.convert(found.get("columns", ()), Columns)
+            return cls(from_json(json.dumps(found["config"])), columns)
+        except (ValueError, LookupError, TypeError) as error:
+            raise ConfigError(f"{brief(value)} is no member of an average.", AGAIN) from error
+
+    def check(self, input_dim: int) -> None:
+        """Raise ConfigError where it does not fit features of this width."""
+        ends = [place for pair in self.columns for place in pair]
+        width = sum(end - first for first, end in self.columns) if self.columns else input_dim
+        rising = all(first < end for first, end in self.columns) and ends == sorted(ends)
+        if isinstance(self.config, AverageConfig) or width != self.config.input_dim or not rising:
+            raise ConfigError(f"A member of kind {self.config.kind} cannot see columns {self.columns}.", AGAIN)
+        if ends and not 0 <= ends[0] < ends[-1] <= input_dim:
+            raise ConfigError(f"Columns {self.columns} are not all among {input_dim}.", AGAIN)
+
+    def part_of(self, features: Tensor) -> Tensor:
+        """What it sees of features (N, D): (N, its own D)."""
+        return torch.cat([features[:, first:end] for first, end in self.columns], 1) if self.columns else features
+
+
+@dataclass(frozen=True)
+class AverageConfig(WindowConfig):
+    """What an average is made of. Its lengths and d_model are the largest among its members.
+
+    It predicts as far ahead as each of them does.
+    """
+
+    uses: ClassVar[Uses] = Uses(anticipation=True, heads=False, teacher=False)
+
+    kind: str = "average"
+    members: tuple[Any, ...] = ()
+    """A `Member` each, or its JSON object."""
+
+    def __post_init__(self) -> None:
+        members = tuple(Member.of(value) for value in self.members)
+        if not members:
+            raise ConfigError("An average has no members.", AGAIN)
+        configs = [member.config for member in members]
+        stride = max(config.long_stride for config in configs)
+        longest = max(config.long_length if config.n_long else 0 for config in configs)
+        derived = {
+            "members": members,
+            "d_model": max(config.d_model for config in configs),
+            "work_length": max(config.work_length for config in configs),
+            "long_stride": stride,
+            "long_length": stride * math.ceil(longest / stride),
+            "anticipation": min(config.n_ahead for config in configs),
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
+        super().__post_init__()
+
+    def check(self) -> None:
+        """Like `WindowConfig.check`; each member has to fit its columns."""
+        super().check()
+        for member in self.members:
+            member.check(self.input_dim)
+
+    @property
+    def told_by_tensors(self) -> bool:
+        """Its members' tensors tell sizes of each, not its own."""
+        return False
+
+
+class Average(Model):
+    """The mean of its members' probabilities; its logits are their logarithm."""
+
+    config: AverageConfig
+
+    def __init__(self, config: AverageConfig, n_classes: int) -> None:
+        super().__init__(config, n_classes)
+        self.members = nn.ModuleList(make_model(member.config, n_classes) for member in config.members)
+
+    @property
+    def classifier(self) -> nn.Linear:  # type: ignore[override]
+        """The first member's, whose device and dtype all have."""
+        return self._models[0].classifier
+
+    @property
+    def _models(self) -> list[Model]:
+        return list(self.members)  # type: ignore[arg-type]
+
+    def forward(self, windows: Windows) -> Any:
+        """Raises ConfigError: its members are trained, each alone."""
+        raise ConfigError("An average is not trained.", AGAIN)
+
+    def video_logits(self, features: Tensor, batch_size: int) -> Tensor:
+        """Logits (L, 1 + n_ahead, C) of a video's features (L, D)."""
+        return self._mean([model.video_logits(part, batch_size) for model, part in self._parts(features)])
+
+    def dense_logits(self, features: Tensor, batch_size: int, constants: Any = None) -> Tensor:
+        """Like `video_logits`, as fast as each member can."""
+        given = constants or [None] * len(self.members)
+        parts = zip(self._parts(features), given, strict=True)
+        return self._mean([model.dense_logits(part, batch_size, own) for (model, part), own in parts])
+
+    def constants(self, precision: str = "float32") -> Any:
+        """The constants of each member. Raises ConfigError for a precision that one of them does not have."""
+        return [model.constants(precision) for model in self._models]
+
+    def plain_constants(self) -> Any:
+        """The plain constants of each member."""
+        return [model.plain_constants() for model in self._models]
+
+    def begin(self, n_streams: int) -> Tensors:
+        """The tensors of each member, named NUMBER/NAME."""
+        begun = enumerate(model.begin(n_streams) for model in self._models)
+        return {f"{at}/{name}": tensor for at, tensors in begun for name, tensor in tensors.items()}
+
+    def plan(self, chunks: NDArray[np.int64]) -> Plan:
+        """Like `Model.plan`: the arrays of each member, and whether any has to sum up its long memory."""
+        plans = enumerate(model.plan(chunks) for model in self._models)
+        plan = {f"{at}/{name}": values for at, own in plans for name, values in own.items()}
+        changes = [values for name, values in plan.items() if name.endswith(f"/{CHANGES}")]
+        return plan | ({CHANGES: np.logical_or.reduce(changes)} if changes else {})
+
+    def step(
+        self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
+    ) -> tuple[Tensor, Tensors]:
+        """Like `Model.step`."""
+        logits, after = [], Tensors()
+        for at, ((model, part), own) in enumerate(zip(self._parts(features), constants, strict=True)):
+            found, kept = model.step(own, _of(tensors, at), _of(plan, at), part, donate)
+            logits.append(found)
+            after |= {f"{at}/{name}": tensor for name, tensor in kept.items()}
+        return self._mean(logits), after
+
+    def _parts(self, features: Tensor) -> Iterator[tuple[Model, Tensor]]:
+        """Each member with what it sees of features (N, D)."""
+        seen = (member.part_of(features) for member in self.config.members)
+        return zip(self._models, seen, strict=True)
+
+    def _mean(self, logits: Sequence[Tensor]) -> Tensor:
+        """The logarithm of the mean probability, of logits (N, 1 + n_ahead or more, C) of each member."""
+        ahead = 1 + self.config.n_ahead
+        logarithms = [part[:, :ahead].float().log_softmax(-1) for part in logits]
+        return torch.stack(logarithms).logsumexp(0) - math.log(len(logarithms))
+
+
+def _of(values: Tensors, at: int) -> Tensors:
+    """What belongs to one member, under its own names."""
+    mark = f"{at}/"
+    return {name.removeprefix(mark): value for name, value in values.items() if name.startswith(mark)}
+
+
+def average(models: Sequence[Model], columns: Sequence[Columns], rgb_dim: int, flow_dim: int) -> Average:
+    """A model that is the average of trained ones, in eval mode; the joined features are rgb, then flow.
+
+    columns: what each sees of them. Raises ConfigError where they do not fit together.
+    """
+    members = tuple(Member(model.config, seen) for model, seen in zip(models, columns, strict=True))
+    if len({model.n_classes for model in models}) != 1:
+        raise ConfigError("The models score different numbers of classes.", "Average models of the same classes.")
+    made = Average(AverageConfig(members=members, rgb_dim=rgb_dim, flow_dim=flow_dim), models[0].n_classes)
+    for own, model in zip(made.members, models, strict=True):
+        own.load_state_dict(model.state_dict())
+    return made.eval()
+
+
+KIND = Kind(
+    Average,
+    AverageConfig,
+    Publication("Average", "The mean of several models' scores, no paper", "", "", "", "of models of any kinds"),
+)

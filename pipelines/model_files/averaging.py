@@ -1,0 +1,108 @@
+"""Several trained models as one checkpoint: the average of their scores, on the features that all of them take."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from lstr.average import Columns, average
+from lstr.checkpoints import checkpoint
+from lstr.checkpoints.loaded import FORMAT, Checkpoint
+from lstr.config import WindowConfig
+from lstr.errors import CheckpointError
+from lstr.extractors.errors import RecipeError
+from lstr.extractors.recipe import Recipe, differences
+from lstr.pipelines.model_files.model_file import is_model, load, open_model
+from lstr.pipelines.weights.known import find_networks
+
+HINT = "average models that were trained with the same labels on features of the same networks."
+WIDTHS = {"rgb": "rgb_dim", "flow": "flow_dim"}
+
+
+def write_average(path: str | Path, sources: Sequence[str | Path]) -> Path:
+    """Write the average of checkpoints and model files as one checkpoint, which appears whole or not at all.
+
+    Its features are those that any member takes. It keeps thresholds where all members have the same. Raises
+    CheckpointError where classes differ, RecipeError where recipes do.
+    """
+    members = [load(source) for source in sources]
+    first = members[0]
+    for other in members:
+        if other.classes != first.classes:
+            raise CheckpointError(f"{first.path} and {other.path} know other classes, or in another order.", HINT)
+        if other.recipe is None or other.format != FORMAT or other.config.kind == "average":
+            what = "is an average already" if other.config.kind == "average" else "does not say how features are made"
+            raise CheckpointError(f"{other.path} {what}, and cannot be part of an average.", HINT)
+    recipe = _joined(members)
+    widths = {stream: max(getattr(one.config, width) for one in members) for stream, width in WIDTHS.items()}
+    columns = [_columns(one.config, widths) for one in members]
+    model = average([one.model for one in members], columns, widths["rgb"], widths["flow"])
+    calibration = {stream: tables for one in members for stream, tables in one.calibration.items()}
+    videos = dict.fromkeys(i for one in members for i in one.metrics.get("training_videos") or ())
+    metrics = {"training_videos": list(videos)} if videos else {}
+    checkpoint.save(path, model, first.classes, recipe.to_dict(), metrics, _extra(members), calibration)
+    return Path(path)
+
+
+@contextmanager
+def averaged(sources: Sequence[Path], output: Path) -> Iterator[Path]:
+    """A checkpoint to pack: the only one of several, or their average in a file beside `output`, which goes again."""
+    if len(sources) == 1:
+        yield sources[0]
+        return
+    beside = output.with_name(f".{output.name}.average.pt")
+    try:
+        yield write_average(beside, sources)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _joined(members: Sequence[Checkpoint]) -> Recipe:
+    """The recipe that makes the features of all members. Raises RecipeError where two do not go together."""
+    recipes = [Recipe.from_dict(one.recipe, one.path).narrowed(one.config.streams) for one in members]
+    joined = recipes[0]
+    for other in recipes[1:]:
+        joined = replace(
+            joined,
+            rgb=joined.rgb or other.rgb,
+            rgb_frame=(joined if joined.rgb else other).rgb_frame,
+            flow=joined.flow or other.flow,
+            flow_algorithm=joined.flow_algorithm or other.flow_algorithm,
+        )
+    for one, recipe in zip(members, recipes, strict=True):
+        if different := differences(joined.narrowed(recipe.streams).without_folds(), recipe.without_folds()):
+            raise RecipeError(
+                f"{members[0].path} and {one.path} take features of other recipes ({'; '.join(different)}).", HINT
+            )
+    return joined
+
+
+def _columns(config: WindowConfig, widths: Mapping[str, int]) -> Columns:
+    """Where the features that a member takes are among the joined ones; nothing where it takes all."""
+    found, start = [], 0
+    for stream, width in widths.items():
+        if stream in config.streams:
+            found.append((start, start + width))
+        start += width
+    return () if len(found) == sum(map(bool, widths.values())) else tuple(found)
+
+
+def _extra(members: Sequence[Checkpoint]) -> dict[str, Any]:
+    """What the members say beside classes and recipe, as far as it is also true of their average."""
+    places = {stream: str(place) for one in members for stream, place in _networks(one).items() if place}
+    extra: dict[str, Any] = {"networks": {stream: {"path": place} for stream, place in places.items()}}
+    extra["members"] = [{"kind": one.config.kind, "preset": one.extra.get("preset")} for one in members]
+    data = [one.extra["data"] for one in members if isinstance(one.extra.get("data"), dict)]
+    if data:
+        extra["data"] = max(data, key=lambda about: (about.get("seen") or {}).get("videos", 0))
+    thresholds = [one.extra.get("thresholds") for one in members]
+    return extra | ({"thresholds": thresholds[0]} if all(one == thresholds[0] for one in thresholds) else {})
+
+
+def _networks(loaded: Checkpoint) -> Mapping[str, str | None]:
+    """Where the networks of a member's features are, by stream."""
+    if is_model(loaded.path):
+        model = open_model(loaded.path)
+        return {stream: str(Path(loaded.path).absolute()) for stream in model.networks if model.has_inside(stream)}
+    return {stream: place and str(Path(place).absolute()) for stream, place in find_networks(loaded).items()}

@@ -1,0 +1,88 @@
+"""Several models as one: its scores are the mean of theirs, each on its own columns, in every way of asking."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from lstr import batch, streaming
+from lstr.average import average
+from lstr.checkpoints import checkpoint
+from lstr.errors import CheckpointError, ConfigError
+from lstr.kinds import KINDS, configure, from_json
+from lstr.settings import to_json
+from tests.support.tiny_models import AVERAGED, tiny, unsettled, video
+
+CLASSES = ("Background", "a", "b", "c", "d")
+
+
+@pytest.fixture
+def parts():
+    """An RNN that sees three columns, and a bank of windows that sees all but the first."""
+    rnn = unsettled(tiny(kind="rnn", rgb_dim=3, flow_dim=0))
+    bank = unsettled(tiny(seed=1, kind="lfb", rgb_dim=7, flow_dim=0))
+    return [rnn, bank], [((0, 1), (6, 8)), ((1, 8),)]
+
+
+def test_scores_are_the_mean_of_the_members_scores(parts):
+    models, columns = parts
+    model, features = average(models, columns, 5, 3), video(30)
+    scores = batch.predict(model, features)
+    seen = features[:, [0, 6, 7]], features[:, 1:]
+    expected = sum(batch.predict(one, part) for one, part in zip(models, seen, strict=True)) / 2
+    torch.testing.assert_close(scores, expected, atol=1e-6, rtol=0)
+    state = streaming.create(model, 2)
+    rows = [streaming.step(model, state, row[None, :5].expand(2, 5), row[None, 5:].expand(2, 3)) for row in features]
+    torch.testing.assert_close(torch.stack(rows), expected[:, None].expand(30, 2, 5), atol=1e-6, rtol=0)
+
+
+def test_it_is_stored_and_its_streams_go_on(parts, tmp_path):
+    model, features = average(*parts, 5, 3), video(20)
+    checkpoint.save(tmp_path / "a.pt", model, CLASSES, None, {})
+    loaded = checkpoint.load(tmp_path / "a.pt")
+    assert loaded.config == model.config == from_json(to_json(model.config))
+    assert torch.equal(batch.predict(loaded.model, features), batch.predict(model, features))
+    state = streaming.create(model)
+    for row in features[:9]:
+        streaming.step(model, state, row[:5], row[5:])
+    streaming.save(tmp_path / "stream.pt", state)
+    again = streaming.restore(tmp_path / "stream.pt", loaded.model)
+    steps = [streaming.step(m, s, features[9, :5], features[9, 5:]) for m, s in ((model, state), (loaded.model, again))]
+    assert torch.equal(*steps)
+
+
+def test_a_stored_one_that_contradicts_itself_is_refused(parts, tmp_path):
+    checkpoint.save(tmp_path / "a.pt", average(*parts, 5, 3), CLASSES, None, {})
+    content = torch.load(tmp_path / "a.pt", weights_only=True)
+    config = json.loads(content["config"])
+    for members, error in (
+        ([], ConfigError),
+        ("text", ConfigError),
+        ([{"columns": []}], ConfigError),
+        ([{**config["members"][0], "columns": [[6, 8], [0, 1]]}], ConfigError),
+        ([{**config["members"][0], "columns": [[0, 1], [7, 9]]}], ConfigError),
+        ([{**config["members"][0], "columns": [[0, 4]]}], ConfigError),
+        ([{"config": config, "columns": []}], ConfigError),
+        ([*config["members"], config["members"][0]], CheckpointError),
+        (config["members"][:1], CheckpointError),
+    ):
+        torch.save({**content, "config": json.dumps({**config, "members": members})}, tmp_path / "b.pt")
+        with pytest.raises(error) as caught:
+            checkpoint.load(tmp_path / "b.pt")
+        assert caught.value.hint
+    torch.save({**content, "classes": json.dumps(CLASSES[:4])}, tmp_path / "b.pt")
+    with pytest.raises(CheckpointError, match="names 4 classes but its classifier has 5"):
+        checkpoint.load(tmp_path / "b.pt")
+
+
+def test_it_is_known_by_name_and_not_trained():
+    assert KINDS["average"].name == "average" and "average" in KINDS and "average" not in list(KINDS)
+    with pytest.raises(ConfigError, match="no members") as caught:
+        configure(kind="average")
+    assert "lstr pack" in caught.value.hint
+    model = tiny(**AVERAGED)
+    assert (model.config.long_stride, model.config.n_ahead) == (4, 0) and model.config.long_length >= 16
+    with pytest.raises(ConfigError, match="not trained"):
+        model(None)

@@ -1,0 +1,89 @@
+"""An average of several checkpoints in one model file: what it scores, what it says of itself, what cannot be."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from lstr.batch import predict
+from lstr.checkpoints.checkpoint import load, save
+from lstr.errors import CheckpointError
+from lstr.extractors.errors import RecipeError
+from lstr.kinds import configure, make_model
+from lstr.pipelines.detection.job import DetectOptions, detect_sources
+from lstr.pipelines.model_files.averaging import write_average
+from lstr.pipelines.model_files.model_file import open_checkpoint, open_model
+from lstr.pipelines.model_files.packing import write_model
+from lstr.pipelines.model_files.parts import unpack_model
+from lstr.pipelines.progress import result_of
+from tests.support.feature_set import TINY
+from tests.support.finetuned import CLASSES
+from tests.support.mistakes import mistake
+
+THRESHOLDS = {"fall": {"on": 0.4, "off": 0.3}}
+
+
+@pytest.fixture
+def members(finetuned, tmp_path):
+    """An RNN that sees both features, and a bank of windows that sees flow alone; each of its own video."""
+    recipe = json.loads(finetuned.weights.recipe.to_json())
+    paths = []
+    for seed, changes in enumerate(({"kind": "rnn"}, {"kind": "lfb", "rgb_dim": 0})):
+        torch.manual_seed(seed)
+        model = make_model(configure(**{**TINY, **changes}), len(CLASSES)).eval()
+        paths.append(tmp_path / f"run{seed}" / "checkpoint.pt")
+        paths[-1].parent.mkdir()
+        save(paths[-1], model, CLASSES, recipe, {"training_videos": [f"video {seed}"]}, {"thresholds": THRESHOLDS})
+    return paths
+
+
+def test_the_average_of_checkpoints_scores_their_mean(members, tmp_path):
+    loaded = load(write_average(tmp_path / "both.pt", members))
+    features = np.random.default_rng(0).normal(size=(9, loaded.config.input_dim)).astype(np.float32)
+    rnn, bank = (load(path).model for path in members)
+    mean = (predict(rnn, features) + predict(bank, features[:, 2048:])) / 2
+    torch.testing.assert_close(predict(loaded.model, features), mean, atol=1e-6, rtol=0)
+    assert loaded.metrics["training_videos"] == ["video 0", "video 1"]
+    assert loaded.extra["thresholds"] == THRESHOLDS
+    assert [one["kind"] for one in loaded.extra["members"]] == ["rnn", "lfb"]
+
+
+def test_an_average_is_packed_and_detects(lstr, finetuned, members, tmp_path):
+    """From runs, and from model files of their own: the same scores; unpacked it is a checkpoint again."""
+    file, weights = tmp_path / "both.lstr", finetuned.weights.path
+    code, _, err = lstr("pack", members[0].parent, members[1], "--weights", weights, "-o", file)
+    assert code == 0 and "networks inside: rgb, flow" in err, err
+    assert not list(tmp_path.glob(".*average*"))
+    code, out, err = lstr("info", file, "--json")
+    about = json.loads(out)
+    assert code == 0 and about["model"] == "average" and [one["kind"] for one in about["members"]] == ["rnn", "lfb"]
+    single = [write_model(tmp_path / f"{path.parent.name}.lstr", path, weights, {}).path for path in members]
+    code, _, err = lstr("pack", *single, "-o", tmp_path / "again.lstr")
+    assert code == 0 and "networks inside: rgb, flow" in err, err
+    unpack_model(file, tmp_path / "out")
+    models = [open_checkpoint(path).model for path in (file, tmp_path / "again.lstr", tmp_path / "out/checkpoint.pt")]
+    features = np.random.default_rng(0).normal(size=(9, models[0].config.input_dim)).astype(np.float32)
+    scores = [predict(model, features) for model in models]
+    assert torch.equal(scores[0], scores[1]) and torch.equal(scores[0], scores[2])
+    assert set(open_model(file).about["seen"]) >= {"video 0", "video 1"}
+    detected = result_of(detect_sources([finetuned.videos["scene_02"]], DetectOptions(file, device="cpu")))
+    assert detected.timelines["scene_02"]["decided"] == 16
+
+
+def test_what_does_not_go_together_is_refused(lstr, finetuned, members, tmp_path):
+    recipe = finetuned.weights.recipe
+    model = load(members[0]).model
+    save(tmp_path / "other.pt", model, CLASSES[::-1], json.loads(recipe.to_json()), {})
+    with pytest.raises(CheckpointError, match="other classes, or in another order"):
+        write_average(tmp_path / "a.pt", [members[0], tmp_path / "other.pt"])
+    changed = {**json.loads(recipe.to_json()), "crop": 96}
+    save(tmp_path / "other.pt", model, CLASSES, changed, {})
+    with pytest.raises(RecipeError, match="crop: 64 against 96"):
+        write_average(tmp_path / "a.pt", [members[0], tmp_path / "other.pt"])
+    save(tmp_path / "other.pt", model, CLASSES, None, {})
+    with pytest.raises(CheckpointError, match="does not say how"):
+        write_average(tmp_path / "a.pt", [members[0], tmp_path / "other.pt"])
+    write_average(tmp_path / "a.pt", members)
+    mistake(lstr("pack", tmp_path / "a.pt", members[0], "-o", tmp_path / "x.lstr"), 4, "an average already")
+    mistake(lstr("models", "average"), 2, "no members")
