@@ -110,7 +110,9 @@ LIVE = Preset(
 # Three frames without colour as the channels of one picture, all of it: how things move, in one pass of a small network
 # that ImageNet has taught to see
 GREY = Preset(None, None, long_side=256, grey=StreamPreset(LITE, IMAGENET, crops=2, size=(112, 149), margin=1.15))
-# and what moves, twice: the differences of such frames, and how the maps of two frames differ, which needs no training
+# the differences of such frames in their place
+DIFFERENCE = replace(GREY, grey=None, difference=GREY.grey)
+# both, and how the maps of two frames differ, which needs no training
 PRETRAINED = replace(
     GREY,
     difference=GREY.grey,
@@ -135,6 +137,7 @@ PRESETS = {
     "fast": _fast(KINETICS),
     "live": LIVE,
     "grey": GREY,
+    "difference": DIFFERENCE,
     "pretrained": PRETRAINED,
 }
 """By what `--recipe` takes; `faithful` and `fast` are the short names of the first two."""

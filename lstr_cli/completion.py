@@ -15,7 +15,7 @@ from lstr_cli.settings import settings_of
 
 Completer = Callable[[click.Context, str], list[CompletionItem]]
 
-RECIPES = ("fast", "faithful", "live", "grey", "pretrained", "activitynet", "activitynet-fast")
+RECIPES = ("fast", "faithful", "live", "grey", "difference", "pretrained", "activitynet", "activitynet-fast")
 """The recipes of `lstr.extractors.presets`, without the two that are only other names of the first."""
 PRESETS = (
     *("thumos14", "tvseries", "hacs", "thumos14-published", "tvseries-published", "small", "lstr-small"),

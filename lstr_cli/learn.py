@@ -32,9 +32,10 @@ SOME_FAILED = 3
 @click.option(
     "--recipe",
     metavar="NAME|FILE",
-    help="How features are made: live (for cameras), fast, faithful, or a recipe file.  [default: DIS flow alone]",
+    help="How features are made: pretrained, difference, grey, live (for cameras), fast, faithful, or a recipe file.  "
+    "[default: pretrained, or difference where the time is short]",
 )
-@click.option("--stream", type=click.Choice(["rgb", "flow", "both"]), help="Which networks.  [default: flow]")
+@click.option("--stream", type=click.Choice(["rgb", "flow", "both"]), help="Which networks.  [default: all]")
 @algorithm_option
 @click.option("--init", metavar="MODEL|WEIGHTS", help="What the networks begin with: an earlier model file or weights.")
 @set_option()

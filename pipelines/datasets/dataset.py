@@ -69,8 +69,22 @@ class Split:
         first = self.videos[0].features
         return first.rgb.shape[1], first.flow.shape[1]
 
-    def narrowed(self, config: WindowConfig) -> "Split":
-        """The same videos with the streams a model takes. Raises CheckpointError where a stream has another width."""
+    def only(self, streams: Collection[str]) -> "Split":
+        """The same videos with the features of some streams; raises as `FeatureFolder.load`."""
+        if not self.folder.recipe or not streams or set(self.folder.recipe.streams) <= set(streams):
+            return self
+        folder = self.folder.only(streams)
+        labels = self.labels.videos
+        cut = [replace(v, features=features_of(folder, v.id, labels[v.id].n_chunks)) for v in self.videos]
+        return replace(self, folder=folder, videos=cut)
+
+    def narrowed(self, config: WindowConfig, streams: Collection[str] = ()) -> "Split":
+        """The same videos with what a model takes, of `streams` where these are known.
+
+        Raises CheckpointError where a stream has another width.
+        """
+        if streams:
+            return self.only(streams).narrowed(config)
         wanted = (config.rgb_dim, config.flow_dim)
         if any(want not in (0, has) for want, has in zip(wanted, self.dims, strict=True)):
             raise CheckpointError(
@@ -84,6 +98,11 @@ class Split:
     def n_chunks(self) -> int:
         """Chunks in all."""
         return sum(len(video.features) for video in self.videos)
+
+
+def features_of(folder: FeatureFolder | FeatureFolders, video_id: str, length: int | None = None) -> TwoStreamArray:
+    """The features of a video, of `length` chunks at most. Raises as `FeatureFolder.load`."""
+    return TwoStreamArray(*(stored(array, length) for array in folder.load(video_id)))
 
 
 def subset_of(labels: Labels, wanted: str | None, option: str = "[[subset]]") -> str:
@@ -115,6 +134,10 @@ class Dataset:
     labels: Labels
     source: str
     """The label file, for messages."""
+
+    def only(self, streams: Collection[str]) -> "Dataset":
+        """With the features of some streams, or of all where none are named."""
+        return replace(self, folder=self.folder.only(streams)) if streams else self
 
     def with_classes(self, classes: tuple[str, ...]) -> "Dataset":
         """With the classes of a model, in its order, where the label file lists none and has no others."""
@@ -162,8 +185,8 @@ class Dataset:
             )
         videos = []
         for video_id in sorted(wanted.keys() & present):
-            label, arrays = wanted[video_id], self.folder.load(video_id)
-            array = TwoStreamArray(*(stored(array, label.n_chunks) for array in arrays))
+            label = wanted[video_id]
+            array = features_of(self.folder, video_id, label.n_chunks)
             seen = seen_streams(self.folder.read_record(video_id)) or ()
             truth = targets(label, self.labels.classes, len(array))
             videos.append(LabelledVideo(video_id, array, truth, tuple(seen)))
@@ -219,6 +242,11 @@ def read_dataset(
     return Dataset(folder, read, str(labels))
 
 
-def read_split(features: Paths, labels: str | Path, subset: str | None, skip_missing: bool = False) -> Split:
-    """The videos of a subset that have features, with their targets, in one call; errors as of the parts."""
-    return read_dataset(features, labels, skip_missing=skip_missing).split(subset, skip_missing)
+def read_split(
+    features: Paths, labels: str | Path, subset: str | None, skip_missing: bool = False, streams: Collection[str] = ()
+) -> Split:
+    """The videos of a subset that have features, with their targets, in one call; errors as of the parts.
+
+    streams: of the features, all where none are named.
+    """
+    return read_dataset(features, labels, skip_missing=skip_missing).only(streams).split(subset, skip_missing)

@@ -56,7 +56,9 @@ def demo(output: Path, scenes: SceneConfig = SCENES) -> Iterator[Event | Finishe
     yield from rendering(output, scenes)
     videos, labels = output / "videos", output / "labels.json"
     model = output / "demo.lstr"
-    for event in learn(LearnOptions([str(videos)], str(labels), model, settings=SETTINGS, about=ABOUT, folds=0)):
+    for event in learn(
+        LearnOptions([str(videos)], str(labels), model, settings=SETTINGS, about=ABOUT, folds=0, algorithm="dis")
+    ):
         match event:
             case Failed():
                 raise LstrError(f"{event.id} of the demo cannot be read: {event.reason}", event.hint)

@@ -13,7 +13,7 @@ from lstr.pipelines.detection.events import Decided
 from lstr.pipelines.detection.job import DetectOptions, detect_sources
 from lstr.pipelines.detection.networks import NetworkOptions
 from lstr.pipelines.detection.sources import ALL, Limits
-from lstr.pipelines.networks.checkpoint_recipe import recipe_of
+from lstr.pipelines.networks.checkpoint_recipe import streams_taken
 from lstr.pipelines.progress import warn
 from lstr.pipelines.thresholds.choice import ThresholdChoice
 
@@ -41,11 +41,10 @@ def detect(
     writes files, and reports more than decisions.
     """
     loaded = checkpoint if isinstance(checkpoint, Checkpoint) else load_checkpoint(checkpoint, device=device)
-    recipe = recipe_of(loaded)
     options = DetectOptions(
         loaded,
         device=device,
-        networks=NetworkOptions.of(networks, recipe.streams if recipe else loaded.config.streams),
+        networks=NetworkOptions.of(networks, streams_taken(loaded) or loaded.config.streams),
         thresholds=thresholds,
         limits=limits,
         live=live or LiveOptions(),

@@ -21,7 +21,7 @@ from lstr.pipelines.detection.networks import Networks
 from lstr.pipelines.detection.warnings import warnings_of_source
 from lstr.pipelines.failures import failure_of
 from lstr.pipelines.features.folder import FeatureFolder, is_feature_folder, open_features
-from lstr.pipelines.networks.checkpoint_recipe import check_recipe
+from lstr.pipelines.networks.checkpoint_recipe import check_recipe, streams_taken
 from lstr.timeline import TOLERANCE
 
 
@@ -136,7 +136,8 @@ class StoredSource(Recorded):
 
     def open(self, networks: Networks, limits: Limits) -> Source | Unreadable:
         with _opening(self) as opened:
-            arrays = self.folder.arrays(self.id)
+            taken = streams_taken(networks.loaded)
+            arrays = (self.folder.only(taken) if taken else self.folder).arrays(self.id)
             chosen = limits.of(len(next(iter(arrays.values()))), self.origin)
             rows = (
                 FeatureRow(k, (k + 1) * CHUNK_SECONDS, {s: np.array(a[k], np.float32) for s, a in arrays.items()})

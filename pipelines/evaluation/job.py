@@ -28,6 +28,7 @@ from lstr.pipelines.evaluation.report import write_evaluation
 from lstr.pipelines.evaluation.scoring import Fold, Scoring, check_fit, score_split
 from lstr.pipelines.files.atomic import check_writable
 from lstr.pipelines.model_files.model_file import assumptions_of, open_checkpoint
+from lstr.pipelines.networks.checkpoint_recipe import streams_taken
 from lstr.pipelines.progress import Finished, Notice, Progress
 from lstr.pipelines.thresholds.by_actions import Scored, choose_rule
 from lstr.pipelines.thresholds.choice import write_thresholds
@@ -197,7 +198,7 @@ def _choose_one(
     With `false_alarms` those with which most actions are found for at most so many false alarms an hour of all classes
     together (see `operating_curves.choose_within`); else those of the highest F1 of found actions (see `choose_rule`).
     """
-    split, classes, scores = split.narrowed(loaded.config), loaded.classes, []
+    split, classes, scores = split.narrowed(loaded.config, streams_taken(loaded)), loaded.classes, []
     yield Progress(name, 0, len(split.videos))
     for video in split.videos:
         scores.append(predict(loaded.model, video.features[:]).numpy())

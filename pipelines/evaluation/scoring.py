@@ -18,7 +18,7 @@ from lstr.metrics import per_frame as metrics
 from lstr.metrics.scoring_rule import EVERY_CHUNK, LSTR_RULE, ScoringRule
 from lstr.pipelines.datasets.dataset import Split
 from lstr.pipelines.datasets.seen_videos import check_unseen, seen_in, warn_of_training
-from lstr.pipelines.networks.checkpoint_recipe import check_recipe
+from lstr.pipelines.networks.checkpoint_recipe import check_recipe, streams_taken
 from lstr.pipelines.progress import Finished, Progress
 
 Scores = NDArray[np.float32]
@@ -124,7 +124,7 @@ def score_split(
     Videos that networks of their features have seen are named in `seen`, with the streams. Raises as `check_fit`.
     """
     warnings = [*check_fit(loaded, split, scoring), *warn_of_training(loaded)]
-    split = split.narrowed(loaded.config)
+    split = split.narrowed(loaded.config, streams_taken(loaded))
     rule = rule_of(loaded) if scoring.published else EVERY_CHUNK
     if scoring.folds:
         split = replace(split, videos=[v for v in split.videos if any(v.id in fold.scores for fold in scoring.folds)])

@@ -8,9 +8,9 @@ elsewhere and is accepted as it is.
 import io
 import json
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -136,6 +136,11 @@ class FeatureFolder(Features[Path]):
     def names(self) -> tuple[str, ...]:
         """The names of the streams' folders."""
         return tuple(self.folders[stream].name for stream in self.streams)
+
+    def only(self, streams: Collection[str]) -> "FeatureFolder":
+        """The same without other streams than these."""
+        folders = {stream: path for stream, path in self.folders.items() if stream in streams}
+        return replace(self, folders=folders, recipe=self.recipe and self.recipe.narrowed([*folders]))
 
     def array(self, stream: str, video_id: str) -> Path:
         return self.folders[stream] / f"{video_id}.npy"

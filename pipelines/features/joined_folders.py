@@ -1,6 +1,6 @@
 """Feature folders as training and evaluation read them: several as one, and a file mapped only while it is read."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -67,6 +67,10 @@ class FeatureFolders:
     def recipe(self) -> Recipe | None:
         """The recipe of all."""
         return self.folders[0].recipe
+
+    def only(self, streams: Collection[str]) -> "FeatureFolders":
+        """The same without other streams than these."""
+        return FeatureFolders(tuple(folder.only(streams) for folder in self.folders))
 
     def ids(self) -> list[str]:
         """Videos of all folders, sorted. Raises RecipeError when two folders hold the same one."""

@@ -19,6 +19,7 @@ from lstr.pipelines.learning.plan import Compared, Doing
 from lstr.pipelines.learning.ways import Candidate, Run, Way, best_of, measured_runs, ways_of
 from lstr.pipelines.learning.workspace import Workspace, write_labels
 from lstr.pipelines.model_files.averaging import write_average
+from lstr.pipelines.networks.checkpoint_recipe import streams_taken
 
 Scores = NDArray[np.float32]
 
@@ -115,7 +116,7 @@ class Crossing:
     def _scores_by(self, run: Run, fold: int) -> list[Scores]:
         if (run, fold) not in self._scores:
             loaded = load(self._file(run))
-            split = self.splits[fold].narrowed(loaded.config)
+            split = self.splits[fold].narrowed(loaded.config, streams_taken(loaded))
             rows = [predict(loaded.model, video.features[:]).numpy() for video in split.videos]
             self._scores[run, fold] = rows
         return self._scores[run, fold]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lstr.errors import ConfigError
-from lstr.extractors.presets import Preset, preset_of
+from lstr.extractors.presets import IMAGENET, Preset, preset_of
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.weights.model_card import is_weights_folder
 from lstr.kinds import KINDS
@@ -15,6 +15,9 @@ from lstr.pipelines.finetuning.finetune import VideoOptions
 from lstr.pipelines.model_files.model_file import is_model, open_model
 from lstr.pipelines.weights.folder import open_weights
 
+PRETRAINED = ("pretrained", "difference")
+"""Recipes whose networks begin with ImageNet weights, the dearest first. On videos of UT-Interaction that were held out
+they had mAP .73 and .75 in one trial, against .59 of grey pictures alone."""
 OF_THE_MODEL = ("model", "train")
 MOST_FOLDS = 10
 Features = tuple[str | Preset, str, str | None]
@@ -29,7 +32,7 @@ class LearnOptions(VideoOptions):
     """
 
     recipe: str | None = None
-    """How features are made; None for DIS flow alone."""
+    """How features are made; None for the first of PRETRAINED that the time allows."""
     stream: str | None = None
     """`rgb`, `flow` or `both`; None for all that a named recipe has."""
     algorithm: str | None = None
@@ -94,16 +97,18 @@ def recipe_of(init: str | None) -> Recipe | None:
     return open_weights(init).recipe if is_weights_folder(Path(init)) else None
 
 
-def features_of(options: LearnOptions, begun: Recipe | None) -> Features:
+def features_of(options: LearnOptions, begun: Recipe | None) -> tuple[Features, ...]:
     """Recipe, streams and flow algorithm: as named, else those that the networks begin with (`begun`).
 
-    Else what needs no GPU and few videos, DIS flow alone.
+    Else what needs no GPU, no flow and few videos: those of PRETRAINED, of which the time allows the first or the last.
     """
     if options.recipe is not None:
-        return options.recipe, options.stream or "both", options.algorithm
+        return ((options.recipe, options.stream or "both", options.algorithm),)
     if begun and options.stream is None and options.algorithm is None:
-        return preset_of(begun), "both", None
-    return "fast", options.stream or "flow", None if options.stream == "rgb" else options.algorithm or "dis"
+        return ((preset_of(begun), "both", None),)
+    if options.stream is None and options.algorithm is None and options.init in (None, IMAGENET):
+        return tuple((name, "both", None) for name in PRETRAINED)
+    return (("fast", options.stream or "flow", None if options.stream == "rgb" else options.algorithm or "dis"),)
 
 
 def settings_of(options: LearnOptions, begun: Recipe | None) -> dict[str, str]:

@@ -96,6 +96,8 @@ class LearnPlan:
     """Folds of the videos, each of which other networks and models lack; 0 where videos are held out instead"""
     candidates: tuple[str, ...] = ()
     """The models that are tried, by name (`lstr.pipelines.learning.ways`)"""
+    recipe: str | None = None
+    """How features are made, where that was left to the plan"""
 
     @property
     def seconds(self) -> float:
@@ -143,12 +145,18 @@ class Costs:
 
 
 def make_steps(
-    chunks: Mapping[str, int], costs: Costs, epochs: Mapping[str, int], draws: int, n_models: int, folds: int = 0
+    chunks: Mapping[str, int],
+    costs: Costs,
+    epochs: Mapping[str, int],
+    draws: int,
+    n_models: int,
+    folds: int = 0,
+    seen: bool = True,
 ) -> tuple[PlannedStep, ...]:
     """All steps; `n_models` are trained, one for good and the others to choose thresholds.
 
-    With folds there are as many more networks of each stream, which are aligned with the first by their features and
-    then compute those of the videos that they have learnt from, and models of their own cost.
+    With folds there are as many more networks of each stream, which are aligned with the first by their features, and
+    models of their own cost. seen: whether models are tried on features of networks that have learnt from the videos.
     """
     learnt, held = chunks.get("training", 0), chunks.get("testing", 0)
     choosing = chunks.get("validation", 0)
@@ -157,7 +165,7 @@ def make_steps(
         PlannedStep(NETWORKS[stream], (1 + folds) * (STARTING + epochs[stream] * draws * seconds))
         for stream, seconds in costs.image.items()
     ]
-    rows = (1 + 2 * folds) * (learnt + choosing) + held
+    rows = (1 + folds + folds * seen) * (learnt + choosing) + held
     return (
         PlannedStep(CHUNKS, STARTING + (learnt + choosing) * costs.chunk),
         *networks,

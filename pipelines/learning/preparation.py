@@ -2,8 +2,9 @@
 
 import hashlib
 import json
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from lstr.chunk import FEATURES_PER_SECOND
@@ -59,9 +60,11 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice, None, Le
     model = checked_output(options.output)
     found, labels = options.read()
     device, begun_with = choose_device(options.device), recipe_of(options.init)
-    features, settings = features_of(options, begun_with), settings_of(options, begun_with)
-    networks = settle(features, settings, options.init, device)
-    preset, initial = networks.preset, networks.initial
+    choices, settings = features_of(options, begun_with), settings_of(options, begun_with)
+    if any("." in name for name in settings):  # what is set of a stream is of the first
+        choices = choices[:1]
+    networks = {features[0]: settle(features, settings, options.init, device) for features in choices}
+    preset, initial = networks[choices[0][0]].preset, networks[choices[0][0]].initial
     labelled = {name: source for name, source in found.items() if name in labels.videos}
     seen, n_folds = _seen(labelled, initial), N_FOLDS if options.folds is None else options.folds
     parts = divide(labels, found, seen, n_folds)
@@ -74,7 +77,7 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice, None, Le
     )
     videos = {i: found[i] for i in sorted(parts.labels.videos)}
     looked = _look(videos, preset.long_side, parts.of(TRAINING))
-    request = _request(options, features, initial, parts.labels, videos)
+    request = _request(options, choices, initial, parts.labels, videos)
     workspace = Workspace(model)
     before = workspace.read_plan()
     begun = before is not None and before[0] == request
@@ -85,14 +88,21 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice, None, Le
         if before:
             yield Notice("videos, labels or options are others than before: learning begins anew.", warning=False)
         yield Notice("measuring this machine …", warning=False)
-        try:
-            plan = measured_plan(options, parts, networks, looked, videos, device)
-        except TooShort as error:
-            if not parts.folds or options.folds is not None:
-                raise
-            parts = divide(labels, found, seen)
-            plan = measured_plan(options, parts, networks, looked, videos, device)
-            yield Notice(f"{error} So videos are held out to measure on, and not learnt from.")
+        for features in choices:
+            measure = partial(measured_plan, options, networks=networks[features[0]], looked=looked, videos=videos)
+            try:
+                plan = measure(parts, device=device)
+            except TooShort as error:
+                if features != choices[-1]:
+                    continue
+                if not parts.folds or options.folds is not None:
+                    raise
+                parts = divide(labels, found, seen)
+                plan = measure(parts, device=device)
+                yield Notice(f"{error} So videos are held out to measure on, and not learnt from.")
+            break
+        plan = replace(plan, recipe=features[0] if len(choices) > 1 else None)
+    features = next((one for one in choices if one[0] == plan.recipe), choices[0])
     return Learning(model, workspace, videos, parts, settings, features, device, request, plan, begun)
 
 
@@ -143,7 +153,7 @@ def _look(videos: Mapping[str, Place], long_side: int, needed: list[str]) -> dic
 
 def _request(
     options: LearnOptions,
-    features: Features,
+    choices: Sequence[Features],
     initial: Mapping[str, Initial],
     labels: Labels,
     videos: Mapping[str, Place],
@@ -152,7 +162,7 @@ def _request(
     request = {
         **{name: getattr(options, name) for name in ("kind", "seed", "seconds", "folds")},
         **({} if options.false_alarms is None else {"false_alarms": options.false_alarms}),
-        "features": features,
+        "features": choices[0] if len(choices) == 1 else choices,
         "weights": {name: begins.sha256 for name, begins in initial.items()},
         "settings": dict(options.settings),
         "about": dict(options.about),

@@ -41,6 +41,7 @@ from lstr.pipelines.learning.plan import (
 from lstr.pipelines.learning.preparation import Learning
 from lstr.pipelines.learning.ways import Candidate, candidates_of
 from lstr.pipelines.learning.workspace import write_labels
+from lstr.pipelines.networks.checkpoint_recipe import streams_taken
 from lstr.pipelines.networks.recipes import choose_recipe, weights_for
 from lstr.pipelines.progress import Failed, Finished, Notice, Progress
 from lstr.pipelines.thresholds.by_actions import Rule, Scored, choose_rule
@@ -89,7 +90,9 @@ class Steps:
         """Models of all folds and of all videos; thresholds and metrics by those that lack each video."""
         parts, folds = self.planned.parts, open_weights(self.workspace.weights).folds
         learnt = {i: folds[i] for i in parts.of(TRAINING) if i not in self.failed}
-        candidates = candidates_of(self.options.of_model, self.plan.chunks[TRAINING])
+        candidates = candidates_of(
+            self.options.of_model, self.plan.chunks[TRAINING], open_weights(self.workspace.weights).streams
+        )
         candidates = tuple(one for one in candidates if one.name in self.plan.candidates)
 
         def train_one(
@@ -165,7 +168,10 @@ class Steps:
         todo: list[tuple[Path, Mapping[str, Place], int | None]] = [
             (self.workspace.features, self.planned.videos, None)
         ]
-        folds = open_weights(self.workspace.weights).folds if self.plan.folds else {}
+        trained = open_weights(self.workspace.weights)
+        tried = candidates_of(self.options.of_model, self.plan.chunks[TRAINING], trained.streams)
+        needed = any(one.seen for one in tried if one.name in self.plan.candidates)
+        folds = trained.folds if self.plan.folds and needed else {}
         for fold in (0, *sorted(set(folds.values()))) if folds else ():
             seen = {i: self.planned.videos[i] for i, own in folds.items() if own != fold}
             todo.append((self.workspace.seen_features(fold), seen, fold))
@@ -212,6 +218,7 @@ class Steps:
             skip_missing=True,
             resume=(run / "resume.pt").exists(),
             device=self.options.device,
+            streams=candidate.streams if candidate else (),
         )
         at, of = share
         yield self.plan.doing(step, at, of)
@@ -256,7 +263,8 @@ class Steps:
         return scored
 
     def _scored(self, loaded: Checkpoint, labels: Path, subset: str) -> list[Scored]:
-        split = read_split(self.workspace.features, labels, subset, skip_missing=True).narrowed(loaded.config)
+        split = read_split(self.workspace.features, labels, subset, skip_missing=True)
+        split = split.narrowed(loaded.config, streams_taken(loaded))
         return [
             Scored(predict(loaded.model, video.features[:]).numpy(), split.labels.videos[video.id].segments)
             for video in split.videos

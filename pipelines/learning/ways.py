@@ -29,6 +29,8 @@ class Candidate:
     seen: bool = False
     """Whether networks that have seen the videos make the features that it is trained on, which look better than those
     of new ones; else networks that lack each"""
+    streams: tuple[str, ...] = ()
+    """The streams that it sees alone; none for all"""
 
 
 @dataclass(frozen=True, order=True)
@@ -59,16 +61,18 @@ class Way:
         return [Run(one.name, tuple(sorted(lacking))) for one in self.candidates for lacking in without]
 
 
-def candidates_of(settings: Mapping[str, str], n_chunks: int) -> tuple[Candidate, ...]:
+def candidates_of(settings: Mapping[str, str], n_chunks: int, streams: Sequence[str] = ()) -> tuple[Candidate, ...]:
     """The models to try on so much training video, the first of them in any case.
 
+    Of several streams of features each is seen alone too, by a model whose scores are averaged with those of others.
     Other kinds are tried only where the settings leave the model as it is.
     """
     preset = preset_for(n_chunks, settings)
-    own = Candidate(preset, preset), Candidate(f"{preset}-seen", preset, seen=True)
+    each = [Candidate(f"{preset}-{stream}", preset, streams=(stream,)) for stream in streams if len(streams) > 1]
+    seen = Candidate(f"{preset}-seen", preset, seen=True)
     is_set = any(name.startswith(("model.", "train.")) and name != "train.seed" for name in settings)
     others = OTHERS if preset == OF_SMALL and not is_set else ()
-    return (*own, *(Candidate(name, other) for name, other in others))
+    return Candidate(preset, preset), *each, *(Candidate(name, other) for name, other in others), seen
 
 
 def ways_of(candidates: Sequence[Candidate], n_folds: int) -> list[Way]:
@@ -77,6 +81,11 @@ def ways_of(candidates: Sequence[Candidate], n_folds: int) -> list[Way]:
     An average over folds needs three of them, for no networks lack two folds.
     """
     alone = [Way(one.name, (one,)) for one in candidates]
+    by_stream = tuple(one for one in candidates if one.streams)
+    if len(by_stream) > 1:
+        alone.append(Way("average over streams", by_stream))
+        alone.append(Way(f"average over streams and {candidates[0].name}", (candidates[0], *by_stream)))
+    candidates = [one for one in candidates if not one.streams]
     able = [one for one in candidates if not one.seen and n_folds > 2 and len(candidates) > 1]
     by_folds = [Way(f"{one.name}, average over folds", (one,), True) for one in able]
     pairs = [(a, b) for at, a in enumerate(candidates) for b in candidates[at + 1 :]]

@@ -9,15 +9,14 @@ from typing import Any
 from lstr.average import Columns, average
 from lstr.checkpoints import checkpoint
 from lstr.checkpoints.loaded import FORMAT, Checkpoint
-from lstr.config import WindowConfig
 from lstr.errors import CheckpointError
 from lstr.extractors.errors import RecipeError
 from lstr.extractors.recipe import Recipe, differences
 from lstr.pipelines.model_files.model_file import is_model, load, open_model
+from lstr.pipelines.networks.checkpoint_recipe import recipe_of
 from lstr.pipelines.weights.known import find_networks
 
 HINT = "average models that were trained with the same labels on features of the same networks."
-WIDTHS = {"rgb": "rgb_dim", "flow": "flow_dim"}
 
 
 def write_average(path: str | Path, sources: Sequence[str | Path]) -> Path:
@@ -34,10 +33,9 @@ def write_average(path: str | Path, sources: Sequence[str | Path]) -> Path:
         if other.recipe is None or other.format != FORMAT or other.config.kind == "average":
             what = "is an average already" if other.config.kind == "average" else "does not say how features are made"
             raise CheckpointError(f"{other.path} {what}, and cannot be part of an average.", HINT)
-    recipe = _joined(members)
-    widths = {stream: max(getattr(one.config, width) for one in members) for stream, width in WIDTHS.items()}
-    columns = [_columns(one.config, widths) for one in members]
-    model = average([one.model for one in members], columns, widths["rgb"], widths["flow"])
+    taken = [recipe for one in members if (recipe := recipe_of(one))]
+    recipe = _joined(members, taken)
+    model = average([one.model for one in members], [_columns(own, recipe) for own in taken], *recipe.dims)
     calibration = {stream: tables for one in members for stream, tables in one.calibration.items()}
     videos = dict.fromkeys(i for one in members for i in one.metrics.get("training_videos") or ())
     metrics = {"training_videos": list(videos)} if videos else {}
@@ -58,18 +56,14 @@ def averaged(sources: Sequence[Path], output: Path) -> Iterator[Path]:
         beside.unlink(missing_ok=True)
 
 
-def _joined(members: Sequence[Checkpoint]) -> Recipe:
+def _joined(members: Sequence[Checkpoint], recipes: Sequence[Recipe]) -> Recipe:
     """The recipe that makes the features of all members. Raises RecipeError where two do not go together."""
-    recipes = [Recipe.from_dict(one.recipe, one.path).narrowed(one.config.streams) for one in members]
-    joined = recipes[0]
-    for other in recipes[1:]:
-        joined = replace(
-            joined,
-            rgb=joined.rgb or other.rgb,
-            rgb_frame=(joined if joined.rgb else other).rgb_frame,
-            flow=joined.flow or other.flow,
-            flow_algorithm=joined.flow_algorithm or other.flow_algorithm,
-        )
+    parts: dict[str, Any] = {}
+    for recipe in recipes:
+        parts = {**recipe.parts, **parts}
+    framed = next((recipe for recipe in recipes if recipe.rgb), recipes[0])
+    moving = next((recipe for recipe in recipes if recipe.flow), recipes[0])
+    joined = replace(recipes[0], **parts, rgb_frame=framed.rgb_frame, flow_algorithm=moving.flow_algorithm)
     for one, recipe in zip(members, recipes, strict=True):
         if different := differences(joined.narrowed(recipe.streams).without_folds(), recipe.without_folds()):
             raise RecipeError(
@@ -78,14 +72,14 @@ def _joined(members: Sequence[Checkpoint]) -> Recipe:
     return joined
 
 
-def _columns(config: WindowConfig, widths: Mapping[str, int]) -> Columns:
-    """Where the features that a member takes are among the joined ones; nothing where it takes all."""
+def _columns(recipe: Recipe, joined: Recipe) -> Columns:
+    """Where the features of a recipe are among the joined ones; nothing where they are all of them."""
     found, start = [], 0
-    for stream, width in widths.items():
-        if stream in config.streams:
-            found.append((start, start + width))
-        start += width
-    return () if len(found) == sum(map(bool, widths.values())) else tuple(found)
+    for stream, part in joined.parts.items():
+        if stream in recipe.streams:
+            found.append((start, start + part.dim))
+        start += part.dim
+    return () if len(found) == len(joined.parts) else tuple(found)
 
 
 def _extra(members: Sequence[Checkpoint]) -> dict[str, Any]:

@@ -29,6 +29,12 @@ def recipe_of(loaded: Checkpoint) -> Recipe | None:
     )
 
 
+def streams_taken(loaded: Checkpoint) -> tuple[str, ...]:
+    """The streams whose features a checkpoint takes; none where it does not say."""
+    recipe = recipe_of(loaded)
+    return recipe.streams if recipe else ()
+
+
 def check_recipe(loaded: Checkpoint, recipe: Recipe | None, features: str | Path, allow: bool = False) -> list[str]:
     """Raise RecipeError, with the difference, when features and checkpoint have different recipes.
 

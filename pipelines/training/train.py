@@ -45,6 +45,8 @@ class TrainOptions:
     rgb: str | None = None
     """Folder of the RGB features within each of `features`; `flow` alike."""
     flow: str | None = None
+    streams: Sequence[str] = ()
+    """Streams that the model sees; none for all that the features have."""
     skip_missing: bool = False
     """Leave out labelled videos without features."""
     max_steps: int | None = None
@@ -157,7 +159,7 @@ def _task(options: TrainOptions) -> Generator[LabelFindings, None, Task]:
         options.dataset,
         lenient=True,
         skip_missing=options.skip_missing,
-    )
+    ).only(options.streams)
     subsets = (options.subset, options.eval_subset) if options.eval_every else (options.subset,)
     findings = data.check(subsets, options.skip_missing)
     if findings:
