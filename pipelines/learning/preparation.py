@@ -101,7 +101,7 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice, None, Le
                 plan = measure(parts, device=device)
                 yield Notice(f"{error} So videos are held out to measure on, and not learnt from.")
             break
-        plan = replace(plan, recipe=features[0] if len(choices) > 1 else None)
+        plan = replace(plan, recipe=str(features[0]) if len(choices) > 1 else None)
     features = next((one for one in choices if one[0] == plan.recipe), choices[0])
     return Learning(model, workspace, videos, parts, settings, features, device, request, plan, begun)
 

@@ -106,7 +106,19 @@ def job_of(name: str, small_set, folder: Path) -> Job:
         ]
         return Job(words, network_of, begun=SETTINGS)
     if name == "learn":
-        words = ["learn", videos, labels, "-o", "FOLDER/drawn.lstr", "--set", "cache=FOLDER/chunks", "--device", "cpu"]
+        words = [
+            "learn",
+            videos,
+            labels,
+            "-o",
+            "FOLDER/drawn.lstr",
+            "--set",
+            "cache=FOLDER/chunks",
+            "--device",
+            "cpu",
+            "--flow",
+            "dis",
+        ]
         settings = ("epochs=2", "draws=24", "model.d_model=32", "train.epochs=4")
         return Job([*words, *(w for s in settings for w in ("--set", s))], files_of("drawn.lstr"))
     detect = ["-c", small_set.checkpoint, "-o", "FOLDER", "-f", "json,jsonl,npy,html", "--device", "cpu"]

@@ -30,7 +30,7 @@ from lstr.pipelines.detection.job import DetectOptions, detect_sources
 from lstr.pipelines.evaluation.scoring import means_of
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.learning.job import Learnt, learn, plan
-from lstr.pipelines.learning.options import LearnOptions
+from lstr.pipelines.learning.options import LearnOptions, features_of
 from lstr.pipelines.learning.pace import measure_model
 from lstr.pipelines.learning.plan import MODEL, STARTING, Compared, Doing
 from lstr.pipelines.learning.preparation import Learning
@@ -64,7 +64,7 @@ def videos(tmp_path_factory) -> Path:
 
 
 def options(videos: Path, output: Path, **others) -> LearnOptions:
-    changed = {"settings": SMALL, "cache": videos / "chunks", "device": "cpu", **others}
+    changed = {"settings": SMALL, "cache": videos / "chunks", "device": "cpu", "algorithm": "dis", **others}
     return LearnOptions([str(videos / "videos")], str(videos / "labels.json"), output, **changed)
 
 
@@ -184,7 +184,7 @@ def test_stopped_in_every_step_it_ends_in_the_same_file(videos, learnt, tmp_path
 @pytest.mark.slow
 def test_killed_at_ten_random_moments_it_ends_in_the_same_file(videos, tmp_path):
     settings = [word for name, value in SMALL.items() for word in ("--set", f"{name}={value}")]
-    words = [str(videos / "videos"), str(videos / "labels.json"), "--device", "cpu", *settings]
+    words = [str(videos / "videos"), str(videos / "labels.json"), "--device", "cpu", "--flow", "dis", *settings]
 
     def command(folder: Path) -> list[str]:
         learn_it = [sys.executable, "-m", "lstr_cli", "learn", *words]
@@ -215,9 +215,7 @@ def test_other_labels_begin_anew(videos, learnt, tmp_path):
     first["annotations"][0]["segment"][1] -= 0.5
     changed = tmp_path / "labels.json"
     changed.write_text(json.dumps(labels))
-    chosen = LearnOptions(
-        [str(videos / "videos")], str(changed), tmp_path / "drawn.lstr", settings=SMALL, cache=videos / "chunks"
-    )
+    chosen = replace(options(videos, tmp_path / "drawn.lstr"), labels=str(changed))
     with closing(learn(chosen)) as events:
         seen = []
         for event in events:
@@ -271,10 +269,33 @@ def test_a_video_that_cannot_be_read_is_left_out(videos, tmp_path):
         tmp_path / "drawn.lstr",
         settings=SMALL,
         cache=videos / "chunks",
+        algorithm="dis",
     )
     events, result = run(chosen)
     assert [event.id for event in events if isinstance(event, Failed)] == [bad]
     assert [one.id for one in result.failed] == [bad] and result.model.is_file()
+
+
+@pytest.mark.long
+def test_without_a_recipe_pretrained_networks_see_several_streams(videos, tmp_path):
+    """Each stream is tried alone too; whatever is taken, the file is enough to detect with."""
+    tiny = {"height": "32", "width": "48", "epochs": "1", "draws": "16", "model.d_model": "16", "train.epochs": "1"}
+    chosen = options(videos, tmp_path / "m.lstr", algorithm=None, settings=tiny, folds=2)
+    result = run(chosen)[1]
+    tried = [one["model"] for one in result.about["tried"]]
+    assert {"small", "small-grey", "small-difference", "small-change", "average over streams"} <= {*tried}
+    weights = {part.weights for part in open_model(result.model).recipe.parts.values()}
+    assert weights == {"weights"}, "of this training, which began with ImageNet's"
+    video = next((videos / "videos").rglob("*.mp4"))
+    seen = list(detect_sources([video], DetectOptions(result.model)))
+    assert isinstance(seen[-1], Finished)
+
+
+def test_the_time_chooses_how_many_networks_are_trained():
+    every = options(Path("v"), Path("m.lstr"), algorithm=None)
+    assert [recipe for recipe, _, _ in features_of(every, None)] == ["pretrained", "difference"]
+    assert features_of(replace(every, algorithm="dis"), None) == (("fast", "flow", "dis"),)
+    assert features_of(replace(every, recipe="live"), None) == (("live", "both", None),)
 
 
 @pytest.mark.long

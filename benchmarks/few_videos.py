@@ -1,0 +1,81 @@
+"""What `lstr learn` makes of two small public sets when every video teaches and is held out once, in three folds.
+
+python benchmarks/few_videos.py SHARED/data --work WORK [--time 12m] [--recipe NAME] [--sets ut_interaction] [--seeds 3]
+
+Adds to few-videos.json; what is learnt in the work folder is not learnt again. The sets' own division into training and
+testing has no part: all videos count. A machine that does other work learns less in the same time.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+from learn import SETS, timed
+
+from lstr.pipelines.files.json_files import write_json
+from lstr.pipelines.model_files.model_file import open_model
+from lstr.pipelines.provenance import about_machine
+
+RECORD = Path(__file__).resolve().parent / "few-videos.json"
+OF_EVENTS = ("labels", "found", "missed", "false_alarms", "false_alarms_per_hour", "iou", "interval")
+
+
+def all_training(labels: Path, folder: Path) -> Path:
+    """The labels with every video for training, in a folder of the work."""
+    content = json.loads(labels.read_text())
+    for video in content["database"].values():
+        video["subset"] = "training"
+    path = folder / f"{labels.parent.name}.json"
+    path.write_text(json.dumps(content))
+    return path
+
+
+def described(model: Path, seconds: float) -> dict:
+    """What a model file says of its own quality, of what was tried, and how long it took to make."""
+    about = open_model(model).about
+    metrics, plan = about["metrics"], json.loads((model.with_suffix(".learn") / "plan.json").read_text())["plan"]
+    events = metrics["events"]
+    told = {name: {key: one.get(key) for key in OF_EVENTS} for name, one in events["per_class"].items()}
+    return {
+        "seconds": seconds,
+        "planned_seconds": round(plan["seconds"], 1),
+        "recipe": plan["recipe"],
+        "epochs": plan["epochs"],
+        "draws": plan["draws"],
+        "split": about["split"],
+        "mAP": metrics["lstr"]["mAP"],
+        "per_class_AP": metrics["lstr"]["per_class"],
+        "interval": metrics["interval"],
+        "time_prior": metrics["time_prior"]["mAP"],
+        "events": {"together": {key: events["together"].get(key) for key in OF_EVENTS}, "per_class": told},
+        "tried": about.get("tried"),
+        "taken": about.get("taken"),
+    }
+
+
+def main() -> None:
+    """Learn what is not yet learnt in the work folder, then write the record."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("data", type=Path, help="folder with ut_interaction/ and urfall/")
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--time")
+    parser.add_argument("--recipe")
+    parser.add_argument("--sets", nargs="+", default=[*SETS], choices=SETS)
+    parser.add_argument("--seeds", type=int, default=1)
+    options = parser.parse_args()
+    options.work.mkdir(exist_ok=True)
+    record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
+    for name in options.sets:
+        labels = all_training(options.data / name / "labels.json", options.work)
+        for seed in range(options.seeds):
+            run = f"{name}-{options.recipe or 'default'}-{options.time or 'unbounded'}-{seed}"
+            model = options.work / f"{run}.lstr"
+            words = [*(["--time", options.time] if options.time else [])]
+            words += [*(["--recipe", options.recipe] if options.recipe else []), "--set", f"seed={seed}"]
+            seconds = timed(run, options.work, "learn", options.data / name / "videos", labels, "-o", model, *words)
+            record[run] = {"title": SETS[name], **described(model, seconds), **about_machine()}
+            write_json(RECORD, record)
+
+
+if __name__ == "__main__":
+    main()
