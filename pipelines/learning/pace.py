@@ -180,6 +180,8 @@ def measured_plan(
     lengths = [looked[i].chunks for i in parts.of(TRAINING)]
     widths, settings = widths_of(preset), options.of_model
     candidates = candidates_of(settings, sum(lengths), preset.streams)
+    if options.seconds:  # other kinds took three times what was measured, and a plan could not keep to a time
+        candidates = tuple(one for one in candidates if one.preset == candidates[0].preset)
     candidates = candidates if parts.folds else candidates[:1]
     models = {
         one.name: resolve(one.preset, {**one.settings, **settings}, _dims(widths, one.streams or preset.streams))
