@@ -72,7 +72,7 @@ def candidates_of(settings: Mapping[str, str], n_chunks: int, streams: Sequence[
     seen = Candidate(f"{preset}-seen", preset, seen=True)
     is_set = any(name.startswith(("model.", "train.")) and name != "train.seed" for name in settings)
     others = OTHERS if preset == OF_SMALL and not is_set else ()
-    return Candidate(preset, preset), *each, *(Candidate(name, other) for name, other in others), seen
+    return Candidate(preset, preset), *each, seen, *(Candidate(name, other) for name, other in others)
 
 
 def ways_of(candidates: Sequence[Candidate], n_folds: int) -> list[Way]:

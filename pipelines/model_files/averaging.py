@@ -12,8 +12,8 @@ from lstr.checkpoints.loaded import FORMAT, Checkpoint
 from lstr.errors import CheckpointError
 from lstr.extractors.errors import RecipeError
 from lstr.extractors.recipe import Recipe, differences
+from lstr.extractors.streams import streams_of_model
 from lstr.pipelines.model_files.model_file import is_model, load, open_model
-from lstr.pipelines.networks.checkpoint_recipe import recipe_of
 from lstr.pipelines.weights.known import find_networks
 
 HINT = "average models that were trained with the same labels on features of the same networks."
@@ -33,7 +33,7 @@ def write_average(path: str | Path, sources: Sequence[str | Path]) -> Path:
         if other.recipe is None or other.format != FORMAT or other.config.kind == "average":
             what = "is an average already" if other.config.kind == "average" else "does not say how features are made"
             raise CheckpointError(f"{other.path} {what}, and cannot be part of an average.", HINT)
-    taken = [recipe for one in members if (recipe := recipe_of(one))]
+    taken = [Recipe.from_dict(one.recipe, one.path).narrowed(streams_of_model(one.config.streams)) for one in members]
     recipe = _joined(members, taken)
     model = average([one.model for one in members], [_columns(own, recipe) for own in taken], *recipe.dims)
     calibration = {stream: tables for one in members for stream, tables in one.calibration.items()}

@@ -53,7 +53,7 @@ def test_networks_that_are_not_random(trained):
     assert by_folder.shape == (2, 2) and np.isfinite(by_folder).all()
     files = {stream: trained.weights / f"{stream}.pth" for stream in ("rgb", "flow")}
     assert np.array_equal(by_folder, scores_of(trained, files))
-    options = NetworkOptions(str(trained.weights), str(trained.weights), flow_threads=1)
+    options = NetworkOptions(dict.fromkeys(("rgb", "flow"), str(trained.weights)), flow_threads=1)
     assert np.array_equal(by_folder, scores_of(trained, options))
     others = {stream: trained.weights / "fold_1" / f"{stream}.pth" for stream in ("rgb", "flow")}
     with pytest.raises(RecipeError, match="sha256"):

@@ -55,7 +55,7 @@ def test_the_simplest_is_taken_unless_another_is_better_by_more_than_chance_give
 
 def test_a_model_that_the_settings_name_is_the_only_one():
     assert {one.preset for one in candidates_of({"model.kind": "lstr"}, 1000)} == {"lstr-small"}
-    assert [one.preset for one in candidates_of({"train.seed": "1"}, 1000)] == ["small", "trn-small", "small"]
+    assert [one.preset for one in candidates_of({"train.seed": "1"}, 1000)] == ["small", "small", "trn-small"]
 
 
 def test_only_what_the_time_allows_is_tried():
@@ -73,6 +73,6 @@ def test_only_what_the_time_allows_is_tried():
 
 def test_what_is_trained_on_seen_features_is_no_average_over_folds():
     """For no networks lack two folds."""
-    plain, _, seen = candidates_of({}, 1000)
+    plain, seen, _ = candidates_of({}, 1000)
     assert (plain.seen, seen.seen) == (False, True)
     assert [way.name for way in ways_of([plain, seen], 3) if way.by_folds] == ["small, average over folds"]

@@ -26,7 +26,9 @@ def machine(monkeypatch):
     def have(*paths):
         fonts._other_fonts.cache_clear()
         letters.cache_clear()
-        monkeypatch.setattr("matplotlib.font_manager.findSystemFonts", lambda **how: [str(path) for path in paths])
+        monkeypatch.setattr(
+            "matplotlib.font_manager.findSystemFonts", lambda *where, **how: [str(path) for path in paths]
+        )
 
     yield have
     fonts._other_fonts.cache_clear()
