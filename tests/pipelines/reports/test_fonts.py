@@ -22,6 +22,9 @@ DIVE = "跳水"
 @pytest.fixture
 def machine(monkeypatch):
     """machine(fonts): this machine has these fonts beside the first one, and no others."""
+    import matplotlib.font_manager  # before what it finds is changed, which it would keep for all programs
+
+    assert matplotlib.font_manager.fontManager.ttflist
 
     def have(*paths):
         fonts._other_fonts.cache_clear()
