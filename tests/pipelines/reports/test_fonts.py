@@ -22,9 +22,10 @@ DIVE = "跳水"
 @pytest.fixture
 def machine(monkeypatch):
     """machine(fonts): this machine has these fonts beside the first one, and no others."""
-    import matplotlib.font_manager  # before what it finds is changed, which it would keep for all programs
+    from matplotlib.font_manager import fontManager
 
-    assert matplotlib.font_manager.fontManager.ttflist
+    # it makes its list anew where a file in it is gone, as those of these tests, and keeps that for all programs
+    monkeypatch.setattr(fontManager, "ttflist", [*fontManager.ttflist])
 
     def have(*paths):
         fonts._other_fonts.cache_clear()
@@ -34,6 +35,7 @@ def machine(monkeypatch):
         )
 
     yield have
+    fontManager._findfont_cached.cache_clear()
     fonts._other_fonts.cache_clear()
     letters.cache_clear()
 
