@@ -151,6 +151,7 @@ def test_lines_on_a_terminal_that_is_dumb(long):
     assert "decisions/s" not in ended.text
 
 
+@pytest.mark.long
 def test_results_are_not_drawn_over(long):
     """Lines of the result on the very terminal: no view among them."""
     ended = terminal(

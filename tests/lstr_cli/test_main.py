@@ -120,6 +120,7 @@ IN_EXTRACT = {
 
 
 @pytest.mark.parametrize("name", IN_EXTRACT)
+@pytest.mark.long
 def test_extract_of_what_is_no_video(lstr, bad, tmp_path, name):
     code, words = IN_EXTRACT[name]
     result = lstr("extract", bad / name, "-o", tmp_path / "features", "--recipe", "fast", "--workers", "1")
@@ -227,6 +228,7 @@ def test_detect_prints_jsonl_into_a_pipe(lstr, small_set):
     assert code == 0 and json.loads(out)["chunks"] == 20
 
 
+@pytest.mark.long
 def test_detect_shows_a_table_beside_files(lstr, small_set, tmp_path):
     command = ("detect", small_set.videos / "scene_00.mp4", "-c", small_set.checkpoint, "-o", tmp_path)
     code, out, err = lstr(*command, "--labels", small_set.labels)

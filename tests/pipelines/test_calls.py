@@ -19,6 +19,7 @@ def scenes(tmp_path_factory):
     return root, render_scenes(root, SceneConfig(n_videos=3, n_testing=1, seconds=4.0, width=96, height=64))
 
 
+@pytest.mark.long
 def test_from_videos_to_decisions(scenes, tmp_path):
     """The ten lines of the README, with networks of one's own."""
     root, labels = scenes

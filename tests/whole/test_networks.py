@@ -83,6 +83,7 @@ def test_a_network_is_added_by_one_entry(monkeypatch, tmp_path):
         assert np.abs(found[0] - other).max() < 0.05 * np.abs(found[0]).max()
 
 
+@pytest.mark.long
 def test_common_networks_need_no_mmaction2():
     """To build, to train and to compute with what the recipes name."""
     code = (
@@ -101,6 +102,7 @@ def test_common_networks_need_no_mmaction2():
 
 
 @pytest.mark.parametrize("streams", [("rgb",), ("flow",)])
+@pytest.mark.long
 def test_networks_of_timm_are_trained(streams, tmp_path):
     """From random weights, and from a local file, whose stem is inflated for flow; tokens and maps."""
     from lstr.pipelines.finetuning.initial_weights import initial_weights

@@ -36,6 +36,7 @@ def own_lstr(tmp_path_factory):
     return run
 
 
+@pytest.mark.long
 def test_it_trains_evaluates_and_detects(own_lstr, lstr, small_set, tmp_path):
     run = tmp_path / "run"
     labels = ("--labels", small_set.labels)

@@ -38,6 +38,7 @@ def videos_of(finetuned):
     return str(next(iter(finetuned.videos.values())).parent)
 
 
+@pytest.mark.long
 def test_they_are_compared_on_what_neither_has_seen(lstr, finetuned, models, tmp_path):
     left = next(i for i in finetuned.videos if i not in finetuned.training)
     names = ("evaluate", models / "old.lstr", models / "new.lstr")
@@ -63,6 +64,7 @@ def test_they_are_compared_on_what_neither_has_seen(lstr, finetuned, models, tmp
     assert code == 0 and out.startswith("Which of old and new is better cannot be told from fewer than 6 videos: ")
 
 
+@pytest.mark.long
 def test_what_cannot_be_compared(lstr, finetuned, models, tmp_path):
     old, new = models / "old.lstr", models / "new.lstr"
     seen = [finetuned.videos[i] for i in finetuned.training]

@@ -245,6 +245,7 @@ def test_the_command_aims_at_false_alarms(lstr, small_set, tmp_path):
     assert sentence(document["events"]) in out and sentence(before) in out
 
 
+@pytest.mark.long
 def test_table_page_and_csv_show_them(lstr, small_set, tmp_path):
     where = (small_set.features, "--labels", small_set.labels, "--subset", "training", "--set", "resamples=20")
     code, out, err = lstr("evaluate", small_set.checkpoint, *where, "-o", tmp_path)

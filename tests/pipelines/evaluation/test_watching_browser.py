@@ -110,6 +110,7 @@ def test_a_false_alarm_looks_unlike_what_was_found(show, evaluated):
     assert page.locator("#errors .spot.hatched").count() == 3
 
 
+@pytest.mark.long
 def test_hundreds_of_videos_are_listed_and_found(show, tmp_path):
     page = show(page_of(tmp_path, judged(copies=200)))
     assert page.locator("#watched").inner_text() == "600 held-out videos, most errors first"
@@ -122,6 +123,7 @@ def test_hundreds_of_videos_are_listed_and_found(show, tmp_path):
     assert (tmp_path / "report.html").stat().st_size < 2_000_000
 
 
+@pytest.mark.long
 def test_checkpoints_are_shown_by_choice(show, tmp_path):
     page = show(page_of(tmp_path, judged(name="one"), judged(name="other")))
     assert page.locator("#model option").all_inner_texts() == ["one", "other"]

@@ -81,6 +81,7 @@ def test_harm_is_found_and_mended(small_set, workers, twostream, tmp_path, harm)
     assert all(np.allclose(a, b, atol=1e-5) for a, b in zip(whole, folder.load("scene_00"), strict=True))
 
 
+@pytest.mark.long
 def test_one_bad_video_does_not_stop_the_rest(small_set, workers, twostream, tmp_path):
     (tmp_path / "bad.mp4").write_text("no video")
     videos = {"bad": tmp_path / "bad.mp4", "good": small_set.videos / "scene_00.mp4"}

@@ -100,6 +100,7 @@ def test_dry_run(lstr, half_done):
     assert sorted(features.rglob("*")) == before
 
 
+@pytest.mark.long
 def test_a_run_says_its_plan_first_and_its_speed_last(lstr, small_set, tmp_path):
     listed = tmp_path / "list.txt"
     listed.write_text(f"{small_set.videos / 'scene_00.mp4'}\n\n{tmp_path / 'bad.mp4'}\r\n")

@@ -31,6 +31,7 @@ def elsewhere(scene):
     fsspec.filesystem("memory").store.clear()
 
 
+@pytest.mark.long
 def test_sources_and_features_elsewhere(lstr, elsewhere, scene, tmp_path):
     features = RemoteFile("memory://out/features")
     command = ("extract", elsewhere, "-o", features, *FAST)

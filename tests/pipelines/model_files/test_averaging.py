@@ -49,6 +49,7 @@ def test_the_average_of_checkpoints_scores_their_mean(members, tmp_path):
     assert [one["kind"] for one in loaded.extra["members"]] == ["rnn", "lfb"]
 
 
+@pytest.mark.long
 def test_an_average_is_packed_and_detects(lstr, finetuned, members, tmp_path):
     """From runs, and from model files of their own: the same scores; unpacked it is a checkpoint again."""
     file, weights = tmp_path / "both.lstr", finetuned.weights.path

@@ -326,6 +326,7 @@ def test_a_run_finds_its_networks(lstr, packed, tmp_path):
     mistake(lstr("detect", video, "-m", moved / "run" / "checkpoint.pt"), 4, "holds other networks now")
 
 
+@pytest.mark.long
 def test_weights_beside_the_run_are_found(packed, tmp_path):
     shutil.copytree(packed.weights, tmp_path / "weights")
     (tmp_path / "run").mkdir()

@@ -44,6 +44,7 @@ def test_the_record(lstr, video, tmp_path):
     assert record["paper"]["serial"] == 4.6 and record["peak_memory_mb"] > 100
 
 
+@pytest.mark.long
 def test_a_recipe_of_one_stream_has_the_stages_of_one(lstr, video):
     code, out, err = lstr("bench", "chain", "--recipe", "live", "--input", video, "--set", f"chunks={CHUNKS}", "--json")
     assert code == 0, err

@@ -245,6 +245,7 @@ def test_bfloat16_learns_the_same(easy, tmp_path):
     assert rough[-1].loss < 0.8 * rough[0].loss
 
 
+@pytest.mark.long
 def test_best_by_validation_and_early_end(feature_set, easy, tmp_path):
     validation = read_split(feature_set.features, feature_set.labels, "validation")
     changes = {"train.epochs": "60", "train.eval_every": "2", "train.patience": "2", "train.lr": "0.01"}

@@ -58,6 +58,7 @@ def test_a_card_of_random_weights_is_as_before(finetuned):
     assert "origin" not in json.loads(card.to_json()) and origin_of(finetuned.weights.file("flow")) is None
 
 
+@pytest.mark.long
 def test_a_model_file_says_it_and_hands_it_on(lstr, model, imagenet, finetuned, tmp_path):
     entries = model.about["networks"]
     assert entries["rgb"]["origin"] == asdict(imagenet) and "origin" not in entries["flow"]
