@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 
@@ -20,12 +22,14 @@ PAGE = ROOT / "docs" / "how-to" / "own-kind.md"
 
 
 @pytest.fixture
-def mean(monkeypatch, tmp_path) -> Model:
+def mean(monkeypatch, tmp_path) -> Iterator[Model]:
     """A model of the new kind."""
     (tmp_path / "mean_kind.py").write_text(block_with(PAGE, "python", "class MeanConfig"))
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(kinds.OURS, "mean", "mean_kind:KIND")
-    return tiny(kind="mean")
+    kinds.presets.cache_clear()
+    yield tiny(kind="mean")
+    kinds.presets.cache_clear()
 
 
 def test_every_kind_is_what_it_is_named():
