@@ -57,7 +57,7 @@ class Training:
             return None
         parts, configs = self.networks.preset.parts, self.networks.configs
         costs = {s: cost_of(parts[s].network).training * config.epochs for s, config in configs.items()}
-        return max(0.001, self.seconds - spent) * costs[stream] / max(1, sum(costs[other] for other in left))
+        return max(0.001, self.seconds - spent) * costs[stream] / (sum(costs[other] for other in left) or 1)
 
     def settings(self, device: str, ranks: Ranks = ALONE) -> dict:
         """The content of settings.json: what has to be the same for a run to go on, and where it was made."""

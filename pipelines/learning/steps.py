@@ -48,7 +48,7 @@ from lstr.pipelines.thresholds.by_actions import Rule, Scored, choose_rule
 from lstr.pipelines.thresholds.choice import write_thresholds
 from lstr.pipelines.training.log import Step
 from lstr.pipelines.training.train import TrainOptions, train
-from lstr.pipelines.weights.folder import open_weights
+from lstr.pipelines.weights.folder import WeightsFolder, open_weights
 
 Event = Doing | Notice | Failed | Compared
 
@@ -88,12 +88,9 @@ class Steps:
 
     def cross(self) -> Generator[Event, None, Made]:
         """Models of all folds and of all videos; thresholds and metrics by those that lack each video."""
-        parts, folds = self.planned.parts, open_weights(self.workspace.weights).folds
+        trained = open_weights(self.workspace.weights)
+        parts, folds, candidates = self.planned.parts, trained.folds, self._tried(trained)
         learnt = {i: folds[i] for i in parts.of(TRAINING) if i not in self.failed}
-        candidates = candidates_of(
-            self.options.of_model, self.plan.chunks[TRAINING], open_weights(self.workspace.weights).streams
-        )
-        candidates = tuple(one for one in candidates if one.name in self.plan.candidates)
 
         def train_one(
             features: Path, labels: Path, run: Path, share: tuple[int, int], candidate: Candidate
@@ -111,6 +108,11 @@ class Steps:
         held_out = (TESTING,) if parts.of(TESTING) else (TRAINING, crossed.folds)
         document = yield from self.measure(rule, crossed.packed, *held_out)
         return Made(crossed.packed, document, crossed.compared.to_dict())
+
+    def _tried(self, trained: WeightsFolder) -> tuple[Candidate, ...]:
+        """The models that the plan compares, on the features of these networks."""
+        able = candidates_of(self.options.of_model, self.plan.chunks[TRAINING], trained.streams)
+        return tuple(one for one in able if one.name in self.plan.candidates)
 
     def train_networks(self) -> Generator[Event, None, None]:
         """Chunks into the cache, and the feature networks."""
@@ -169,9 +171,8 @@ class Steps:
             (self.workspace.features, self.planned.videos, None)
         ]
         trained = open_weights(self.workspace.weights)
-        tried = candidates_of(self.options.of_model, self.plan.chunks[TRAINING], trained.streams)
-        needed = any(one.seen for one in tried if one.name in self.plan.candidates)
-        folds = trained.folds if self.plan.folds and needed else {}
+        needed = self.plan.folds and any(one.seen for one in self._tried(trained))
+        folds = trained.folds if needed else {}
         for fold in (0, *sorted(set(folds.values()))) if folds else ():
             seen = {i: self.planned.videos[i] for i, own in folds.items() if own != fold}
             todo.append((self.workspace.seen_features(fold), seen, fold))
