@@ -81,7 +81,7 @@ def jobs() -> list[Job]:
     best = "evaluate run-lstr/checkpoint.pt"
     return [
         Job("features faithful", f"extract videos/{SEEN}.mp4 -o faithful --recipe faithful", "faithful/*/*.npy"),
-        Job("features live", "extract videos -o live --recipe live", "live/*/*.npy live/recipe.json"),
+        Job("features smallest", "extract videos -o small --recipe smallest", "small/*/*.npy small/recipe.json"),
         Job(
             "features fast, bf16, torch",
             f"extract videos/{SEEN}.mp4 -o fast --recipe fast --precision bf16 --runtime torch",
@@ -107,7 +107,7 @@ def jobs() -> list[Job]:
         ),
         Job(
             "learn",
-            f"learn videos videos.json -o live.lstr --recipe live --seed 3 {TINY} --set train.epochs=2",
+            f"learn videos videos.json -o live.lstr --recipe smallest --seed 3 {TINY} --set train.epochs=2",
             "live.lstr live.learn/features/*/*.npy live.learn/run/checkpoint.pt live.learn/report/*.csv",
             apart="suffix",
         ),

@@ -69,7 +69,7 @@ def make_features(videos: Path, labels: Path, work: Path, cache: Path, streams: 
     """Networks and features of a fold in WORK/{random,finetuned}_{stream}; the time that the commands record."""
     seconds = {}
     for stream in streams:
-        weights, kept = work / f"weights_{stream}", ["--cache", cache]
+        weights, kept = work / f"weights_{stream}", ["--set", f"cache={cache}"]
         if not (weights / "finetune.json").exists():
             changes = [word for name, value in size.items() for word in ("--set", f"{name}={value}")]
             resume = ["--resume"] if weights.exists() else []

@@ -201,7 +201,7 @@ def networks(work: Path, dry: bool) -> dict:
 
     made: dict = {}
     device, random = "cpu" if dry else "cuda", np.random.default_rng(0)
-    preset = PRESETS["live" if dry else "faithful"]
+    preset = PRESETS["smallest" if dry else "faithful"]
     images = {}
     for stream, part in preset.parts.items():
         shape = (16, part.crops, preset.crop, preset.crop, 3 if stream == "rgb" else 10)

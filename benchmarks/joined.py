@@ -57,7 +57,7 @@ from lstr.pipelines.training.schedule import rates
 from lstr.pipelines.training.step import Learner
 
 RECORD = Path(__file__).with_name("joined.json")
-PRESET, POINT, N_FOLDS = "lstr-small", "live", 3
+PRESET, POINT, N_FOLDS = "lstr-small", "smallest", 3
 TEST_GAPS = (5.0, 10.0, 20.0, 40.0, 60.0)  # seconds
 EACH = 20  # scored videos of a gap and fold
 RESAMPLES = 1000

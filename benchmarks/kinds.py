@@ -1,6 +1,6 @@
 """Every kind of model on the same features of real videos, by one protocol: benchmarks/kinds.json.
 
-The features are those of the recipe `live`, from networks that never saw the videos they are judged on: the folds of
+The features are those of the recipe `smallest`, from networks that never saw the videos they are judged on: folds of
 benchmarks/frontier.py, whose WORK holds them. Each kind has a few candidates of size and memory; the one that a fold
 uses is the one that does best on the other folds. All else is the preset `lstr-small`. Scores of all folds are pooled
 before the metrics, three seeds are averaged, and intervals resample the videos for all kinds together. What is already
@@ -26,7 +26,7 @@ from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.provenance import about_machine
 
 PRESET = "lstr-small"
-POINT = "live"
+POINT = "smallest"
 AGAINST = "lstr"
 SETS = {"ut_interaction": "UT-Interaction", "urfall": "UR Fall Detection"}
 

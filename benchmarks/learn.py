@@ -86,13 +86,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("data", type=Path, help="folder with ut_interaction/ and urfall/")
     parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--only", nargs="+", default=["demo", *SETS], choices=["demo", *SETS], help="the others stay")
     options = parser.parse_args()
-    work, record = options.work, dict[str, object]()
+    work, record = options.work, json.loads(RECORD.read_text()) if RECORD.exists() else {}
     work.mkdir(exist_ok=True)
-    record["demo"] = {"title": "the demo's drawings"} | described(
-        work / "demo" / "demo.lstr", timed("demo", work, "demo", "-o", work / "demo")
-    )
-    for name, title in SETS.items():
+    if "demo" in options.only:
+        seconds = timed("demo", work, "demo", "-o", work / "demo")
+        record["demo"] = {"title": "the demo's drawings"} | described(work / "demo" / "demo.lstr", seconds)
+        photograph(work / "demo" / "timeline" / "index.html", "demo-index.png", 430)
+    for name, title in {name: title for name, title in SETS.items() if name in options.only}.items():
         model, folder = work / f"{name}.lstr", options.data / name
         seconds = timed(
             name,
@@ -109,9 +111,9 @@ def main() -> None:
         )
         record[name] = {"title": title, **described(model, seconds)}
     write_json(RECORD, {**record, **about_machine()})
-    draw_timelines(work / "ut_interaction.lstr", options.data / "ut_interaction", work)
-    photograph(work / "demo" / "timeline" / "index.html", "demo-index.png", 430)
-    photograph(work / "ut_interaction.learn" / "report" / "report.html", "ut-interaction-report.png", 1150)
+    if "ut_interaction" in options.only:
+        draw_timelines(work / "ut_interaction.lstr", options.data / "ut_interaction", work)
+        photograph(work / "ut_interaction.learn" / "report" / "report.html", "ut-interaction-report.png", 1150)
 
 
 if __name__ == "__main__":

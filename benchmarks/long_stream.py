@@ -27,7 +27,7 @@ from lstr.pipelines.provenance import about_machine
 from lstr.pipelines.training.config import resolve
 from lstr.pipelines.training.run import Task, train_model
 
-PRESET, POINT, SET = "small", "live", "ut_interaction"
+PRESET, POINT, SET = "small", "smallest", "ut_interaction"
 TIMES = 40
 
 

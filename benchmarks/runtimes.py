@@ -26,7 +26,7 @@ from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.provenance import about_machine
 
 RECORD = Path(__file__).with_name("runtimes.json")
-POINTS = {"live": "float32", "dis-bninception": "bf16"}
+POINTS = {"smallest": "float32", "dis-bninception": "bf16"}
 """Of frontier.py, and the precision that its networks were trained for; ONNX Runtime computes bf16 in float32."""
 RESAMPLES = 1000
 INT8_VIDEOS = 4  # of the training videos: their first 400 quarter seconds are looked at

@@ -35,7 +35,7 @@ from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.provenance import about_machine
 
 RECORD = Path(__file__).with_name("small-memory.json")
-PRESET, POINT = "lstr-small", "live"
+PRESET, POINT = "lstr-small", "smallest"
 NONE, JOINED = "none", "joined"
 
 

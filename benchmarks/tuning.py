@@ -117,7 +117,7 @@ def score(options: argparse.Namespace, name: str, fold: int, variant: str, seed:
     if not kept.exists():
         labels, weights, features = work / "labels.json", work / "weights", work / "features"
         write_labels(source / "labels.json", testing, VARIANTS[variant], labels)
-        cache = ["--cache", options.cache]
+        cache = ["--set", f"cache={options.cache}"]
         if not (weights / "finetune.json").exists():
             changes = {"seed": str(seed), **VARIANTS[variant].settings}
             changes |= {"epochs": options.epochs} if options.epochs else {}

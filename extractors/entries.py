@@ -1,5 +1,6 @@
 """JSON objects of files, and the dataclasses that they stand for: each entry is checked by its type."""
 
+import errno
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -13,6 +14,8 @@ from msgspec import Meta
 Built = TypeVar("Built")
 
 LARGEST = 10**9
+MOST_TEXT = 16 << 20
+"""Bytes of a recipe or a record that is read."""
 Number = Annotated[int, Meta(ge=-LARGEST, le=LARGEST)] | Annotated[float, Meta(ge=-LARGEST, le=LARGEST)]
 """A finite number; one without a fraction stays an int, so that it is written as it was read."""
 PositiveNumber = Annotated[int, Meta(gt=0, le=LARGEST)] | Annotated[float, Meta(gt=0, le=LARGEST)]
@@ -49,10 +52,19 @@ def _unknown(values: Any, made: Any) -> Iterator[str]:
             yield from (f"{name}.{inside}" for inside in _unknown(value, part))
 
 
+def read_text(path: Path) -> str:
+    """The text of a recipe or a record. Raises OSError, also for a FIFO and for more than MOST_TEXT; ValueError."""
+    if path.exists() and not path.is_file():  # a FIFO would be waited for
+        raise OSError(errno.EINVAL, "it is no file on a disk, such as a pipe")
+    if (size := path.stat().st_size) > MOST_TEXT:
+        raise OSError(errno.EFBIG, f"it has {size} bytes, and more than {MOST_TEXT} are not read")
+    return path.read_text(encoding="utf-8")
+
+
 def read_object(path: Path) -> dict[str, Any] | None:
     """The JSON object in a file; None where there is none that can be read."""
     with suppress(OSError, ValueError, RecursionError):
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(read_text(path))
         return values if isinstance(values, dict) else None
     return None
 

@@ -1,8 +1,8 @@
 """The choices of a recipe, before it has weights: those of the published features, and files of one's own.
 
 `kinetics` is what the published features of LSTR are made with (3,072 numbers per chunk), `activitynet` their variant
-with a ResNet-50 on both streams (4,096). Each comes as published, and fast. `live` is for networks of one's own, which
-`lstr finetune` trains: many times faster than real time on two cores (1,024 numbers).
+with a ResNet-50 on both streams (4,096). Each comes as published, and fast. The others are for networks of one's own,
+which `lstr learn` and `lstr finetune` train, many times faster than real time on two cores.
 """
 
 import json
@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from lstr.extractors.backbones.network import TIMM, is_network_name
 from lstr.extractors.backbones.networks import known_network
-from lstr.extractors.entries import Text, brief, built
+from lstr.extractors.entries import Text, brief, built, read_text
 from lstr.extractors.errors import MissingPathError, RecipeError
 from lstr.extractors.flow.workers import ALGORITHMS
 from lstr.extractors.recipe import CROPS, PRECISIONS, RGB_FRAME, Recipe
@@ -98,8 +98,8 @@ class Preset:
 
 # Ten crops of flow, "use the multiple crops" (LSTR issue 5), ResNet-50 on the centre of the central frame
 KINETICS = Preset(StreamPreset("resnet50"), StreamPreset("bninception", crops=10))
-# Found by measurement (benchmarks/frontier.py), for many cameras: cheap flow costs far more mAP than none
-LIVE = Preset(
+# Found by measurement (benchmarks/frontier.py), for the most cameras: cheap flow costs far more mAP than none
+SMALLEST = Preset(
     None,
     StreamPreset("shufflenetv2", crops=2),
     flow_algorithm="difference",
@@ -112,12 +112,10 @@ LIVE = Preset(
 GREY = Preset(None, None, long_side=256, grey=StreamPreset(LITE, IMAGENET, crops=2, size=(112, 149), margin=1.15))
 # the differences of such frames in their place
 DIFFERENCE = replace(GREY, grey=None, difference=GREY.grey)
-# both, and how the maps of two frames differ, which needs no training
-PRETRAINED = replace(
-    GREY,
-    difference=GREY.grey,
-    change=StreamPreset(LITE, IMAGENET, size=(192, 256)),
-)
+# and how the maps of two frames differ, which needs no training
+MOTION = replace(DIFFERENCE, change=StreamPreset(LITE, IMAGENET, size=(192, 256)))
+# all three
+PRETRAINED = replace(MOTION, grey=GREY.grey)
 # ResNet-50 twice (LSTR issue 14, README). The authors' later code takes the centre crop of its flow alone: that is
 # `activitynet-fast` with --precision float32
 ACTIVITYNET = replace(KINETICS, flow=StreamPreset("resnet50", crops=10))
@@ -135,12 +133,15 @@ PRESETS = {
     "activitynet-fast": _fast(ACTIVITYNET),
     "faithful": KINETICS,
     "fast": _fast(KINETICS),
-    "live": LIVE,
+    "live": DIFFERENCE,
+    "smallest": SMALLEST,
     "grey": GREY,
     "difference": DIFFERENCE,
+    "motion": MOTION,
     "pretrained": PRETRAINED,
 }
-"""By what `--recipe` takes; `faithful` and `fast` are the short names of the first two."""
+"""By what `--recipe` takes; `faithful` and `fast` are the short names of the first two, and `live` says what suits
+cameras: of what two cores do with less than .05 processor seconds for a second of video, `difference` learns most."""
 
 ENTRIES = ("based_on", *(f.name for f in fields(Preset)))
 STREAM_ENTRIES = tuple(f.name for f in fields(StreamPreset))
@@ -164,7 +165,7 @@ def read_preset(path: str | Path) -> Preset:
     """
     path = Path(path)
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(read_text(path))
     except OSError as error:
         raise MissingPathError(f"{path} cannot be read ({error.strerror}).", "check the path of the recipe.") from error
     except (ValueError, RecursionError) as error:

@@ -28,9 +28,11 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors
     from lstr.pipelines.calls import train as train
     from lstr.pipelines.detection.decision import Decision as Decision
     from lstr.pipelines.detection.detect import detect as detect
+    from lstr.pipelines.detection.detector import Decisions as Decisions
+    from lstr.pipelines.detection.detector import Detector as Detector
+    from lstr.pipelines.detection.detector import load as load
     from lstr.pipelines.detection.networks import NetworkOptions as NetworkOptions
     from lstr.pipelines.detection.sources import Limits as Limits
-    from lstr.pipelines.model_files.model_file import load as load
     from lstr.streaming import create as create
     from lstr.streaming import step as step
     from lstr.timeline import Thresholds as Thresholds
@@ -39,6 +41,8 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors
 _NAMES = {
     "Checkpoint": ("lstr.checkpoints.loaded", "Checkpoint"),
     "Decision": ("lstr.pipelines.detection.decision", "Decision"),
+    "Decisions": ("lstr.pipelines.detection.detector", "Decisions"),
+    "Detector": ("lstr.pipelines.detection.detector", "Detector"),
     "ExtractorError": ("lstr.extractors.errors", "ExtractorError"),
     "Limits": ("lstr.pipelines.detection.sources", "Limits"),
     "LiveOptions": ("lstr.extractors.video.live_reader", "LiveOptions"),
@@ -54,7 +58,7 @@ _NAMES = {
     "extract": ("lstr.pipelines.calls", "extract"),
     "finetune": ("lstr.pipelines.calls", "finetune"),
     "learn": ("lstr.pipelines.calls", "learn"),
-    "load": ("lstr.pipelines.model_files.model_file", "load"),
+    "load": ("lstr.pipelines.detection.detector", "load"),
     "read_labels": ("lstr.pipelines.annotations.label_file", "read_label_file"),
     "step": ("lstr.streaming", "step"),
     "train": ("lstr.pipelines.calls", "train"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,7 +38,7 @@ class Event:
     """`started` or `ended` of an action, or `expected` or `lapsed` of one to come; times in seconds.
 
     `time` is when it was decided, `start` when the action began (or is, or was, expected to). `score` is the one that
-    reached `on`, and of `ended` the mean over the action.
+    reached `on`, and of `ended` the mean over the action. With `still_on` the source ended, not the action.
     """
 
     event: str
@@ -46,13 +47,27 @@ class Event:
     start: float
     score: float
     end: float | None = None
+    still_on: bool = False
+    at: datetime | None = None
+    start_at: datetime | None = None
+    end_at: datetime | None = None
+    """`time`, `start` and `end` on the clock of the wall, of a live source."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The event's JSON object; `end` only where there is one."""
-        values = {"event": self.event, "label": self.label, "time": self.time, "start": self.start}
+        """The event's JSON object; `end`, `still_on` and times of the wall (ISO 8601) only where there are any."""
+        values: dict[str, Any] = {"event": self.event, "label": self.label, "time": self.time, "start": self.start}
         if self.end is not None:
             values["end"] = self.end
-        return {**values, "score": round(self.score, 4)}
+        values["score"] = round(self.score, 4)
+        if self.still_on:
+            values["still_on"] = True
+        walls = {"at": self.at, "start_at": self.start_at, "end_at": self.end_at}
+        return values | {name: iso(wall) for name, wall in walls.items() if wall}
+
+
+def iso(wall: datetime) -> str:
+    """A time of the wall as ISO 8601 with its zone, to the millisecond."""
+    return wall.isoformat(timespec="milliseconds")
 
 
 @dataclass(frozen=True)
@@ -175,13 +190,15 @@ class Timeline:
     def finish(self, time: float) -> list[Event]:
         """End what is still on, and expected, when the source ends at `time` seconds; it can then begin anew.
 
-        What is on has then started, however short: nobody knows how long it would have lasted.
+        What is on has then started, however short: nobody knows how long it would have lasted. Its `ended` says that it
+        was `still_on`.
         """
         events = []
         for c in sorted(self._runs):
-            if not self._runs[c].started and not self._runs[c].pending:
+            is_on = not self._runs[c].pending
+            if is_on and not self._runs[c].started:
                 events.append(self._start(c, time))
-            events += self._end(c, time)
+            events += self._end(c, time, is_on)
         return events + [event for c in sorted(self._announced) for event in self._lapse(c, time)]
 
     def describe(self) -> dict[str, Any]:
@@ -217,12 +234,13 @@ class Timeline:
         self._announced.pop(c, None)
         return Event("started", self.classes[c], time, run.first * CHUNK_SECONDS, run.passed)
 
-    def _end(self, c: int, time: float) -> list[Event]:
+    def _end(self, c: int, time: float, still_on: bool = False) -> list[Event]:
         """Forget a class's run; its `ended` where it had been announced."""
         run = self._runs.pop(c)
         if not run.started:
             return []
-        return [Event("ended", self.classes[c], time, run.first * CHUNK_SECONDS, run.mean, run.end * CHUNK_SECONDS)]
+        start, end = run.first * CHUNK_SECONDS, run.end * CHUNK_SECONDS
+        return [Event("ended", self.classes[c], time, start, run.mean, end, still_on)]
 
     def _expect(self, c: int, rules: Thresholds, time: float, ahead: NDArray[np.floating]) -> list[Event]:
         if c in self._runs:

@@ -45,7 +45,7 @@ def _what(ctx: click.Context, param: click.Parameter, value: str | None) -> str 
 )
 @click.option(
     "--recipe",
-    type=click.Choice(["faithful", "fast", "live", "activitynet", "activitynet-fast"]),
+    type=click.Choice(["faithful", "fast", "live", "smallest", "pretrained", "activitynet", "activitynet-fast"]),
     default="faithful",
     help="chain: as for extract.",
 )
@@ -155,10 +155,9 @@ def _show_chain(record: dict) -> None:
     rows.append(("serial", "", _cell(whole["serial"]["decisions_per_second"]), "100 %", _cell(paper["serial"])))
     rows.append(("overlapped", "", _cell(whole["overlapped"]["decisions_per_second"]), "", "-"))
     recipe, flow = record["recipe"], record["flow"]
-    title = (
-        f"{record['machine']}, {record['device']}; {recipe['flow_crops']} flow crop(s), {recipe['precision']}; "
-        f"{recipe['flow_algorithm']} by {flow['backend']}, {flow['workers']} threads"
-    )
+    crops = ", ".join(f"{n} of {stream}" for stream, n in recipe["crops"].items())
+    by = f"{recipe['flow_algorithm']} by {flow['backend']}, {flow['workers']} threads" if flow else "no flow"
+    title = f"{record['machine']}, {record['device']}; images a chunk: {crops}; {recipe['precision']}; {by}"
     columns = ("stage", "per second", "decisions per second", "share", f"paper, {paper['device']}")
     console.show_table(title, columns, rows, right=(1, 2, 3, 4))
     overlapped, latency = whole["overlapped"], whole["overlapped"]["latency_ms"]

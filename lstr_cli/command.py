@@ -8,11 +8,11 @@ from lstr_cli.earlier import WORDS, in_new_words
 from lstr_cli.settings import Setting, join_settings, set_option, settings_of
 
 ORDER = (
-    "checkpoint output time format labels preset config to from accept-licence sha256 init recipe stream flow weights "
-    "calibrate subset eval-subset classes folds eval-every choose-thresholds false-alarms on off min-length merge-gap "
-    "start duration published list features frames fps input video as-labels plot metrics title resume allow-damaged "
-    "allow-recipe-mismatch allow-seen cache min-cosine max-shift check-links workers device set dry-run print-config "
-    "make-default json"
+    "checkpoint output name time format events-only labels preset config to from accept-licence sha256 init recipe "
+    "stream flow weights calibrate subset eval-subset classes folds eval-every choose-thresholds false-alarms on off "
+    "min-length merge-gap start duration published list features frames fps input video columns as-labels plot metrics "
+    "title resume allow-damaged allow-seen cache min-cosine max-shift check-links workers device set dry-run "
+    "print-config make-default json"
 )
 """Options of all commands as their help shows them: what is used most comes first."""
 
@@ -83,6 +83,9 @@ def in_options(text: str, command: click.Command | None = None) -> str:
 
 
 def _option(command: click.Command | None, name: str, value: str) -> str:
+    arguments = {one.name: one for one in (command.params if command else ()) if isinstance(one, click.Argument)}
+    if name in arguments and not value:
+        return (arguments[name].metavar or name.upper()).removesuffix("...")
     declared = {one.name: one for one in (command.params if command else ()) if isinstance(one, click.Option)}
     keys = {one.key: one for one in declared.values() if isinstance(one, Setting)}
     head, dot, tail = name.partition(".")

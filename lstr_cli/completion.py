@@ -15,8 +15,11 @@ from lstr_cli.settings import settings_of
 
 Completer = Callable[[click.Context, str], list[CompletionItem]]
 
-RECIPES = ("fast", "faithful", "live", "grey", "difference", "pretrained", "activitynet", "activitynet-fast")
-"""The recipes of `lstr.extractors.presets`, without the two that are only other names of the first."""
+RECIPES = (
+    *("fast", "faithful", "live", "smallest", "grey", "difference", "motion", "pretrained"),
+    *("activitynet", "activitynet-fast"),
+)
+"""The recipes of `lstr.extractors.presets`, without the two that are only other names of the first two."""
 PRESETS = (
     *("thumos14", "tvseries", "hacs", "thumos14-published", "tvseries-published", "small", "lstr-small"),
     *("miniroad-thumos14", "miniroad-tvseries", "testra-thumos14", "testra-laplace-thumos14", "trn-thumos14"),

@@ -9,9 +9,10 @@ from itertools import groupby
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TextIO
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
+from rich.constrain import Constrain
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:  # the view brings torch
 PLAIN_SECONDS = 10.0  # between two progress lines when nobody is watching a terminal
 REFRESHES = 5  # of the live view, a second
 EXAMPLES = 2  # named per kind of finding in a table
+ECHO = 4  # columns, of two ^C
 NARROW = 50  # columns; on a terminal of fewer there are lines instead of a view
 STYLES = {"name": "bold", "on": "bold green", "bar": "cyan", "quiet": "dim", "alert": "bold yellow", "": ""}
 
@@ -130,10 +132,28 @@ def clock(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
 
 
-class Bar:
-    """Progress with rate and remaining time; a plain line every ten seconds when standard error is no terminal.
+class Left(ProgressColumn):
+    """How long is left: as the task says, else by how fast it is."""
 
-    A context manager.
+    def render(self, task: Task) -> Text:
+        """The time with its name; empty where nobody knows yet."""
+        told = task.fields["left"]
+        seconds = task.time_remaining if told is None else told
+        return Text("" if seconds is None else f"{clock(seconds)} left", style="progress.remaining")
+
+
+class Bars(Progress):
+    """Bars that leave room for the ^C that a terminal shows, which would else push them up a line, where one stays."""
+
+    def get_renderable(self) -> RenderableType:
+        """What is drawn, somewhat narrower than the terminal."""
+        return Constrain(super().get_renderable(), max(1, _err.width - ECHO))
+
+
+class Bar:
+    """Progress with remaining time; a plain line every ten seconds when standard error is no terminal.
+
+    A context manager, which leaves no bar behind.
     """
 
     def __init__(self, unit: str):
@@ -143,34 +163,43 @@ class Bar:
         self._printed = monotonic()
         self._begun: dict[str, tuple[float, int]] = {}
         if _err.is_terminal:
-            self._rich = Progress(
+            self._rich = Bars(
                 TextColumn("{task.description}"),
                 BarColumn(12),
                 MofNCompleteColumn(),
                 TextColumn(unit),
-                TimeElapsedColumn(),
-                TimeRemainingColumn(),
+                Left(),
                 # what is left of a narrow terminal, so that the columns before it are never cut
                 TextColumn("{task.fields[note]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
                 console=_err,
                 expand=True,
             )
 
-    def update(self, what: str, done: int, total: int, note: str = "") -> None:
-        """Show that `done` of `total` units of `what` are finished."""
+    def update(self, what: str, done: int, total: int, note: str = "", left: float | None = None) -> None:
+        """Show that `done` of `total` units of `what` are finished; `left` is the time that is left, if it is known."""
         if self._rich:
             if what not in self._tasks:
-                self._tasks[what] = self._rich.add_task(what, total=total, note=note)
-            self._rich.update(self._tasks[what], completed=done, total=total, note=note)
+                self._tasks[what] = self._rich.add_task(what, total=total, note=note, left=left)
+            self._rich.update(self._tasks[what], completed=done, total=total, note=note, left=left)
             if done >= total:
-                self._rich.remove_task(self._tasks.pop(what))
+                self.drop(what)
             return
         now = monotonic()
         start, before = self._begun.setdefault(what, (now, done))
         if now - self._printed >= PLAIN_SECONDS:
             self._printed = now
-            left = f", {clock((now - start) / (done - before) * (total - done))} left" if done > before else ""
-            say(f"{what}: {done}/{total} {self.unit} {note}".rstrip() + left)
+            words = " ".join(filter(None, (f"{what}: {done}/{total}", self.unit)))
+            if left is not None:
+                say(f"{words}, {clock(left)} left {note}".rstrip())
+            elif done > before:
+                say(f"{words} {note}".rstrip() + f", {clock((now - start) / (done - before) * (total - done))} left")
+            else:
+                say(f"{words} {note}".rstrip())
+
+    def drop(self, what: str) -> None:
+        """Show `what` no longer, however far it came."""
+        if self._rich and what in self._tasks:
+            self._rich.remove_task(self._tasks.pop(what))
 
     def __enter__(self) -> "Bar":
         if self._rich:
@@ -178,6 +207,8 @@ class Bar:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        for what in list(self._tasks):
+            self.drop(what)
         if self._rich:
             self._rich.stop()
 
@@ -197,22 +228,21 @@ class JobBar(Bar):
         self._in_hand: dict[str, tuple[int, int]] = {}
         self._start = monotonic()
 
-    def update(self, what: str, done: int, total: int, note: str = "") -> None:
+    def update(self, what: str, done: int, total: int, note: str = "", left: float | None = None) -> None:
         """Show that `done` of `total` units of `what` are finished."""
         start, before = self._begun.setdefault(what, (monotonic(), done))
         self._in_hand[what] = (done, total)
         self._show_all()
         if self._rich:
             rate = (done - before) / max(monotonic() - start, 1e-3)
-            super().update(what, done, total, note or self._speed(rate))
+            super().update(what, done, total, note or self._speed(rate), left)
 
     def finish(self, what: str) -> None:
         """It is over, and no longer in hand."""
         self._over += self._planned.get(what, 0)
         self._in_hand.pop(what, None)
         self._begun.pop(what, None)
-        if self._rich and what in self._tasks:
-            self._rich.remove_task(self._tasks.pop(what))
+        self.drop(what)
         self._show_all()
 
     def _show_all(self) -> None:

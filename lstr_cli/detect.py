@@ -22,7 +22,7 @@ from lstr_cli.options import (
     events_options,
     flow_settings,
     made,
-    mismatch_option,
+    mismatch_setting,
     none_for_auto,
     runtime_setting,
     weights_option,
@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # they bring torch
     from lstr.pipelines.detection.job import DetectEvent
 
 SOME_FAILED, STALLED = 3, 1
+STILL_ON = " (still on at the end)"
 
 
 def _formats(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
@@ -52,8 +53,21 @@ def _formats(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
     return chosen
 
 
+def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """Sources by name, of NAME=SOURCE each."""
+    names: dict[str, str] = {}
+    for value in values:
+        name, equals, source = value.partition("=")
+        if not (name and equals and source):
+            raise click.BadParameter(f"{value!r} is no NAME=SOURCE, as in door=rtsp://camera/stream.")
+        if name in names or source in names.values():
+            raise click.BadParameter(f"{value!r} names one source twice, or two alike.")
+        names[name] = source
+    return names
+
+
 @click.command("detect", cls=Command)
-@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+@click.argument("sources", nargs=-1, metavar="SOURCE...")
 @click.option(
     "-m",
     "--model",
@@ -74,7 +88,16 @@ def _formats(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
     callback=_formats,
     help="What DIR gets, with commas between.  [default: json,jsonl,npy,html]",
 )
-@click.option("--labels", metavar="FILE", help="Draw these labels beside the detections in the HTML page.")
+@click.option(
+    "--name",
+    "names",
+    metavar="NAME=SOURCE",
+    multiple=True,
+    callback=_names,
+    help="A live source by the name that its files and lines get, as in door=rtsp://camera/stream; repeatable.",
+)
+@click.option("--events-only", is_flag=True, help="Leave decisions out of the JSONL, tens of MB a day of a camera.")
+@setting("labels", metavar="FILE", help="Draw these labels beside the detections in the HTML page.")
 @setting(
     "embed",
     type=Size(),
@@ -84,7 +107,7 @@ def _formats(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
 )
 @weights_option
 @algorithm_setting
-@mismatch_option
+@mismatch_setting
 @flow_settings
 @runtime_setting
 @click.option("--start", type=Seconds(), default=0.0, help="Leave out what comes before, as in 90s or 1:30.")
@@ -140,7 +163,8 @@ def command(sources, as_json, **options):
 
     SOURCE is a video, a folder of videos, a feature folder, a camera (camera:0), an address (rtsp://, http://,
     https://, udp://, rtmp://, srt://, tcp://), or - for a video on standard input. Several live sources are watched
-    at once, after the others; Ctrl-C ends them, and their files are written, named by source and time of the start.
+    at once, after the others; Ctrl-C ends them, and their files are written, named by source (or --name) and time of
+    the start.
 
     DIR gets ID.json (segments), ID.jsonl (one line per decision, written as it is made), ID.scores.npy and ID.html; -f
     also takes csv, tsv, vtt, srt, ass, eaf (ELAN), labelstudio, activitynet, thumos, audacity, png, svg, mp4 (the
@@ -159,11 +183,17 @@ def command(sources, as_json, **options):
       lstr detect game.mp4 -o timeline -f vtt,eaf,mp4 --min-length 0.5
       lstr detect game.mp4 | jq -c 'select(.event)'
       lstr detect rtsp://camera/stream camera:0 -o timeline --set timeout=2m
+      lstr detect --name door=rtsp://camera/stream -o timeline --events-only
     """
     from lstr.pipelines.detection.paths import by_kind
 
     weights = _by_stream(options["weights"])
-    by_kind(sources)  # a path with a mistake is named at once; the job takes longer to import
+    if not sources and not options["names"]:
+        ctx = click.get_current_context()
+        raise click.MissingParameter(ctx=ctx, param=ctx.command.params[0], param_type="argument")
+    if options["events_only"] and "jsonl" not in options["formats"]:
+        raise click.UsageError("--events-only is about the lines of jsonl, which -f leaves out.")
+    by_kind(sources, options["names"])  # a path with a mistake is named at once; the job takes longer to import
     console.say_waiting("loading networks…")
     from lstr.extractors.video.live_reader import LiveOptions
     from lstr.pipelines.annotations.label_file import read_label_file
@@ -283,6 +313,23 @@ def _show(timeline: dict) -> None:
     if not timeline["segments"] and console.is_terminal():  # a table without rows is an empty box
         console.show(f"{timeline['source']}: {timeline['decided']} decisions, no action")
         return
-    rows = [(f"{s['start']:.2f}", f"{s['end']:.2f}", s["label"], f"{s['score']:.2f}") for s in timeline["segments"]]
+    is_live = "live" in timeline
+    rows = [
+        (
+            *((_clock(s["start_at"]),) if is_live else ()),
+            f"{s['start']:.2f}",
+            f"{s['end']:.2f}",
+            s["label"] + (STILL_ON if s.get("still_on") else ""),
+            f"{s['score']:.2f}",
+        )
+        for s in timeline["segments"]
+    ]
     title = f"{timeline['source']}: {timeline['decided']} decisions, actions: {len(rows)}"
-    console.show_table(title, ("start s", "end s", "action", "score"), rows, right=(0, 1, 3))
+    columns = (*(("began",) if is_live else ()), "start s", "end s", "action", "score")
+    numbers = [i for i, column in enumerate(columns) if column not in ("began", "action")]
+    console.show_table(title, columns, rows, right=numbers)
+
+
+def _clock(at: str) -> str:
+    """Date and time of the wall, to the second, of ISO 8601."""
+    return at[:19].replace("T", " ")

@@ -20,6 +20,7 @@ WORDS = (
     ("extract", "--streams", "--stream {}"),
     ("extract", "--no-cache", "--cache none"),
     ("check train evaluate", "--skip-missing", "--set skip_missing=true"),
+    ("detect evaluate", "--allow-recipe-mismatch", "--set recipe.allow_mismatch=true"),
     ("learn", "--kind", "--set model.kind={}"),
     ("train", "--max-steps", "--set train.max_steps={}"),
     ("train", "--patience", "--set train.patience={}"),

@@ -8,7 +8,7 @@ from lstr.pipelines.progress import Failed
 from lstr_cli import console
 from lstr_cli.command import Command
 from lstr_cli.next_steps import after_evaluate
-from lstr_cli.options import data_settings, device_option, mismatch_option
+from lstr_cli.options import data_settings, device_option, mismatch_setting
 from lstr_cli.quantities import PerHour
 from lstr_cli.settings import model_set_option, setting
 
@@ -51,14 +51,19 @@ SOME_FAILED = 3
     "[default: the highest F1 of found actions]",
 )
 @data_settings
-@mismatch_option
+@mismatch_setting
 @click.option(
     "--allow-seen", is_flag=True, help="Score videos too that the feature networks have seen; the result is marked."
 )
 @model_set_option
 @device_option
+@click.option(
+    "--to",
+    type=click.Choice(["csv", "latex", "md"]),
+    help="Print one table for a paper; runs that differ in their seed alone are a row of mean and deviation.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def command(paths, settings, as_json, **options):
+def command(paths, settings, to, as_json, **options):
     """Count the actions found, missed and detected falsely, and score every chunk: mAP and mcAP, per class.
 
     MODEL is a model file (.lstr) or a checkpoint; FEATURES a folder of its recipe.
@@ -85,10 +90,16 @@ def command(paths, settings, as_json, **options):
       lstr evaluate run/checkpoint.pt features --labels labels.json --choose-thresholds
       lstr evaluate run/checkpoint.pt features --labels labels.json --choose-thresholds --false-alarms 2/h
       lstr evaluate a.pt b.pt c.pt features --labels labels.json --subset validation --json
+      lstr evaluate seed*/checkpoint.pt features --labels labels.json --to latex
       lstr evaluate run/checkpoint.pt disk1/features disk2/features --labels labels.json
     """
     from lstr.pipelines.evaluation.job import EvaluateOptions, evaluate
 
+    if to and (as_json or options["choose_thresholds"] or options["labels"] is None):
+        raise click.UsageError(
+            "--to makes a table of checkpoints on labelled features: give --labels, and neither --json nor "
+            "--choose-thresholds."
+        )
     if options["labels"] is None:
         _compare(paths, as_json, **{name: options[name] for name in ("subset", "resamples", "device")})
         return
@@ -102,7 +113,11 @@ def command(paths, settings, as_json, **options):
         return
     from lstr_cli.evaluation_tables import show_findings, show_thresholds
 
-    if result.findings:
+    if to and result.findings:
+        from lstr.pipelines.evaluation.paper_table import WRITERS, rows_of
+
+        click.echo(WRITERS[to](rows_of(result.findings.judged)), nl=False)
+    elif result.findings:
         show_findings(result.findings)
     else:
         show_thresholds(result.document)

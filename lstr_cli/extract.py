@@ -120,7 +120,7 @@ def command(videos, lists, endings, root, dry_run, as_json, **options):
     from lstr.pipelines.files.videos import find_sources
 
     chosen = _options(**options)
-    found = find_sources([*videos, *lists], endings or VIDEO_SUFFIXES, root)
+    found = find_sources([*videos, *lists], endings or VIDEO_SUFFIXES, root, console.say)
     if dry_run:
         _show_plan(plan(found, chosen), as_json)
         return

@@ -77,9 +77,10 @@ def _by_stream(ctx: click.Context, param: click.Parameter, values: tuple[str, ..
 )
 @networks_settings()
 @algorithm_option
-@click.option("--cache", metavar="DIR", help="Where frames and flow are kept.  [default: $LSTR_HOME/chunks]")
+@setting("cache", metavar="DIR", help="Where frames and flow are kept.  [default: $LSTR_HOME/chunks]")
 @setting("cache_size", type=Size(), default="50GB", help="All that the cache may take.")
 @set_option()
+@setting("at_once", type=click.IntRange(min=1), help="Networks trained at once on a CPU.  [default: by its cores]")
 @setting("seed", type=click.IntRange(min=0), help="Of weights, samples, augmentation and dropout.")
 @click.option("--resume", is_flag=True, help="Go on with a training that was stopped.")
 @click.option("--workers", "loaders", type=click.IntRange(min=0), help="Threads that load samples ahead.")

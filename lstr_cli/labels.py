@@ -1,6 +1,8 @@
 """`lstr labels`: what is in a label file, and annotations from one form to another."""
 
+import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import click
 
@@ -30,6 +32,21 @@ def _subsets(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
     return {old or None: new for old, _, new in pairs}
 
 
+def _columns(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """What columns are called, by what they are; a header may have commas of its own."""
+    pairs = [part.partition("=") for value in values for part in re.split(r",(?=\w+=)", value)]
+    if wrong := [name for name, equals, header in pairs if not (name and equals and header)]:
+        raise click.BadParameter(f"{wrong[0]!r} is not NAME=HEADER, as in start=Beginn.")
+    return {name.strip(): header for name, _, header in pairs}
+
+
+def _renamed(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    pairs = [value.partition("=") for value in values]
+    if wrong := [value for value, (old, _, new) in zip(values, pairs, strict=True) if not (old and new)]:
+        raise click.BadParameter(f"{wrong[0]!r} is not OLD=NEW, as in Fall=fall.")
+    return {old: new for old, _, new in pairs}
+
+
 def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
     return tuple(part.strip() for part in value.split(",")) if value else ()
 
@@ -52,6 +69,21 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
 @click.option("-o", "--output", type=PATH, metavar="PATH", help="File or folder; else a text goes to standard output.")
 @click.option("--subset", "subsets", multiple=True, metavar="[OLD=]NEW", callback=_subsets, help="Name subsets.")
 @click.option("--classes", metavar="A,B,…", callback=_names, help="Classes in the order of the score columns.")
+@click.option(
+    "--columns",
+    multiple=True,
+    metavar="NAME=HEADER,…",
+    callback=_columns,
+    help="Tables: which column is what, as in start=Beginn,end=Ende,label=Aktion.",
+)
+@setting(
+    "class.rename",
+    "rename",
+    multiple=True,
+    metavar="OLD=NEW",
+    callback=_renamed,
+    help="Another name of a class; repeatable.",
+)
 @click.option("--as-labels", is_flag=True, help="Drop the scores: what was detected becomes labels to train on.")
 @click.option("--features", type=PATH, metavar="DIR", help="perframe: make as many chunks as these features have.")
 @setting("name", default="LSTR", help="perframe: the data set's name in data_info.json.")
@@ -61,8 +93,13 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     metavar="FPS",
     help="The sources count frames, so many a second, where seconds belong: make seconds of them.",
 )
-@click.option("--fps", type=click.FloatRange(min=0, min_open=True), help="labelstudio: frames a second.")
-@click.option("--video", type=PATH, metavar="PATH", help="mp4, html: the video, or the folder of videos.")
+@setting("fps", type=click.FloatRange(min=0, min_open=True), help="labelstudio: frames a second.")
+@click.option(
+    "--video",
+    type=PATH,
+    metavar="PATH",
+    help="The video, or the folder of videos: to draw on, and whose rates make seconds of frames.",
+)
 @events_options(setting)
 def convert(sources, to, output, **options):
     """Write annotations in another form, from labels of any origin or from what `lstr detect` wrote.
@@ -75,6 +112,8 @@ def convert(sources, to, output, **options):
     Examples:
       lstr labels convert annotations/*.eaf -o labels.json
       lstr labels convert labels.csv --frames 30 -o labels.json
+      lstr labels convert codes.csv --video videos -o labels.json
+      lstr labels convert werte.csv --columns start=Beginn,end=Ende,label=Aktion -o labels.json
       lstr labels convert timeline/game.json --to vtt > game.vtt
       lstr labels convert labels.json --to perframe --features features -o features
       lstr labels convert timeline/game.scores.npy --to csv --set on=0.3 --set off=0.2
@@ -112,12 +151,14 @@ def convert(sources, to, output, **options):
 
 @command.command("check")
 @click.argument("labels", metavar="LABELS")
-@click.argument("features", metavar="[FEATURES|VIDEOS]...", nargs=-1)
+@click.argument("features", metavar="[LABELS|FEATURES|VIDEOS]...", nargs=-1)
 @data_settings
 @click.option("--subset", help="Subset whose videos must have features.  [default: all]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document that names every finding.")
 def check(labels, features, dataset, rgb, flow, skip_missing, subset, as_json):
     """List what is wrong or odd in LABELS: a file or a folder of any form that `lstr labels convert` reads.
+
+    Of several label files the last counts for a video, as for `lstr learn`.
 
     Errors stop training: unknown class, negative length, before the start, no subset, times that are frame numbers, no
     label that belongs to any of the videos or features.
@@ -134,36 +175,45 @@ def check(labels, features, dataset, rgb, flow, skip_missing, subset, as_json):
     """
     from dataclasses import asdict
 
+    from lstr.errors import few
     from lstr.labels.check import stop_at_errors
     from lstr.pipelines.annotations.label_file import counts_of
+    from lstr.pipelines.annotations.label_files import is_labels
 
-    labelled, findings = _checked(labels, features, (rgb, flow), dataset, skip_missing, subset)
+    more = [path for path in features if Path(path).is_file() and is_labels(path)]
+    files, features = [labels, *more], [path for path in features if path not in more]
+    labelled, findings = _checked(files, features, (rgb, flow), dataset, skip_missing, subset)
     counts = counts_of(labelled)
-    title = f"{labels}: {_in_words(counts)}"
+    title = f"{few(files)}: {_in_words(counts)}"
     if as_json:
         console.show_json({**counts, "findings": [asdict(found) for found in findings]})
     elif findings:
         console.show_table(title, *console.findings_table(findings))
     else:
         console.show(f"{title}; nothing wrong was found")
-    stop_at_errors(findings, labels)
+    stop_at_errors(findings, few(files), files)
 
 
 def _checked(
-    source: str, at_hand: Sequence[str], streams: tuple, dataset: str | None, skip_missing: bool, subset: str | None
+    files: Sequence[str],
+    at_hand: Sequence[str],
+    streams: tuple,
+    dataset: str | None,
+    skip_missing: bool,
+    subset: str | None,
 ) -> tuple:
     """The labels, and what is found in them: beside features, beside videos, or alone."""
     from lstr.labels.check import WARNING, check, in_order, missing, unmatched
     from lstr.pipelines.annotations.footage import footage_of_files, videos_among
-    from lstr.pipelines.annotations.label_file import read_label_file
+    from lstr.pipelines.annotations.label_files import read_label_files
 
     videos = videos_among(at_hand)
     if at_hand and not videos:
         from lstr.pipelines.datasets.dataset import read_dataset  # brings torch
 
-        read = read_dataset(at_hand, source, streams, dataset, lenient=True, skip_missing=skip_missing)
+        read = read_dataset(at_hand, files, streams, dataset, lenient=True, skip_missing=skip_missing)
         return read.labels, read.check((subset,) if subset else (), skip_missing)
-    labels = read_label_file(source, (), dataset, lenient=True, skip_missing=skip_missing, present=videos)
+    labels = read_label_files(files, (), dataset, lenient=True, skip_missing=skip_missing, present=videos)
     findings = check(labels, footage=footage_of_files(videos))
     if videos:
         findings += unmatched(labels.videos, videos)

@@ -3,10 +3,12 @@
 import shlex
 import sys
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from lstr.extractors.video.inputs import VIDEO_SUFFIXES
 from lstr.pipelines.progress import Failed
 from lstr_cli import console
 from lstr_cli.command import Command
@@ -18,16 +20,20 @@ if TYPE_CHECKING:  # they bring numpy
     from collections.abc import Iterator
 
     from lstr.pipelines.learning.job import Learnt
+    from lstr.pipelines.learning.plan import Doing
     from lstr.pipelines.learning.preparation import Learning
 
 SOME_FAILED = 3
+MEASURED = 5.0  # seconds of a step, after which its own speed says more than the plan
 
 
 @click.command("learn", cls=Command)
 @click.argument("videos", nargs=-1, metavar="VIDEO|DIR|PATTERN...")
-@click.argument("labels", metavar="LABELS")
+@click.argument("labels", metavar="LABELS...")
 @inputs_options
-@click.option("-o", "--output", required=True, metavar="MODEL", help="The model file, such as fall.lstr.")
+@click.option(
+    "-o", "--output", metavar="MODEL", help="The model file, such as fall.lstr.  [default: called as LABELS, here]"
+)
 @click.option("--time", "seconds", type=Seconds(), metavar="TIME", help="All that it may take, as in 15m or 2h.")
 @click.option(
     "--recipe",
@@ -46,6 +52,12 @@ SOME_FAILED = 3
     type=click.IntRange(min=0),
     help="Folds of the videos to measure by; 0 holds videos out.  [default: 3]",
 )
+@setting(
+    "learn.at_once",
+    "at_once",
+    type=click.IntRange(min=1),
+    help="Networks trained at once on a CPU.  [default: by its cores]",
+)
 @setting("cache", metavar="DIR", help="Where frames and flow are kept.  [default: $LSTR_HOME/chunks]")
 @device_option
 @click.option("--dry-run", is_flag=True, help="Check the labels, show the plan, and stop.")
@@ -57,7 +69,8 @@ SOME_FAILED = 3
 def command(videos, labels, lists, output, settings, dry_run, make_default, as_json, **options):
     """Learn to detect the actions that LABELS show in some videos; ends with one file that `lstr detect -m` takes.
 
-    LABELS is a label file of any form that `lstr labels convert` reads. The labels are checked, frames and flow
+    LABELS are label files of any forms that `lstr labels convert` reads; of a video that is in several the last counts,
+    so that corrections come after what they correct. The labels are checked, frames and flow
     computed, the feature networks and the model trained, thresholds chosen, all of it measured, and packed into MODEL.
     Every video teaches but those that the labels call testing. It is measured on these, else in folds: each video is
     scored by networks and a model that lack it. A plan comes first, by this machine's own speed. Run the same command
@@ -72,17 +85,22 @@ def command(videos, labels, lists, output, settings, dry_run, make_default, as_j
 
     \b
     Examples:
-      lstr learn videos/ labels.json -o fall.lstr
+      lstr learn videos/ fall.csv
       lstr learn videos/ labels.csv -o fall.lstr --time 15m
+      lstr learn videos/ labels.csv corrected/*.json -o fall.lstr
       lstr learn videos/ more.json -o better.lstr --init fall.lstr
       lstr learn videos/ labels.json -o cameras.lstr --recipe live
       lstr learn videos/ labels.json -o both.lstr --recipe fast --dry-run
     """
+    from lstr.pipelines.annotations.label_files import divide_paths
+
+    videos, labels = divide_paths([*videos, labels], options["endings"] or VIDEO_SUFFIXES)
     if not videos and not lists:
         raise click.UsageError("Give a video, a folder, a pattern or a --list, and after it the labels.")
     from lstr.pipelines.learning.job import learn, plan
     from lstr.pipelines.learning.options import LearnOptions
 
+    output = output or f"{name_of(labels[0])}.lstr"
     chosen = LearnOptions(videos, labels, output, lists=lists, settings=settings, **options)
     if dry_run:
         follow(plan(chosen), as_json)
@@ -99,12 +117,17 @@ def command(videos, labels, lists, output, settings, dry_run, make_default, as_j
         sys.exit(SOME_FAILED)
 
 
+def name_of(labels: str) -> str:
+    """What a model is called that has no name: as its labels, fall of annotations/fall.labels.csv."""
+    return Path(Path(labels).absolute().stem).stem
+
+
 def follow(events: "Iterator", plan_to_stdout: bool = False) -> Any:
     """Show what the job yields until it is finished; its result."""
     from lstr.pipelines.learning.plan import Compared, Doing
     from lstr.pipelines.learning.preparation import Learning
 
-    step = ""
+    step, rest = "", Rest()
 
     def show(event: Any, bar: console.Bar) -> None:
         nonlocal step
@@ -115,11 +138,13 @@ def follow(events: "Iterator", plan_to_stdout: bool = False) -> Any:
                 _say_plan(event)
             case Doing():
                 name = f"{event.number}/{event.steps} {event.step.name}"
+                of_step, of_all = rest.after(event, monotonic())
                 if name != step:
-                    console.say(f"{name}; about {console.clock(event.left)} left in all")
+                    bar.drop(step)
+                    console.say(f"{name}; about {console.clock(of_all)} left in all")
                     step = name
                 if event.total:
-                    bar.update(name, event.done, event.total, f"(all: {console.clock(event.left)})")
+                    bar.update(name, event.done, event.total, f"({console.clock(of_all)} in all)", of_step)
             case Compared(tried, taken):
                 rows = [(name, f"{mAP:.3f}", "taken" if name == taken else "") for name, mAP in tried.items()]
                 console.say_table("tried, on videos that each model lacked", ("model", "mAP", ""), rows, right=(1,))
@@ -127,6 +152,26 @@ def follow(events: "Iterator", plan_to_stdout: bool = False) -> Any:
                 console.say(f"failed: {event.reason}\nhint: {event.hint}")
 
     return console.follow(events, "", show)
+
+
+class Rest:
+    """How long the step at hand still takes, by how fast it has been, and with it all that is left."""
+
+    def __init__(self) -> None:
+        self._begun: tuple[str, float, int] = ("", 0.0, 0)
+        """Which step, when it was first heard of, and how much of it was done then"""
+
+    def after(self, event: "Doing", now: float) -> tuple[float, float]:
+        """Seconds that the step and all steps still take, at the moment `now`; those of all are never fewer."""
+        if self._begun[0] != event.step.key:
+            self._begun = (event.step.key, now, event.done)
+        _, begun, before = self._begun
+        planned = event.step.seconds * (1 - event.done / max(1, event.total))
+        later = max(0.0, event.left - planned)
+        passed = now - begun
+        is_known = passed > MEASURED and event.done > before
+        of_step = passed / (event.done - before) * (event.total - event.done) if is_known else planned
+        return of_step, later + of_step
 
 
 def _say_plan(planned: "Learning") -> None:

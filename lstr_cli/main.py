@@ -15,26 +15,37 @@ from lstr_cli.command import Group
 from lstr_cli.interruption import HINT, Interruptions
 from lstr_cli.standard_streams import occupy, refuses
 
-COMMANDS = {
-    "demo": "Draw a small labelled set of videos, learn from it, and detect.",
-    "labels": "Check a label file; convert annotations between formats.",
-    "learn": "Labelled videos to one model file that detects their actions.",
-    "detect": "A video to a causal timeline of actions.",
-    "info": "What a video, feature folder, model file, checkpoint or timeline holds.",
-    "finetune": "Labelled videos to weights of the feature networks.",
-    "extract": "Videos to two-stream features.",
-    "train": "Features and labels to a checkpoint.",
-    "evaluate": "Per-frame mAP of a checkpoint beside two baselines.",
-    "pack": "A run and its networks to one model file.",
-    "quantise": "A model file to one with networks in int8, which is faster.",
-    "unpack": "A model file to its checkpoint and networks.",
-    "models": "Every kind of model: its paper, cost and published numbers.",
-    "weights": "Published network weights: list, fetch, check.",
-    "compare": "Your features beside a reference set, video by video.",
-    "bench": "How fast this machine decides.",
-    "doctor": "What this machine has, and what is missing.",
+GROUPS = {
+    "Start": {
+        "demo": "Draw a small labelled set of videos, learn from it, and detect.",
+        "learn": "Labelled videos to one model file that detects their actions.",
+        "detect": "A video or camera to a causal timeline of actions.",
+        "labels": "Check a label file; convert annotations between formats.",
+        "info": "What a video, feature folder, model file, checkpoint or timeline holds.",
+        "doctor": "What this machine has, and what is missing.",
+    },
+    "Step by step": {
+        "finetune": "Labelled videos to weights of the feature networks.",
+        "extract": "Videos to two-stream features.",
+        "train": "Features and labels to a checkpoint.",
+        "evaluate": "Per-frame mAP of a checkpoint beside two baselines.",
+        "pack": "A run and its networks to one model file.",
+        "unpack": "A model file to its checkpoint and networks.",
+        "quantise": "A model file to one with networks in int8, which is faster.",
+    },
+    "Research": {
+        "models": "Every kind of model: its paper, cost and published numbers.",
+        "weights": "Published network weights: list, fetch, check.",
+        "compare": "Your features beside a reference set, video by video.",
+        "bench": "How fast this machine decides.",
+    },
 }
+"""What `lstr --help` lists, in the order in which a new user meets it"""
+COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
 UNPRINTED = "send it to a file or a terminal that has room; what the command wrote elsewhere is whole."
+MORE_MEMORY = "close other programs, or raise what this command may have (`ulimit -v`, the limit of the container)."
+UNMAPPED = ("failed to map segment", "Cannot allocate memory")
+"""In what is raised where a library finds no room to be loaded in."""
 WIDEST_HELP = 120  # columns; longer lines are hard to read
 
 
@@ -56,8 +67,10 @@ class LazyGroup(Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        width = max(map(len, COMMANDS))
+        for title, commands in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), text) for name, text in commands.items()])
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDEST_HELP})
@@ -114,12 +127,19 @@ def _run(interruptions: Interruptions) -> int:
         else:
             if isinstance(error, OSError) and (refuses(sys.stdout) or _is_of_echo(error)):
                 return _fail(f"Standard output cannot be written ({error.strerror}).", UNPRINTED, 1)
+            if _lacks_memory(error):
+                return _fail("Memory ran out.", MORE_MEMORY, 1)
             detail = str(error).strip().splitlines()
             sentence = f"{type(error).__name__}: {detail[0] if detail else 'no message'}"
             code = _fail(sentence, "run it again with LSTR_DEBUG=1 and report what it prints.", 1)
     if refuses(sys.stdout):
         return _fail("Standard output cannot be written.", UNPRINTED, 1)
     return code or 0
+
+
+def _lacks_memory(error: Exception) -> bool:
+    """Whether memory ran out before a job began, which has words of its own."""
+    return isinstance(error, MemoryError) or any(words in str(error) for words in UNMAPPED)
 
 
 def _is_of_echo(error: OSError) -> bool:

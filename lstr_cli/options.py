@@ -94,10 +94,12 @@ weights_option = click.option(
     "file, which says itself whether it is for rgb or flow; repeatable, as in rgb=FILE.  [default: those of the "
     "model or recipe, else random]",
 )
-mismatch_option = click.option(
-    "--allow-recipe-mismatch",
+mismatch_setting = setting(
+    "recipe.allow_mismatch",
     "allow_mismatch",
-    is_flag=True,
+    type=bool,
+    default=False,
+    metavar="true",
     help="Go on with features of another recipe than the checkpoint's; what differs is shown and recorded.",
 )
 flow_backend_setting = setting(
@@ -125,7 +127,10 @@ def _listed(ctx: click.Context, param: click.Parameter, values: tuple[str, ...])
     for value in () if ctx.resilient_parsing else values:  # a shell that completes something has no standard input
         try:
             with click.open_file(value, encoding="utf-8", errors="surrogateescape") as file:
-                paths += [line.rstrip("\r") for line in file.read().split("\n") if line.strip()]
+                text = file.read(MOST_LIST + 1)
+            if len(text) > MOST_LIST:
+                raise click.UsageError(f"--list {value} is longer than {MOST_LIST} characters, which no list is.")
+            paths += [line.rstrip("\r") for line in text.split("\n") if line.strip()]
         except OSError as error:
             raise click.UsageError(f"--list {value} cannot be read ({error.strerror}).") from error
     return paths
@@ -150,6 +155,7 @@ inputs_options = together(
     setting("root", metavar="DIR", help="Ids are paths relative to DIR: for files of several folders."),
 )
 """More videos, as the paths `lists`, the suffixes `endings` and `root`."""
+MOST_LIST = 1 << 28  # characters of a list of videos
 EVENTS = {
     "on": ("P", "An action begins at this score.  [default: 0.5]"),
     "off": ("P", "An action ends below this score.  [default: 0.35]"),

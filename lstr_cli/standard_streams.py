@@ -1,9 +1,24 @@
 """Standard input, output and error as a caller left them: closed, or on a disk that is full."""
 
+import io
 import os
 import sys
 from contextlib import suppress
-from typing import TextIO
+from typing import Any, TextIO
+
+
+class Messages(io.FileIO):
+    """Standard error, which goes nowhere once it cannot be written: no work is lost for what was to be said."""
+
+    def write(self, data: Any) -> int:
+        """See FileIO. Raises BrokenPipeError where its reader has gone."""
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            raise
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+            return memoryview(data).nbytes
 
 
 def occupy() -> None:
@@ -15,6 +30,10 @@ def occupy() -> None:
             os.open(os.devnull, os.O_RDWR)  # the lowest number that is free, which is this one
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
+    before = sys.stderr
+    if before is sys.__stderr__ and before and not isinstance(getattr(before.buffer, "raw", None), Messages):
+        buffer = io.BufferedWriter(Messages(before.fileno(), "w", closefd=False))
+        sys.stderr = io.TextIOWrapper(buffer, before.encoding, before.errors, line_buffering=True)
 
 
 def refuses(stream: TextIO) -> bool:

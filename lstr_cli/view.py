@@ -263,7 +263,8 @@ def event_text(event: Event) -> str:
     """An event in words."""
     label = clean(event.label)
     if event.end is not None:
-        return f"{label} ended, {clock(event.start)} to {clock(event.end)}, {event.score:.2f}"
+        what = "still on at the end" if event.still_on else "ended"
+        return f"{label} {what}, {clock(event.start)} to {clock(event.end)}, {event.score:.2f}"
     if event.event == "lapsed":
         return f"{label} no longer expected for {clock(event.start)}"
     when = f" for {clock(event.start)}" if event.event == "expected" else ""

@@ -24,7 +24,7 @@ from lstr.pipelines.learning.job import Learnt
 from lstr.pipelines.learning.job import learn as learning
 from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.networks.recipes import choose_recipe, default_recipe, weights_for
-from lstr.pipelines.progress import result_of, warn
+from lstr.pipelines.progress import Notice, result_of, warn
 from lstr.pipelines.training.train import Trained, TrainOptions
 from lstr.pipelines.training.train import train as training
 
@@ -55,7 +55,8 @@ def extract(
     if isinstance(videos, Mapping):
         found = {video_id: place(str(source)) for video_id, source in videos.items()}
     else:
-        found = find_sources([str(path) for path in _several(videos)], VIDEO_SUFFIXES)
+        names = [str(path) for path in _several(videos)]
+        found = find_sources(names, VIDEO_SUFFIXES, tell=lambda text: show(Notice(text, warning=False)))
     chosen = choose_recipe(str(recipe) if recipe else default_recipe(place(str(output)), options.get("device"))[0])
     files = weights_for(chosen, weights or {})
     job = ExtractOptions(
@@ -91,7 +92,7 @@ def evaluate(
 
 
 def finetune(
-    videos: Paths, labels: str | Path, output: str | Path, *, show: Show = warn, **options: Any
+    videos: Paths, labels: Paths, output: str | Path, *, show: Show = warn, **options: Any
 ) -> Finetuned | None:
     """Train the feature networks on labelled videos, as `lstr finetune`, into the weights folder `output`.
 
@@ -100,17 +101,20 @@ def finetune(
     """
     _check_output(output)
     paths = [str(path) for path in _several(videos)]
-    return result_of(finetuning(FinetuneOptions(paths, str(labels), output, **_as_text(options))), show)
+    return result_of(
+        finetuning(FinetuneOptions(paths, list(map(str, _several(labels))), output, **_as_text(options))), show
+    )
 
 
-def learn(videos: Paths, labels: str | Path, output: str | Path, *, show: Show = warn, **options: Any) -> Learnt:
+def learn(videos: Paths, labels: Paths, output: str | Path, *, show: Show = warn, **options: Any) -> Learnt:
     """Learn from labelled videos, as `lstr learn`; the model file is `Learnt.model`. A second call goes on.
 
     options: further fields of `pipelines.learning.options.LearnOptions`, such as seconds=900 or
     settings={"epochs": 20}. `show` takes each event. A video that fails is in `Learnt.failed`.
     """
     _check_output(output)
-    chosen = LearnOptions([str(path) for path in _several(videos)], str(labels), output, **_as_text(options))
+    paths = [str(path) for path in _several(videos)]
+    chosen = LearnOptions(paths, list(map(str, _several(labels))), output, **_as_text(options))
     return result_of(learning(chosen), show)
 
 

@@ -23,6 +23,9 @@ PACKAGES = (
     "opencv-contrib-python",
     "numpy",
 )
+BUILT = ("resnet50", "bninception")
+"""The networks that are tried: of the published features, and without torchvision, which takes seconds to import"""
+CPU_BUILD = "docs/how-to/install.md says how to install the build for processors, without NVIDIA's libraries."
 
 
 @dataclass(frozen=True)
@@ -96,11 +99,14 @@ def _flow() -> tuple[str, str]:
 
 
 def _networks() -> tuple[str, str]:
+    import torch
+
     from lstr.extractors.backbones.networks import NETWORKS
 
-    for network in NETWORKS.values():
-        network.build(3)
-    return f"{', '.join(NETWORKS)} can be built", ""
+    with torch.device("meta"):  # without memory and random numbers
+        for name in BUILT:
+            NETWORKS[name].build(3)
+    return f"{' and '.join(BUILT)} can be built", ""
 
 
 def _gpu() -> Finding:
@@ -108,7 +114,22 @@ def _gpu() -> Finding:
 
     if torch.cuda.is_available():
         return Finding("GPU", True, torch.cuda.get_device_name())
-    return Finding("GPU", None, "none; networks run on the CPU")
+    if torch.version.cuda is None:
+        return Finding("GPU", None, "none; networks run on the CPU")
+    found = f"none; torch is the build for CUDA {torch.version.cuda}, of which {_unused() / 1e9:.1f} GB are unused here"
+    return Finding("GPU", None, found, CPU_BUILD)
+
+
+def note_of_torch() -> str:
+    """A line for who has installed the build of torch for GPUs on a machine without one; empty elsewhere."""
+    found = _gpu()
+    return f"note: GPU: {found.found}; {found.hint}\n" if found.hint else ""
+
+
+def _unused() -> int:
+    """Bytes of NVIDIA's libraries and Triton beside torch."""
+    names = (d.name for d in importlib.metadata.distributions() if d.name.startswith("nvidia-") or d.name == "triton")
+    return sum(file.size or 0 for name in {*names} for file in importlib.metadata.files(name) or ())
 
 
 def _gpu_flow() -> Iterator[Finding]:

@@ -11,6 +11,7 @@ from lstr.extractors.errors import MissingPathError, WeightsError
 from lstr.extractors.video.file_reader import FrameReader
 from lstr.extractors.video.inputs import find_videos
 from lstr.extractors.video.probe import probe
+from lstr.files.text import read_text
 from lstr.pipelines.annotations.formats import recognise
 from lstr.pipelines.annotations.label_file import describe_labels, is_label_file
 from lstr.pipelines.progress import Tell
@@ -33,6 +34,8 @@ def describe(path: str | Path, settings: Mapping[str, str], progress: Tell = lam
         raise MissingPathError(f"{path} does not exist.", "check the path; `ls` its folder.")
     if path.is_dir():
         return _folder(path, progress)
+    if not path.is_file():  # a FIFO would be waited for
+        raise MissingPathError(f"{path} is no file on a disk, such as a pipe.", "name a file or a folder.")
     with path.open("rb") as file:
         is_zip = file.read(len(ZIP)) == ZIP
     if is_zip or path.suffix == ".lstr":
@@ -78,7 +81,7 @@ def _network(path: Path, settings: Mapping[str, str]) -> dict:
 def _is_recipe(path: Path) -> bool:
     """Whether a JSON file is a recipe of one's own, or the one that features or weights carry."""
     with suppress(OSError, ValueError, RecursionError):
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(read_text(path))
         return isinstance(values, dict) and "format" not in values and bool({"rgb", "flow", "based_on"} & values.keys())
     return False
 
@@ -242,7 +245,7 @@ def _timeline(path: Path) -> dict:
     from lstr.timeline import FORMAT
 
     try:
-        timeline = json.loads(path.read_text())
+        timeline = json.loads(read_text(path))
         if timeline["format"] != FORMAT:
             raise ValueError
         video, _ = from_timeline(timeline)

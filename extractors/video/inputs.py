@@ -2,8 +2,10 @@
 
 import glob
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path, PurePath
+from typing import Any
 
 from lstr.extractors.errors import MissingPathError
 
@@ -12,34 +14,74 @@ PROXY_SUFFIX = ".lstr-proxy.mp4"  # a copy that a report leaves beside itself fo
 LANES_SUFFIX = ".lanes.mp4"  # a video with what was detected drawn under it
 OWN_SUFFIXES = (PROXY_SUFFIX, LANES_SUFFIX)
 """Endings of videos that lstr makes, so that a folder of them and of their sources holds the sources alone."""
+REASONS = 6  # that are told of a folder
+LONGEST_SHOWN = 80  # characters of a name that is none
+
+Tell = Callable[[str], object]
+"""What takes a sentence for the user."""
 
 
 def find_videos(
-    inputs: Iterable[str | Path], suffixes: Collection[str] = VIDEO_SUFFIXES, root: str | Path | None = None
+    inputs: Iterable[str | Path],
+    suffixes: Collection[str] = VIDEO_SUFFIXES,
+    root: str | Path | None = None,
+    tell: Tell | None = None,
 ) -> dict[str, Path]:
     """Files, folders (searched recursively, links followed) and patterns as {video id: path}, sorted in each.
 
     The id is the path without its ending, relative to the folder, or to the part of a pattern before its first
-    wildcard; for a file, its stem. With `root` all ids are relative to that folder. In folders, files with one of
-    `suffixes` are videos. Raises MissingPathError for a path that does not exist or is not in `root`, a folder or
-    pattern without videos, or two videos of one id.
+    wildcard; for a file, its stem. With `root` all ids are relative to that folder. Files of one folder that differ by
+    their endings keep them in their ids. In folders, files with one of `suffixes` are videos; `tell` gets a sentence
+    about what else a folder holds. Raises MissingPathError for a path that does not exist or is not in `root`, a
+    folder or pattern without videos, or two videos of one id.
     """
-    found: dict[str, Path] = {}
+    named: list[tuple[str, Path]] = []
     for text in inputs:
         if not str(text):
             raise MissingPathError("One of the names is empty.", "check the variable or pattern that it comes from.")
-        named = Path(text)
-        for path, beginning in _videos_of(named, suffixes):
-            video_id = _id_of(path, Path(root) if root else beginning)
-            if found.setdefault(video_id, path).resolve() != path.resolve():
-                raise _one_name(found[video_id], path, video_id)
+        for path, beginning in _videos_of(Path(text), suffixes, tell):
+            named.append((_id_of(path, Path(root) if root else beginning), path))
+    found: dict[str, Path] = {}
+    for video_id, path in with_endings(named):
+        if (other := found.setdefault(video_id, path)) != path and other.resolve() != path.resolve():
+            raise _one_name(other, path, video_id)
     return found
 
 
-def _videos_of(named: Path, suffixes: Collection[str]) -> Iterator[tuple[Path, Path]]:
+def with_endings(named: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    """Videos, here or elsewhere, by id; where files of one folder would share an id, they have their endings in it.
+
+    So `a.mp4` and `a.avi` are videos of these names. A link and its file share an id.
+    """
+    pairs = list(dict.fromkeys(named))
+    while True:
+        sharing: dict[str, list[Any]] = {}
+        for video_id, path in pairs:
+            sharing.setdefault(video_id, []).append(path)
+        several = {video_id: paths for video_id, paths in sharing.items() if len(paths) > 1}
+        longer = {pair: new for pair in pairs if (new := _longer(*pair, several.get(pair[0], ())))}
+        if not longer:
+            return pairs
+        pairs = [(longer.get(pair, pair[0]), pair[1]) for pair in pairs]
+
+
+def _longer(video_id: str, path: Any, sharing: Iterable[Any]) -> str:
+    """The id of a video with its ending, where it has none and shares it with another file of its folder."""
+    if PurePath(video_id).name == path.name:
+        return ""
+    beside = {other.resolve() for other in sharing if other.parent.resolve() == path.parent.resolve()}
+    return PurePath(video_id).with_name(path.name).as_posix() if len(beside) > 1 else ""
+
+
+def _videos_of(named: Path, suffixes: Collection[str], tell: Tell | None) -> Iterator[tuple[Path, Path]]:
     """(video, folder that its id is relative to) for each video that one input means."""
-    if named.is_dir():
-        paths = list(_walk(named, suffixes))
+    try:
+        is_folder = named.is_dir()
+    except OSError as error:  # a name that is too long for the system
+        reason = f"{str(named)[:LONGEST_SHOWN]}… is no path ({error.strerror})."
+        raise MissingPathError(reason, "name a file, a folder or a pattern.") from error
+    if is_folder:
+        paths = list(_walk(named, suffixes, tell))
         if not paths:
             raise MissingPathError(
                 f"{named} holds no video.",
@@ -54,7 +96,9 @@ def _videos_of(named: Path, suffixes: Collection[str]) -> Iterator[tuple[Path, P
         endings = {named.suffix.lower()} - {""} if not glob.has_magic(named.suffix) else set()
         paths = []
         for match in map(Path, sorted(glob.glob(str(named), recursive=True))):
-            paths += _walk(match, suffixes) if match.is_dir() else [match] * _is_video(match, {*suffixes, *endings})
+            paths += (
+                _walk(match, suffixes, tell) if match.is_dir() else [match] * _is_video(match, {*suffixes, *endings})
+            )
         if not paths:
             raise MissingPathError(f"No video matches {named}.", "check the pattern; `ls` its folder.")
         yield from ((path, beginning) for path in dict.fromkeys(paths))
@@ -62,19 +106,44 @@ def _videos_of(named: Path, suffixes: Collection[str]) -> Iterator[tuple[Path, P
         raise MissingPathError(f"{named} does not exist.", "check the path; `ls` its folder.")
 
 
-def _walk(folder: Path, suffixes: Collection[str]) -> Iterator[Path]:
+def _walk(folder: Path, suffixes: Collection[str], tell: Tell | None) -> Iterator[Path]:
     """The videos below a folder, sorted; of folders linked into themselves, once."""
     seen: set[str] = set()
     paths: list[Path] = []
-    for place, folders, names in os.walk(folder, followlinks=True):
+    others: list[PurePath] = []
+    closed: list[OSError] = []
+    for place, folders, names in os.walk(folder, onerror=closed.append, followlinks=True):
         real = os.path.realpath(place)
         if real in seen:
             folders.clear()
             continue
         seen.add(real)
         folders.sort()  # so that of two links to one folder it is always the same that counts
-        paths += [path for name in names if _is_video(path := Path(place, name), suffixes)]
+        for name in names:
+            path = Path(place, name)
+            (paths if _is_video(path, suffixes) else others).append(path)
+    if tell and paths and (others or closed):
+        tell(not_read(folder, others, suffixes, [str(error.filename) for error in closed]))
     return iter(sorted(paths))
+
+
+def not_read(folder: object, others: Iterable[PurePath], suffixes: Collection[str], closed: Sequence[str] = ()) -> str:
+    """What a folder holds that is not read as a video, counted by its reason; `closed` are folders that cannot be."""
+    counts = Counter(_reason(path, suffixes) for path in others)
+    most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    told = [f"{number} {reason}" for reason, number in most[:REASONS]]
+    if rest := sum(number for _, number in most[REASONS:]):
+        told.append(f"{rest} more")
+    told += [f"the folder {path}, which cannot be read" for path in closed[:REASONS]]
+    return f"{folder}: not read as videos: {', '.join(told)}; a file that is named is read, whatever its ending."
+
+
+def _reason(path: PurePath, suffixes: Collection[str]) -> str:
+    if path.name.endswith(OWN_SUFFIXES):
+        return "that lstr wrote"
+    if path.suffix.lower() in suffixes:
+        return f"{path.suffix.lower()} that is no file (a broken link, or a pipe)"
+    return path.suffix.lower() or "without an ending"
 
 
 def _is_video(path: Path, suffixes: Collection[str]) -> bool:
@@ -97,9 +166,6 @@ def _id_of(path: Path, beginning: Path) -> str:
 
 
 def _one_name(first: Path, second: Path, video_id: str) -> MissingPathError:
-    if first.parent.resolve() == second.parent.resolve():
-        hint = f"move one of them away, or name only the files of one ending: '{second.parent}/*{second.suffix}'."
-    else:
-        common = os.path.commonpath([os.path.abspath(first), os.path.abspath(second)])
-        hint = f"name their common folder '{common}' instead: ids then keep the names of its folders."
+    common = os.path.commonpath([os.path.abspath(first), os.path.abspath(second)])
+    hint = f"name their common folder '{common}' instead: ids then keep the names of its folders."
     return MissingPathError(f"{first} and {second} would both be called {video_id!r}.", hint)

@@ -1,7 +1,9 @@
 """A live source in a thread of its own: chunks at the source's time, a bounded number of them waiting.
 
 Time. With the `stream` clock it is that of the source's timestamps, from its first frame on; one that steps back goes
-on from where it was. With the `wall` clock, and for pictures that come without times (MJPEG), it is when a frame came.
+on from where it was. With the `wall` clock, for pictures that come without times (MJPEG), and where timestamps stand
+still or jump to and fro, it is when a frame came. A pipe and a recording come as fast as they are taken, so that there
+frames are counted where timestamps are of no use.
 A frame is shown until the next one, as in a file, unless that is more than GAP_SECONDS away (or four of the source's
 own steps, if it is that slow): then what lies between was not seen. A chunk consists of frames that were seen, so
 chunks are missing where the source was away, and chunk numbers keep to the time. After a reconnection the clock goes
@@ -12,7 +14,8 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from fractions import Fraction
 from time import monotonic
 
@@ -20,15 +23,15 @@ from lstr.extractors.addresses import shown
 from lstr.extractors.errors import StalledError, VideoError
 from lstr.extractors.stages import DECODE
 from lstr.extractors.video.containers import Opening
-from lstr.extractors.video.frames import CHUNK, Chunk, SourceFrame, chunks_of, n_frames_until
+from lstr.extractors.video.frames import FPS, Chunk, SourceFrame, chunks_of
 from lstr.extractors.video.live_input import Input
+from lstr.extractors.video.probe import AVERAGE_RATE, comes_later
 from lstr.extractors.video.pyav_reader import PyAVReader
+from lstr.extractors.video.stretches import GAP_SECONDS, SILENCE, stretches
 
-GAP_SECONDS = 2
-SLOW_STEPS = 4  # of a source with less than two frames per second
 LONGEST_GAP = 24 * 3600  # seconds; a clock that jumps farther is wrong, and goes on from where it was
-SILENCE = 10.0  # seconds without a frame after which another connection is tried
 QUIET = 2.0  # seconds without a frame after which a source counts as stalled
+RATES = (Fraction(1, 10), 240)  # frames per second that a source may say it has
 DELAYS = (0.5, 1.0, 2.0, 4.0, 8.0)  # seconds before each attempt to connect again; the last one for all others
 
 
@@ -55,6 +58,14 @@ class Gap:
     reason: str
 
 
+@dataclass(frozen=True)
+class Moment:
+    """The present, in seconds of the monotonic clock and on the clock of the wall, with the zone of this machine."""
+
+    monotonic: float = field(default_factory=monotonic)
+    wall: datetime = field(default_factory=lambda: datetime.now().astimezone())
+
+
 class LiveReader:
     """Chunks of a live source, read ahead; use it as a context manager.
 
@@ -76,24 +87,24 @@ class LiveReader:
         self.error: BaseException | None = None
         """What ended it, after the last chunk; None at its end."""
         self.ended = False
+        self.clock = self.options.clock
+        """`stream`, `wall` (when frames came) or `average rate` (frames are counted)."""
         self.dropped = self.unseen = self.gaps = self.reconnects = 0
         self._long_side, self._first, self._end = long_side, first, end
-        self._chunks: deque[tuple[Chunk, float]] = deque()
+        self._chunks: deque[tuple[Chunk, Moment]] = deque()
         self._missing: list[Gap] = []
         self._next = first  # the chunk that follows the newest one made
         self._stopped = threading.Event()
         self._reader: PyAVReader | None = None
         self._counted = [0, 0]  # frames and decode errors of earlier connections
         self._connected = False
+        self.warnings: list[str] = []
+        """What a reader of the scores must know."""
+        self._noted: list[str] = []
+        self._told: list[str] = []
         self._last: tuple[Fraction, Fraction] | None = None  # time and step of the newest frame
         self._heard = self._began = monotonic()
         self._thread = threading.Thread(target=self._work, name=f"live {live_input.id}", daemon=True)
-
-    @property
-    def clock(self) -> str:
-        """`stream` or `wall`; that of arrival too where a stream without an end has no times."""
-        untimed = self.input.lasting and self._reader is not None and self._reader.timeless
-        return "wall" if untimed else self.options.clock
 
     @property
     def on_lag(self) -> str:
@@ -111,10 +122,12 @@ class LiveReader:
         """Damaged packets and frames that were left out so far."""
         return self._counted[1] + (self._reader.decode_errors if self._reader else 0)
 
-    @property
-    def note(self) -> str:
-        """What a person should know who waits for the first frame; empty where there is nothing."""
-        return self._reader.note if self._reader else ""
+    def news(self) -> list[str]:
+        """What a person should know, as of one who waits for the first frame, each sentence once."""
+        noted = [self._reader.note] if self._reader and self._reader.note else []
+        new = [text for text in [*self._noted, *noted] if text not in self._told]
+        self._told += new
+        return new
 
     @property
     def link(self) -> str:
@@ -130,8 +143,8 @@ class LiveReader:
         """Chunks to take."""
         return len(self._chunks)
 
-    def take(self) -> tuple[Chunk, float] | None:
-        """The oldest chunk that waits, and when on the monotonic clock it was closed; None where none waits."""
+    def take(self) -> tuple[Chunk, Moment] | None:
+        """The oldest chunk that waits, and when it was closed; None where none waits."""
         with self.changed:
             if not self._chunks:
                 return None
@@ -175,19 +188,25 @@ class LiveReader:
         while not self._stopped.is_set():
             before = self.frames
             lost = self._connection()
-            if self._stopped.is_set() or self._is_over() or (lost is None and self._ends()):
+            if self._stopped.is_set() or self._is_over():
+                return
+            if lost is None and self._ends():
+                if self._next == self._first:
+                    raise self._too_short()
                 return
             if lost and self._ends():  # connected again, a recording would begin anew
                 raise self._stalled() if isinstance(lost, StalledError) else lost
             if lost and self._last is None and not isinstance(lost, StalledError):
-                raise lost  # it never answered: an address with a mistake is not tried again
+                if "://" not in str(self.input.source) or not comes_later(lost):
+                    raise lost  # an address with a mistake is not tried again
+                self._noted.append(f"{lost} It is tried again for {self.options.timeout:g} s.")
             attempts = 0 if self.frames > before else attempts + 1
             left = self._heard + self.options.timeout - monotonic()
             if left <= 0:
-                raise self._stalled() from lost
+                raise self._given_up(lost) from lost
             self._stopped.wait(min(DELAYS[min(attempts, len(DELAYS) - 1)], left))
             if monotonic() - self._heard >= self.options.timeout:
-                raise self._stalled() from lost
+                raise self._given_up(lost) from lost
 
     def _connection(self) -> VideoError | None:
         """Read one connection to its end; what ended it, None where the source did."""
@@ -222,11 +241,15 @@ class LiveReader:
                     self.reconnects += 1
             time = origin + frame.time
             before, step = self._last or (time, Fraction(0))
-            if self.clock == "wall":
-                time = Fraction(now - self._began).limit_denominator(1000)
-            elif frame.time and time - before > LONGEST_GAP:
+            if self.clock == "stream" and frame.time and time - before > LONGEST_GAP:
                 origin -= time - before - step
                 time = before + step
+            if self.clock == "stream":
+                self._leave_stamps(now, max(time, before))
+            if self.clock == "wall":
+                time = Fraction(now - self._began).limit_denominator(1000)
+            elif self.clock == AVERAGE_RATE:
+                time = self._counted_on(before, frame, now)
             time = max(time, before)
             self._last, self._heard, self._connected = (time, time - before), now, True
             # in a container a frame may last until its clock has jumped
@@ -234,6 +257,39 @@ class LiveReader:
             if self._stopped.is_set():
                 return
             self._heard = monotonic()  # whoever waits for a place among the chunks is not silent
+
+    def _leave_stamps(self, now: float, time: Fraction) -> None:
+        """Take another clock from now on, at `time`, where there are no timestamps or they are of no use."""
+        reader = self._reader
+        if reader is None:
+            return
+        if self.input.lasting and reader.timeless:
+            self.clock = "wall"
+            return
+        goes_on = not self._ends()
+        fault = reader.stamps.fault(now if goes_on else None)
+        if goes_on and reader.clock == AVERAGE_RATE:
+            fault = "are missing"
+        if not fault:
+            return
+        source = shown(self.input.source)
+        if goes_on:
+            self.clock, self._began = "wall", reader.stamps.since - float(time)
+            self._noted.append(f"The time stamps of {source} {fault}: its time is now that at which frames come.")
+        else:
+            self.clock = AVERAGE_RATE
+            self._noted.append(
+                f"The time stamps of {source} {fault}: its frames are now counted, at the rate that it names. With "
+                "[[clock=wall]] its time is that at which they come."
+            )
+        self.warnings.append(self._noted[-1])
+
+    def _counted_on(self, before: Fraction, frame: SourceFrame, now: float) -> Fraction:
+        """The time of a frame that follows one at `before` by as long as frames last, or after a silence."""
+        slowest, fastest = RATES
+        step = frame.duration if 1 / Fraction(fastest) <= frame.duration <= 1 / slowest else Fraction(1, FPS)
+        silence = now - self._heard
+        return before + (Fraction(silence).limit_denominator(1000) if silence > GAP_SECONDS else step)
 
     def _put(self, chunk: Chunk) -> None:
         """Let a chunk wait to be taken, in the place of the oldest where none is free."""
@@ -252,7 +308,7 @@ class LiveReader:
                 self.dropped += 1
                 self._missing = _joined([*self._missing, Gap(oldest.index, oldest.index + 1, "dropped")])
             self.changed.wait_for(lambda: len(self._chunks) < self.options.waiting or self._stopped.is_set())
-            self._chunks.append((chunk, monotonic()))
+            self._chunks.append((chunk, Moment()))
             self.changed.notify_all()
 
     def _ends(self) -> bool:
@@ -262,37 +318,22 @@ class LiveReader:
     def _is_over(self) -> bool:
         return self._end is not None and self._next >= self._end
 
+    def _given_up(self, lost: VideoError | None) -> VideoError:
+        """What ends a source that has been silent for too long: what kept it from the first frame, or the silence."""
+        never = self._last is None and lost is not None
+        return lost if lost and never and not isinstance(lost, StalledError) else self._stalled()
+
+    def _too_short(self) -> VideoError:
+        return VideoError(
+            f"{shown(self.input.source)} ended after {self.frames} frames, before the first decision.",
+            "a decision takes a quarter of a second of video, from [[start]] on; check what writes it.",
+        )
+
     def _stalled(self) -> StalledError:
         return StalledError(
             f"{shown(self.input.source)} sent no frame for {self.options.timeout:g} s.",
             "check that it is on, and its address; [[timeout=SECONDS]] is how long it may be silent.",
         )
-
-
-def stretches(
-    frames: Iterator[SourceFrame], step: Fraction | None = None
-) -> Iterator[tuple[int, Iterator[SourceFrame]]]:
-    """Frames cut where the next one is too far away to have been seen until then: (first whole chunk, frames) each.
-
-    `step` is that of a frame before. Each stretch must be taken to its end before the next one.
-    """
-    newest = step or Fraction(0)
-    ahead = next(frames, None)
-
-    def stretch() -> Iterator[SourceFrame]:
-        nonlocal ahead, newest
-        while ahead is not None:
-            frame, ahead = ahead, None
-            yield frame
-            ahead = next(frames, None)
-            if ahead is not None:
-                allowed = min(max(Fraction(GAP_SECONDS), SLOW_STEPS * newest), Fraction(SLOW_STEPS * SILENCE))
-                newest = ahead.time - frame.time
-                if newest > allowed:
-                    return
-
-    while ahead is not None:
-        yield -(-n_frames_until(ahead.time) // CHUNK), stretch()
 
 
 def _joined(gaps: list[Gap]) -> list[Gap]:

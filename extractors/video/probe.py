@@ -1,5 +1,6 @@
 """What a video file holds, from its packets: frame times, size, damage; only its first frame is decoded."""
 
+import errno
 import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -19,6 +20,12 @@ LABELS = "labels are given with [[labels]]; name the video itself."
 OTHERS = dict.fromkeys((".pt", ".pth"), "checkpoints and weights have options of their own; name the video itself.")
 OTHERS |= dict.fromkeys((".json", ".csv", ".txt", ".eaf", ".vtt", ".srt"), LABELS)
 """Hints by the ending of what is no video."""
+LATER = {
+    *(errno.ECONNREFUSED, errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE, errno.ETIMEDOUT, errno.EHOSTDOWN),
+    *(errno.EHOSTUNREACH, errno.ENETDOWN, errno.ENETUNREACH, errno.EADDRNOTAVAIL),
+    errno.EIO,  # FFmpeg's for a host whose name nobody knows, as before a router is up
+}
+"""Errors of an address that may answer later."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +82,10 @@ def probe(path: str | Path) -> Video:
         raise MissingPathError(f"{path} does not exist.", "check the path; `ls` its folder.")
     if path.is_dir():
         raise MissingPathError(f"{path} is a folder, not a video.", "name a file in it.")
-    if path.is_file() and path.stat().st_size == 0:
+    if not path.is_file():  # a FIFO would be waited for
+        hint = f"pipe it in, where it is a video: `lstr detect - < {shlex.quote(str(path))}`."
+        raise VideoError(f"{path} is no file on a disk, such as a pipe.", hint)
+    if path.stat().st_size == 0:
         raise VideoError(f"{path} is empty (0 bytes).", "copy or record the file again.")
     try:
         rotation, bits = _first_picture(path)
@@ -182,6 +192,12 @@ def unreadable(name: str, error: Exception) -> VideoError:
         return VideoError(f"{name} is no readable video ({reason}).", "check what the command before the pipe writes.")
     hint = OTHERS.get(Path(name).suffix.lower(), "play it with `ffplay`, or convert it with `ffmpeg`.")
     return VideoError(f"{name} is not a readable video ({reason}).", hint)
+
+
+def comes_later(error: VideoError) -> bool:
+    """Whether what an address could not be opened for may pass by itself, as of a camera that is off: no mistake."""
+    cause = error.__cause__
+    return isinstance(cause, av.error.HTTPServerError) or (isinstance(cause, OSError) and cause.errno in LATER)
 
 
 def damaged(name: str, what: str) -> VideoError:

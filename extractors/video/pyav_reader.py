@@ -31,6 +31,7 @@ from lstr.extractors.video.probe import (
     seconds,
     unreadable,
 )
+from lstr.extractors.video.stamps import Stamps
 
 JUMP_SECONDS = 1  # timestamps that step back by more begin anew; by less, the frame is shown at once, as FFmpeg does
 TIMELESS = ("mpjpeg", "mjpeg", "h264", "hevc")  # FFmpeg's demuxers of pictures alone
@@ -69,6 +70,8 @@ class PyAVReader:
         self.decoded = 0
         self.decode_errors = 0
         self.clock = "container"
+        self.stamps = Stamps()
+        """How its time stamps have gone on so far."""
         self.finite = False
         """Once opened: whether the source declares how long it is."""
         self.timeless = False
@@ -130,17 +133,19 @@ class PyAVReader:
         reformatter = VideoReformatter()  # a picture's own would be made anew for each, with threads of its own
         for picture in self._pictures(container, stream):
             start = None if by_rate or picture.pts is None else seconds(picture.pts, picture.time_base)
+            back = start is not None and last is not None and last - (start - first) > JUMP_SECONDS
             if last is None:
                 first, time, by_rate = start or Fraction(0), Fraction(0), start is None
                 size = upright(working_size(picture.width, picture.height, long_side, aspect), picture.rotation)
                 self.clock = AVERAGE_RATE if by_rate else "container"
             else:
-                time = last + gap if start is None else start - first
-                if start is not None and last - time > JUMP_SECONDS:
-                    time = last + gap
+                if back and self._live and gap > JUMP_SECONDS:
+                    gap = step  # to jump ahead by as much again would be two jumps of one
+                time = last + gap if start is None or back else max(start - first, last)
+                if start is not None and back:
                     first = start - time
-                time = max(time, last)
                 gap = time - last or gap
+            self.stamps.take(last is None or time > last, back, monotonic())
             last = time
             duration = seconds(picture.duration, picture.time_base) if picture.duration and not by_rate else step
             self.decoded += 1

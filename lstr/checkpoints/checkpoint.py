@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from lstr import __version__
-from lstr.checkpoints.claims import bounded, check_deflated, check_plain
+from lstr.checkpoints.claims import bounded, check_deflated, check_memory, check_plain
 from lstr.checkpoints.entries import is_made_of, is_tables, read_entries
 from lstr.checkpoints.loaded import CALIBRATION, FORMAT, TENSORS, Checkpoint
 from lstr.checkpoints.published import published_classes, read_published, tables_of, taken_for
@@ -222,6 +222,7 @@ def _check_shapes(path: Path, tensors: Mapping[str, Tensor], config: WindowConfi
 def _check_claims(path: Path, tensors: Mapping[str, Tensor], config: WindowConfig, n_classes: int) -> None:
     """Raise CheckpointError where a model of the configuration would be far larger than the tensors are."""
     layers = max(config.l_enc, config.l_dec)
+    check_memory(path, config)
     if layers > len(tensors):
         raise CheckpointError(
             f"{path} has {len(tensors)} tensors and its configuration {layers} layers.",

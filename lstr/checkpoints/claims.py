@@ -7,38 +7,56 @@ import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from lstr.config import WindowConfig
 from lstr.errors import CheckpointError
 
 WEIGHTS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 WHOLE = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 FREE = 2**24
 """Numbers that a model may have beyond those of its file: tables that are computed, and what making them takes."""
+REMEMBERED = 2**28
+"""Numbers that a stream may remember: more than a hundred times those of the published models."""
 COPIES = ("clone", "__deepcopy__")
 MADE = 10  # tensors that are made for one of a model: it has 3 at most
 REFUSED = "Give a file that lstr train or the published code saved."
 
 
-def check_deflated(path: Path) -> None:
-    """Raise CheckpointError where the members of a zip would take more bytes than the file has."""
+def check_deflated(path: object, content: IO[bytes] | None = None) -> None:
+    """Raise CheckpointError where the members of a zip would take more bytes than it has.
+
+    `content` is that of the file, where it is at hand; `path` is then for messages.
+    """
     try:
-        with zipfile.ZipFile(path) as container:
+        with zipfile.ZipFile(content or str(path)) as container:
             claimed = sum(info.file_size for info in container.infolist())
+            size = content.seek(0, 2) if content else Path(str(path)).stat().st_size
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
-        raise CheckpointError(f"The checkpoint {path} is damaged ({error}).", "Fetch or copy it again.") from error
-    if claimed > (size := path.stat().st_size):
+        raise CheckpointError(f"{path} is damaged ({error}).", "Fetch or copy it again.") from error
+    if claimed > size:
         raise CheckpointError(
-            f"The checkpoint {path} is compressed: its {size} bytes stand for {claimed}.",
+            f"{path} is compressed: its {size} bytes stand for {claimed}.",
             "Save it again with torch.save, which does not compress.",
         )
 
 
-def check_plain(path: Path, tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor] | None = None) -> None:
+def check_memory(path: Path, config: WindowConfig) -> None:
+    """Raise CheckpointError where a stream of a model would remember more than a gigabyte, which no tensor shows."""
+    chunks = config.n_long + config.work_length + config.context
+    numbers = chunks * max(config.d_model, config.input_dim)
+    if numbers > REMEMBERED:
+        raise CheckpointError(
+            f"{path}: a stream of its model would remember {chunks} chunks, which take {numbers >> 28} GB.",
+            "Give a checkpoint of a shorter memory.",
+        )
+
+
+def check_plain(path: object, tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor] | None = None) -> None:
     """Raise CheckpointError for a tensor that is no plain numbers, each with its own place, on the CPU.
 
     With the tensors of a model, for one of another kind of number than the model's too.

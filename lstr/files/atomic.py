@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import glob
 import os
 import secrets
 from collections.abc import Iterator
@@ -18,8 +19,7 @@ def replacing(path: Path) -> Iterator[Path]:
     A kill leaves the temporary file, and never the lock on it. Raises OSError.
     """
     while True:
-        # a part of the name, so that a long one stays within what file systems take
-        temporary = path.parent / f".{path.name[:32]}.tmp-{secrets.token_hex(4)}"
+        temporary = path.parent / f".{_part(path.name)}.tmp-{secrets.token_hex(4)}"
         with suppress(FileExistsError):
             # the permissions of any new file, as the system gives them: to ask a process for its umask is to change it
             handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
@@ -32,6 +32,16 @@ def replacing(path: Path) -> Iterator[Path]:
     finally:
         temporary.unlink(missing_ok=True)
         os.close(handle)
+
+
+def temporaries_of(name: str) -> str:
+    """The pattern of the temporary files that become a file of this name."""
+    return f".{glob.escape(_part(name))}.tmp-*"
+
+
+def _part(name: str) -> str:
+    """A part of a name, so that with more a long one stays within what file systems take."""
+    return name[:32]
 
 
 def write_tensors(path: Path, content: Any) -> None:

@@ -12,6 +12,7 @@ from lstr.errors import LabelsError
 from lstr.labels.balance import few_examples, never_trained, one_subset, split_recordings
 from lstr.labels.label_set import Labels, VideoLabels
 from lstr.labels.segment import Segment, mistake
+from lstr.labels.spellings import spellings_of
 from lstr.labels.units import FRAMES, MILLISECONDS, TAIL, Footage, Unit, footage_of, odd_units, whole_numbers
 from lstr.labels.video_ids import MATCH_HINT, mismatch_of
 
@@ -81,6 +82,7 @@ def check_set(labels: Labels) -> Iterator[Finding]:
     yield from (Finding(NOTE, note.kind, "", note.sentence) for note in labels.notes)
     yield from (Finding(WARNING, "never trained", "", sentence) for _, sentence in never_trained(labels))
     yield from (Finding(WARNING, "few examples", "", sentence) for sentence in few_examples(labels))
+    yield from (Finding(WARNING, "spellings", "", question) for question in spellings_of(labels))
     yield from (Finding(WARNING, "one recording", "", sentence) for sentence in split_recordings(labels))
     if sentence := one_subset(labels):
         yield Finding(WARNING, "one subset", "", sentence)
@@ -108,19 +110,20 @@ def in_order(findings: Iterable[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda found: (SEVERITIES.index(found.severity), found.kind, found.video))
 
 
-def stop_at_errors(findings: Sequence[Finding], source: str) -> None:
-    """Raise LabelsError when the findings in the label file `source` hold an error."""
+def stop_at_errors(findings: Sequence[Finding], source: str, files: Sequence[str] = ()) -> None:
+    """Raise LabelsError when the findings in the label file `source` hold an error; `files` where there are several."""
     errors = [found for found in findings if found.severity == ERROR]
     if not errors:
         return
     if alone := next((found for found in errors if found.kind == NO_MATCH), None):
         raise LabelsError(f"{source}: {alone.detail}.", MATCH_HINT)
-    first, file = errors[0], shlex.quote(source)
+    first, file = errors[0], shlex.join(files or (source,))
     hint = f"`lstr labels check {file} --json` names each; correct them and go on."
     if all(found.kind == "no features" for found in errors):
         hint = "extract them with `lstr extract`, or leave them out with [[skip_missing=true]]."
     elif first.kind in UNITS:
         rate = first.detail.rpartition("/")[2].partition(" ")[0]
+        file = "FILE" if len(files) > 1 else file  # only one of them may count so
         hint = f"if so, make seconds of them: lstr labels convert {file} --frames {rate} -o seconds.json"
     what = "error" if len(errors) == 1 else "errors"
     raise LabelsError(

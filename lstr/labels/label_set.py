@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.errors import LabelsError
+from lstr.files.text import read_text
 from lstr.labels.activitynet import ActivityNet, read_activitynet
 from lstr.labels.segment import Segment, mistake
 
@@ -129,7 +130,7 @@ def subset_named(name: str) -> str:
 def read_json(path: Path) -> Any:
     """What a JSON file holds. Raises LabelsError when it is missing, unreadable, no JSON, or has a name twice."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_text(path, "utf-8-sig")
     except FileNotFoundError as error:
         raise LabelsError(f"There is no label file {path}.", "Check the path of [[labels]].") from error
     except (OSError, UnicodeDecodeError) as error:

@@ -132,6 +132,15 @@ class AnnotationSet:
         """
         return self.each(lambda _, v: replace(v, subset=subsets.get(v.subset, v.subset and subset_named(v.subset))))
 
+    def renamed(self, names: Mapping[str, str]) -> "AnnotationSet":
+        """With classes renamed; two of one name become one class. Raises AnnotationError where one is not there."""
+        if missing := [name for name in names if name not in self.classes]:
+            known = ", ".join(map(repr, self.classes)) or "none"
+            raise AnnotationError(f"There is no class {missing[0]!r} to rename.", f"the classes are: {known}.")
+        classes = dict.fromkeys(names.get(name, name) for name in self.classes)
+        segments = self._each_segment(lambda s: replace(s, label=names.get(s.label, s.label)))
+        return replace(segments, classes=tuple(classes))
+
     def in_seconds(self, rate: float) -> "AnnotationSet":
         """With times divided by `rate`, because they count frames, so many a second. Durations stay."""
         return self._each_segment(lambda s: replace(s, start=s.start / rate, end=s.end / rate))

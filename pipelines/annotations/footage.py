@@ -1,11 +1,13 @@
 """How long videos are and how many frames a second they have, from their headers alone."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES, find_videos, is_video_name
 from lstr.labels.units import Footage
+from lstr.pipelines.annotations.ids import plain_id
 from lstr.pipelines.failures import left_out
 
 RECIPE = "recipe.json"  # of a feature folder
@@ -48,3 +50,37 @@ def footage_of_files(videos: Mapping[str, Any]) -> dict[str, Footage]:
     """What the files by video id state of themselves; those that cannot be read, or are elsewhere, are left out."""
     found = {name: footage_at(path) for name, path in videos.items() if isinstance(path, Path)}
     return {name: footage for name, footage in found.items() if footage}
+
+
+class Rates:
+    """Frames a second of videos, by the name that a label file has for each; nothing is looked up before it is asked.
+
+    find: the videos by id. A video that is not among them has the rate of all the others, where that is one.
+    """
+
+    def __init__(self, find: Callable[[], Mapping[str, Any]]):
+        self._find = find
+        self._found: dict[str, float | None] = {}
+
+    def __call__(self, name: str) -> float | None:
+        """The rate of a video; None where nobody knows it."""
+        video_id = plain_id(name, self._videos)
+        if video_id in self._videos:
+            return self._rate(video_id)
+        return self._common
+
+    @cached_property
+    def _videos(self) -> Mapping[str, Any]:
+        return self._find()
+
+    @cached_property
+    def _common(self) -> float | None:
+        rates = {self._rate(video_id) for video_id in self._videos}
+        return rates.pop() if len(rates) == 1 else None
+
+    def _rate(self, video_id: str) -> float | None:
+        if video_id not in self._found:
+            self._found[video_id] = next(
+                (f.rate for f in footage_of_files({"": self._videos[video_id]}).values()), None
+            )
+        return self._found[video_id]

@@ -11,15 +11,16 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from lstr.files.text import read_bytes, read_text
 from lstr.labels.label_set import Note
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
+from lstr.pipelines.annotations.times import RateOf, unknown
 from lstr.pipelines.files.atomic import write_text
 from lstr.timeline import DEFAULT, Thresholds
 
 FILES = frozenset({"videos without segments"})
 """What a format of one file per video holds for that alone."""
-AGGREGATED = "export its observations as aggregated events in CSV, which have start and stop in one row."
 EVERYTHING = frozenset({"scores", "subsets", "durations", "classes without segments"}) | FILES
 """What a set of annotations may have beside labels and times, see `AnnotationSet.held`."""
 
@@ -36,6 +37,12 @@ class ConvertOptions:
     """Leave wrong segments in, for `lstr.labels.check.check` to name them all."""
     frames: float | None = None
     """The times of the sources are no seconds but numbers of frames, of which a second has so many."""
+    rate_of: RateOf = unknown
+    """Frames a second of a video by the id that a source has for it, where times count frames."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """The headers of a table's columns, by what they are, where they have no known name: `start`: `Beginn`."""
+    rename: Mapping[str, str] = field(default_factory=dict)
+    """New names of classes; two of one name become one class."""
     subsets: Mapping[str | None, str] = field(default_factory=dict)
     """New names of subsets; the one for None goes to videos that have none."""
     classes: tuple[str, ...] = ()
@@ -72,6 +79,12 @@ class Detection:
     """Labelled segments, to draw beside the detected ones."""
     recipe: dict[str, Any] | None = None
     """The recipe of the features, for the page."""
+    origins: Mapping[str, str] = field(default_factory=dict)
+    """What its networks began with, and the licence of that, by stream."""
+    subset: str | None = None
+    """The one that the labels have the video in."""
+    index: Path | None = None
+    """The page over all videos, where there will be one."""
     embed: int = 0
     """Bytes of a video that may be put into the page."""
 
@@ -108,7 +121,7 @@ class File:
     def text(self) -> str:
         """Its text, without a byte order mark."""
         try:
-            return self.path.read_text(encoding="utf-8-sig")
+            return read_text(self.path, "utf-8-sig")
         except UnicodeDecodeError as error:
             raise AnnotationError(f"{self.path} is not UTF-8.", "save it again in UTF-8.") from error
         except OSError as error:
@@ -120,7 +133,7 @@ class File:
     def table(self) -> tuple[str, tuple[Note, ...]]:
         """The text of a table, also as Excel saves it on Windows, and a note of that."""
         with suppress(OSError, UnicodeDecodeError):
-            content = self.path.read_bytes()
+            content = read_bytes(self.path)
             if b"\0" not in content and not is_utf8(content):
                 sentence = f"{self.path.name} is not UTF-8: it is read as Windows-1252, in which Excel saves"
                 return content.decode("cp1252"), (Note("encoding", sentence),)

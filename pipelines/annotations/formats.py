@@ -3,17 +3,21 @@
 A new format is a class of `lstr.pipelines.annotations.format.Format` in a file of this folder, and one line in FORMATS.
 """
 
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from glob import escape
 from pathlib import Path
 
 from lstr.extractors.errors import MissingPathError
+from lstr.extractors.video.inputs import find_videos
 from lstr.labels.video_ids import fault_of
 from lstr.pipelines.annotations.activitynet import ActivityNetJson
 from lstr.pipelines.annotations.annotation import AnnotationError, AnnotationSet
+from lstr.pipelines.annotations.columns import AGGREGATED
 from lstr.pipelines.annotations.elan import EAF
-from lstr.pipelines.annotations.format import AGGREGATED, DEFAULTS, ConvertOptions, File, Format
+from lstr.pipelines.annotations.footage import Rates
+from lstr.pipelines.annotations.format import DEFAULTS, ConvertOptions, File, Format
 from lstr.pipelines.annotations.labelstudio import LabelStudio
 from lstr.pipelines.annotations.perframe import PerFrame
 from lstr.pipelines.annotations.pictures import Mp4, Page, Png, Svg
@@ -48,6 +52,15 @@ FORMATS: dict[str, Format] = {
     )
 }
 """By name. The first that recognises a file or a folder reads it."""
+
+WORKBOOK = (
+    "a workbook of a spreadsheet program",
+    "save its sheet as CSV in UTF-8, with columns such as video,start,end,label.",
+)
+FOREIGN = dict.fromkeys((".xlsx", ".xlsm", ".xls", ".ods", ".numbers"), WORKBOOK) | {
+    ".boris": ("a project of BORIS", AGGREGATED)
+}
+"""Files of other programs by their endings: what they are, and what to do with them."""
 
 
 def readable() -> list[str]:
@@ -93,14 +106,22 @@ def recognise(path: Path) -> Format | None:
     return next((form for form in FORMATS.values() if form.recognises(file)), None)
 
 
+def readable_suffixes() -> set[str]:
+    """The last endings of files that annotations can be read from."""
+    return {Path(f"x{form.suffix}").suffix for form in FORMATS.values() if form.reads and form.suffix}
+
+
 def refuse_foreign(path: Path) -> None:
     """Raise AnnotationError for a file of another program that has to be exported first."""
-    ending = path.suffix.lower()
-    if ending in (".xlsx", ".xlsm", ".xls", ".ods", ".numbers"):
-        hint = "save its sheet as CSV in UTF-8, with columns such as video,start,end,label."
-        raise AnnotationError(f"{path} is a workbook of a spreadsheet program, which is not read.", hint)
-    if ending == ".boris":
-        raise AnnotationError(f"{path} is a project of BORIS, which is not read.", AGGREGATED)
+    if known := FOREIGN.get(path.suffix.lower()):
+        what, hint = known
+        raise AnnotationError(f"{path} is {what}, which is not read.", hint)
+
+
+def _refuse_foreign_alone(folder: Path) -> None:
+    """Raise AnnotationError where a folder without annotations has files of another program."""
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        refuse_foreign(path)
 
 
 def read_annotations(path: Path, options: ConvertOptions = DEFAULTS) -> AnnotationSet:
@@ -135,7 +156,9 @@ def _read_as(form: Format, path: Path, video_id: str, options: ConvertOptions) -
         read = form.read_folder(path, options) if path.is_dir() else form.read(File(path), video_id, options)
         return read.plausible()
     except AnnotationError as error:
-        raise error if str(error).startswith(str(path)) else AnnotationError(f"{path}: {error}", error.hint) from error
+        text = str(error) if str(error).startswith(str(path)) else f"{path}: {error}"
+        hint = error.hint.replace("convert FILE", f"convert {shlex.quote(str(path))}")
+        raise AnnotationError(text, hint) from error
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise AnnotationError(
             f"{path} is damaged: what it holds is not {form.name} ({described(error)}).",
@@ -153,6 +176,7 @@ def _read_folder(folder: Path, chosen: Format | None, options: ConvertOptions) -
     if len(names) > 1:
         raise AnnotationError(f"{folder} holds {', '.join(names)}.", f"choose one: [[source_format={names[0]}]]")
     if not found:
+        _refuse_foreign_alone(folder)
         raise AnnotationError(f"{folder} holds no annotations.", f"give files of {', '.join(readable())}.")
     annotated = AnnotationSet({})
     for path, form in found.items():
@@ -191,12 +215,14 @@ def convert(
     OutputError, and for `mp4` VideoError.
     """
     form = format_for(output) if to is None else format_named(to)
+    if videos := options.video:
+        options = replace(options, rate_of=Rates(lambda: find_videos([videos])))
     annotated = AnnotationSet({})
     for source in sources:
         annotated = annotated.merged(read_annotations(Path(source), options))
     if options.as_labels:
         annotated = annotated.without_scores()
-    annotated = annotated.with_subsets(options.subsets)
+    annotated = annotated.with_subsets(options.subsets).renamed(options.rename)
     if options.classes:
         annotated = replace(annotated, classes=options.classes)
     if folder := options.video:

@@ -2,14 +2,13 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
 from lstr.errors import LabelsError
 from lstr.extractors.errors import ExtractorError
-from lstr.extractors.video.inputs import VIDEO_SUFFIXES
 from lstr.labels.activitynet import ActivityNet, Entry
 from lstr.labels.balance import actions_of
 from lstr.labels.check import SEVERITIES, check
@@ -18,12 +17,11 @@ from lstr.labels.perframe import is_data_info, read_data_info
 from lstr.labels.segment import Segment
 from lstr.labels.video_ids import check_ids
 from lstr.pipelines.annotations.annotation import AnnotationSet
+from lstr.pipelines.annotations.footage import Rates
 from lstr.pipelines.annotations.format import ConvertOptions, File
 from lstr.pipelines.annotations.formats import read_annotations, recognise, refuse_foreign
+from lstr.pipelines.annotations.ids import plain_id
 from lstr.pipelines.annotations.perframe import INFO
-
-DEEPEST = 8
-"""Folders in front of a video that may be part of its id."""
 
 
 def read_label_file(
@@ -38,7 +36,8 @@ def read_label_file(
 
     roots: where the targets of the published form may be. dataset: which of a data_info.json. lenient: leave wrong
     segments in, for `lstr.labels.check.check`. present: ids of the features or videos at hand, as which an id with a
-    folder or an ending is taken. Scores are left out. Raises LabelsError.
+    folder or an ending is taken; by the files that a mapping has for them, numbers of frames become seconds. Scores are
+    left out. Raises LabelsError.
     """
     path = Path(path)
     if path.exists() and not (path.is_file() or path.is_dir()):  # a FIFO would be waited for
@@ -49,7 +48,7 @@ def read_label_file(
         return read_data_info(info, content, [Path(root) for root in roots], dataset, skip_missing)
     if dataset is not None:
         raise LabelsError(f"{path} is no data_info.json with data sets to choose from.", "leave out [[dataset]].")
-    labels = with_plain_ids(_read(path, lenient), present)
+    labels = with_plain_ids(_read(path, lenient, present), present)
     check_ids(labels.videos, str(path))
     return labels
 
@@ -66,7 +65,7 @@ def is_label_file(path: Path) -> bool:
         return False
 
 
-def _read(path: Path, lenient: bool) -> Labels:
+def _read(path: Path, lenient: bool, present: Collection[str]) -> Labels:
     try:
         form = recognise(path) if path.is_file() else None
         if path.is_file() and form is None:
@@ -75,7 +74,8 @@ def _read(path: Path, lenient: bool) -> Labels:
             return read_labels(path, lenient)
         if form and form.name == "activitynet" and "database" in File(path).json:
             return read_labels(path, lenient)  # which finds a video that is in it twice
-        annotated = read_annotations(path, ConvertOptions(lenient=lenient))
+        videos = present if isinstance(present, Mapping) else {}
+        annotated = read_annotations(path, ConvertOptions(lenient=lenient, rate_of=Rates(lambda: videos)))
     except ExtractorError as error:
         hint = error.hint
         if "[[fps" in hint or "[[source_format" in hint:  # of the conversion
@@ -104,7 +104,7 @@ def with_plain_ids(labels: Labels, present: Collection[str]) -> Labels:
     Of a path of Windows the part after the last `\` is the id, unless its folders are at hand too. An id stays where it
     is at hand as it is, or where two would become one.
     """
-    plain = {name: _plain_id(name, present) for name in labels.videos}
+    plain = {name: plain_id(name, present) for name in labels.videos}
     meant = Counter(plain.values())
     renamed = {old: new for old, new in plain.items() if new != old and meant[new] == 1}
     if not renamed:
@@ -114,18 +114,6 @@ def with_plain_ids(labels: Labels, present: Collection[str]) -> Labels:
     more = f", and {len(others)} more so" if others else ""
     text = f"{old!r} is taken as {new!r}{more}: an id is the path in the folder without the ending"
     return replace(labels, videos=videos, notes=(*labels.notes, Note("id with ending", text)))
-
-
-def _plain_id(name: str, present: Collection[str]) -> str:
-    if name in present:
-        return name
-    plain = name.replace("\\", "/")
-    suffix = PurePath(plain).suffix
-    if suffix.lower() in VIDEO_SUFFIXES:
-        plain = plain.removesuffix(suffix)
-    parts = plain.rsplit("/", DEEPEST)
-    tails = ("/".join(parts[first:]) for first in range(len(parts)))
-    return next((tail for tail in tails if tail in present), parts[-1] if "\\" in name else plain)
 
 
 def describe_labels(path: Path) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationErro
 from lstr.pipelines.annotations.footage import footage_at
 from lstr.pipelines.annotations.format import DEFAULTS, EVERYTHING, ConvertOptions, Detection, File, TextFormat
 from lstr.pipelines.annotations.timeline_json import to_text
+from lstr.pipelines.annotations.times import RateOf, unknown
 from lstr.pipelines.files.atomic import write_text
 
 CONTROL, OBJECT = "videoLabels", "video"  # names in Label Studio's labelling configuration
@@ -33,7 +34,7 @@ class LabelStudio(TextFormat):
         return isinstance(task, list) or (isinstance(task, dict) and isinstance(task.get("data"), dict))
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
-        return from_labelstudio(file.json, options.fps)
+        return from_labelstudio(file.json, options.fps, options.rate_of)
 
     def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
         return to_text(to_labelstudio(annotated, options.fps))
@@ -80,10 +81,10 @@ def to_labelstudio(annotated: AnnotationSet, fps: float | None = None) -> list[d
     return tasks
 
 
-def from_labelstudio(tasks: Any, fps: float | None = None) -> AnnotationSet:
+def from_labelstudio(tasks: Any, fps: float | None = None, rate_of: RateOf = unknown) -> AnnotationSet:
     """An export or import of Label Studio; what people annotated goes before predictions. Raises AnnotationError.
 
-    `fps` is needed where the tasks' data do not have it.
+    Where the tasks' data do not have it, `fps` is the rate of the videos, or `rate_of` says it by id.
     """
     tasks = tasks if isinstance(tasks, list) else [tasks]
     videos: dict[str, AnnotatedVideo] = {}
@@ -92,7 +93,7 @@ def from_labelstudio(tasks: Any, fps: float | None = None) -> AnnotationSet:
             data = task["data"]
             media = data.get(OBJECT) or next((str(value) for value in data.values()), "video")
             video_id = data.get("id") or PurePath(str(media)).stem
-            rate = data.get("fps") or fps
+            rate = data.get("fps") or fps or rate_of(video_id)
             # an exported task lists the annotators' results, the newest last
             results = task.get("annotations") or task.get("predictions") or [{"result": []}]
             segments = []

@@ -72,6 +72,9 @@ class Page(Picture):
             truth=truth,
             events=list(detection.events),
             recipe=detection.recipe,
+            origins=detection.origins,
+            subset=detection.subset,
+            index=detection.index,
             embed=detection.embed,
         )
 

@@ -2,40 +2,23 @@
 
 import csv
 import io
-import math
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lstr.errors import brief
-from lstr.labels.segment import Segment, clock_seconds
+from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet, plain_line
-from lstr.pipelines.annotations.format import AGGREGATED, EVERYTHING, FILES, ConvertOptions, File, TextFormat, VideoText
-
-COLUMNS = {
-    "video": ("video", "video_id", "video_name", "id", "file", "filename", "video-id", "media file name"),
-    "subset": ("subset", "split", "set"),
-    "duration": ("duration",),
-    "start": ("start", "begin", "from", "onset", "t-start"),
-    "end": ("end", "stop", "to", "offset", "t-end"),
-    "label": ("label", "class", "action", "activity", "behavior", "behaviour", "category", "event"),
-    "score": ("score", "confidence", "conf"),
-}
-"""Names that a column may have."""
-TIMED = ("duration", "start", "end")
-"""Columns whose name a unit may follow; they are in milliseconds where that is `_ms`."""
-UNIT = re.compile(r"([_ ](ms|sec|seconds|time|timestamp|\(s\))){0,4}$")
-FRAME_COLUMNS = {
-    "start": ("start_frame", "begin_frame", "frame_start", "first_frame"),
-    "end": ("end_frame", "stop_frame", "frame_end", "last_frame"),
-}
-"""Names of columns that count frames, which are read where it is known how many a second has."""
+from lstr.pipelines.annotations.columns import TIMED, Column, Layout, Piece, layout_of
+from lstr.pipelines.annotations.format import DEFAULTS, EVERYTHING, FILES, ConvertOptions, File, TextFormat, VideoText
+from lstr.pipelines.annotations.times import Clock, number_of
 
 TOTALS = ("total", "totals", "grand total", "subtotal", "sum", "average", "mean", "summe", "gesamt", "somme", "suma")
 """What spreadsheets write before a row that sums up the others."""
-BORIS = ("behavior type", "status")
-"""Columns of BORIS's tabular export, which say START or STOP."""
+
+RUN = re.compile(r"'*[=+\-@＝＋－＠]")
+"""How a text begins that a spreadsheet takes for a formula, and runs, unless an apostrophe is before it."""
 
 TIMES = re.compile(r"[-+\d.,eE ]+\t[-+\d.,eE ]+(\t|$)")
 """How a line of a label track begins."""
@@ -51,7 +34,8 @@ class Csv(TextFormat):
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
         text, notes = file.table
-        return replace(from_csv(text, video_id, in_frames=options.frames is not None), notes=notes)
+        read = from_csv(text, video_id, options)
+        return replace(read, notes=(*notes, *read.notes))
 
     def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
         held = annotated.held()
@@ -61,10 +45,14 @@ class Csv(TextFormat):
         table = csv.writer(out, delimiter=self.delimiter, lineterminator="\n")
         table.writerow([name + self.unit if name in TIMED else name for name in names])
         for video_id, video in annotated.videos.items():
-            whole = {"video": video_id, "subset": video.subset, "duration": number_text(video.duration, self.scale)}
+            whole = {
+                "video": cell_of(video_id),
+                "subset": cell_of(video.subset),
+                "duration": number_text(video.duration, self.scale),
+            }
             for a in video.segments:
                 times = {"start": number_text(a.start, self.scale), "end": number_text(a.end, self.scale)}
-                row = whole | times | {"label": a.label, "score": number_text(a.score)}
+                row = whole | times | {"label": cell_of(a.label), "score": number_text(a.score)}
                 table.writerow([row.get(name) for name in names])
             if not video.segments:
                 table.writerow([whole.get(name) for name in names])
@@ -78,71 +66,96 @@ class Tsv(Csv):
     delimiter, unit, scale = "\t", "_ms", 1000
 
 
-def from_csv(text: str, name: str, in_frames: bool = False) -> AnnotationSet:
+def from_csv(text: str, name: str, options: ConvertOptions = DEFAULTS) -> AnnotationSet:
     """A table with a header, tabs or commas or semicolons between; `name` is the video's where no column names it.
 
-    Without an end, a segment lasts for its duration.
-    With in_frames, columns that say that they count frames go before others. Raises AnnotationError.
+    Without an end, a segment lasts for its duration; a wide table has several in a row. Frames are counted at the rate
+    of the video, or all are left as numbers of frames where the options have one rate. Raises AnnotationError.
     """
     first = text.split("\n", 1)[0]
     delimiter = max("\t,;", key=first.count)
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     try:
-        header = [cell.strip().lower() for cell in next(rows, [])]
-        at = _columns(header, in_frames)
-        scales = {column: 1000 if header[i].endswith("_ms") else 1 for column, i in at.items()}
-        ends = ("end",) if "end" in at else ("duration",)
+        header = next(rows, [])
+        layout = layout_of(header, options.columns, options.frames is not None)
+        clock = Clock(options.frames, options.rate_of)
         found: dict[str, dict[str, Any]] = {}
-        for line, cells in enumerate(rows, 2):
-            row = {column: cells[i].strip() if i < len(cells) else "" for column, i in at.items()}
-            if not any(row.values()):
-                continue
-            _refuse_totals(header, cells, line, all(row.get(column, "0") for column in (*ends, "start", "label")))
-            entry = found.setdefault(row.get("video") or name, {"segments": []})
-            if row.get("subset"):
-                entry["subset"] = row["subset"]
-            if row.get("duration") and "end" in at:
-                entry["duration"] = seconds_of(row["duration"], line, scales["duration"])
-            if row["label"]:
-                start, end = (seconds_of(row[key], line, scales[key]) for key in ("start", *ends))
-                end += 0 if "end" in at else start
-                score = number_of(row["score"], line) if row.get("score") else None
-                entry["segments"].append(Segment(start, end, row["label"], score))
+        for cells in rows:
+            if any(_cell(cells, column) for column in _columns(layout)):
+                _read_row(Row(cells, rows.line_num, layout, clock), header, name, found)
     except csv.Error as error:
         raise AnnotationError(f"The table cannot be read ({error}).", "save it again as CSV in UTF-8.") from error
-    return AnnotationSet({video: AnnotatedVideo(**entry) for video, entry in found.items()})
+    videos = {video: AnnotatedVideo(**entry) for video, entry in found.items()}
+    return AnnotationSet(videos, (), layout.notes)
 
 
-def _columns(header: list[str], in_frames: bool) -> dict[str, int]:
-    """Which column is what, by their names. Raises AnnotationError where one that must be is missing."""
-    at: dict[str, int] = {}
-    for known in (FRAME_COLUMNS, COLUMNS) if in_frames else (COLUMNS,):
-        for column, names in known.items():
-            for i, cell in enumerate(header):
-                if (UNIT.sub("", cell) if column in TIMED else cell) in names:
-                    at.setdefault(column, i)
-    missing = {"start", "end", "label"} - at.keys()
-    if {"start", "duration"} <= at.keys() and not any(cell in FRAME_COLUMNS["end"] for cell in header):
-        missing -= {"end"}  # a duration beside a start alone is the segment's
-    if missing and "behavior" in header and any(cell in header for cell in BORIS):
-        raise AnnotationError("The table is BORIS's tabular export, with a row for each start and stop.", AGGREGATED)
-    counting = [cell for cell in header if any(cell in FRAME_COLUMNS.get(column, ()) for column in missing)]
-    if counting:
-        raise AnnotationError(
-            f"The table counts frames ({', '.join(counting)}), and does not say how many a second has.",
-            "make seconds of them, 30 being the videos' rate: `lstr labels convert FILE --frames 30 -o labels.json`.",
+@dataclass(frozen=True)
+class Row:
+    """A line of a table, and what its columns are."""
+
+    cells: Sequence[str]
+    line: int
+    layout: Layout
+    clock: Clock
+
+    def cell(self, column: Column | None) -> str:
+        """What stands in a column; empty without one."""
+        return _cell(self.cells, column)
+
+    def whole(self, name: str) -> str:
+        """What stands in a column of the video."""
+        return text_of(self.cell(self.layout.whole.get(name)))
+
+    def label_of(self, piece: Piece) -> str:
+        """The class of a segment, empty where the row has none."""
+        if isinstance(piece.label, str):
+            return piece.label if self.cell(piece.start) or self.cell(piece.end) else ""
+        is_one = len(self.layout.pieces) == 1 or self.cell(piece.start) or self.cell(piece.end)
+        return text_of(self.cell(piece.label)) if is_one else ""
+
+    def segment(self, piece: Piece, label: str, video_id: str) -> Segment:
+        """A segment of the row. Raises AnnotationError."""
+        start, end = (
+            self.clock.time_of(self.cell(column), column, self.line, video_id) for column in (piece.start, piece.end)
         )
-    if missing:
-        raise AnnotationError(
-            f"The table has no column {', '.join(sorted(missing))} (it has: {', '.join(header) or 'none'}).",
-            "give it a first line such as: video,start,end,label",
-        )
-    return at
+        score = number_of(self.cell(piece.score), self.line) if self.cell(piece.score) else None
+        return Segment(start, start + end if piece.lasts else end, label, score)
+
+    def is_full(self, piece: Piece) -> bool:
+        """Whether all that a segment needs is there."""
+        return all((self.cell(piece.start), self.cell(piece.end), self.label_of(piece)))
 
 
-def _refuse_totals(header: list[str], cells: list[str], line: int, is_segment: bool) -> None:
+def _cell(cells: Sequence[str], column: Column | None) -> str:
+    return cells[column.at].strip() if column and column.at < len(cells) else ""
+
+
+def _columns(layout: Layout) -> Iterator[Column]:
+    """All columns that a table is read by."""
+    yield from layout.whole.values()
+    for piece in layout.pieces:
+        yield from (one for one in (piece.start, piece.end, piece.label, piece.score) if isinstance(one, Column))
+
+
+def _read_row(row: Row, header: Sequence[str], name: str, found: dict[str, dict[str, Any]]) -> None:
+    """Put a row into the video that it is of. Raises AnnotationError."""
+    _refuse_totals(header, row.cells, row.line, any(map(row.is_full, row.layout.pieces)))
+    video_id = row.whole("video") or name
+    entry = found.setdefault(video_id, {"segments": []})
+    if subset := row.whole("subset"):
+        entry["subset"] = subset
+    if duration := row.whole("duration"):
+        column = row.layout.whole["duration"]
+        frames = row.clock.frames or 1  # a duration is in seconds also where segments count frames
+        entry["duration"] = row.clock.time_of(duration, column, row.line, video_id) / (frames if ":" in duration else 1)
+    for piece in row.layout.pieces:
+        if label := row.label_of(piece):
+            entry["segments"].append(row.segment(piece, label, video_id))
+
+
+def _refuse_totals(header: Sequence[str], cells: Sequence[str], line: int, is_segment: bool) -> None:
     """Raise AnnotationError, with line and cell, for a row of totals that would be read as a video or a segment."""
-    for column, cell in zip(header, cells, strict=False):
+    for column, cell in zip(map(str.strip, header), cells, strict=False):
         if not is_segment and cell.strip(" :\t").lower() in TOTALS:
             raise AnnotationError(
                 f"Line {line}: {brief(cell)} in the column {column!r} makes it a row of totals, which is no segment.",
@@ -171,30 +184,21 @@ def first_line(text: str) -> str:
     return next((line for line in text.splitlines() if line.strip()), "")
 
 
+def cell_of(value: Any) -> Any:
+    """A value as a cell of a table: text that a spreadsheet would run gets an apostrophe before it."""
+    return f"'{value}" if isinstance(value, str) and RUN.match(value) else value
+
+
+def text_of(cell: str) -> str:
+    """The text that `cell_of` has made a cell of."""
+    return cell[1:] if cell.startswith("'") and RUN.match(cell) else cell
+
+
 def number_text(value: float | None, scale: int = 1) -> str:
     """The shortest text that reads back as the same number; whole milliseconds for a scale of 1000."""
     if value is None:
         return ""
     return str(round(value * scale)) if scale != 1 else repr(float(value)).removesuffix(".0")
-
-
-def number_of(text: str, line: int) -> float:
-    """The finite number that a cell of a line holds, also with a decimal comma. Raises AnnotationError."""
-    try:
-        number = float(text.strip().replace(",", "."))
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise AnnotationError(
-            f"Line {line}: {brief(text)} is no number.", "write times as seconds, such as 12.5, or as 0:00:12.5."
-        )
-    return number
-
-
-def seconds_of(text: str, line: int, scale: float = 1) -> float:
-    """The seconds of a cell: h:mm:ss, or a number of which a second has `scale`. Raises AnnotationError."""
-    seconds = clock_seconds(text)
-    return number_of(text, line) / scale if seconds is None else seconds
 
 
 AUDACITY = VideoText(

@@ -86,7 +86,10 @@ def compare_models(options: ComparisonOptions) -> Generator[Event, None, None]:
     LabelsError, and what extraction raises.
     """
     models = [open_model(path) for path in (options.old, options.new)]
-    found = find_sources(options.videos, VIDEO_SUFFIXES) if options.sources is None else options.sources
+    found, not_read = options.sources, list[str]()
+    if found is None:
+        found = find_sources(options.videos, VIDEO_SUFFIXES, tell=not_read.append)
+    yield from (Notice(text, warning=False) for text in not_read)
     labels = read_label_file(options.labels, lenient=True, skip_missing=True, present=found)
     wanted = subset_named(options.subset) if options.subset else None
     labelled = {i: found[i] for i in sorted(labels.videos.keys() & found.keys())}

@@ -14,7 +14,7 @@ from lstr.errors import CheckpointError, LabelsError, few
 from lstr.extractors.errors import RecipeError
 from lstr.labels.check import NOTE, UNITS, Finding, check, check_set, in_order, stop_at_errors
 from lstr.labels.label_set import Labels, select, subset_named, targets
-from lstr.pipelines.annotations.label_file import read_label_file
+from lstr.pipelines.annotations.label_files import read_label_files
 from lstr.pipelines.features.folder import FeatureFolder, seen_streams
 from lstr.pipelines.features.joined_folders import FeatureFolders, open_roots, stored
 from lstr.pipelines.progress import Notice
@@ -225,21 +225,22 @@ class Dataset:
 
 def read_dataset(
     features: Paths,
-    labels: str | Path,
+    labels: Paths,
     streams: tuple[str | None, str | None] = (None, None),
     dataset: str | None = None,
     lenient: bool = False,
     skip_missing: bool = False,
 ) -> Dataset:
-    """One or several feature folders and a label file of any form, see `read_label_file`.
+    """One or several feature folders and label files of any forms, see `read_label_files`.
 
     streams: folder names of RGB and flow where a root has several. dataset: which of a data_info.json. lenient: leave
     wrong segments in, for `Dataset.check`. Raises MissingPathError, RecipeError and LabelsError.
     """
     roots = [features] if isinstance(features, str | Path) else list(features)
     folder = open_roots(roots, *streams)
-    read = read_label_file(labels, roots, dataset, lenient, skip_missing, folder.ids())
-    return Dataset(folder, read, str(labels))
+    files = [labels] if isinstance(labels, str | Path) else list(labels)
+    read = read_label_files(files, roots, dataset, lenient, skip_missing, folder.ids())
+    return Dataset(folder, read, few(list(map(str, files))))
 
 
 def read_split(

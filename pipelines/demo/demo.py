@@ -20,7 +20,9 @@ from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.progress import Failed, Finished, Progress
 
 SCENES = SceneConfig(n_videos=14, n_testing=4, seconds=12.0)
-SETTINGS = {"epochs": "8"}  # enough to tell drawn figures apart, in a minute
+RECIPE = "difference"
+SETTINGS = {"epochs": "6", "draws": "384", "height": "64", "width": "85"}
+"""Enough to tell drawn figures apart, in a minute: small pictures, and few of them."""
 ABOUT = {"demo": True, "title": "the demo, which has only seen drawings"}
 Event = Progress | LearnEvent
 
@@ -57,7 +59,7 @@ def demo(output: Path, scenes: SceneConfig = SCENES) -> Iterator[Event | Finishe
     videos, labels = output / "videos", output / "labels.json"
     model = output / "demo.lstr"
     for event in learn(
-        LearnOptions([str(videos)], str(labels), model, settings=SETTINGS, about=ABOUT, folds=0, algorithm="dis")
+        LearnOptions([str(videos)], str(labels), model, settings=SETTINGS, about=ABOUT, folds=0, recipe=RECIPE)
     ):
         match event:
             case Failed():

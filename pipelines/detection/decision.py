@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +12,7 @@ from lstr.checkpoints.loaded import Checkpoint
 from lstr.extractors.run import FeatureRow
 from lstr.extractors.video.frames import CHUNK_SECONDS
 from lstr.extractors.video.live_reader import Gap
-from lstr.timeline import Event, Timeline
+from lstr.timeline import Event, Timeline, iso
 
 TOP = 3
 
@@ -19,8 +21,9 @@ TOP = 3
 class Decision:
     """What was decided at the end of one chunk. `time` in seconds, scores (C,), latency from features to scores.
 
-    For a live source the latency is from the frame that closed the chunk. `ahead` is (seconds, label, score) for each
-    later chunk that the model anticipates; `gaps` are the chunks since the previous decision that were not decided.
+    For a live source the latency is from the frame that closed the chunk, and `at` is when that came, on the clock of
+    the wall. `ahead` is (seconds, label, score) for each later chunk that the model anticipates; `gaps` are the chunks
+    since the previous decision that were not decided.
     """
 
     chunk: int
@@ -33,6 +36,7 @@ class Decision:
     scores: NDArray[np.float32] = field(repr=False)
     ahead: list[tuple[float, str, float]] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
+    at: datetime | None = None
 
     def to_dict(self) -> dict:
         """The chunk's JSON object, with `ahead` where the model anticipates."""
@@ -40,6 +44,7 @@ class Decision:
         return {
             "chunk": self.chunk,
             "time": self.time,
+            **({"at": iso(self.at)} if self.at else {}),
             "label": self.label,
             "score": round(self.score, 4),
             "top": [[label, round(score, 4)] for label, score in self.top],
@@ -49,13 +54,18 @@ class Decision:
 
     def lines(self) -> list[dict]:
         """The JSON objects of the chunk, one per line: gaps, the chunk itself, events."""
-        gaps = [{"gap": gap.reason, "time": self.time, **span(gap), "chunks": gap.end - gap.first} for gap in self.gaps]
+        gaps = [
+            {"gap": gap.reason, "time": self.time, **self.span(gap), "chunks": gap.end - gap.first} for gap in self.gaps
+        ]
         return [*gaps, self.to_dict(), *(event.to_dict() for event in self.events)]
 
-
-def span(gap: Gap) -> dict[str, float]:
-    """A gap's start and end in seconds."""
-    return {"start": gap.first * CHUNK_SECONDS, "end": gap.end * CHUNK_SECONDS}
+    def span(self, gap: Gap) -> dict[str, Any]:
+        """Start and end of a gap before it in seconds, and of a live source on the clock of the wall."""
+        seconds = {"start": gap.first * CHUNK_SECONDS, "end": gap.end * CHUNK_SECONDS}
+        if self.at is None or gap.reason == "skipped":
+            return seconds
+        walls = {name: self.at - timedelta(seconds=self.time - second) for name, second in seconds.items()}
+        return seconds | {f"{name}_at": iso(wall) for name, wall in walls.items()}
 
 
 def decision_of(
@@ -65,6 +75,7 @@ def decision_of(
     scores: NDArray[np.float32],
     latency_ms: float,
     gaps: Sequence[Gap] = (),
+    at: datetime | None = None,
 ) -> Decision:
     """The decision on a chunk from the model's scores (1 + n_ahead, C), which the timeline takes."""
     now, later = scores[0], scores[1:]
@@ -73,4 +84,4 @@ def decision_of(
     ]
     top = [(loaded.classes[c], float(now[c])) for c in np.argsort(-now)[:TOP]]
     events = timeline.push(row.end_time, now, later)
-    return Decision(row.index, row.end_time, *top[0], top, latency_ms, events, now, ahead, list(gaps))
+    return Decision(row.index, row.end_time, *top[0], top, latency_ms, events, now, ahead, list(gaps), at)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from lstr.checkpoints.loaded import Checkpoint
 from lstr.extractors.video.live_reader import LiveOptions
 from lstr.pipelines.detection.checkpoint import load_checkpoint
 from lstr.pipelines.detection.decision import Decision
-from lstr.pipelines.detection.events import Decided
+from lstr.pipelines.detection.events import Decided, Ended, Opened
 from lstr.pipelines.detection.job import DetectOptions, detect_sources
 from lstr.pipelines.detection.networks import NetworkOptions
 from lstr.pipelines.detection.sources import ALL, Limits
@@ -36,6 +37,9 @@ def detect(
     NetworkOptions by name. thresholds: a Thresholds, values
     by name as {"on": 0.4}, or either by class. device: "cpu" or "cuda"; without it a GPU when there is one.
 
+    What is still on when a source ends is an event too, `ended` with `still_on`: of a file it comes with the last
+    decision, of a live source, whose last decision nobody knows before, with that decision once more.
+
     Warns where the networks carry random weights, or a published checkpoint leaves something open. Raises the typed
     errors of `lstr.errors` and `lstr.extractors.errors`. `lstr.pipelines.detection.job` takes several sources,
     writes files, and reports more than decisions.
@@ -50,8 +54,27 @@ def detect(
         live=live or LiveOptions(),
         keep_going=False,
     )
+    newest: Decision | None = None  # of a file it is not out yet
+    is_live = False
     with closing(detect_sources([source], options)) as events:
-        for event in events:
-            warn(event)
-            if isinstance(event, Decided):
-                yield event.decision
+        try:
+            for event in events:
+                warn(event)
+                if isinstance(event, Opened):
+                    is_live = event.live
+                elif isinstance(event, Decided):
+                    before, newest = newest, event.decision
+                    if is_live:
+                        yield newest
+                    elif before:
+                        yield before
+                elif isinstance(event, Ended) and newest:
+                    if not is_live:
+                        yield replace(newest, events=[*newest.events, *event.events])
+                    elif event.events:
+                        yield replace(newest, events=[*event.events], gaps=[])
+                    newest = None
+        except Exception:
+            if newest and not is_live:
+                yield newest
+            raise

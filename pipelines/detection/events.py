@@ -7,6 +7,7 @@ from pathlib import Path
 from lstr.pipelines.detection.decision import Decision
 from lstr.pipelines.detection.status import Status
 from lstr.pipelines.progress import Failed
+from lstr.timeline import Event
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,11 @@ class Opened:
     """The file of a video."""
     dated: str = ""
     """The id of a live source and when it began: no file of the output folder had that name."""
+
+    @property
+    def live(self) -> bool:
+        """Whether it goes on by itself, as a camera."""
+        return self.refresh is not None
 
     @property
     def file_name(self) -> str:
@@ -46,6 +52,8 @@ class Ended:
     id: str
     timeline: dict
     page: Path | None = None
+    events: tuple[Event, ...] = ()
+    """What its end brought: `ended`, with `still_on`, of each action that was on; they follow no decision."""
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ import glob
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -17,7 +17,7 @@ from lstr.extractors.video.live_reader import Gap
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.format import Detection
-from lstr.pipelines.detection.decision import Decision, span
+from lstr.pipelines.detection.decision import Decision
 from lstr.pipelines.detection.effort import Since
 from lstr.pipelines.detection.events import Opened
 from lstr.pipelines.detection.outputs import DEFAULT, write_outputs
@@ -25,7 +25,10 @@ from lstr.pipelines.detection.sink import End, Sink
 from lstr.pipelines.detection.spool import Spool
 from lstr.pipelines.detection.status import LATENCIES
 from lstr.pipelines.networks.checkpoint_recipe import recipe_of
-from lstr.timeline import FORMAT
+from lstr.timeline import FORMAT, iso
+
+SEGMENT = ("label", "start", "end", "score", "still_on", "start_at", "end_at")
+"""What a timeline has of an `ended` event."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +43,14 @@ class OutputOptions:
     """Takes the JSONL too."""
     labels: Labels | None = None
     """Drawn beside the detections."""
+    events_only: bool = False
+    """Whether the JSONL has no lines of decisions, which are tens of megabytes a day of a camera."""
     embed: int = 0
     """Bytes up to which a video is put into its page."""
+    origins: Mapping[str, str] = field(default_factory=dict)
+    """What the networks began with, and the licence of that, by stream, for the pages."""
+    index: Path | None = None
+    """The page over all videos, which each page links."""
 
     @property
     def has_pages(self) -> bool:
@@ -61,7 +70,8 @@ class Files(Sink):
         self._loaded, self._options, self._thresholds, self._since = loaded, options, thresholds, since
         self._decided = self._chunks = 0
         self._actions = [c for c, label in enumerate(loaded.classes) if label not in (BACKGROUND, AMBIGUOUS)]
-        self._best: tuple[float, str, float] | None = None  # score, class, time
+        self._best: tuple[float, str, Decision] | None = None  # score, class, when
+        self._first: Decision | None = None
         self._latencies: deque[float] = deque(maxlen=LATENCIES)
         self._spool: Spool | None = None
 
@@ -74,6 +84,7 @@ class Files(Sink):
     def take(self, decision: Decision) -> None:
         """Keep what the files need."""
         gaps = decision.gaps
+        self._first = self._first or decision
         if self._decided == 0:  # those before --start
             first = min([decision.chunk, *(gap.first for gap in gaps)])
             gaps = [*([Gap(0, first, "skipped")] if first else []), *gaps]
@@ -82,10 +93,10 @@ class Files(Sink):
         self._latencies.append(decision.latency_ms)
         for c in self._actions:
             if self._best is None or decision.scores[c] > self._best[0]:
-                self._best = float(decision.scores[c]), self._loaded.classes[c], decision.time
+                self._best = float(decision.scores[c]), self._loaded.classes[c], decision
         assert self._spool, "it is open"
         self._spool.add(decision.chunk, decision.scores)
-        kept = [{"gap": gap.reason, **span(gap)} for gap in gaps]
+        kept = [{"gap": gap.reason, **decision.span(gap)} for gap in gaps]
         self._spool.add_lines([*kept, *(event.to_dict() for event in decision.events)])
 
     def close(self, end: End) -> tuple[dict, Path | None] | None:
@@ -119,14 +130,14 @@ class Files(Sink):
             "chunks": self._chunks,
             "decided": self._decided,
             "thresholds": self._thresholds,
-            "segments": sorted_segments({key: e[key] for key in ("label", "start", "end", "score")} for e in ended),
+            "segments": sorted_segments({key: e[key] for key in SEGMENT if key in e} for e in ended),
             **(
                 {"expected": [{key: e[key] for key in e if key != "event"} for e in expected]}
                 if loaded.config.n_ahead
                 else {}
             ),
-            **({"best": {"label": best[1], "score": round(best[0], 4), "time": best[2]}} if best else {}),
-            "gaps": [{"start": g["start"], "end": g["end"], "reason": g["gap"]} for g in kept if "gap" in g],
+            **({"best": {"label": best[1], "score": round(best[0], 4), **_when(best[2])}} if best else {}),
+            "gaps": [{**{k: g[k] for k in g if k != "gap"}, "reason": g["gap"]} for g in kept if "gap" in g],
             "speed": {
                 "seconds": round(seconds, 2),
                 "decisions_per_second": round(self._decided / seconds, 2),
@@ -135,17 +146,32 @@ class Files(Sink):
                 **self._latency(end.live is not None),
             },
             "warnings": list(end.warnings),
-            **({"live": dict(end.live)} if end.live is not None else {}),
+            **({"live": {**self._began(), **end.live}} if end.live is not None else {}),
         }
         page = None
         if options.folder and spool.with_scores:
             scores, truth = spool.scores(), truth_of(options.labels, source.id)
             detection = Detection(
-                source.file_name, document, scores, events, source.video, truth, loaded.recipe, options.embed
+                source.file_name,
+                document,
+                scores,
+                events,
+                source.video,
+                truth,
+                recipe=loaded.recipe,
+                origins=options.origins,
+                subset=subset_of(options.labels, source.id),
+                index=options.index,
+                embed=options.embed,
             )
             write_outputs(options.folder, detection, options.formats)
             page = options.folder / f"{source.file_name}.html" if options.has_pages else None
         return document, page
+
+    def _began(self) -> dict[str, str]:
+        """When a live source was at second 0, on the clock of the wall."""
+        first = self._first
+        return {"began": iso(first.at - timedelta(seconds=first.time))} if first and first.at else {}
 
     def _latency(self, live: bool) -> dict:
         """Latencies of the newest decisions, in milliseconds."""
@@ -155,10 +181,20 @@ class Files(Sink):
         return {"latency_ms": {"p50": round(float(p50), 2), "p95": round(float(p95), 2)}}
 
 
+def _when(decision: Decision) -> dict[str, Any]:
+    """The time of a decision in seconds, and of a live source on the clock of the wall."""
+    return {"time": decision.time, **({"at": iso(decision.at)} if decision.at else {})}
+
+
 def truth_of(labels: Labels | None, video_id: str) -> Sequence[Segment] | None:
     """A video's labelled segments, to draw beside the detected ones; None without labels or an entry."""
     video = labels.videos.get(video_id) if labels else None
     return video.segments if video else None
+
+
+def subset_of(labels: Labels | None, video_id: str) -> str | None:
+    """The subset that the labels have a video in; None where they do not say."""
+    return labels.videos[video_id].subset if labels and labels.has_subsets and video_id in labels.videos else None
 
 
 def dated(name: str, folder: Path) -> str:

@@ -1,10 +1,10 @@
 """The detection job: any mix of recorded and live sources, in the order in which they can run."""
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import LstrError
@@ -17,7 +17,7 @@ from lstr.labels.video_ids import check_match
 from lstr.pipelines.annotations.label_file import with_plain_ids
 from lstr.pipelines.detection.checkpoint import load_checkpoint
 from lstr.pipelines.detection.events import Detected, Ended, Opened, SourceEvent
-from lstr.pipelines.detection.files import NO_FILES, OutputOptions, dated, truth_of
+from lstr.pipelines.detection.files import NO_FILES, OutputOptions, dated, subset_of, truth_of
 from lstr.pipelines.detection.networks import NetworkOptions, Networks
 from lstr.pipelines.detection.paths import by_kind
 from lstr.pipelines.detection.recorded import default_at_once
@@ -29,9 +29,13 @@ from lstr.pipelines.failures import FAILED, FailureLog, UnforeseenError
 from lstr.pipelines.files.atomic import check_writable
 from lstr.pipelines.progress import Failed, Finished, Notice
 from lstr.pipelines.reports.fonts import illegible_warning
-from lstr.pipelines.reports.timeline_page import write_index
+from lstr.pipelines.reports.timeline_page import index_path, write_index
 from lstr.pipelines.thresholds.choice import ThresholdChoice, choose_thresholds, delay_of
+from lstr.pipelines.weights.known import origins_of_checkpoint
 from lstr.timeline import Thresholds
+
+if TYPE_CHECKING:  # torch comes with the first source
+    from lstr.pipelines.detection.streams import SharedStreams
 
 DetectEvent = Notice | SourceEvent | Finished[Detected]
 
@@ -42,13 +46,18 @@ class DetectOptions:
 
     checkpoint: Checkpoint | str | Path | None = None
     """A model file, a checkpoint, or one that is loaded; None is $LSTR_CHECKPOINT, else the default model."""
+    names: Mapping[str, str | Path] = field(default_factory=dict)
+    """Live sources beside the others, by the names that their files and lines get."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """Settings of the model, for a published checkpoint, which does not say all: setting to value."""
     device: str | None = None
     """Where model and networks run; None is a GPU when there is one."""
     model_precision: str = "float32"
     """How the model's linear layers are rounded: float32 or bf16."""
-    networks: NetworkOptions = NetworkOptions()
+    networks: NetworkOptions | Networks = NetworkOptions()
+    """How the networks are made, or networks that are kept for other calls too."""
+    streams: "SharedStreams | None" = None
+    """Streams of the model, in `model_precision`, that are kept for other calls too."""
     thresholds: ThresholdChoice = None
     limits: Limits = ALL
     live: LiveOptions = LiveOptions()
@@ -64,43 +73,54 @@ class DetectOptions:
 
 
 def detect_sources(
-    sources: Iterable[str | Path], options: DetectOptions = DetectOptions()
+    sources: Iterable[str | Path | Recorded], options: DetectOptions = DetectOptions()
 ) -> Generator[DetectEvent, None, None]:
     """Detect on recorded sources in their order, then on all live ones at once; the last event is Finished(Detected).
 
-    A source as for `lstr detect`: a video, a folder of videos, a feature folder, a camera, an address, or `-`. Each
-    Notice comes once. A KeyboardInterrupt while live sources run ends them: what came of them is reported, Finished
-    too, and then it is raised. Where it falls into the body of a caller's loop, the caller throws it in
-    (`generator.throw`).
+    A source as for `lstr detect`: a video, a folder of videos, a feature folder, a camera, an address, or `-`; or a
+    Recorded, which comes first. Each Notice comes once. A KeyboardInterrupt while live sources run ends them: what came
+    of them is reported, Finished too, and then it is raised. Where it falls into the body of a caller's loop, the
+    caller throws it in (`generator.throw`).
 
     Raises the typed errors of `lstr.errors` and `extractors.errors`: of what all sources need, of outputs that cannot
     be written, and of a live source that is the only one.
     """
-    paths, live = by_kind(sources)
-    features, videos = find_recorded(paths)
+    sources = list(sources)
+    given = [source for source in sources if isinstance(source, Recorded)]
+    paths, live = by_kind((source for source in sources if not isinstance(source, Recorded)), options.names)
+    not_read: list[str] = []
+    features, videos = find_recorded(paths, not_read.append)
     delay_of(options.thresholds)  # contradictions are named before the seconds that a checkpoint takes
-    choose_runtime(options.networks.runtime, choose_device(options.networks.device or options.device))
+    kept = options.networks if isinstance(options.networks, Networks) else None
+    wanted = options.networks.options if isinstance(options.networks, Networks) else options.networks
+    wanted = replace(wanted, device=wanted.device or options.device)
+    choose_runtime(wanted.runtime, choose_device(wanted.device))
     if options.output.folder:
         check_writable(options.output.folder)
     loaded = options.checkpoint
     if not isinstance(loaded, Checkpoint):
         loaded = load_checkpoint(loaded, options.settings, options.device)
-    recorded = recorded_sources(features, videos, loaded, options.networks.allow_mismatch)
+    recorded = [*given, *recorded_sources(features, videos, loaded, wanted.allow_mismatch)]
     if labels := options.output.labels:
         ids = {source.id for source in recorded} | {one.id for one in live}
         labels = with_plain_ids(labels, ids)
         check_match(labels.videos, ids)
         options = replace(options, output=replace(options.output, labels=labels))
-    names = {*videos, *(one.id for one in live)}
+    if options.output.has_pages:
+        output = replace(options.output, origins=origins_of_checkpoint(loaded))
+        if output.folder and len(recorded) > 1 and not live:  # a camera's index has a date, which nobody knows yet
+            output = replace(output, index=index_path(output.folder, {source.id for source in recorded}))
+        options = replace(options, output=output)
+    names = {*videos, *(one.id for one in given), *(one.id for one in live)}
     several = len(names) > 1 or bool(features)
     log = FailureLog(options.output.folder, keeps_list=several and Path(FAILED).stem not in names)
     run = _Run(options, loaded, log)
+    yield from (Notice(text, warning=False) for text in not_read)
     yield from run.notices(warnings_of(loaded))
     run.thresholds = choose_thresholds(loaded, options.thresholds)
     yield from run.notices_of_options()
-    networks = replace(options.networks, device=options.networks.device or options.device)
-    with closing(Networks(loaded, networks)) as shared:
-        at_once = (options.at_once or default_at_once(networks.device)) if len(videos) > 1 else 1
+    with nullcontext(kept) if kept else closing(Networks(loaded, wanted)) as shared:
+        at_once = (options.at_once or default_at_once(wanted.device)) if len(videos) > 1 else 1
         yield from run.session(shared, at_once, recorded)
         yield from run.session(shared, len(live), live)
     yield Finished(run.result())
@@ -160,6 +180,7 @@ class _Run:
             output=options.output,
             sinks=options.sinks,
             log=self.log if options.keep_going else None,
+            streams=options.streams,
         )
         with session:
             try:
@@ -169,6 +190,7 @@ class _Run:
                     yield from self._reported(events, alone)
             except KeyboardInterrupt as interrupt:  # how a camera is left
                 if not any(isinstance(source, Input) for source in sources):
+                    self.write_index()  # the pages that are there link it
                     raise
                 self.interrupt = interrupt
                 yield from self._reported(session.leave(), alone)
@@ -198,16 +220,23 @@ class _Run:
 
     def result(self) -> Detected:
         """What came of all sources; the index over several pages is written."""
-        output, index, failures = self.options.output, None, self.log.events
         self.log.finish(self.timelines)
-        several = len(self.timelines) + len(failures) > 1
-        if output.folder and output.has_pages and self.timelines and several:
-            timelines = {self.names[source_id]: timeline for source_id, timeline in self.timelines.items()}
-            truth = {self.names[source_id]: truth_of(output.labels, source_id) for source_id in self.timelines}
-            reasons = [failure.reason for failure in failures]
-            name = dated("index", output.folder) if self.has_dated else "index"
-            index = write_index(output.folder, timelines, truth=truth, failed=reasons, name=name)
-        return Detected(self.timelines, tuple(failures), index, self.stalled, self.interrupt is not None)
+        index, failures = self.write_index(), tuple(self.log.events)
+        return Detected(self.timelines, failures, index, self.stalled, self.interrupt is not None)
+
+    def write_index(self) -> Path | None:
+        """Write the page over several pages; its path, None where there is none to write."""
+        output, failures = self.options.output, self.log.events
+        several = output.index or len(self.timelines) + len(failures) > 1
+        if not (output.folder and output.has_pages and self.timelines and several):
+            return None
+        timelines = {self.names[source_id]: timeline for source_id, timeline in self.timelines.items()}
+        truth = {self.names[source_id]: truth_of(output.labels, source_id) for source_id in self.timelines}
+        subsets = {self.names[i]: subset for i in self.timelines if (subset := subset_of(output.labels, i))}
+        reasons = [failure.reason for failure in failures]
+        name = dated("index", output.folder) if self.has_dated else "index"
+        path = output.index or index_path(output.folder, timelines, name)
+        return write_index(output.folder, timelines, truth=truth, subsets=subsets, failed=reasons, path=path)
 
 
 def _raise_only(failed: Failed) -> NoReturn:

@@ -1,5 +1,6 @@
 """The lines of a detection as they are made: a JSON object each, out of this process at once."""
 
+import errno
 import json
 import os
 from collections.abc import Iterable, Mapping
@@ -17,24 +18,29 @@ class JsonLines(Sink):
     """The lines of a source in ID.jsonl of a folder, or in a stream that is open, where `named` ones say their source.
 
     A file needs all of them; the reader of a stream, as a pipe, may be slower than a camera. The file of a live source
-    is a new one, and goes if it stays empty.
+    is a new one, and goes if nothing is decided. With `events_only` decisions are left out, and chunks that were
+    dropped: there is a line each time that an action starts or ends, or a source comes back.
     """
 
-    def __init__(self, target: Path | TextIO, named: bool = False):
+    def __init__(self, target: Path | TextIO, named: bool = False, events_only: bool = False):
         self.needs_all = isinstance(target, Path)
         self.name = "its JSONL" if self.needs_all else "the lines"
         self._target = target
-        self._is_named = named
+        self._is_named, self._events_only = named, events_only
         self._stream: TextIO | None = None
 
     def open(self, source: Opened) -> None:
         """Raises OutputError where the file cannot be opened."""
         self._name = {"source": source.id} if self._is_named else {}
         self._stream = self._target if not isinstance(self._target, Path) else _opened(self._target, source)
-        self._is_new = bool(source.dated)
+        self._is_spare = bool(source.dated)
 
     def take(self, decision: Decision) -> None:
-        self._write(decision.lines())
+        self._is_spare = False
+        lines = decision.lines()
+        if self._events_only:
+            lines = [line for line in lines if "event" in line or line.get("gap") == "unseen"]
+        self._write(lines)
 
     def close(self, end: End) -> None:
         try:
@@ -43,13 +49,17 @@ class JsonLines(Sink):
         finally:
             if self.needs_all and self._stream:
                 self._stream.close()
-                if self._is_new and not os.path.getsize(self._stream.name):  # else each restart would leave one
-                    os.unlink(self._stream.name)
+                if self._is_spare:  # else each restart would leave one
+                    Path(self._stream.name).unlink(missing_ok=True)
 
     def _write(self, values: Iterable[Mapping[str, Any]]) -> None:
         lines = [json.dumps({**self._name, **value}, ensure_ascii=False) + "\n" for value in values]
+        if not lines:
+            return
         with WRITE:  # who reads a pipe no more ends the run
             assert self._stream, "it is open"
+            if self.needs_all and not os.fstat(self._stream.fileno()).st_nlink:  # it would be written to nowhere
+                raise unwritable(Path(self._stream.name), OSError(errno.ENOENT, "it was deleted meanwhile"))
             self._stream.write("".join(lines))  # at once, for several cameras may share a stream
             self._stream.flush()
 

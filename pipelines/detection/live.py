@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from lstr.extractors.flow.workers import FlowWorkers, default_workers
 from lstr.extractors.run import TwoStream
 from lstr.extractors.video.frames import Chunk
+from lstr.extractors.video.live_reader import Moment
 from lstr.pipelines.detection.live_source import LiveSource
 from lstr.pipelines.detection.running import Ready
 from lstr.pipelines.failures import failure_of
@@ -19,8 +20,8 @@ class Batch:
     """Chunks of different sources on their way through the networks."""
 
     sources: list[LiveSource]
-    taken: list[tuple[Chunk, float]]
-    """One chunk of each source, and when that was closed on the monotonic clock."""
+    taken: list[tuple[Chunk, Moment]]
+    """One chunk of each source, and when that was closed."""
     rows: Future
 
 
@@ -77,7 +78,7 @@ class LiveRows:
                 source.pending -= 1
                 if not source.broken:
                     gaps = source.reader.missing_before(row.index)
-                    taken[source.place] = Ready(source, source.place, row, closed, gaps)
+                    taken[source.place] = Ready(source, source.place, row, closed.monotonic, gaps, closed.wall)
         # a step costs little more for several streams than for one, and least where they stand side by side
         return [taken[place] for place in sorted(taken)]
 
@@ -91,7 +92,7 @@ class LiveRows:
             self._turn = ready[-1].place + 1
         return ready
 
-    def _sent(self, sources: list[LiveSource], taken: list[tuple[Chunk, float]]) -> Batch:
+    def _sent(self, sources: list[LiveSource], taken: list[tuple[Chunk, Moment]]) -> Batch:
         try:
             rows = self._twostream.submit(self._pool, [chunk for chunk, _ in taken], self._workers)
         except Exception as error:
@@ -117,7 +118,7 @@ class LiveRows:
         batch.sources[0].fail(error)
 
 
-def _take(source: LiveSource) -> tuple[Chunk, float]:
+def _take(source: LiveSource) -> tuple[Chunk, Moment]:
     taken = source.reader.take()
     assert taken, "its chunk was waiting, and nobody else takes"
     return taken

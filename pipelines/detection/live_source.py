@@ -1,6 +1,6 @@
 """A live source of a detection: its reader, what is known of it, and what ended it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from time import monotonic
 
 from lstr.extractors.addresses import shown
@@ -12,6 +12,7 @@ from lstr.pipelines.detection.running import Deciding, Running
 from lstr.pipelines.detection.sink import End
 from lstr.pipelines.detection.status import Status
 from lstr.pipelines.failures import failure_of
+from lstr.pipelines.progress import Notice
 
 COUNTED = ("dropped", "unseen", "gaps", "frames", "decode_errors", "reconnects")
 PATIENCE = 2.0
@@ -36,13 +37,13 @@ class LiveSource(Running):
         super().__init__(source_id, origin, deciding)
         self.reader, self.place, self.warnings = reader, place, warnings
         self.since = Since(deciding.effort)
+        self.named = live_input.named
         self.begun = 0
         """Chunks that went into the networks."""
         self.pending = 0
         """Begun, and not yet decided."""
         self.over = False
         """No decision will follow."""
-        self.noted = False
         self.broken: Exception | None = None
         """What went wrong with what it had sent."""
         self._closed = 0.0
@@ -71,6 +72,11 @@ class LiveSource(Running):
         ended = self.reader.ended and self.reader.waiting == 0
         return self.pending == 0 and (ended or self.left or self.broken is not None or self.is_full(most))
 
+    def troubles(self) -> Iterator[Notice]:
+        """What its reader has to say too."""
+        yield from map(Notice, self.reader.news())
+        yield from super().troubles()
+
     def refresh(self) -> Status:
         self.status.link = "ended" if self.over else self.reader.link
         self.status.waiting = self.reader.waiting
@@ -97,7 +103,8 @@ class LiveSource(Running):
             **{name: getattr(self.refresh(), name) for name in COUNTED},
             **({"error": in_file(str(error))} if error else {}),
         }
-        self.close(End(self.timeline.finish(self.status.time), None, self.warnings, live))
+        warnings = [*self.warnings, *map(in_file, self.reader.warnings)]
+        self.close(End(self.finish(), None, warnings, live))
 
     @property
     def settled(self) -> bool:

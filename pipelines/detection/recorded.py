@@ -62,8 +62,7 @@ class RecordedRun(Running):
                     if self.left:
                         break
             warnings = [*warnings_of(self.deciding.loaded), *source.warnings]
-            last = self.timeline.finish(self.status.time)
-            self.close(End(last, None if self.left else source.duration, warnings))
+            self.close(End(self.finish(), None if self.left else source.duration, warnings))
         except BaseException as error:
             self.close(End(error=error))
             raise
@@ -71,7 +70,8 @@ class RecordedRun(Running):
             self.end()
         yield from self.troubles()
         if result := self.outlets[0].result:
-            yield Ended(self.id, *result)
+            timeline, page = result
+            yield Ended(self.id, timeline, page, self.last)
 
     def _made(self) -> Iterator[Made]:
         with self.deciding.streams.one() as stream, closed_after(self.source.rows) as rows:

@@ -2,7 +2,8 @@
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from time import monotonic
@@ -24,7 +25,7 @@ from lstr.pipelines.detection.sink import End, Feed, MakeSink, Outlet, Sink
 from lstr.pipelines.detection.status import Status
 from lstr.pipelines.failures import failure_of
 from lstr.pipelines.progress import Notice
-from lstr.timeline import Thresholds, Timeline, thresholds_of
+from lstr.timeline import Event, Thresholds, Timeline, thresholds_of
 
 if TYPE_CHECKING:  # torch comes with the first source
     from lstr.pipelines.detection.streams import SharedStreams, Streams
@@ -35,6 +36,8 @@ class Running:
 
     live = False
     """Whether it goes on whatever its sinks do."""
+    named = False
+    """Whether a person has given it a name."""
 
     def __init__(self, source_id: str, origin: str, deciding: "Deciding", total: int | None = None):
         self.id, self.origin, self.deciding = source_id, origin, deciding
@@ -45,6 +48,12 @@ class Running:
         """Nobody wants more decisions on it."""
         self.lost: Exception | None = None
         """What a sink that needs all has failed with."""
+        self._begun: dict[str, datetime] = {}
+        """When the actions that are on began, on the clock of the wall."""
+        self.last: tuple[Event, ...] = ()
+        """Events that its end has brought."""
+        self.at: datetime | None = None
+        """When the newest decision on a live source was due, on the clock of the wall."""
 
     def open(self, since: Since, video: Path | None = None) -> Opened:
         """Open its sinks. Raises what one raises that needs all and is waited for."""
@@ -64,13 +73,34 @@ class Running:
     def take(self, made: "Made") -> Decided:
         """Hand a decision to the sinks. Raises what one raises that needs all and is waited for."""
         decision = made.decision
+        self.at = decision.at
         self.status.decide(decision.time, decision.latency_ms, made.seen, self.deciding.loaded.config)
         for outlet in self.outlets:
             outlet.take(decision)
         return Decided(self.id, decision)
 
+    def finish(self) -> list[Event]:
+        """The events that its end brings."""
+        return self.with_walls(self.timeline.finish(self.status.time), self.at)
+
+    def with_walls(self, events: list[Event], at: datetime | None) -> list[Event]:
+        """Events of one moment, `at` on the clock of the wall, with that of each start and end; an action has one."""
+        if at is None:
+            return events
+        dated = []
+        for event in events:
+            start = at - timedelta(seconds=event.time - event.start)
+            if event.event == "started":
+                self._begun[event.label] = start
+            elif event.event == "ended":
+                start = self._begun.pop(event.label, start)
+            end = None if event.end is None else max(start, at - timedelta(seconds=event.time - event.end))
+            dated.append(replace(event, at=at, start_at=start, end_at=end))
+        return dated
+
     def close(self, end: End) -> None:
         """Close the sinks; raises as `take`."""
+        self.last = tuple(end.events)
         for outlet in self.outlets:
             outlet.close(end)
 
@@ -107,6 +137,8 @@ class Ready:
     """When it was closed, or its features were there, on the monotonic clock."""
     gaps: Sequence[Gap] = ()
     """What of the source is missing before it."""
+    at: datetime | None = None
+    """When a chunk of a live source was closed, on the clock of the wall."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +168,8 @@ class Deciding:
     named: bool = False
     """Whether lines of live sources in one stream say whose they are."""
     effort: Effort = field(default_factory=Effort)
+    kept: "SharedStreams | None" = None
+    """Streams of the model that outlive the session."""
     changed: threading.Condition = field(default_factory=threading.Condition)
     """Notified when anything happens to a live source."""
 
@@ -147,6 +181,8 @@ class Deciding:
     @cached_property
     def streams(self) -> "SharedStreams":
         """Streams of the model, which recorded sources share."""
+        if self.kept:
+            return self.kept
         from lstr.pipelines.detection.streams import SharedStreams
 
         return SharedStreams(self.loaded.model, self.precision)
@@ -156,9 +192,9 @@ class Deciding:
         output = self.output
         yield Files(self.loaded, output, source.timeline.describe(), since)
         if output.lines:
-            yield JsonLines(output.lines, self.named and source.live)
+            yield JsonLines(output.lines, source.live and (self.named or source.named), output.events_only)
         if output.folder and "jsonl" in output.formats:
-            yield JsonLines(output.folder)
+            yield JsonLines(output.folder, events_only=output.events_only)
         yield from (make() for make in self.sinks)
 
     def step(self, streams: "Streams", ready: Sequence[Ready]) -> Iterator[Made]:
@@ -168,7 +204,8 @@ class Deciding:
         for one, scores in _scored(streams, ready):
             latency_ms = (monotonic() - one.since) * 1000
             try:
-                decision = decision_of(self.loaded, one.source.timeline, one.row, scores, latency_ms, one.gaps)
+                decision = decision_of(self.loaded, one.source.timeline, one.row, scores, latency_ms, one.gaps, one.at)
+                decision = replace(decision, events=one.source.with_walls(decision.events, one.at))
             except Exception as error:
                 one.source.fail(error)
                 continue

@@ -26,7 +26,7 @@ from lstr.pipelines.progress import Failed, Notice
 from lstr.timeline import Thresholds
 
 if TYPE_CHECKING:  # torch comes with the first source
-    from lstr.pipelines.detection.streams import Streams
+    from lstr.pipelines.detection.streams import SharedStreams, Streams
 
 OWN, AS_IT_IS = NetworkOptions(), LiveOptions()
 REFRESH_SECONDS = 0.5  # after which statuses are renewed though nothing was decided
@@ -41,6 +41,7 @@ class Session:
     them. places: as many cameras, and as many files, are decided at once; others wait. `add` and `remove` may be called
     from any thread. A recorded source waits for whoever takes the events, a live one drops what comes too fast; the
     files come in their order. The failure of a source goes to `log`; without one its error is raised.
+    `streams` are those of the model that outlive the session.
     """
 
     def __init__(
@@ -57,8 +58,9 @@ class Session:
         output: OutputOptions = NO_FILES,
         sinks: Sequence[MakeSink] = (),
         log: FailureLog | None = None,
+        streams: "SharedStreams | None" = None,
     ):
-        self.deciding = Deciding(model, thresholds, precision, on_gap, output, sinks, named=places > 1)
+        self.deciding = Deciding(model, thresholds, precision, on_gap, output, sinks, places > 1, kept=streams)
         self._networks = networks if isinstance(networks, Networks) else Networks(model, networks)
         self._owns_networks = self._networks is not networks
         self._places, self._limits, self._options, self._log = places, limits, live, log
@@ -201,9 +203,6 @@ class Session:
             self._changed.wait_for(lambda: self._has_work(rows, files), REFRESH_SECONDS)
         for source in self._live:
             source.refresh()
-            if source.reader.note and not source.noted:
-                source.noted = True
-                yield Notice(source.reader.note)
         rows.send([source for source in self._live if not source.over])
         while ready := rows.finished():
             for made in self.deciding.step(streams, ready):
@@ -231,7 +230,8 @@ class Session:
             if outlet.dropped:
                 yield Notice(f"{outlet.dropped} decisions on {source.origin} are not in {outlet.sink.name}: too slow.")
         if source.outlets and (result := source.outlets[0].result):  # none where it was interrupted as it began
-            yield Ended(source.id, *result)
+            timeline, page = result
+            yield Ended(source.id, timeline, page, source.last)
         if error := source.error:
             yield self._failed(source.id, source.origin, error, live=True)
 

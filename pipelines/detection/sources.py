@@ -16,7 +16,7 @@ from lstr.extractors.prefetch import closed_after
 from lstr.extractors.run import FeatureRow
 from lstr.extractors.video.file_reader import decoder_beside, open_chunks, probe_chunks
 from lstr.extractors.video.frames import CHUNK_SECONDS, Chunk, chunks_of
-from lstr.extractors.video.inputs import find_videos
+from lstr.extractors.video.inputs import Tell, find_videos
 from lstr.pipelines.detection.networks import Networks
 from lstr.pipelines.detection.warnings import warnings_of_source
 from lstr.pipelines.failures import failure_of
@@ -33,8 +33,9 @@ class Source:
     origin: str
     video: Path | None
     """The file to show beside the timeline; None for stored features."""
-    duration: float
-    n_chunks: int
+    duration: float | None
+    """None, as of `n_chunks`, where nobody knows it before the end."""
+    n_chunks: int | None
     rows: Iterable[FeatureRow]
     warnings: list[str] = field(default_factory=list)
     """What a reader of its scores must know."""
@@ -153,11 +154,14 @@ def _first_of(chunks: Iterator[Chunk], n: int) -> Iterator[Chunk]:
         yield from islice(source, n)
 
 
-def find_recorded(paths: Iterable[str | Path]) -> tuple[list[Path], dict[str, Path]]:
-    """The feature folders among paths, and by id the videos that the others are or hold. Raises as `find_videos`."""
+def find_recorded(paths: Iterable[str | Path], tell: Tell | None = None) -> tuple[list[Path], dict[str, Path]]:
+    """The feature folders among paths, and by id the videos that the others are or hold.
+
+    `tell` as of `find_videos`. Raises as that does.
+    """
     named = [Path(path) for path in paths]
     features = [path for path in named if is_feature_folder(path)]
-    return features, find_videos(path for path in named if path not in features)
+    return features, find_videos((path for path in named if path not in features), tell=tell)
 
 
 def recorded_sources(

@@ -95,7 +95,7 @@ def compare(
     for name, new, means in list(zip(names, documents, resampled, strict=True))[1:]:
         row: dict[str, Any] = {"checkpoint": new["checkpoint"], "against": old["checkpoint"]}
         for figure in resampled[0]:
-            values = {"new": _value(new, figure), "old": _value(old, figure)}
+            values = {"new": figure_of(new, figure), "old": figure_of(old, figure)}
             row[figure] = {**values, "difference": None, "interval": None}
             if values["new"] is not None and values["old"] is not None:
                 row[figure]["difference"] = values["new"] - values["old"]
@@ -104,7 +104,7 @@ def compare(
     return rows
 
 
-def _value(document: Mapping[str, Any], figure: str) -> float | None:
+def figure_of(document: Mapping[str, Any], figure: str) -> float | None:
     """mAP, mcAP or event F1 of an evaluation; None where there is none."""
     if figure in MEANS:
         value = document["lstr"][figure]

@@ -1,9 +1,11 @@
 """The HTML page of an evaluation: its videos to watch, what a person needs, then tables; in light and dark."""
 
 import base64
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
 from typing import Any
 
 from lstr.chunk import FEATURES_PER_SECOND
@@ -11,7 +13,9 @@ from lstr.metrics.actions import FOUND_IOU, FOUND_ONSET, length_text, sentence
 from lstr.pipelines.evaluation.event_rows import event_tables, figure_text, interval_text, mean_rows, rate_text
 from lstr.pipelines.evaluation.findings import Findings, Judged
 from lstr.pipelines.evaluation.scoring import MEASURED_BY_FOLDS
-from lstr.pipelines.reports.page import Script, build_page, read_part
+from lstr.pipelines.files.atomic import write_text
+from lstr.pipelines.reports.page import Script, build_page, read_markup
+from lstr.pipelines.weights.known import origins_of_checkpoint
 
 CONVENTIONS = (
     "Each chunk counts once, of all videos together. Corrected: every chunk but those that are labelled ambiguous. "
@@ -24,6 +28,8 @@ EVENTS = (
     "The others are missed labels and false alarms. False seconds are detected and not labelled. p50 and p95 are "
     "seconds from a found label's start to the announcement; below 0 it came early."
 )
+COMPARED = "<!-- compared --><!-- end -->"
+"""Where the page says whether the model is better than another, as soon as that is known"""
 
 
 @dataclass(frozen=True)
@@ -46,9 +52,9 @@ def draw_page(findings: Findings, drawings: Sequence[Drawing], watching: Mapping
     title = f"{len(judged)} checkpoints compared" if several else f"Evaluation of {first.name}"
     warnings = "".join(f"<div>{escape(text)}</div>" for text in findings.warnings)
     body = [
-        f'<div class="opening">{_sentences(judged)}{_note(_about(first.document))}</div>',
+        f'<div class="opening">{_sentences(judged)}{COMPARED}{_note(_about(first.document))}{_origins(judged)}</div>',
         f'<div class="warnings" role="note" aria-label="Warnings">{warnings}</div>' if warnings else "",
-        read_part("watching.html"),
+        read_markup("watching.html"),
         _compared(findings) if several else _needed(first.document),
         _figures([one for one in drawings if one.first]),
         "" if several else _folded("Actions found, by action", _events(judged)),
@@ -63,11 +69,31 @@ def draw_page(findings: Findings, drawings: Sequence[Drawing], watching: Mapping
         drawn = _figures([one for one in drawings if not one.first and one.group == (several and entry.name or "")])
         body.append(_folded(f"{name}More figures", drawn) if drawn else "")
     markup = "".join(f"{part}\n" for part in body if part)
-    return build_page(title, markup, ("evaluation.css",), Script(("marks.js", "watching.js"), watching))
+    return build_page(title, markup, ("evaluation.css",), Script(("marks.js", "zoom.js", "watching.js"), watching))
+
+
+def add_comparison(page: Path, text: str) -> None:
+    """Write into a page that is there whether its model is better than another. Raises OutputError."""
+    begin, end = re.split("(?<=-->)(?=<!--)", COMPARED)
+    whole = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
+    sentence_of_it = f'{begin}<p class="sentence">{escape(text)}</p>{end}'
+    write_text(page, whole.sub(lambda _: sentence_of_it, page.read_text("utf-8"), count=1))
+
+
+def _origins(judged: Sequence[Judged]) -> str:
+    """What the feature networks began with, and its licence, as far as it is known."""
+    texts = []
+    for entry in judged:
+        of_model = f"{entry.name}: " if len(judged) > 1 else ""
+        for stream, origin in origins_of_checkpoint(entry.evaluation.loaded).items():
+            texts.append(_note(f"{of_model}the {stream} network began with {origin}."))
+    return "".join(texts)
 
 
 def _about(document: dict[str, Any]) -> str:
-    folds = f" in {document['folds']} folds, {MEASURED_BY_FOLDS}" if "folds" in document else ""
+    folds = f", {MEASURED_BY_FOLDS}" if "folds" in document else ""
+    if document.get("folds", 1) > 1:
+        folds = f" in {document['folds']} folds{folds}"
     parts = [f"{document['videos']} videos{folds}", f"{document['chunks']} chunks of {1 / FEATURES_PER_SECOND:g} s"]
     if document["absent_classes"]:
         parts.append(f"without a positive chunk, and in no mean: {', '.join(document['absent_classes'])}")

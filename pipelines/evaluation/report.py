@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from lstr.extractors.names import slug
 from lstr.metrics.starts import OFFSETS
+from lstr.pipelines.annotations.tables import cell_of
 from lstr.pipelines.evaluation import figures
 from lstr.pipelines.evaluation.event_rows import csv_rows
 from lstr.pipelines.evaluation.findings import Findings, Judged, without_nan
@@ -55,12 +56,12 @@ def class_rows(judged: Sequence[Judged]) -> list[dict[str, Any]]:
 
 
 def csv_text(rows: Sequence[dict]) -> str:
-    """Rows as CSV with one header; a value that is missing or NaN is empty."""
+    """Rows as CSV with one header; a value that is missing or NaN is empty, and none is a formula."""
     columns = list(dict.fromkeys(key for row in rows for key in row))
     target = io.StringIO()
     writer = csv.DictWriter(target, columns, restval="", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(without_nan(row) for row in rows)
+    writer.writerows({key: cell_of(value) for key, value in without_nan(row).items()} for row in rows)
     return target.getvalue()
 
 

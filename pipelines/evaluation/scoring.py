@@ -107,12 +107,20 @@ def check_fit(loaded: Checkpoint, split: Split, scoring: Scoring = Scoring()) ->
             "use the label file that the checkpoint was trained with.",
         )
     warnings = check_recipe(loaded, split.folder.recipe, split.folder.path, scoring.allow_mismatch)
-    scored = published_set(split, rule_of(loaded)) if scoring.published else split
+    scored = _of_folds(split, scoring.folds)
+    scored = published_set(scored, rule_of(loaded)) if scoring.published else scored
     if scoring.published and loaded.model.scoring_rule is None:
         warnings.append(
             f"no published evaluation of kind {loaded.config.kind} is known: chunks are chosen as in LSTR's."
         )
     return [*warnings, *check_unseen(loaded, scored, scoring.allow_seen)]
+
+
+def _of_folds(split: Split, folds: Sequence[Fold]) -> Split:
+    """The videos that folds have scores of; all without folds."""
+    if not folds:
+        return split
+    return replace(split, videos=[video for video in split.videos if any(video.id in fold.scores for fold in folds)])
 
 
 def score_split(
@@ -126,8 +134,7 @@ def score_split(
     warnings = [*check_fit(loaded, split, scoring), *warn_of_training(loaded)]
     split = split.narrowed(loaded.config, streams_taken(loaded))
     rule = rule_of(loaded) if scoring.published else EVERY_CHUNK
-    if scoring.folds:
-        split = replace(split, videos=[v for v in split.videos if any(v.id in fold.scores for fold in scoring.folds)])
+    split = _of_folds(split, scoring.folds)
     if scoring.published:
         split = published_set(split, rule)
     seen = seen_in(split, loaded.config)

@@ -79,6 +79,10 @@ class CachedVideo:
     def __len__(self) -> int:
         return len(self.chunks)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process maps the file for itself."""
+        return _mapped, (self.path, self.record, self.recipe)
+
     def read(self, index: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
         """A chunk's frames, (6, H, W, 3) RGB or (6, H, W) without colour, and flow (10, H, W), uint8.
 
@@ -110,6 +114,10 @@ class CachedVideo:
         except CacheError:
             return False
         return True
+
+
+def _mapped(path: Path, record: Mapping[str, Any], recipe: Mapping[str, Any]) -> CachedVideo:
+    return CachedVideo(path, open_array(path), record, recipe)
 
 
 class ChunkCache:

@@ -16,6 +16,7 @@ from lstr.extractors.run import TwoStream
 from lstr.extractors.twostream import build_twostream, calibration_of, rebuild_twostream
 from lstr.extractors.video.file_reader import open_chunks
 from lstr.extractors.video.probe import probe
+from lstr.files.text import read_text
 from lstr.pipelines.annotations.label_file import is_label_file, read_label_file
 from lstr.pipelines.extraction.options import ExtractOptions
 from lstr.pipelines.failures import left_out
@@ -40,7 +41,11 @@ def training_ids(calibrate: Path, videos: Mapping[str, Place]) -> list[str]:
         labels = read_label_file(calibrate, present=videos)
         named = [i for i, video in labels.videos.items() if video.subset == "training"]
     else:
-        named = [line.strip() for line in calibrate.read_text().splitlines() if line.strip()]
+        try:
+            named = [line.strip() for line in read_text(calibrate).splitlines() if line.strip()]
+        except (OSError, ValueError) as error:
+            hint = "give [[calibrate]] a label file or a list of videos, in UTF-8."
+            raise MissingPathError(f"{calibrate} cannot be read ({error}).", hint) from error
     by_path = {path.resolve(): video_id for video_id, path in videos.items()}
     ids = sorted({i if i in videos else by_path.get(place(i).resolve(), "") for i in named} - {""})
     if not ids:

@@ -5,42 +5,25 @@ video after the other, and sends WorkerReady, Progress, an Outcome per video, or
 """
 
 import os
-import signal
-import socket
-import subprocess
-import sys
 from collections import deque
 from collections.abc import Generator, Mapping
-from contextlib import closing, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from time import monotonic
-from typing import Any
 
-import lstr.pipelines
+from lstr.errors import LstrError
 from lstr.extractors.errors import ExtractorError
 from lstr.extractors.flow.workers import default_workers
+from lstr.pipelines.child_process import ChildProcess, end, serve_parent, tell_parent
 from lstr.pipelines.extraction.options import WorkerConfig
 from lstr.pipelines.extraction.resume import Outcome, failed
 from lstr.pipelines.extraction.video import open_worker
-from lstr.pipelines.failures import Failure, described
+from lstr.pipelines.failures import Failure
 from lstr.pipelines.files.atomic import sweep
 from lstr.pipelines.files.remote import Place
 from lstr.pipelines.progress import Progress
 
 STARTS = 3  # processes that may die in a row while they start, before the machine is taken to be at fault
-PATIENCE = 1.0  # seconds between two requests to end
-REQUESTS = 3  # so many, then a process is killed
-# it heeds its parent before the seconds that other imports take
-PROCESS = f"""
-import sys
-from lstr.extractors.lifeline import end_with_parent
-end_with_parent(int(sys.argv[2]), gently=True)
-from {__name__} import main
-main()
-"""
-PROGRESS_SECONDS = 0.2  # between two reports of progress by a process
 
 
 @dataclass(frozen=True)
@@ -48,43 +31,27 @@ class WorkerReady:
     """A worker process has its networks."""
 
 
-class WorkerProcess:
+class WorkerProcess(ChildProcess):
     """A process that extracts one video after the other, begun with the first; `at` is the one it is at.
 
     `gpu` counts those that CUDA_VISIBLE_DEVICES names; None leaves the choice to the process.
     """
 
     def __init__(self, config: WorkerConfig, gpu: int | None, first: tuple[str, Place]):
-        ours, theirs = socket.socketpair()
-        root = str(Path(lstr.pipelines.__file__).parents[2])
-        path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-        env = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": str(config.threads or default_workers())}
+        env = {}
         if gpu is not None:
             visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
             env["CUDA_VISIBLE_DEVICES"] = visible.split(",")[gpu] if visible else str(gpu)
-        with theirs:
-            # a group of its own: Ctrl-C is the parent's to hear, which then ends its workers
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", "-c", PROCESS, str(theirs.fileno()), str(os.getpid())],
-                stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                env=env,
-                process_group=0,
-            )
+        super().__init__(__name__, config.threads or default_workers(), env)
         self.gpu = gpu
-        self.connection = Connection(ours.detach())
         self.ready = False
-        self._send(config)
+        self.send(config)
         self.give(first)
 
     def give(self, video: tuple[str, Place]) -> None:
         """Send it its next video, (id, source)."""
         self.at = video
-        self._send(video)
-
-    def _send(self, what: object) -> None:
-        with suppress(OSError):  # it is dead, which the next reading finds
-            self.connection.send(what)
+        self.send(video)
 
 
 def over_processes(
@@ -111,7 +78,7 @@ def over_processes(
                 except (EOFError, OSError):
                     workers.remove(worker)
                     worker.connection.close()
-                    how = _death(worker.process.wait())
+                    how = worker.death()
                     lost, died = 0 if worker.ready else lost + 1, True
                     if lost == STARTS:
                         raise ExtractorError(
@@ -128,7 +95,7 @@ def over_processes(
                     if worker.ready:
                         suspects.add(video_id)
                     continue
-                if isinstance(event, ExtractorError):
+                if isinstance(event, (LstrError, ExtractorError)):
                     raise event
                 if isinstance(event, WorkerReady):
                     worker.ready, lost = True, 0
@@ -142,7 +109,7 @@ def over_processes(
                         released.append(worker)
                 yield event
     finally:
-        _end(workers + released)
+        end(workers + released)
         if (workers or died) and isinstance(config.output, Path):  # what was killed could not tidy up
             sweep(config.output)
 
@@ -152,46 +119,10 @@ def _least_used(gpus: int, workers: list[WorkerProcess]) -> int | None:
     return min(range(gpus), key=used.count) if gpus > 1 else None
 
 
-def _end(workers: list[WorkerProcess]) -> None:
-    for _ in range(REQUESTS):  # a process that hears one leaves nothing of what it has not finished
-        for worker in workers:
-            if not worker.connection.closed:
-                worker.process.terminate()
-        until = monotonic() + PATIENCE
-        for worker in workers:
-            with suppress(subprocess.TimeoutExpired):
-                worker.process.wait(max(0.0, until - monotonic()))
-        workers = [worker for worker in workers if worker.process.poll() is None]
-    for worker in workers:
-        worker.process.kill()
-        worker.process.wait()
-
-
-def _death(code: int) -> str:
-    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-
-
 def serve(connection: Connection) -> None:
     """The worker's side, until no more videos come."""
-    last = 0.0
-    try:
-        with closing(_work(connection)) as events:
-            for event in events:
-                if isinstance(event, Progress):
-                    if event.done != event.total and monotonic() - last <= PROGRESS_SECONDS:
-                        continue
-                    last = monotonic()
-                try:
-                    connection.send(event)
-                except OSError:  # nobody is left who wants this video
-                    raise KeyboardInterrupt from None
-    except EOFError:
-        return
-    except ExtractorError as error:
-        connection.send(error)
-    except Exception as error:  # of no video: each of those has an Outcome of its own
-        hint = "run it again with [[workers=1]] and LSTR_DEBUG=1, and report what it prints."
-        connection.send(ExtractorError(f"A worker process met {described(error)}", hint))
+    hint = "run it again with [[workers=1]] and LSTR_DEBUG=1, and report what it prints."
+    tell_parent(connection, _work(connection), hint)
 
 
 def _work(connection: Connection) -> Generator[WorkerReady | Progress | Outcome, None, None]:
@@ -203,17 +134,6 @@ def _work(connection: Connection) -> Generator[WorkerReady | Progress | Outcome,
             yield from extractor.one_by_one({video_id: source})
 
 
-def _unraisable(unraisable: Any) -> None:
-    """Tell of what Python drops, but for an interrupt that came in a destructor: the parent sends another."""
-    if unraisable.exc_type is not KeyboardInterrupt:
-        sys.__unraisablehook__(unraisable)
-
-
 def main() -> None:
-    """Serve the process at the other end of the socket; it ends this one by SIGTERM, or by ending itself."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, so that nothing half-written stays
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # its parent ends it
-    sys.unraisablehook = _unraisable
-    with suppress(KeyboardInterrupt, BrokenPipeError):
-        serve(Connection(int(sys.argv[1])))
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it is ending
+    """What a worker process runs."""
+    serve_parent(serve)

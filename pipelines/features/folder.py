@@ -17,11 +17,12 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from lstr.checkpoints.entries import is_tables
+from lstr.errors import CheckpointError
 from lstr.extractors.errors import MissingPathError, RecipeError, VideoError
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.streams import MODEL_STREAMS, PICTURES
 from lstr.extractors.weights.model_card import is_weights_folder
-from lstr.files.arrays import open_array
+from lstr.files.arrays import ZIP, open_array
 from lstr.pipelines.features.columns import joined
 from lstr.pipelines.files.atomic import sweep, unwritable
 from lstr.pipelines.files.json_files import read_jsonl, write_jsonl
@@ -88,9 +89,18 @@ class Features(Generic[Where]):
             return {}
         import torch
 
+        from lstr.checkpoints.claims import check_deflated, check_plain
+
         found: Any = None
-        with suppress(Exception):  # a file that is no pickle fails in as many ways as it has bytes
-            found = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+        try:
+            if content.startswith(ZIP):
+                check_deflated(path, io.BytesIO(content))
+            with suppress(Exception):  # a file that is no pickle fails in as many ways as it has bytes
+                found = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+            for stream, tensors in found.items() if is_tables(found) else ():
+                check_plain(path, {f"{stream}/{name}": tensor for name, tensor in tensors.items()})
+        except CheckpointError as error:
+            raise RecipeError(str(error), "extract into a new folder.") from error
         if not is_tables(found):
             raise RecipeError(f"{path} is damaged, or holds no tables of tensors.", "extract into a new folder.")
         return found

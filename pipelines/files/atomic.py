@@ -35,19 +35,22 @@ def replacing(path: Path) -> Iterator[Path]:
         raise unwritable(path.parent, error) from error
 
 
-def leftovers(folder: Path) -> list[Path]:
-    """Temporary files below a folder that no living process writes: a kill leaves the file, never the lock on it."""
+def leftovers(folder: Path, beside: str = "") -> list[Path]:
+    """Temporary files below a folder that no living process writes: a kill leaves the file, never the lock on it.
+
+    `beside` is the name of a file in the folder; then only those that were to become that one.
+    """
     found = []
-    for path in folder.rglob(".*.tmp-*"):
+    for path in folder.glob(atomic.temporaries_of(beside)) if beside else folder.rglob(".*.tmp-*"):
         with suppress(OSError), path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             found.append(path)
     return found
 
 
-def sweep(folder: Path) -> None:
-    """Remove the temporary files of killed runs."""
-    for path in leftovers(folder):
+def sweep(folder: Path, beside: str = "") -> None:
+    """Remove the temporary files of killed runs; `beside` as of `leftovers`."""
+    for path in leftovers(folder, beside):
         with suppress(OSError):
             path.unlink()
 

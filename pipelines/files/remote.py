@@ -70,6 +70,11 @@ class RemoteFile:
         """The last part of the path."""
         return PurePosixPath(unquote(str(self)) if self.url.startswith("http") else str(self)).name
 
+    @property
+    def parent(self) -> "RemoteFile":
+        """The folder that it is in."""
+        return RemoteFile(self.url.rpartition("/")[0])
+
     def joinpath(self, *parts: str) -> "RemoteFile":
         """A file below this folder."""
         return RemoteFile("/".join([self.url, *parts]))

@@ -9,7 +9,7 @@ import av
 
 from lstr.extractors.errors import MissingPathError, VideoError
 from lstr.extractors.video.containers import open_container
-from lstr.extractors.video.inputs import VIDEO_SUFFIXES, find_videos, is_video_name
+from lstr.extractors.video.inputs import VIDEO_SUFFIXES, Tell, find_videos, is_video_name, not_read, with_endings
 from lstr.labels.video_ids import fault_of
 from lstr.pipelines.files.atomic import scratch
 from lstr.pipelines.files.remote import Place, RemoteFile, Stat, has_no_room, place
@@ -18,12 +18,16 @@ HEADER_BLOCK = 2**16  # bytes requested at a time, to read little more than a he
 
 
 def find_sources(
-    names: Iterable[str], suffixes: Collection[str] = VIDEO_SUFFIXES, root: str | None = None
+    names: Iterable[str],
+    suffixes: Collection[str] = VIDEO_SUFFIXES,
+    root: str | None = None,
+    tell: Tell | None = None,
 ) -> dict[str, Place]:
     """Videos here, as `find_videos` finds them, and at URLs of files, folders and patterns, by id.
 
     A video's id is the path without its ending, relative to the folder's URL or to that of the part of a pattern
-    before its first `*`; with `root`, to that. Raises MissingPathError where a URL holds none, one is not in `root`,
+    before its first `*`; with `root`, to that; files of one folder that share it keep their endings. `tell` gets a
+    sentence about what else a folder holds. Raises MissingPathError where a URL holds none, one is not in `root`,
     or two videos have one id.
     """
     places, top = [place(name) for name in names], place(root) if root else None
@@ -31,7 +35,7 @@ def find_sources(
     if here := [one for one in places if isinstance(one, Path)]:
         if isinstance(top, RemoteFile):
             raise MissingPathError(f"{here[0]} is not in {top}.", "give [[root=DIR]], a folder that all inputs are in.")
-        found |= find_videos(here, suffixes, top)
+        found |= find_videos(here, suffixes, top, tell)
     for folder in places:
         if isinstance(folder, Path):
             continue
@@ -41,8 +45,10 @@ def find_sources(
         videos = {name: file for name, file in below.items() if is_video_name(name, suffixes)}
         if not videos:
             raise MissingPathError(f"{folder} holds no video.", "give the address of a video or of a folder of videos.")
-        for name, file in sorted(videos.items()):
-            video_id = (file.relative_to(top) if top else name).with_suffix("").as_posix()
+        if tell and (others := below.keys() - videos.keys()):
+            tell(not_read(folder, others, suffixes))
+        ids = ((file.relative_to(top) if top else name).with_suffix("").as_posix() for name, file in videos.items())
+        for video_id, file in sorted(with_endings(zip(ids, videos.values(), strict=True)), key=lambda pair: pair[0]):
             if fault := fault_of(video_id):
                 raise MissingPathError(
                     f"The video id of {file} is {fault}: {video_id!r}.", "rename it, or leave it out."

@@ -121,6 +121,10 @@ class FinetuneConfig:
                 f"crop is {self.crop} of a short side of {self.short_side}.", f"use {SMALLEST} up to short_side."
             )
 
+    def draws_of(self, n_chunks: int) -> int:
+        """Samples per epoch, where the training videos have so many chunks."""
+        return self.draws or max(self.fewest_draws, n_chunks // self.segments)
+
     @property
     def size(self) -> tuple[int, int]:
         """Height and width of what the network sees, in pixels."""
@@ -230,8 +234,9 @@ def resolve(
 ) -> tuple[Preset, dict[str, FinetuneConfig]]:
     """The settings of each stream, nothing left to choose, and the preset with the sizes of images that they have.
 
-    begun: as for `defaults`, by stream. settings: NAME for both streams, rgb.NAME or flow.NAME for one. A preset that
-    has sizes of its own keeps them where no setting changes them. Raises ConfigError for an unknown name or value.
+    begun: as for `defaults`, by stream. settings: NAME for all streams, rgb.NAME or flow.NAME for one; `epochs` of
+    all leave a network as it begins that stays so. A preset that has sizes of its own keeps them where no setting
+    changes them. Raises ConfigError for an unknown name or value.
     """
     settings = {name: _power(value) if name.endswith("balanced") else value for name, value in settings.items()}
     networks = {stream: trainable_network(part.network, stream) for stream, part in preset.parts.items()}
@@ -251,7 +256,9 @@ def resolve(
         alone = {n.partition(".")[2]: value for n, value in settings.items() if n.startswith(f"{stream}.")}
         height, width = preset.parts[stream].size or (0, 0)
         seen = {"height": height, "width": width, **({"margin": preset.parts[stream].margin} if height else {})}
-        config = override(plain[stream], {**own, **seen, **shared, **alone})
+        stays = plain[stream].epochs == 0  # unless epochs of its own are set
+        of_all = {name: value for name, value in shared.items() if not (stays and name == "epochs")}
+        config = override(plain[stream], {**own, **seen, **of_all, **alone})
         if config.precision == FAST:
             slower = device == "cpu" and networks[stream].depthwise
             config = replace(config, precision="float32" if slower else fast_precision(device))

@@ -11,12 +11,12 @@ from lstr.extractors.devices import choose_device
 from lstr.extractors.flow.workers import flow_workers
 from lstr.extractors.home import home
 from lstr.extractors.presets import Preset
-from lstr.extractors.video.inputs import VIDEO_SUFFIXES
+from lstr.extractors.video.inputs import VIDEO_SUFFIXES, Tell
 from lstr.extractors.weights.model_card import is_weights_folder
 from lstr.labels.check import check, stop_at_errors
 from lstr.labels.label_set import Labels
 from lstr.pipelines.annotations.footage import footage_of_files
-from lstr.pipelines.annotations.label_file import read_label_file
+from lstr.pipelines.annotations.label_files import read_label_files
 from lstr.pipelines.extraction.chunk_cache import DEFAULT_SIZE, ChunkCache
 from lstr.pipelines.extraction.resume import Outcome
 from lstr.pipelines.failures import FailureLog
@@ -47,8 +47,8 @@ class VideoOptions:
 
     videos: Sequence[str]
     """Files, folders, patterns, URLs."""
-    labels: str
-    """Labels of any form, see `read_label_file`."""
+    labels: str | Sequence[str]
+    """Labels of any form, see `read_label_file`; of several files, where the last one counts for a video."""
     output: str | Path
     """Folder for weights, or a model file; what that is made of is kept in a folder beside it."""
     lists: Sequence[str] = ()
@@ -69,11 +69,21 @@ class VideoOptions:
     device: str | None = None
     """`cpu` or `cuda`; None for the GPU where the machine has one."""
 
-    def read(self, dataset: str | None = None) -> tuple[dict[str, Place], Labels]:
-        """The videos by id, and their labels; `dataset` is which of a data_info.json."""
-        found = find_sources([*self.videos, *self.lists], self.endings or VIDEO_SUFFIXES, self.root)
+    def read(self, dataset: str | None = None, tell: Tell | None = None) -> tuple[dict[str, Place], Labels]:
+        """The videos by id, and their labels; `dataset` is which of a data_info.json, `tell` as of `find_sources`."""
+        found = find_sources([*self.videos, *self.lists], self.endings or VIDEO_SUFFIXES, self.root, tell)
         roots = [video for video in self.videos if Path(video).is_dir()]
-        return found, read_label_file(self.labels, roots, dataset, lenient=True, skip_missing=True, present=found)
+        return found, read_label_files(self.label_files, roots, dataset, lenient=True, skip_missing=True, present=found)
+
+    @property
+    def label_files(self) -> list[str]:
+        """Paths of the labels."""
+        return [self.labels] if isinstance(self.labels, str) else list(self.labels)
+
+    @property
+    def labels_named(self) -> str:
+        """The label files in a sentence."""
+        return few(self.label_files)
 
     def check(
         self, labels: Labels, found: Mapping[str, Place], answered: Collection[str] = ()
@@ -85,8 +95,8 @@ class VideoOptions:
         footage = footage_of_files({name: found[name] for name in labels.videos if name in found})
         findings = [finding for finding in check(labels, footage=footage) if finding.kind not in answered]
         if findings:
-            yield LabelFindings(self.labels, findings)
-        stop_at_errors(findings, self.labels)
+            yield LabelFindings(self.labels_named, findings)
+        stop_at_errors(findings, self.labels_named, self.label_files)
 
 
 def not_learnt(*groups: tuple[Sequence[str], str, bool]) -> Iterator[Notice]:
@@ -112,6 +122,8 @@ class FinetuneOptions(VideoOptions):
     """Initial weights of single networks, by stream."""
     folds: int | None = None
     """How many more pairs of networks to train, each without one fold of the videos."""
+    fold_pairs: int | None = None
+    """Pairs to train without a fold where not every fold is to have one; None for all of them."""
     spare: bool = True
     """Whether one in five of many training videos is spared to choose the epoch, where no others do"""
     subset: str = "training"
@@ -131,6 +143,8 @@ class FinetuneOptions(VideoOptions):
     flow_threads: int | None = None
     """Threads that compute flow; None for one per core."""
     flow_backend: str = "auto"
+    at_once: int | None = None
+    """Networks of a stream that are trained at once on a CPU; None for what suits job and machine."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +175,8 @@ def finetune(options: FinetuneOptions) -> Generator[Event, None, None]:
 
 
 def _events(options: FinetuneOptions, device: str, ranks: Ranks) -> Generator[Event, None, None]:
-    from lstr.pipelines.finetuning.networks import Training, train_networks
+    from lstr.pipelines.finetuning.network_training import Training
+    from lstr.pipelines.finetuning.networks import train_networks
 
     started, output = perf_counter(), Path(options.output)
     check_output(output, options.resume)
@@ -179,15 +194,17 @@ def _events(options: FinetuneOptions, device: str, ranks: Ranks) -> Generator[Ev
         options.inits,
         options.flow_backend,
     )
-    found, labels = options.read(options.dataset)
+    not_read: list[str] = []
+    found, labels = options.read(options.dataset, not_read.append)
+    yield from (Notice(text, warning=False) for text in not_read)
     yield from options.check(labels, found)
     parts = parts_of(labels, found, options.subset, options.eval_subset)
     others = [i for i in parts.unlabelled if i in labels.videos]  # kept unseen on purpose, so nobody is warned
     subsets = " and ".join(sorted({labels.videos[i].subset for i in others}))
     unlabelled = [i for i in parts.unlabelled if i not in labels.videos]
     yield from not_learnt(
-        (parts.absent, f"labelled in {options.labels}, but not among the videos", True),
-        (unlabelled, f"left out, having no label in {options.labels}", True),
+        (parts.absent, f"labelled in {options.labels_named}, but not among the videos", True),
+        (unlabelled, f"left out, having no label in {options.labels_named}", True),
         (others, f"kept unseen, being labelled as {subsets}", False),
     )
     used = {i: found[i] for i in (*parts.training, *parts.validation)}
@@ -195,10 +212,11 @@ def _events(options: FinetuneOptions, device: str, ranks: Ranks) -> Generator[Ev
     def pairs_of(present: Mapping[str, SoundVideo | Cached]) -> tuple[list[Pair], dict[str, int], str]:
         """The pairs of videos that can be read, their folds, and a warning."""
         training, validation = ([i for i in ids if i in present] for ids in (parts.training, parts.validation))
-        warning = check_labels(labels, training, options.labels)
+        warning = check_labels(labels, training, options.labels_named)
         if options.folds:
             check_blind(networks.initial, {i: video.sha256 for i, video in present.items()})
-        return *make_pairs(labels, training, validation, options.folds or 0, options.spare), warning
+        made = make_pairs(labels, training, validation, options.folds or 0, options.spare, options.fold_pairs)
+        return *made, warning
 
     cache = ChunkCache(
         Path(options.cache) if options.cache else home() / "chunks", chunks_of(networks.preset), options.cache_size
@@ -223,7 +241,7 @@ def _events(options: FinetuneOptions, device: str, ranks: Ranks) -> Generator[Ev
     yield from _plan(labels, pairs, networks, options.init)
     left = None if options.seconds is None else max(0.001, options.seconds - (perf_counter() - started))
     training = Training(networks, labels, cached, pairs, folds, left)
-    for event in train_networks(training, output, device, options.resume, options.loaders, ranks):
+    for event in train_networks(training, output, device, options.resume, options.loaders, ranks, options.at_once):
         yield Finished(Finetuned(event.result, failed.events, len(used))) if isinstance(event, Finished) else event
 
 

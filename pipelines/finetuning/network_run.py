@@ -26,7 +26,7 @@ from lstr.labels.label_set import Labels, targets
 from lstr.metrics import per_frame as metrics
 from lstr.pipelines.extraction.chunk_cache import CachedVideo, CacheError
 from lstr.pipelines.files.atomic import replacing
-from lstr.pipelines.files.json_files import append_jsonl, keep_jsonl
+from lstr.pipelines.files.json_files import append_jsonl
 from lstr.pipelines.finetuning.batches import batches_from
 from lstr.pipelines.finetuning.config import FinetuneConfig
 from lstr.pipelines.finetuning.moving_average import MovingAverage
@@ -89,11 +89,6 @@ class NetworkRun:
                 self.average.load(content["average"])
             self.best, self.position = content["best"], NetworkPosition(**json.loads(content["progress"]))
         self._saved_epoch, self._saves = self.position.epoch, Saves(grace=GRACE)
-        if ranks.first:
-            done, own = self.position.epoch, (network.stream, network.fold)
-            keep_jsonl(
-                network.folder / LOG, lambda entry: (entry["stream"], entry["fold"]) != own or entry["epoch"] <= done
-            )
         self.seconds = seconds
         self._since = perf_counter()
         self._batches: Iterator[Images] = iter(())

@@ -83,7 +83,7 @@ class SampleSet:
         self.samples, self.videos, self.stream = samples, videos, stream
         self.config, self.directed = config, directed
         n_chunks = sum(map(len, videos.values()))
-        self.n_draws = config.draws or max(config.fewest_draws, n_chunks // config.segments)
+        self.n_draws = config.draws_of(n_chunks)
         self.batch_size = min(config.batch_size, self.n_draws)
         self.n_batches = self.n_draws // self.batch_size
         """in an epoch; the rest of it is no step, for a batch of one image has no batch-norm statistics"""

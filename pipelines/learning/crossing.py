@@ -16,7 +16,7 @@ from lstr.pipelines.datasets.dataset import Split, read_split
 from lstr.pipelines.evaluation.scoring import Fold, means_of
 from lstr.pipelines.learning.parts import TRAINING, VALIDATION
 from lstr.pipelines.learning.plan import Compared, Doing
-from lstr.pipelines.learning.ways import Candidate, Run, Way, best_of, measured_runs, ways_of
+from lstr.pipelines.learning.ways import Candidate, Run, Way, best_of, measured_runs, ways_again, ways_of
 from lstr.pipelines.learning.workspace import Workspace, write_labels
 from lstr.pipelines.model_files.averaging import write_average
 from lstr.pipelines.networks.checkpoint_recipe import streams_taken
@@ -46,7 +46,7 @@ class Crossed:
 class Crossing:
     """Models of every candidate without each fold, and of the best way without any.
 
-    folds: the fold of each video that is learnt from, from 1. train: trains one model.
+    folds: the fold of each video that is learnt from, from 1; 0 of a video that only teaches. train: trains one model.
     """
 
     def __init__(
@@ -56,21 +56,32 @@ class Crossing:
         folds: Mapping[str, int],
         candidates: Sequence[Candidate],
         train: Trainer,
+        is_repeated: bool = True,
     ):
         self.workspace, self.labels, self.train = workspace, labels, train
-        self.fold_of, self.folds = folds, sorted(set(folds.values()))
+        self.fold_of, self.folds = folds, sorted(set(folds.values()) - {0})
+        self.is_repeated = is_repeated
         self.candidates = {one.name: one for one in candidates}
         self.ways = ways_of(candidates, len(self.folds))
         self._scores: dict[tuple[Run, int], list[Scores]] = {}
 
     def run(self) -> Generator[Doing, None, Crossed]:
         """Train all that is compared, compare, and train the rest of the way that is taken."""
-        runs = measured_runs(self.ways, self.folds)
-        total = len(runs) + len(self.candidates)
+        ways = list(self.ways)
+        runs = measured_runs(ways, self.folds)
+        total = len(runs) + 2 * len(self.candidates) * (1 + len(self.folds))
         for at, run in enumerate(runs):
             yield from self._train(run, (at, total))
-        mAP = {way.name: self._mAP(way) for way in self.ways}
-        way = next(way for way in self.ways if way.name == best_of(mAP))
+        mAP = {way.name: self._mAP(way) for way in ways}
+        if self.is_repeated:
+            repeated = ways_again(ways, mAP)
+            self.candidates |= {one.name: one for way in repeated for one in way.candidates}
+            again = [run for run in measured_runs(repeated, self.folds) if run not in runs]
+            for at, run in enumerate(again):
+                yield from self._train(run, (len(runs) + at, total))
+            mAP |= {way.name: self._mAP(way) for way in repeated}
+            runs, ways = runs + again, ways + repeated
+        way = best_of(ways, mAP)
         rest = [run for run in way.runs(frozenset(), self.folds) if run not in runs]
         for at, run in enumerate(rest):
             yield from self._train(run, (total - len(rest) + at, total))

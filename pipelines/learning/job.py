@@ -12,12 +12,14 @@ from lstr.extractors.prefetch import torch_threads
 from lstr.metrics.actions import sentence
 from lstr.pipelines.comparison.job import ComparisonOptions, compare_models
 from lstr.pipelines.datasets.seen_videos import SeenError
+from lstr.pipelines.evaluation.page import add_comparison
 from lstr.pipelines.files.atomic import sweep
 from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.learning.parts import TESTING
 from lstr.pipelines.learning.plan import Compared, Doing
-from lstr.pipelines.learning.preparation import Learning, prepare
+from lstr.pipelines.learning.preparation import Learning, checked_output, prepare
 from lstr.pipelines.learning.steps import Steps
+from lstr.pipelines.learning.workspace import Workspace
 from lstr.pipelines.model_files.model_file import is_model, open_model
 from lstr.pipelines.model_files.packing import write_model
 from lstr.pipelines.progress import Failed, Finished, LabelFindings, Notice
@@ -58,14 +60,20 @@ def plan(options: LearnOptions) -> Generator[LabelFindings | Notice | Learning, 
 
 
 def learn(options: LearnOptions) -> Generator[Event, None, None]:
-    """Learn from labelled videos, or go on with what was stopped: the same options go on, others begin anew.
+    """Learn from labelled videos, or go on with what was stopped: the same options go on, with another time too, others
+    begin anew.
 
     Yields LabelFindings, Notices, Learning before anything long, Doing as each step goes on, Failed of each video that
     cannot be read, Compared where several ways were tried, and Finished with what was learnt. Close the generator to
-    end everything it started; what is finished is kept. Raises LabelsError, ConfigError, and what the jobs of its steps
-    raise.
+    end everything it started; what is finished is kept. Raises LabelsError, ConfigError, OutputError where another
+    learning writes the same file, and what the jobs of its steps raise.
     """
     started = perf_counter()
+    with Workspace(checked_output(options.output)).held():
+        yield from _learn(options, started)
+
+
+def _learn(options: LearnOptions, started: float) -> Generator[Event, None, None]:
     planned = yield from prepare(options)
     path, workspace, parts = planned.model, planned.workspace, planned.parts
     report = workspace.report / "report.html"
@@ -74,8 +82,10 @@ def learn(options: LearnOptions) -> Generator[Event, None, None]:
         yield Finished(Learnt(path, open_model(path).about, report))
         return
     yield planned
-    if not planned.begun:
-        workspace.begin(planned.request, planned.plan, parts.labels)
+    if planned.begun:
+        workspace.go_on(planned.request, planned.task, planned.plan)
+    else:
+        workspace.begin(planned.request, planned.task, planned.plan, parts.labels)
     sweep(workspace.path)
     steps = Steps(planned, options, started)
     with torch_threads(planned.plan.threads), closing(steps.run()) as events:
@@ -91,7 +101,8 @@ def learn(options: LearnOptions) -> Generator[Event, None, None]:
         **made.compared,
     }
     model = write_model(path, made.checkpoint, workspace.weights, {**options.about, **about})
-    verdict = yield from _verdict(planned, options)
+    if verdict := (yield from _verdict(planned, options)):
+        add_comparison(report, verdict)
     yield Finished(Learnt(path, model.about, report, tuple(steps.failed.values()), verdict))
 
 

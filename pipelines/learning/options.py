@@ -15,9 +15,8 @@ from lstr.pipelines.finetuning.finetune import VideoOptions
 from lstr.pipelines.model_files.model_file import is_model, open_model
 from lstr.pipelines.weights.folder import open_weights
 
-PRETRAINED = ("pretrained", "difference")
-"""Recipes whose networks begin with ImageNet weights, the dearest first. On videos of UT-Interaction that were held out
-they had mAP .73 and .75 in one trial, against .59 of grey pictures alone."""
+PRETRAINED = ("pretrained", "motion")
+"""Recipes whose networks begin with ImageNet weights, the dearest first: of two networks to train, and of one."""
 OF_THE_MODEL = ("model", "train")
 MOST_FOLDS = 10
 Features = tuple[str | Preset, str, str | None]
@@ -44,6 +43,8 @@ class LearnOptions(VideoOptions):
     folds: int | None = None
     """In how many folds of the videos it is measured, each of which networks and models of its own lack, so that every
     video can be learnt from; 0 to hold out videos instead, None for 3, or for 0 where the time is too short."""
+    at_once: int | None = None
+    """Networks of a stream that are trained at once on a CPU; None for what suits job and machine."""
     about: Mapping[str, Any] = field(default_factory=dict)
     """What else the model file is to state about itself."""
 

@@ -4,8 +4,10 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from time import perf_counter
+from functools import partial
+from itertools import islice, product
+from time import perf_counter, process_time
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -26,10 +28,11 @@ from lstr.pipelines.files.remote import Place
 from lstr.pipelines.files.videos import at_hand
 from lstr.pipelines.finetuning.cached_videos import chunks_of
 from lstr.pipelines.finetuning.config import FinetuneConfig, NetworksToTrain
+from lstr.pipelines.finetuning.network_processes import best_at_once, threads_of
 from lstr.pipelines.finetuning.recogniser import make_optimiser, recogniser
 from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.learning.parts import N_FOLDS, TESTING, TRAINING, VALIDATION, LabelParts
-from lstr.pipelines.learning.plan import Costs, LearnPlan, fit_epochs, make_steps
+from lstr.pipelines.learning.plan import Costs, LearnPlan, fit_epochs, make_steps, passes_of
 from lstr.pipelines.learning.ways import Candidate, Run, candidates_of, measured_runs, share_of, ways_of
 from lstr.pipelines.training.batches import PieceMaker
 from lstr.pipelines.training.config import TrainConfig, resolve
@@ -39,6 +42,7 @@ from lstr.pipelines.training.sampling import count_steps, draw_windows
 from lstr.pipelines.training.step import Learner
 from lstr.pipelines.training.teacher import check_teacher
 
+Measured = TypeVar("Measured")
 CHUNKS = 12  # of the first video that are decoded, 3 s of it
 STEPS = 2  # of training, after one that warms up
 LONG_STEP = 2.0  # seconds: one that takes longer is not repeated
@@ -83,14 +87,15 @@ def _chunk_seconds(source: Place, recipe: Preset) -> float:
 
 
 def measure_training(
-    preset: Preset, configs: Mapping[str, FinetuneConfig], n_classes: int, device: str
+    preset: Preset, configs: Mapping[str, FinetuneConfig], n_classes: int, device: str, among: Sequence[int]
 ) -> tuple[dict[str, float], int]:
     """Seconds that an image takes in a training step of each stream's network, and with how many threads of torch.
 
-    Where other programs keep the cores busy, threads wait for each other, and one is faster than several.
+    among: numbers of threads to try. Where other programs keep the cores busy, threads wait for each other, and one is
+    faster than several.
     """
     found = []
-    for threads in sorted({1, torch.get_num_threads()}):
+    for threads in sorted(set(among)):
         with torch_threads(threads):
             seconds = {name: _step_seconds(name, preset, config, n_classes, device) for name, config in configs.items()}
         found.append((sum(seconds.values()), threads, seconds))
@@ -98,13 +103,17 @@ def measure_training(
     return seconds, threads
 
 
-def _fastest(step: Callable[[], object]) -> float:
-    """Seconds that a step takes, the first of which warms up."""
+def _fastest(step: Callable[[], object], device: str) -> float:
+    """Seconds that a step takes, the first of which warms up.
+
+    On one thread of a processor by the time that this process has it: a plan is not another one for what else runs.
+    """
+    clock = process_time if device == "cpu" and torch.get_num_threads() == 1 else perf_counter
     seconds = math.inf
     for _ in range(1 + STEPS):
-        start = perf_counter()
+        start = clock()
         step()
-        seconds = min(seconds, perf_counter() - start)
+        seconds = min(seconds, clock() - start)
         if seconds > LONG_STEP:
             break
     return seconds
@@ -120,16 +129,22 @@ def _step_seconds(stream: str, preset: Preset, config: FinetuneConfig, n_classes
         labels = torch.zeros(config.batch_size, dtype=torch.long)
 
         def step() -> None:
-            with torch.autocast(torch.device(device).type, torch.bfloat16, enabled=config.precision == "bf16"):
+            with (
+                torch.autocast(torch.device(device).type, torch.bfloat16, enabled=config.precision == "bf16"),
+                torch.set_grad_enabled(config.epochs > 0),
+            ):
                 loss = model(*model.prepare(images, labels))
-            loss.backward()
-            optimiser.step()
-            optimiser.zero_grad()
+            if config.epochs:
+                loss.backward()
+                optimiser.step()
+                optimiser.zero_grad()
             if device.startswith("cuda"):
                 torch.cuda.synchronize()
 
         with kept_memory(model.mean.device.type):  # as a training does
-            seconds = _fastest(step)
+            seconds = _fastest(step, device)
+    if not config.epochs:  # it stays as it begins, and makes features alone
+        seconds /= FORWARD
     return seconds / (config.batch_size * config.segments)
 
 
@@ -146,7 +161,7 @@ def measure_model(
         learner = Learner(model, config, classes, (torch.zeros(1), torch.ones(1)), device, ALONE)
         make = PieceMaker(videos, model, config, learner.outputs, ALONE, learner.device)
         drawn = draw_windows(videos, model, config, 0)[: config.batch_size]
-        seconds = _fastest(lambda: learner.step(make(drawn), 0, lr=0.0))  # waits for its loss
+        seconds = _fastest(lambda: learner.step(make(drawn), 0, lr=0.0), device)  # waits for its loss
     teachers = config.teacher_stages if config.teacher else 0
     return (1 + teachers) * steps * seconds
 
@@ -165,8 +180,12 @@ def measured_plan(
     looked: Mapping[str, Header],
     videos: Mapping[str, Place],
     device: str,
+    known: dict[str, Any],
 ) -> LearnPlan:
-    """The plan of a learning by the speed of this machine. Raises ConfigError for a model or a time that cannot be."""
+    """The plan of a learning by the speed of this machine. Raises ConfigError for a model or a time that cannot be.
+
+    known: what was measured for other plans, and what is measured here.
+    """
     preset, configs, classes = networks.preset, networks.configs, parts.labels.classes
     chunks, n_videos, disk = Counter[str](), Counter[str](), 0.0
     planes = planes_of(chunks_of(preset))
@@ -176,10 +195,11 @@ def measured_plan(
         chunks[video.subset] += found.chunks
         disk += found.chunks * found.pixels * planes if video.subset != TESTING else 0
     files = sum(cost_of(part.network).bytes for part in preset.parts.values())
-    disk += chunks.total() * row_bytes(preset) + (1 + parts.folds) * files
+    disk += chunks.total() * row_bytes(preset) + (1 + parts.measured) * files
     lengths = [looked[i].chunks for i in parts.of(TRAINING)]
     widths, settings = widths_of(preset), options.of_model
-    candidates = candidates_of(settings, sum(lengths), preset.streams)
+    trained = [stream for stream, config in configs.items() if config.epochs]
+    candidates = candidates_of(settings, sum(lengths), preset.streams, trained, parts.measured == parts.folds)
     if options.seconds:  # other kinds took three times what was measured, and a plan could not keep to a time
         candidates = tuple(one for one in candidates if one.preset == candidates[0].preset)
     candidates = candidates if parts.folds else candidates[:1]
@@ -190,31 +210,63 @@ def measured_plan(
     for model, training in models.values():
         check_teacher(model, training, max(lengths))
     shortest = sorted((i for i in looked if looked[i].chunks), key=lambda video_id: (looked[video_id].chunks, video_id))
-    image, threads = measure_training(preset, configs, len(classes), device)
-    with torch_threads(threads):
-        seconds = {name: measure_model(*made, lengths, classes, device) for name, made in models.items()}
-    row = sum(FORWARD * seconds * preset.parts[stream].crops for stream, seconds in image.items())
     wanted = {stream: config.epochs for stream, config in configs.items()}
     draws = max(config.draws for config in configs.values()) or max(
         chunks[TRAINING], *(config.fewest_draws for config in configs.values())
     )
+    n_networks = 1 + parts.measured
+    together = min(options.at_once or best_at_once(n_networks, max(wanted.values()) * draws, device), n_networks)
+    among = [threads_of(together)] if together > 1 else [1, torch.get_num_threads()]
+    image, threads = _once(
+        known, (preset, configs, among), lambda: measure_training(preset, configs, len(classes), device, among)
+    )
+    rounds = -(-n_networks // together)
+    image = {stream: seconds * rounds / n_networks for stream, seconds in image.items()}
+    with torch_threads(threads):
+        seconds = {
+            name: _once(known, (made, threads), partial(measure_model, *made, lengths, classes, device))
+            for name, made in models.items()
+        }
+    rows = {stream: FORWARD * seconds * preset.parts[stream].crops for stream, seconds in image.items()}
+    row = sum(rows[stream] for stream in trained)
     training_seconds = sum(wanted[stream] * draws * cost for stream, cost in image.items())
-    candidates = affordable(candidates, seconds, parts.folds, options.seconds, training_seconds)
-    crossing = crossing_seconds(candidates, seconds, parts.folds)
-    chunk = measure_chunks([videos[i] for i in shortest], preset)
-    costs = Costs(chunk, row, image, seconds[candidates[0].name], crossing)
+    candidates, twice = affordable(candidates, seconds, parts, options.seconds, training_seconds)
+    crossing = crossing_seconds(candidates, seconds, parts, twice)
+    chunk = _once(known, preset, lambda: measure_chunks([videos[i] for i in shortest], preset))
+    fixed = sum(rows.values()) - row
+    costs = Costs(chunk, row, image, seconds[candidates[0].name], crossing, fixed)
     n_models = 1 if chunks[VALIDATION] else 1 + N_FOLDS
-    seen = any(one.seen for one in candidates)
-    without = make_steps(chunks, costs, dict.fromkeys(wanted, 0), draws, n_models, parts.folds, seen)
+    passes = passes_of(parts.folds, parts.measured, any(one.seen for one in candidates))
+    without = make_steps(chunks, costs, dict.fromkeys(wanted, 0), draws, n_models, parts.measured, passes)
     others = sum(step.seconds for step in without)
     enough = ENOUGH if parts.folds and options.folds is None else 0.0
-    epochs, draws = fit_epochs(options.seconds, others, costs, wanted, draws, parts.folds, enough)
-    steps = make_steps(chunks, costs, epochs, draws, n_models, parts.folds, seen)
+    epochs, draws = fit_epochs(options.seconds, others, costs, wanted, draws, parts.measured, enough)
+    steps = make_steps(chunks, costs, epochs, draws, n_models, parts.measured, passes)
     n_classes, tried = len(classes) - 1, tuple(one.name for one in candidates if parts.folds)
     counts = dict(n_videos), dict(chunks), n_classes
     return LearnPlan(
-        *counts, parts.sentence, steps, epochs, draws, int(disk), threads, options.seconds, parts.folds, tried
+        *counts,
+        parts.sentence,
+        steps,
+        epochs,
+        draws,
+        int(disk),
+        threads,
+        options.seconds,
+        parts.folds,
+        parts.measured,
+        tried,
+        at_once=together,
+        twice=twice,
     )
+
+
+def _once(known: dict[str, Any], what: object, measure: Callable[[], Measured]) -> Measured:
+    """What `measure` finds, or has found before of the same."""
+    if repr(what) not in known:
+        known[repr(what)] = measure()
+    found: Measured = known[repr(what)]
+    return found
 
 
 def _dims(widths: Mapping[str, int], streams: Sequence[str]) -> tuple[int, int]:
@@ -223,21 +275,31 @@ def _dims(widths: Mapping[str, int], streams: Sequence[str]) -> tuple[int, int]:
 
 
 def affordable(
-    candidates: tuple[Candidate, ...], seconds: Mapping[str, float], n_folds: int, budget: float | None, networks: float
-) -> tuple[Candidate, ...]:
-    """The first candidates that TRYING of the time allows, at least one.
+    candidates: tuple[Candidate, ...],
+    seconds: Mapping[str, float],
+    parts: LabelParts,
+    budget: float | None,
+    networks: float,
+) -> tuple[tuple[Candidate, ...], bool]:
+    """The first candidates that TRYING of the time allows, at least one, and whether the best is trained twice.
 
     seconds: by candidate, of a model of all videos. budget: of everything; networks: what one of each stream takes.
     """
-    allowed = TRYING * budget if budget else max(SOON, TRYING * (1 + n_folds) * networks)
-    for n in range(len(candidates), 1, -1):
-        if crossing_seconds(candidates[:n], seconds, n_folds) <= allowed:
-            return candidates[:n]
-    return candidates[:1]
+    allowed = TRYING * budget if budget else max(SOON, TRYING * (1 + parts.measured) * networks)
+    for n, twice in product(range(len(candidates), 0, -1), (True, False)):
+        if crossing_seconds(candidates[:n], seconds, parts, twice) <= allowed:
+            return candidates[:n], twice
+    return candidates[:1], False
 
 
-def crossing_seconds(candidates: Sequence[Candidate], seconds: Mapping[str, float], n_folds: int) -> float:
-    """Seconds of all models that folds take, of seconds by candidate that one of all videos takes."""
-    runs = measured_runs(ways_of(candidates, n_folds), range(1, n_folds + 1))
-    runs += [Run(one.name, ()) for one in candidates]
-    return sum(RUN_STARTING + share_of(run, n_folds) * seconds[run.candidate] for run in runs)
+def crossing_seconds(
+    candidates: Sequence[Candidate], seconds: Mapping[str, float], parts: LabelParts, twice: bool
+) -> float:
+    """Seconds of all models that folds take at most, of seconds by candidate that one of all videos takes."""
+    ways, folds = ways_of(candidates, parts.measured), range(1, parts.measured + 1)
+    runs = Counter(measured_runs(ways, folds)) + Counter(Run(one.name, ()) for one in candidates)
+    if twice:
+        dearest = max(ways, key=lambda way: sum(seconds[one.name] for one in way.candidates))
+        runs += Counter(measured_runs([dearest], folds)) + Counter(dearest.runs(frozenset(), folds))
+    cost = {run: RUN_STARTING + share_of(run, parts.folds) * seconds[run.candidate] for run in runs}
+    return sum(n * cost[run] for run, n in runs.items())

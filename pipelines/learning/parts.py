@@ -24,23 +24,31 @@ class LabelParts:
     """How the result is measured"""
     folds: int = 0
     """Folds of the training videos, each held out once while every video is learnt from in the end; 0: without"""
+    measured: int = 0
+    """How many of the folds are held out; the videos of the others only teach"""
 
     def of(self, subset: str) -> list[str]:
         """The ids of a subset, sorted."""
         return sorted(i for i, video in self.labels.videos.items() if video.subset == subset)
 
 
-def divide(labels: Labels, present: Collection[str], seen: Collection[str] = (), n_folds: int = 0) -> LabelParts:
+def divide(
+    labels: Labels,
+    present: Collection[str],
+    seen: Collection[str] = (),
+    n_folds: int = 0,
+    measured: int | None = None,
+) -> LabelParts:
     """The labelled videos that are present, in training, validation and testing.
 
     With folds all but those that the labels call testing are learnt from. Without, subsets that the labels have are
     kept (without testing, validation is held out in its place); where they have one subset or none, whole recordings
-    are held out. seen: ids that networks have seen before, which cannot be held out; there are no folds then. Raises
-    LabelsError where nothing could be held out.
+    are held out. seen: ids that networks have seen before, which cannot be held out; there are no folds then. measured:
+    how many of the folds are held out, None for all. Raises LabelsError where nothing could be held out.
     """
     videos = {i: video for i, video in labels.videos.items() if i in present}
     check_match(labels.videos, present)
-    if n_folds and not set(seen) & set(videos) and (by_folds := _by_folds(labels, videos, n_folds)):
+    if n_folds and not set(seen) & set(videos) and (by_folds := _by_folds(labels, videos, n_folds, measured)):
         return by_folds
     subsets = {video.subset for video in videos.values()} if labels.has_subsets else set()
     if TRAINING in subsets and subsets & {TESTING, VALIDATION}:
@@ -62,7 +70,9 @@ def divide(labels: Labels, present: Collection[str], seen: Collection[str] = (),
     return LabelParts(replace(labels, videos=parts, has_subsets=True), sentence)
 
 
-def _by_folds(labels: Labels, videos: Mapping[str, VideoLabels], n_folds: int) -> LabelParts | None:
+def _by_folds(
+    labels: Labels, videos: Mapping[str, VideoLabels], n_folds: int, measured: int | None
+) -> LabelParts | None:
     """All videos but those for testing as training, in at most so many folds; None where a fold holds all actions."""
     subsets = {video.subset for video in videos.values()} if labels.has_subsets else set()
     divided = dict.fromkeys(videos, TRAINING)
@@ -73,12 +83,16 @@ def _by_folds(labels: Labels, videos: Mapping[str, VideoLabels], n_folds: int) -
     folds = folds_of(learnt, n_folds)
     if not folds or not all(any(_actions_in(labels, i) for i in learnt if i not in fold) for fold in folds):
         return None
+    held = folds[:measured]
     sentence = f"measured on models that each lacked the video, in {len(folds)} folds of all {len(learnt)} videos"
+    if len(held) < len(folds):
+        some = few(sorted(i for fold in held for i in fold))
+        sentence = f"measured on {sum(map(len, held))} of {len(learnt)} videos ({some}), by models that lacked them"
     if n_held := len(divided) - len(learnt):
         what = "video" if n_held == 1 else "videos"
         sentence = f"measured on the {n_held} {what} that the labels hold out, which teach nothing"
     parts = {i: replace(videos[i], subset=subset) for i, subset in divided.items()}
-    return LabelParts(replace(labels, videos=parts, has_subsets=True), sentence, len(folds))
+    return LabelParts(replace(labels, videos=parts, has_subsets=True), sentence, len(folds), len(held))
 
 
 def _actions_in(labels: Labels, video_id: str) -> set[str]:

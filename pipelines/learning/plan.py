@@ -94,10 +94,16 @@ class LearnPlan:
     """Seconds that all of it may take"""
     folds: int = 0
     """Folds of the videos, each of which other networks and models lack; 0 where videos are held out instead"""
+    measured: int = 0
+    """How many of the folds are measured, by such networks and models; the others only teach"""
     candidates: tuple[str, ...] = ()
     """The models that are tried, by name (`lstr.pipelines.learning.ways`)"""
     recipe: str | None = None
     """How features are made, where that was left to the plan"""
+    at_once: int = 1
+    """Networks of a stream that are trained at once, each with `threads`"""
+    twice: bool = False
+    """Whether the best of the models is trained by two seeds, and averaged"""
 
     @property
     def seconds(self) -> float:
@@ -124,7 +130,8 @@ class LearnPlan:
         """From its JSON object; in those of before, steps have a name alone."""
         keys = {name: key for key, name in NAMES.items()}
         steps = tuple(PlannedStep(step.get("key") or keys[step["name"]], step["seconds"]) for step in values["steps"])
-        kept = {name: value for name, value in values.items() if name != "seconds"}
+        kept = {"measured": values.get("folds", 0), **values}
+        kept.pop("seconds", None)
         return cls(**{**kept, "steps": steps, "candidates": tuple(values.get("candidates", ()))})
 
 
@@ -135,13 +142,15 @@ class Costs:
     chunk: float
     """Decoding, and flow"""
     row: float
-    """The features of a chunk by trained networks"""
+    """The features of a chunk by networks that are trained"""
     image: Mapping[str, float]
-    """One image in training, by stream"""
+    """One image in training, by stream; of networks that are trained at once, the share of each"""
     model: float
     """All steps of training the model on all videos"""
     crossing: float = 0.0
     """Training all models of all folds"""
+    fixed: float = 0.0
+    """The features of a chunk by networks that stay as they begin"""
 
 
 def make_steps(
@@ -151,12 +160,12 @@ def make_steps(
     draws: int,
     n_models: int,
     folds: int = 0,
-    seen: bool = True,
+    passes: float = 1.0,
 ) -> tuple[PlannedStep, ...]:
     """All steps; `n_models` are trained, one for good and the others to choose thresholds.
 
-    With folds there are as many more networks of each stream, which are aligned with the first by their features, and
-    models of their own cost. seen: whether models are tried on features of networks that have learnt from the videos.
+    With folds there are as many more networks of each stream, and models of their own cost. passes: how often features
+    of all videos are computed by networks that are trained (`passes_of`).
     """
     learnt, held = chunks.get("training", 0), chunks.get("testing", 0)
     choosing = chunks.get("validation", 0)
@@ -165,16 +174,28 @@ def make_steps(
         PlannedStep(NETWORKS[stream], (1 + folds) * (STARTING + epochs[stream] * draws * seconds))
         for stream, seconds in costs.image.items()
     ]
-    rows = (1 + folds + folds * seen) * (learnt + choosing) + held
+    rows = (passes * (learnt + choosing) + held) * costs.row + (learnt + choosing + held) * costs.fixed
     return (
         PlannedStep(CHUNKS, STARTING + (learnt + choosing) * costs.chunk),
         *networks,
-        PlannedStep(FEATURES, STARTING + held * costs.chunk + rows * costs.row),
+        PlannedStep(FEATURES, STARTING + held * costs.chunk + rows),
         PlannedStep(MODEL, model),
         PlannedStep(THRESHOLDS, STARTING if folds else (n_models - 1) * model + 1),
         PlannedStep(MEASURE, STARTING + (held or learnt) * MEASURING),
         PlannedStep(PACK, 1.0),
     )
+
+
+def passes_of(folds: int, measured: int, seen: bool) -> float:
+    """How often features of all videos are computed by trained networks.
+
+    Once by networks that lack each video, and where all folds are measured as often to align networks. seen: whether
+    they are computed by networks that have learnt from the videos too.
+    """
+    if not folds:
+        return 1.0
+    others = measured * (1 - 1 / folds)
+    return 1 + (1 + others) * ((measured == folds) + seen)
 
 
 def fit_epochs(

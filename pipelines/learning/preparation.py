@@ -2,10 +2,10 @@
 
 import hashlib
 import json
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.extractors.devices import choose_device
@@ -28,6 +28,11 @@ from lstr.pipelines.learning.workspace import Workspace
 from lstr.pipelines.model_files.model_file import is_model, open_model
 from lstr.pipelines.progress import LabelFindings, Notice
 
+LESS = {
+    True: "only one of the folds is measured on, and all videos are learnt from",
+    False: "videos are held out to measure on, and not learnt from",
+}
+"""What a time that is too short for all folds leads to, by whether one fold is left"""
 DIVIDED = ("no subsets", "one subset")  # findings that are answered here, by folds or by holding out recordings
 
 
@@ -45,6 +50,8 @@ class Learning:
     """Recipe, streams and flow algorithm."""
     device: str
     request: str
+    task: str
+    """The request but for its time"""
     plan: LearnPlan
     begun: bool
     """Whether an earlier run has begun with this plan."""
@@ -52,13 +59,15 @@ class Learning:
     @property
     def is_finished(self) -> bool:
         """Whether the model file is the one that this would make."""
-        return is_model(self.model) and open_model(self.model).about.get("request") == self.request
+        return _is_model_of(self.request, self.model)
 
 
 def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice, None, Learning]:
     """Look at everything, and plan. Raises LabelsError, ConfigError, RecipeError, VideoError or OutputError."""
     model = checked_output(options.output)
-    found, labels = options.read()
+    not_read: list[str] = []
+    found, labels = options.read(tell=not_read.append)
+    yield from (Notice(text, warning=False) for text in not_read)
     device, begun_with = choose_device(options.device), recipe_of(options.init)
     choices, settings = features_of(options, begun_with), settings_of(options, begun_with)
     if any("." in name for name in settings):  # what is set of a stream is of the first
@@ -77,33 +86,60 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice, None, Le
     )
     videos = {i: found[i] for i in sorted(parts.labels.videos)}
     looked = _look(videos, preset.long_side, parts.of(TRAINING))
-    request = _request(options, choices, initial, parts.labels, videos)
+    request, task = (
+        _request(one, choices, initial, parts.labels, videos) for one in (options, replace(options, seconds=None))
+    )
     workspace = Workspace(model)
     before = workspace.read_plan()
-    begun = before is not None and before[0] == request
+    of_the_task = before is not None and task == before.task and not _is_model_of(before.request, model)
+    begun = before is not None and (before.request == request or (of_the_task and workspace.has_networks))
     if before and begun:
-        plan = before[1]
-        parts = parts if plan.folds == parts.folds else divide(labels, found, seen)
+        plan = replace(before.plan, budget=options.seconds)
+        if before.request != request:
+            text = (
+                "only the time is another: learning goes on with the plan that it began with, and keeps to the new time"
+            )
+            yield Notice(f"{text}; to plan anew, remove {workspace.path}.", warning=False)
+        if (plan.folds, plan.measured) != (parts.folds, parts.measured):
+            parts = divide(labels, found, seen, plan.folds, plan.measured)
     else:
-        if before:
+        if before and not of_the_task:
             yield Notice("videos, labels or options are others than before: learning begins anew.", warning=False)
         yield Notice("measuring this machine …", warning=False)
-        for features in choices:
-            measure = partial(measured_plan, options, networks=networks[features[0]], looked=looked, videos=videos)
+        ladder = [parts]
+        if parts.folds and options.folds is None:
+            ladder += [divide(labels, found, seen, parts.folds, 1), divide(labels, found, seen)]
+        short: list[str] = []
+        known: dict[str, Any] = {}
+        for parts, features in _by_worth(ladder, choices):
             try:
-                plan = measure(parts, device=device)
+                plan = measured_plan(options, parts, networks[features[0]], looked, videos, device, known)
             except TooShort as error:
-                if features != choices[-1]:
-                    continue
-                if not parts.folds or options.folds is not None:
+                short.append(str(error))
+                if parts is ladder[-1] and features == choices[-1]:
                     raise
-                parts = divide(labels, found, seen)
-                plan = measure(parts, device=device)
-                yield Notice(f"{error} So videos are held out to measure on, and not learnt from.")
+                continue
             break
+        if parts is not ladder[0]:
+            yield Notice(f"{short[0]} So {LESS[bool(parts.folds)]}.")
         plan = replace(plan, recipe=str(features[0]) if len(choices) > 1 else None)
     features = next((one for one in choices if one[0] == plan.recipe), choices[0])
-    return Learning(model, workspace, videos, parts, settings, features, device, request, plan, begun)
+    return Learning(model, workspace, videos, parts, settings, features, device, request, task, plan, begun)
+
+
+def _by_worth(ladder: Sequence[LabelParts], choices: Sequence[Features]) -> Iterator[tuple[LabelParts, Features]]:
+    """What to measure by and what features to make, the best and dearest first.
+
+    Whatever the features, all videos teach as long as there is time for that.
+    """
+    by_folds = [parts for parts in ladder if parts.folds]
+    yield from ((parts, features) for features in choices for parts in by_folds)
+    yield from ((parts, features) for parts in ladder if not parts.folds for features in choices)
+
+
+def _is_model_of(request: str, model: Path) -> bool:
+    """Whether the model file is what a request has made."""
+    return is_model(model) and open_model(model).about.get("request") == request
 
 
 def checked_output(output: str | Path) -> Path:
@@ -116,7 +152,7 @@ def checked_output(output: str | Path) -> Path:
     if path.exists() and not is_model(path):
         raise OutputError(f"{path} is there, and is no model file.", "choose another name with [[output]].")
     beside = Workspace(path)
-    if beside.path.is_dir() and any(beside.path.iterdir()) and not beside.plan_file.is_file():
+    if beside.is_foreign:
         raise OutputError(
             f"{beside.path} is there, and no learning has made it.", "choose another name with [[output]]."
         )

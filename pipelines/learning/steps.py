@@ -22,7 +22,7 @@ from lstr.pipelines.extraction.plan import Plan as ExtractPlan
 from lstr.pipelines.extraction.resume import Outcome
 from lstr.pipelines.files.remote import Place, place
 from lstr.pipelines.finetuning.finetune import Filled, Filling, FinetuneOptions, VideoOptions, finetune
-from lstr.pipelines.finetuning.run_folder import SETTINGS
+from lstr.pipelines.finetuning.run_folder import SETTINGS, NetworkFiles
 from lstr.pipelines.learning.crossing import Crossing
 from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.learning.parts import TESTING, TRAINING, VALIDATION, folds_of
@@ -42,7 +42,7 @@ from lstr.pipelines.learning.preparation import Learning
 from lstr.pipelines.learning.ways import Candidate, candidates_of
 from lstr.pipelines.learning.workspace import write_labels
 from lstr.pipelines.networks.checkpoint_recipe import streams_taken
-from lstr.pipelines.networks.recipes import choose_recipe, weights_for
+from lstr.pipelines.networks.recipes import StoredRecipe, choose_recipe, weights_for
 from lstr.pipelines.progress import Failed, Finished, Notice, Progress
 from lstr.pipelines.thresholds.by_actions import Rule, Scored, choose_rule
 from lstr.pipelines.thresholds.choice import write_thresholds
@@ -90,14 +90,16 @@ class Steps:
         """Models of all folds and of all videos; thresholds and metrics by those that lack each video."""
         trained = open_weights(self.workspace.weights)
         parts, folds, candidates = self.planned.parts, trained.folds, self._tried(trained)
-        learnt = {i: folds[i] for i in parts.of(TRAINING) if i not in self.failed}
+        learnt = {i: folds.get(i, 0) for i in parts.of(TRAINING) if i not in self.failed}
 
         def train_one(
             features: Path, labels: Path, run: Path, share: tuple[int, int], candidate: Candidate
         ) -> Generator[Doing, None, None]:
             return self.train_model(labels, run, MODEL, share, features, candidate)
 
-        crossed = yield from Crossing(self.workspace, parts.labels, learnt, candidates, train_one).run()
+        crossed = yield from Crossing(
+            self.workspace, parts.labels, learnt, candidates, train_one, self.plan.twice
+        ).run()
         yield self.plan.doing(THRESHOLDS)
         yield crossed.compared
         loaded = load(crossed.packed)
@@ -111,8 +113,15 @@ class Steps:
 
     def _tried(self, trained: WeightsFolder) -> tuple[Candidate, ...]:
         """The models that the plan compares, on the features of these networks."""
-        able = candidates_of(self.options.of_model, self.plan.chunks[TRAINING], trained.streams)
+        unseen = self.plan.measured == self.plan.folds
+        streams = trained.streams, self._trained_streams
+        able = candidates_of(self.options.of_model, self.plan.chunks[TRAINING], *streams, unseen)
         return tuple(one for one in able if one.name in self.plan.candidates)
+
+    @property
+    def _trained_streams(self) -> list[str]:
+        """The streams whose networks learn from the videos; those of others stay as they begin."""
+        return [stream for stream, epochs in self.plan.epochs.items() if epochs]
 
     def train_networks(self) -> Generator[Event, None, None]:
         """Chunks into the cache, and the feature networks."""
@@ -124,10 +133,19 @@ class Steps:
         shared |= {"labels": str(self.workspace.labels), "output": weights, "seed": None}
         shared |= {"settings": {**others, **epochs, "draws": str(self.plan.draws)}}
         shared |= {"seconds": self._seconds_of_networks(), "resume": (weights / SETTINGS).is_file()}
-        folds = self.plan.folds
+        folds, pairs = self.plan.folds, self.plan.measured
         options = FinetuneOptions(
-            **shared, recipe=recipe, stream=stream, algorithm=algorithm, folds=folds or None, spare=not folds
+            **shared,
+            recipe=recipe,
+            stream=stream,
+            algorithm=algorithm,
+            folds=folds or None,
+            fold_pairs=pairs or None,
+            spare=not folds,
+            at_once=self.plan.at_once,
         )
+        networks = [NetworkFiles(weights, name, fold or None) for name in self.plan.epochs for fold in range(1 + pairs)]
+        trained = {network.name: 1.0 for network in networks if network.is_finished()}
         total, done = 0, dict[str, int]()
         with closing(finetune(options)) as events:
             for event in events:
@@ -141,8 +159,10 @@ class Steps:
                         done[what] = number
                         yield self.plan.doing(CHUNKS, sum(done.values()), total)
                     case Progress(what, number, of):
-                        name, _, fold = what.partition(" without fold ")
-                        yield self.plan.doing(NETWORKS[name], int(fold or 0) * of + number, (1 + folds) * of)
+                        name = what.partition(" without fold ")[0]
+                        trained[what] = number / of
+                        shares = sum(share for network, share in trained.items() if network.split()[0] == name)
+                        yield self.plan.doing(NETWORKS[name], round(shares * of), (1 + pairs) * of)
                     case Outcome(id=video_id, chunks=n_chunks):
                         done[video_id] = n_chunks
                     case Failed():
@@ -173,8 +193,9 @@ class Steps:
         trained = open_weights(self.workspace.weights)
         needed = self.plan.folds and any(one.seen for one in self._tried(trained))
         folds = trained.folds if needed else {}
+        learnt = self.planned.parts.of(TRAINING)
         for fold in (0, *sorted(set(folds.values()))) if folds else ():
-            seen = {i: self.planned.videos[i] for i, own in folds.items() if own != fold}
+            seen = {i: self.planned.videos[i] for i in learnt if folds.get(i) != fold}
             todo.append((self.workspace.seen_features(fold), seen, fold))
         for at, (folder, videos, without) in enumerate(todo):
             yield from self._extract(folder, videos, without, (at, len(todo)))
@@ -184,6 +205,8 @@ class Steps:
     ) -> Generator[Event, None, None]:
         """A feature folder; its progress is a share (at, of) of the step."""
         chosen = choose_recipe(str(self.workspace.weights))
+        if without is not None and isinstance(chosen, StoredRecipe):  # the others are the same with and without a fold
+            chosen = replace(chosen, recipe=chosen.recipe.narrowed(self._trained_streams))
         cache = find_cache(str(self.options.cache) if self.options.cache else None)
         weights = weights_for(chosen, {})
         output, device = place(str(folder)), self.options.device
@@ -215,7 +238,7 @@ class Steps:
             labels,
             run,
             preset=candidate.preset if candidate else None,
-            settings={**(candidate.settings if candidate else {}), **self.options.of_model},
+            settings=self._settings_of(candidate),
             skip_missing=True,
             resume=(run / "resume.pt").exists(),
             device=self.options.device,
@@ -226,6 +249,13 @@ class Steps:
         for event in train(options):
             if isinstance(event, Step):
                 yield self.plan.doing(step, at * event.steps + event.step, of * event.steps)
+
+    def _settings_of(self, candidate: Candidate | None) -> dict[str, str]:
+        """The settings of a model: its own, those of the options, and another seed for another training."""
+        settings = {**(candidate.settings if candidate else {}), **self.options.of_model}
+        if candidate and candidate.again:
+            settings["train.seed"] = str(int(settings.get("train.seed", 0)) + candidate.again)
+        return settings
 
     def choose_thresholds(self) -> Generator[Event, None, Rule]:
         """One rule, by the validation videos, else by models that have not seen the videos they are tried on."""

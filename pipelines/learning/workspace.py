@@ -1,16 +1,36 @@
 """The folder beside a model file, with all that it is made of, from which learning goes on."""
 
+import fcntl
 import json
+import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
+from lstr.extractors.errors import OutputError
 from lstr.labels.label_set import Labels
 from lstr.pipelines.annotations.activitynet import to_activitynet
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
+from lstr.pipelines.files.atomic import unwritable
 from lstr.pipelines.files.json_files import write_json
+from lstr.pipelines.finetuning.run_folder import SETTINGS
 from lstr.pipelines.learning.plan import LearnPlan
 
 FORMAT = "lstr-learn/1"
+LOCK = "lock"
+
+
+@dataclass(frozen=True)
+class Begun:
+    """What an earlier run has begun."""
+
+    request: str
+    task: str | None
+    """The request but for its time; None of an earlier version"""
+    plan: LearnPlan
 
 
 class Workspace:
@@ -36,22 +56,82 @@ class Workspace:
         """The folder of a model without one fold of the videos."""
         return self.path / "folds" / str(number)
 
-    def read_plan(self) -> tuple[str, LearnPlan] | None:
+    @property
+    def is_foreign(self) -> bool:
+        """Whether a folder of this name holds what no learning has made."""
+        there = self.path.is_dir() and any(path.name != LOCK for path in self.path.iterdir())
+        return there and not self.plan_file.is_file()
+
+    @property
+    def has_networks(self) -> bool:
+        """Whether the training of networks has begun, whose epochs are settled then."""
+        return (self.weights / SETTINGS).is_file()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other learnings out of the folder; at the end it goes away if nothing came into it.
+
+        Raises OutputError where another one holds it, or where it cannot be written.
+        """
+        try:
+            lock = self._lock()
+        except OSError as error:
+            raise unwritable(self.path.parent, error) from error
+        with lock:
+            try:
+                yield
+            finally:
+                with suppress(OSError):
+                    if [path.name for path in self.path.iterdir()] == [LOCK]:
+                        (self.path / LOCK).unlink()
+                        self.path.rmdir()
+
+    def _lock(self) -> TextIO:
+        """The lock, with the number of this process; the system frees it even after a kill."""
+        path = self.path / LOCK
+        while True:
+            self.path.mkdir(parents=True, exist_ok=True)
+            file = path.open("a+", encoding="utf-8")
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                with file:
+                    file.seek(0)
+                    holder = file.read().strip()
+                raise OutputError(
+                    f"Another learning is writing {self.path}{holder and f' (process {holder})'}.",
+                    "wait until it is done, or name another file with [[output]].",
+                ) from error
+            except OSError:
+                pass  # a file system without locks
+            with suppress(FileNotFoundError):  # its last holder has just taken it away
+                if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                    file.truncate(0)
+                    file.write(f"{os.getpid()}\n")
+                    file.flush()
+                    return file
+            file.close()
+
+    def read_plan(self) -> Begun | None:
         """What was planned before and for which request; None where nothing was, or by another version."""
         try:
             content = json.loads(self.plan_file.read_text(encoding="utf-8"))
             if content["format"] != FORMAT:
                 return None
-            return content["request"], LearnPlan.from_dict(content["plan"])
+            return Begun(content["request"], content.get("task"), LearnPlan.from_dict(content["plan"]))
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def begin(self, request: str, plan: LearnPlan, labels: Labels) -> None:
+    def begin(self, request: str, task: str, plan: LearnPlan, labels: Labels) -> None:
         """Write the plan and the labels; what an earlier request has left is removed. Raises OutputError."""
         for name in ("weights", "features", "run", "folds", "models", "seen", "report"):
             shutil.rmtree(self.path / name, ignore_errors=True)
         write_labels(self.labels, labels)
-        write_json(self.plan_file, {"format": FORMAT, "request": request, "plan": plan.to_dict()})
+        self.go_on(request, task, plan)
+
+    def go_on(self, request: str, task: str, plan: LearnPlan) -> None:
+        """Write the plan, which may have another time than it began with. Raises OutputError."""
+        write_json(self.plan_file, {"format": FORMAT, "request": request, "task": task, "plan": plan.to_dict()})
 
 
 def write_labels(path: Path, labels: Labels) -> None:

@@ -21,7 +21,7 @@ from lstr.extractors.weights.archive import CARD, DOCUMENT, TENSORS, Archive, Te
 from lstr.extractors.weights.content import read_state_dict
 from lstr.extractors.weights.model_card import network_file, origin_of, read_card
 from lstr.extractors.weights.sources import WeightSources
-from lstr.pipelines.files.atomic import replacing
+from lstr.pipelines.files.atomic import replacing, sweep
 from lstr.pipelines.model_files.description import describe
 from lstr.pipelines.model_files.model_file import MODEL, SEPARATOR, ModelFile, is_model, open_model, refusals
 from lstr.pipelines.weights.known import find_networks, published_file
@@ -107,6 +107,7 @@ def _without_places(extra: Mapping[str, Any]) -> dict[str, Any]:
 
 def _written(path: Path, document: Mapping[str, Any], parts: Mapping[str, Tensors | bytes]) -> ModelFile:
     document = _plain(document)
+    sweep(path.parent, beside=path.name)
     with replacing(path) as temporary:
         write_archive(temporary, document, describe(document, path.name), parts)
     return open_model(path)

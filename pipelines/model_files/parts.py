@@ -10,6 +10,7 @@ from lstr.extractors.weights.archive import CARD, Archive, member_path
 from lstr.extractors.weights.content import read_content
 from lstr.extractors.weights.model_card import DESCRIPTION, FORMAT, file_name, read_card
 from lstr.files.atomic import write_tensors
+from lstr.files.text import read_text
 from lstr.pipelines.files.atomic import replacing, write_bytes, write_text
 from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.model_files.model_file import ModelFile, open_model
@@ -30,7 +31,7 @@ def checkpoint_of(run: Path) -> Path:
 def metrics_from(path: str | Path) -> dict[str, Any]:
     """The metrics that `lstr evaluate --json` printed into a file. Raises MissingPathError for any other file."""
     try:
-        document = json.loads(Path(path).read_text(encoding="utf-8"))
+        document = json.loads(read_text(Path(path)))
         json.dumps(document, ensure_ascii=False).encode()  # the card holds them: no lone surrogate
     except (OSError, ValueError, RecursionError) as error:
         raise MissingPathError(f"{path} is no JSON file that can be read ({error}).", HINT) from error

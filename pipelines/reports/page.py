@@ -54,6 +54,11 @@ def read_part(name: str) -> str:
     return resources.files("lstr.pipelines.reports").joinpath("web", name).read_text("utf-8")
 
 
+def read_markup(name: str) -> str:
+    """Markup of `web/` with the parts in it that several pages have."""
+    return fill(read_part(name), zoom=read_part("zoom.html"))
+
+
 def policy_of(style: str, script: str) -> str:
     """The content security policy of a page with one inline style and at most one script."""
     parts = ["default-src 'none'", f"style-src {source_hash(style)}", "img-src data:"]

@@ -1,8 +1,10 @@
 """The HTML report of one video, the player beside a lane of scores and segments for each class; and their index."""
 
 import base64
+import hashlib
+import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -14,16 +16,16 @@ import numpy as np
 from lstr.extractors.errors import VideoError
 from lstr.labels.segment import Segment
 from lstr.pipelines.files.atomic import write_text
-from lstr.pipelines.reports.page import Script, build_page, read_part
+from lstr.pipelines.reports.page import Script, build_page, plain, read_markup, read_part
 from lstr.pipelines.reports.palette import CLASSES, colours_of
 from lstr.pipelines.reports.proxy import is_playable, write_proxy
 
 STYLES = ("report.css",)
 SCRIPTS = (
-    "rules.js", "verdict.js", "files.js", "scores.js", "thresholds.js", "marks.js", "lanes.js", "segments.js",
-    "review.js", "filters.js", "player.js", "report.js",
+    "rules.js", "verdict.js", "files.js", "kept.js", "scores.js", "thresholds.js", "marks.js", "zoom.js", "lanes.js",
+    "segments.js", "review.js", "filters.js", "player.js", "ways.js", "report.js",
 )  # fmt: skip
-INDEX_SCRIPTS = ("rules.js", "verdict.js", "files.js", "marks.js", "index.js")
+INDEX_SCRIPTS = ("rules.js", "verdict.js", "files.js", "kept.js", "marks.js", "index.js")
 FULL_SCALE = 65534  # the uint16 code of probability 1; a score is off by at most one step, 1.5e-5
 NO_SCORE = 65535  # the code of a chunk without a score (NaN)
 AT_ONCE = 1 << 16  # scores that are encoded together: those of a camera after days are never in memory as a whole
@@ -41,6 +43,9 @@ def write_report(
     truth: Sequence[Segment] | None = None,
     events: Sequence[Mapping[str, Any]] = (),
     recipe: Mapping[str, Any] | None = None,
+    origins: Mapping[str, str] | None = None,
+    subset: str | None = None,
+    index: Path | None = None,
     embed: int = 0,
 ) -> None:
     """Write one self-contained HTML page: the lanes of `timeline` and `scores` beside `video`.
@@ -52,7 +57,9 @@ def write_report(
     H.264 copy takes its place: PATH's stem + ".lstr-proxy.mp4", beside the page unless it is put in.
     truth: labelled segments, drawn under the detected ones.
     events: started / ended events; a segment is pale until the moment at which it was announced.
-    recipe: the whole recipe of the features, to be unfolded.
+    recipe: the whole recipe of the features, to be unfolded. origins: what its networks began with, and the licence of
+    that, by stream.
+    subset: the one that the labels have the video in. index: the page over all videos, which this one then links.
 
     Raises ValueError when scores and timeline do not fit together. The page appears whole or not at all.
     """
@@ -72,6 +79,10 @@ def write_report(
         "truth": None if truth is None else [segment.to_dict() for segment in truth],
         "events": list(events),
         "recipe": recipe,
+        "origins": origins or {},
+        "subset": subset,
+        "index": f"./{quote(os.fsencode(os.path.relpath(index, path.parent)))}" if index else None,
+        "given": _digest_of(timeline["duration"], truth),
         "video": None if held or shown is None else video_url(shown, path.parent),
         "embedded": {"type": MEDIA_TYPES.get(held.suffix.lower(), "video/mp4")} if held else None,
         "proxy": is_copy,
@@ -81,10 +92,16 @@ def write_report(
     }
     media = base64.b64encode(held.read_bytes()).decode("ascii") if held else ""
     script = Script(SCRIPTS, document, media)
-    before, _, after = build_page("Action timeline", read_part("report.html"), STYLES, script).rpartition(PLACE)
+    before, _, after = build_page("Action timeline", read_markup("report.html"), STYLES, script).rpartition(PLACE)
     write_text(path, chain([before], encoded_scores(scores), [after]))
     if held and is_copy:
         held.unlink()
+
+
+def _digest_of(duration: float, truth: Sequence[Segment] | None) -> str:
+    """Names the labels that a page was given: what a browser keeps of an earlier page is not mixed with others."""
+    given = [duration, None if truth is None else [segment.to_dict() for segment in truth]]
+    return hashlib.sha256(json.dumps(plain(given)).encode()).hexdigest()[:16]
 
 
 def find_shown(video: Path, page: Path) -> Path:
@@ -133,18 +150,25 @@ def video_url(video: Path, folder: Path) -> str:
     return quote(os.fsencode(relative.as_posix()))
 
 
+def index_path(folder: Path, ids: Collection[str], name: str = "index") -> Path:
+    """Where the index of the reports of some videos is: FOLDER/NAME.html, _NAME.html where a video is called NAME."""
+    return Path(folder) / (f"_{name}.html" if name in ids else f"{name}.html")
+
+
 def write_index(
     folder: Path,
     timelines: Mapping[str, Mapping[str, Any]],
     *,
     truth: Mapping[str, Sequence[Segment] | None] | None = None,
+    subsets: Mapping[str, str] | None = None,
     failed: Sequence[str] = (),
-    name: str = "index",
+    path: Path | None = None,
 ) -> Path:
-    """Write the index of the reports FOLDER/ID.html; returns its path, NAME.html (_NAME.html where an id is that).
+    """Write the index of the reports FOLDER/ID.html; returns its path, by default `index_path` of its videos.
 
     timelines: video id to its lstr-timeline/1 dict, in the order to show. truth: video id to its labelled segments,
-    None where it has none. failed: a sentence for each source that came to nothing.
+    None where it has none. subsets: video id to the subset that its labels are in. failed: a sentence for each source
+    that came to nothing.
 
     Raises OutputError where the folder cannot be written.
     """
@@ -173,11 +197,13 @@ def write_index(
                 "duration": timeline["duration"],
                 "segments": spans(map(Segment.from_dict, timeline["segments"])),
                 "truth": spans(labelled[video_id]) if video_id in labelled else None,
+                "subset": (subsets or {}).get(video_id),
+                "given": _digest_of(timeline["duration"], labelled.get(video_id)),
             }
             for video_id, timeline in timelines.items()
         ],
     }
-    path = Path(folder) / (f"_{name}.html" if name in timelines else f"{name}.html")
+    path = path or index_path(folder, timelines)
     script = Script(INDEX_SCRIPTS, document)
     write_text(path, build_page("Action timelines", read_part("index.html"), ("index.css",), script))
     return path

@@ -15,11 +15,12 @@ import numpy as np
 from lstr import streaming
 from lstr.config import WindowConfig
 from lstr.extractors.devices import choose_device
-from lstr.extractors.errors import FlowError, VideoError
-from lstr.extractors.flow.workers import PAIRS, FlowWorkers, default_workers
+from lstr.extractors.errors import VideoError
+from lstr.extractors.flow.workers import PAIRS, FlowWorkers, flow_workers
 from lstr.extractors.prefetch import closed_after, torch_threads
 from lstr.extractors.presets import Preset
 from lstr.extractors.run import FeatureRow, TwoStream
+from lstr.extractors.streams import STREAMS
 from lstr.extractors.twostream import build_twostream
 from lstr.extractors.video.file_reader import FrameReader, read_chunks
 from lstr.extractors.video.frames import CHUNK, CHUNK_SECONDS, Chunk, SourceFrame
@@ -49,8 +50,7 @@ PAPER = {
 STAGES = {
     "decode": ("24 FPS frames", CHUNK),
     "flow": ("flow fields", PAIRS),
-    "rgb_features": ("features", 1),
-    "flow_features": ("features", 1),
+    **{f"{stream}_features": ("features", 1) for stream in STREAMS},
     "lstr": ("decisions", 1),
 }
 """What the rate of each stage counts, and how many of it a chunk has."""
@@ -84,12 +84,13 @@ class Chain:
     """What is measured: networks, flow, and a stream of a model."""
 
     twostream: TwoStream
-    workers: FlowWorkers
+    workers: FlowWorkers | None
+    """None for networks that see no flow"""
     model: Model
     state: StreamState
 
     @classmethod
-    def of(cls, twostream: TwoStream, workers: FlowWorkers, config: WindowConfig) -> "Chain":
+    def of(cls, twostream: TwoStream, workers: FlowWorkers | None, config: WindowConfig) -> "Chain":
         """With a model of random weights, ready to score, and its memory full."""
         model = build(sized(config, twostream), len(THUMOS_CLASSES), twostream.device)
         return cls(twostream, workers, model, filled(streaming.create(model)))
@@ -115,14 +116,12 @@ def bench_chain(
 
     inputs: videos; without any, some are rendered. device: None for the GPU, or the CPU without one. flow_threads: None
     for as many as suit this machine. runtime: what computes the networks. Raises VideoError for a video that cannot be
-    read or is too short, FlowError for a recipe without flow.
+    read or is too short.
     """
-    if preset.algorithm is None:
-        raise FlowError("The recipe has no flow, and the whole chain is measured.", "choose one with rgb and flow.")
     device = choose_device(device)
     with (
         TemporaryDirectory() as folder,
-        FlowWorkers(flow_threads or default_workers(), preset.algorithm, flow_backend, device) as workers,
+        flow_workers(preset.algorithm, flow_threads, flow_backend, device) as workers,
     ):
         if not inputs:
             yield Notice("measuring on rendered videos of 320×240 at 30 FPS", warning=False)
@@ -138,11 +137,11 @@ def bench_chain(
             "input": [describe(path) for path in inputs],
             "recipe": {
                 "id": recipe.id,
-                "flow_crops": recipe.parts["flow"].crops,
+                "crops": {stream: part.crops for stream, part in recipe.parts.items()},
                 "flow_algorithm": recipe.flow_algorithm,
                 "precision": recipe.precision,
             },
-            "flow": {"backend": workers.backend, "workers": workers.workers},
+            "flow": {"backend": workers.backend, "workers": workers.workers} if workers else None,
             "runtimes": twostream.runtimes,
             "weights": "random",
         }
@@ -160,8 +159,8 @@ def measure(chain: Chain, inputs: Sequence[Path], n_chunks: int, parts: dict) ->
     for path in inputs:
         stages += yield from serial(chain, path, n_chunks)
         each = np.mean(stages, axis=0)  # seconds of a chunk, by stage
-        streams = chain.twostream.recipe.streams
-        there = [name for name in STAGES if name.removesuffix("_features") in (*streams, "decode", "flow", "lstr")]
+        features = [f"{stream}_features" for stream in chain.twostream.recipe.streams]
+        there = ["decode", *(["flow"] if chain.workers else []), *features, "lstr"]
         parts["stages"] = {name: _stage(name, seconds, each.sum()) for name, seconds in zip(there, each, strict=True)}
         count, seconds = yield from overlap(chain, path, n_chunks)
         decisions, overlapped = decisions + count, overlapped + seconds
@@ -221,8 +220,10 @@ def serial(chain: Chain, path: Path, n: int) -> Measuring[list[list[float]]]:
             if chunk is None:
                 return taken[WARM_UP:]
             marks.append(perf_counter())
-            fields = chain.workers.submit(chunk.frames).result()
-            marks.append(perf_counter())
+            fields = None
+            if chain.workers:
+                fields = chain.workers.submit(chunk.frames).result()
+                marks.append(perf_counter())
             rows = {}
             for stream in twostream.recipe.streams:
                 images = twostream.inputs.cropped(stream, chunk.frames, fields)

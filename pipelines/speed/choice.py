@@ -17,7 +17,7 @@ import numpy as np
 
 from lstr.extractors.devices import choose_device, fast_precision
 from lstr.extractors.errors import NetworkRuntimeError
-from lstr.extractors.flow.workers import FlowWorkers, default_workers
+from lstr.extractors.flow.workers import default_workers, flow_workers
 from lstr.extractors.networks.runtimes.runtimes import RUNTIMES, is_installed
 from lstr.extractors.prefetch import closed_after, torch_threads
 from lstr.extractors.presets import PRESETS
@@ -82,10 +82,9 @@ def _row(name: str, path: Path, device: str, row: dict) -> Measuring[None]:
             chunks = list(source)
         decode = (process_time() - start) / len(chunks)
         yield
-        assert preset.algorithm
-        workers = stack.enter_context(FlowWorkers(default_workers(), preset.algorithm, device=device))
+        workers = stack.enter_context(flow_workers(preset.algorithm, device=device))
         start = process_time()
-        fields = [workers.submit(chunk.frames).result() for chunk in chunks]
+        fields = [workers.submit(chunk.frames).result() if workers else None for chunk in chunks]
         flow = (process_time() - start) / len(chunks)
         yield
         twostream = build_twostream(preset, WeightSources(), device, "float32")
@@ -133,7 +132,7 @@ def _figures(network: float, whole: float) -> dict[str, float | int]:
     }
 
 
-def _network_seconds(twostream: TwoStream, chunks: Sequence[Chunk], fields: Sequence[np.ndarray]) -> float:
+def _network_seconds(twostream: TwoStream, chunks: Sequence[Chunk], fields: Sequence[np.ndarray | None]) -> float:
     """Processor seconds of all networks for a chunk, one after the other, cropping included."""
     batch = twostream.batch
     twostream.prepare(batch)

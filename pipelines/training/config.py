@@ -9,6 +9,7 @@ from types import MappingProxyType
 from lstr import kinds
 from lstr.config import WindowConfig
 from lstr.errors import ConfigError
+from lstr.files.text import read_text
 from lstr.kinds import KINDS, change, stored
 from lstr.settings import check_range, override
 
@@ -229,7 +230,7 @@ def read_config(path: str | Path) -> dict:
     The preset is None where the file names none that is known. Raises ConfigError.
     """
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        content = json.loads(read_text(Path(path)))
         parts = {part: content[part] for part in ("model", "train")}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{path} is no configuration of a run ({error}).", "give a RUN/config.json.") from error

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import torch
 
+from lstr.extractors.errors import OutputError
 from lstr.pipelines.files.atomic import replacing
 from lstr.pipelines.files.json_files import append_jsonl, keep_jsonl, read_jsonl
 from lstr.pipelines.provenance import peak_memory_mb
@@ -104,7 +105,13 @@ class TrainLog:
 
         self._path = run / "metrics.jsonl"
         keep_jsonl(self._path, lambda line: line["step"] <= step)
-        self._events = SummaryWriter(str(run / "tensorboard"), purge_step=step + 1 if step else None)
+        try:
+            self._events = SummaryWriter(str(run / "tensorboard"), purge_step=step + 1 if step else None)
+        except OSError as error:
+            raise OutputError(
+                f"The log for TensorBoard cannot be begun ({error.strerror or error}).",
+                f"make {run} and /dev/shm writable: locks between threads and processes are made in the latter.",
+            ) from error
         self.close = self._events.close
 
     def write(self, step: Step) -> None:

@@ -21,7 +21,7 @@ from lstr.models.kind import Model
 from lstr.pipelines.datasets.dataset import Split
 from lstr.pipelines.datasets.seen_videos import seen_in, streams_of
 from lstr.pipelines.evaluation.scoring import Scoring, score_split
-from lstr.pipelines.files.atomic import replacing
+from lstr.pipelines.files.atomic import replacing, sweep
 from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.progress import result_of
 from lstr.pipelines.provenance import make_reproducible, provenance
@@ -152,6 +152,8 @@ def begin_run(run: Path, settings: dict, resume: bool, write: bool) -> dict | No
     Raises CheckpointError when there is nothing to resume, a run is in the way, or it had other settings.
     """
     path = run / "resume.pt"
+    if write:
+        sweep(run)
     if not resume:
         if path.exists():
             raise CheckpointError(

@@ -15,7 +15,7 @@ import urllib.error
 import urllib.request
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 from lstr import __version__
@@ -28,6 +28,20 @@ PATIENCE = 5  # cuts in a row that brought no byte before giving up
 PAUSE = 1.0  # seconds before trying again, times the cuts in a row
 BLOCK = 1 << 18
 ELSEWHERE = "fetch it on another machine and bring it with [[mirror=FILE]], or give a mirror with [[mirror=URL]]."
+
+
+class Redirects(urllib.request.HTTPRedirectHandler):
+    """Redirects to any host, for those who publish weights keep them on others, but never to a weaker protocol."""
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        """See urllib. Raises WeightsError."""
+        before, after = (urlsplit(url).scheme for url in (req.full_url, newurl))
+        if after not in ("http", "https") or (before, after) == ("https", "http"):
+            raise WeightsError(f"{req.full_url} leads on to {after}://, which is not followed.", ELSEWHERE)
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+OPENER = urllib.request.build_opener(Redirects)
 
 
 def is_address(source: str) -> bool:
@@ -136,7 +150,7 @@ def _receive(source: str, file: BinaryIO, name: str, progress: Tell) -> bool:
     if have:
         request.add_header("Range", f"bytes={have}-")
     try:
-        answer = urllib.request.urlopen(request, timeout=TIMEOUT)
+        answer = OPENER.open(request, timeout=TIMEOUT)
     except urllib.error.HTTPError as error:
         if error.code != http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE or not have:
             raise

@@ -14,7 +14,7 @@ from lstr.extractors.recipe import NetworkRecipe, Recipe
 from lstr.extractors.streams import STREAMS, model_stream, streams_of_model
 from lstr.extractors.weights.archive import Archive, is_archive
 from lstr.extractors.weights.model_card import is_weights_folder, network_file, origin_of
-from lstr.extractors.weights.published_files import PublishedFile, read_manifest
+from lstr.extractors.weights.published_files import Origin, PublishedFile, read_manifest
 from lstr.pipelines.features.folder import Features
 from lstr.pipelines.features.joined_folders import FeatureFolders
 from lstr.pipelines.files.atomic import write_text
@@ -140,6 +140,20 @@ def origins_of(recipe: Recipe, places: Mapping[str, str]) -> dict[str, str]:
             elif place and _holds(Path(place), stream, part.sha256) and (own := origin_of(network_file(place, stream))):
                 origins[stream] = str(own)
     return origins
+
+
+def origins_of_checkpoint(loaded: Checkpoint) -> dict[str, str]:
+    """What the networks of a checkpoint or model file began with, as `origins_of`; a model file states it."""
+    if loaded.about:
+        entries = loaded.about["networks"].items()
+        return {stream: str(Origin(**entry["origin"])) for stream, entry in entries if "origin" in entry}
+    if loaded.recipe is None:
+        return {}
+    places: dict[str, str | None] = {}
+    with suppress(WeightsError):  # weights that are gone, or others now
+        places = find_networks(loaded)
+    recipe = Recipe.from_dict(loaded.recipe, loaded.path).narrowed(streams_of_model(loaded.config.streams))
+    return origins_of(recipe, {stream: place for stream, place in places.items() if place})
 
 
 def published_path(part: NetworkRecipe, stream: str) -> str:

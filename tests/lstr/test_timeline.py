@@ -281,3 +281,13 @@ def test_finishing_flushes(scores, rules):
         events = [e for k, row in enumerate(scores) for e in timeline.push((k + 1) * CHUNK, np.asarray(row))]
         seen.append(events + timeline.finish(len(scores) * CHUNK))
     assert seen[0] == seen[1] and seen[0] == play(scores, rules)[0]
+
+
+def test_what_was_on_at_the_end_says_so():
+    """Not what had ended, nor what had fallen below its threshold and may only have paused."""
+    rules = Thresholds(merge_gap=1)
+    for curve, told in (([0, 0.9, 0.9], [True]), ([0.9, 0, 0, 0, 0, 0, 0], [False]), ([0.9, 0], [False])):
+        events, _ = play([[1 - s, s, 0] for s in curve], rules)
+        ended = [event for event in events if event.event == "ended"]
+        assert [event.still_on for event in ended] == told
+        assert [event.to_dict().get("still_on", False) for event in ended] == told

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import click
 import pytest
 
-from lstr_cli.command import RANK, SETTINGS, Command, name_of
+from lstr_cli.command import RANK, SETTINGS, Command, in_options, name_of
 from lstr_cli.earlier import words_of
 from lstr_cli.main import COMMANDS, WIDEST_HELP, cli
 from lstr_cli.settings import settings_of
@@ -80,6 +80,12 @@ def test_an_option_means_the_same_in_every_command():
     assert {name for name in shared if len(meanings[name]) > 1} <= of_the_command
 
 
+def test_an_error_names_an_argument_where_a_command_has_one():
+    """`lstr learn` has no --labels."""
+    assert in_options("check the path of [[labels]].", ALL["learn"]) == "check the path of LABELS."
+    assert in_options("check the path of [[labels]].", ALL["train"]) == "check the path of --labels."
+
+
 EARLIER = [(name, *words) for name in ALL if name != "weights check" for words in words_of(ALL[name]).items()]
 
 
@@ -107,9 +113,10 @@ def test_earlier_words_work_with_a_warning(name, old, new, capsys):
 
 def test_every_earlier_word_is_known():
     """What detect took, one command for all of them."""
-    words = "at-once flow-threads flow-backend runtime model-precision rgb-weights flow-weights flow embed max-chunks"
+    words = "at-once flow-threads flow-backend runtime model-precision rgb-weights flow-weights flow embed max-chunks "
+    words += "labels allow-recipe-mismatch "
     assert {f"--{word}" for word in f"{words} clock on-lag on-gap timeout".split()} == words_of(ALL["detect"]).keys()
-    assert len(EARLIER) == 80
+    assert len(EARLIER) == 86
 
 
 def _needed(command: click.Command) -> list[str]:

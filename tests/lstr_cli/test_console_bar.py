@@ -1,7 +1,9 @@
 """Progress of a job over many files, watched and piped."""
 
 import io
+import re
 
+import pyte
 from rich.console import Console
 
 from lstr_cli import console
@@ -39,6 +41,44 @@ def test_a_terminal_has_a_line_for_each_in_hand(monkeypatch):
         assert [task.description for task in bar._rich.tasks] == ["all", "b"] and bar._rich.tasks[0].completed == 12
         bar.finish("b")
     assert "all" in screen.getvalue() and "chunks" in screen.getvalue()
+
+
+def test_times_say_what_they_are_and_no_bar_stays(monkeypatch):
+    screen = io.StringIO()
+    monkeypatch.setattr(console, "_err", Console(file=screen, force_terminal=True, width=100, height=20))
+    with console.Bar("steps") as bar:
+        bar.update("train", 1, 10, "(0:20:00 in all)", 70.0)
+        bar._rich.refresh()
+        bar.update("other", 1, 10)
+        bar.drop("train")
+        assert [task.description for task in bar._rich.tasks] == ["other"]
+    assert not bar._rich.tasks, "the last one is over with the command"
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue())
+    assert "0:01:10 left" in text and "(0:20:00 in all)" in text
+    assert not re.search(r"\d:\d\d:\d\d(?! left| in all)", text)
+
+
+def test_an_echo_of_ctrl_c_pushes_no_bar_up(monkeypatch):
+    """A bar as wide as the terminal would be wrapped by it, and a line of it stay for ever."""
+    screen, terminal = io.StringIO(), pyte.Screen(60, 10)
+    monkeypatch.setattr(console, "_err", Console(file=screen, force_terminal=True, width=60, height=10))
+    stream = pyte.Stream(terminal)
+    terminal.set_mode(pyte.modes.LNM)
+    with console.Bar("steps") as bar:
+        bar.update("train", 1, 10, "a long note that fills what is left of the line, and more")
+        bar._rich.refresh()
+        screen.write("^C")
+        bar.update("train", 2, 10, "a long note that fills what is left of the line, and more")
+        bar._rich.refresh()
+    stream.feed(screen.getvalue())
+    assert not [line for line in terminal.display if "train" in line]
+
+
+def test_piped_lines_have_the_time_that_is_known(monkeypatch, capsys):
+    monkeypatch.setattr(console, "PLAIN_SECONDS", 0.0)
+    with console.Bar("") as bar:
+        bar.update("1/7 train", 1, 10, "(0:20:00 in all)", 70.0)
+    assert capsys.readouterr().err == "1/7 train: 1/10, 0:01:10 left (0:20:00 in all)\n"
 
 
 def test_sizes_for_people():

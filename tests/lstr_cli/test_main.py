@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,13 +13,26 @@ import av
 import numpy as np
 import pytest
 
-from lstr_cli.main import COMMANDS, cli
+from lstr_cli.learn import name_of
+from lstr_cli.main import COMMANDS, GROUPS, cli
 from tests.support.mistakes import mistake
 
 
 def test_without_a_command_there_is_help(lstr):
     code, out, err = lstr()
     assert code == 2 and out == "" and err.startswith("Usage: lstr ") and "detect" in err and "error:" not in err
+
+
+def test_the_commands_are_listed_in_three_groups(lstr):
+    """What a person begins with comes first; each command stands in one group, its line beside it."""
+    code, out, _ = lstr("--help")
+    titles = [line.rstrip(":") for line in out.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert code == 0 and titles[-3:] == list(GROUPS) == ["Start", "Step by step", "Research"]
+    listed = [line.split()[0] for line in out.partition("Start:")[2].splitlines() if re.match(" {2}[a-z]", line)]
+    assert listed == list(COMMANDS) and len(COMMANDS) == sum(map(len, GROUPS.values()))
+    beside = {line.index(text) for line in out.splitlines() for text in COMMANDS.values() if text in line}
+    assert beside == {2 + max(map(len, COMMANDS)) + 2}
+    assert {"learn", "detect"} <= GROUPS["Start"].keys()
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -366,3 +380,18 @@ def test_weights_of_ones_own_all_the_way(lstr, small_set, tmp_path):
     mistake(lstr("extract", small_set.videos, "-o", features, "--recipe", "fast", *other), 4, "another recipe")
     (tmp_path / "mine.pth").rename(tmp_path / "moved.pth")
     mistake(lstr(*detect), 4, "mine.pth", "--weights rgb=")
+
+
+@pytest.mark.parametrize(
+    ("labels", "name"), [("fall.csv", "fall"), ("/a/fall.labels.json", "fall"), ("notes/", "notes"), ("v1.2.csv", "v1")]
+)
+def test_a_model_without_a_name_is_called_as_its_labels(labels, name):
+    assert name_of(labels) == name
+
+
+@pytest.mark.long
+def test_learning_without_an_output_makes_the_model_here(lstr, small_set, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = lstr("learn", small_set.videos, small_set.labels, "--recipe", "live", "--dry-run", "--json")
+    assert code == 0, err
+    assert json.loads(out)["model"] == "labels.lstr" and not list(tmp_path.glob("*.lstr"))

@@ -1,5 +1,8 @@
 """What `lstr doctor` says of a GPU."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -48,3 +51,30 @@ def test_a_gpu_without_kernels_is_no_failure(kernels):
 def test_without_a_gpu_there_is_nothing_to_say(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert list(doctor._gpu_flow()) == []
+
+
+@pytest.mark.parametrize("cuda", ["13.2", None])
+def test_without_a_gpu_the_build_of_torch_is_named(monkeypatch, cuda):
+    """The one for GPUs, with the bytes that it takes for nothing, and what to read; it is no failure."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    monkeypatch.setattr(doctor, "_unused", lambda: 4_283_000_000)
+    found = doctor._gpu()
+    assert found.ok is None and found.found.startswith("none; ")
+    if cuda:
+        assert found.found.endswith("torch is the build for CUDA 13.2, of which 4.3 GB are unused here")
+        assert "docs/how-to/install.md" in found.hint and found.found in doctor.note_of_torch()
+        assert doctor.note_of_torch().count("\n") == 1
+    else:
+        assert not found.hint and doctor.note_of_torch() == ""
+
+
+def test_what_is_unused_is_counted():
+    """By what the packages themselves list."""
+    assert doctor._unused() > 1e9 if torch.version.cuda else doctor._unused() >= 0
+
+
+def test_it_does_not_import_torchvision():
+    """Which takes longer than all else that is looked at."""
+    code = "import sys; from lstr.pipelines.doctor import examine; examine(); sys.exit('torchvision' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -14,7 +14,7 @@ from lstr.pipelines.finetuning.cached_videos import Cached
 from lstr.pipelines.finetuning.config import NetworksToTrain, resolve
 from lstr.pipelines.finetuning.folds import make_pairs
 from lstr.pipelines.finetuning.initial_weights import Initial
-from lstr.pipelines.finetuning.networks import Training
+from lstr.pipelines.finetuning.network_training import Training
 
 CLASSES = (BACKGROUND, "rows", "columns")
 SIDE, LENGTH, ACTION = 40, 24, 4  # pixels, chunks of a video, chunks of an action

@@ -61,7 +61,13 @@ def judged(videos: dict[str, Path] | None = None, copies: int = 1, name: str = "
         "checkpoint": f"{name}.pt",
     }
     loaded = SimpleNamespace(
-        model=SimpleNamespace(scoring_rule=LSTR_RULE), config=configure(), path=Path(name), classes=CLASSES, extra={}
+        model=SimpleNamespace(scoring_rule=LSTR_RULE),
+        config=configure(),
+        path=Path(name),
+        classes=CLASSES,
+        extra={},
+        about={},
+        recipe=None,
     )
     made = Evaluation(loaded, split, scores, document)
     return Judged(name, made, analyse(made, resample(made, 0)))

@@ -49,9 +49,9 @@ def served(*connections: list[Part | None], head: bytes | None = None) -> Iterat
 
 
 @contextmanager
-def _listening(work: Callable[[socket.socket], None]) -> Iterator[int]:
-    """The port of a server that a thread works for; both end with the context."""
-    server = socket.create_server(("127.0.0.1", 0))
+def _listening(work: Callable[[socket.socket], None], port: int = 0) -> Iterator[int]:
+    """The port of a server that a thread works for; both end with the context. Port 0 is a free one."""
+    server = socket.create_server(("127.0.0.1", port))
     thread = threading.Thread(target=work, args=(server,), name="server", daemon=True)
     thread.start()
     try:
@@ -105,7 +105,7 @@ def _send(send: Callable[[bytes], object], parts: Sequence[Part | None], ended: 
 
 
 @contextmanager
-def camera(*plays: bytes) -> Iterator[int]:
+def camera(*plays: bytes, port: int = 0) -> Iterator[int]:
     """The port of an RTSP camera, which plays MPEG-TS over its connection (RFC 2326, 10.12), once for each visitor."""
 
     def visit(connection: socket.socket, data: bytes) -> None:
@@ -136,5 +136,5 @@ def camera(*plays: bytes) -> Iterator[int]:
                     visit(connection, data)
         server.close()
 
-    with _listening(work) as port:
+    with _listening(work, port) as port:
         yield port

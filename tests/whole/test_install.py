@@ -1,10 +1,14 @@
 """What an installation ships: a wheel built from a clean clone is installed and used, with a compiler and without."""
 
+import ast
+import configparser
 import os
+import re
 import shutil
 import subprocess
 import sys
 import zipfile
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -96,6 +100,43 @@ def test_the_name_on_an_index_is_free(wheel):
         names = {r.name for r in required if not r.marker or r.marker.evaluate(machine)}
         assert ("decord" in names) == has_decord and {"torch", "av", "click"} <= names
         assert not names & {"pytest", "ray", "ruff", "mypy", "moto"}, "only `make install-test` brings these"
+
+
+def test_what_the_pages_import_comes_with_them():
+    """`make docs` imports every module; what is no requirement of the package is one that its conf.py does without."""
+    required = {Requirement(line).name for line in _section("install_requires")}
+    names = packages_distributions()
+    spared = re.search(r"for name in \((.*?)\) if not find_spec", (ROOT / "docs" / "conf.py").read_text())[1]
+    imported = {name for room in OURS for path in _python(ROOT / room) for name in _first_imports(path)}
+    assert {"numpy", "torch", "cv2"} <= imported
+    free = {name for name in imported if required.isdisjoint(names.get(name, [name]))}
+    assert free == {name.strip('" ') for name in spared.split(",")}
+
+
+def _section(name: str) -> list[str]:
+    """The requirements that setup.cfg lists for every installation."""
+    parser = configparser.ConfigParser()
+    parser.read(ROOT / "setup.cfg")
+    return [line for line in parser["options"][name].splitlines() if line and not line.startswith("#")]
+
+
+def _python(room: Path) -> list[Path]:
+    """The modules of a room, those behind its links too."""
+    rooms = [room, *(folder for folder in room.iterdir() if folder.is_symlink() and folder.is_dir())]
+    return [path for folder in rooms for path in folder.rglob("*.py")]
+
+
+def _first_imports(path: Path) -> set[str]:
+    """Packages of others that a module imports when it is imported itself."""
+    body = ast.parse(path.read_text("utf-8")).body
+    modules = [alias.name for node in body if isinstance(node, ast.Import) for alias in node.names]
+    modules += [node.module for node in body if isinstance(node, ast.ImportFrom) and node.module and not node.level]
+    return {module.split(".")[0] for module in modules} - sys.stdlib_module_names - {*OURS}
+
+
+def test_the_makefile_names_no_address():
+    """A package index is for whoever installs to choose: pip's own settings name it."""
+    assert not re.findall(r"https?://", (ROOT / "Makefile").read_text())
 
 
 def planned(target: str, venv: Path) -> str:

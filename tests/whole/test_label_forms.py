@@ -61,14 +61,14 @@ def test_labels_without_subsets_train_and_do_not_test(small_set, tmp_path, lstr)
 
 
 def test_detection_draws_them(small_set, table, tmp_path, lstr):
-    given = ("detect", small_set.features, "-c", small_set.checkpoint, "-f", "html,json", "--labels")
+    given = ("detect", small_set.features, "-c", small_set.checkpoint, "-f", "html,json", "--set")
     for name, labels in (("a", small_set.labels), ("b", table)):
-        code, _, err = lstr(*given, labels, "-o", tmp_path / name)
+        code, _, err = lstr(*given, f"labels={labels}", "-o", tmp_path / name)
         assert code == 0, err
     label = read_labels(small_set.labels).videos["scene_00"].segments[0]
     pages = [(tmp_path / name / "scene_00.html").read_text() for name in "ab"]
     assert all(f'"label":"{label.label}"' in page.replace(" ", "") for page in pages)
-    code, out, err = lstr(*given, tmp_path / "none.csv", "-o", tmp_path / "c")
+    code, out, err = lstr(*given, f"labels={tmp_path / 'none.csv'}", "-o", tmp_path / "c")
     assert code == 2 and "no label file" in err
 
 

@@ -4,6 +4,7 @@ import os
 import resource
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import contextmanager
 
 import pytest
@@ -52,6 +53,26 @@ def test_train_without_room(feature_set, tmp_path, lstr, size, code):
     assert not list((tmp_path / "run").glob(".*.tmp-*"))
 
 
+def test_what_a_killed_training_left_is_removed(feature_set, tmp_path, lstr):
+    """Each kill while a state was saved left a file of the state's size, for good."""
+    settings = [f"--set={name}={value}" for name, value in {**TINY_SETTINGS, "train.epochs": "1"}.items()]
+    for name in (".resume.pt.tmp-12345678", ".checkpoint.pt.tmp-12345678"):
+        (tmp_path / "run").mkdir(exist_ok=True)
+        (tmp_path / "run" / name).touch()
+    assert (
+        lstr("train", feature_set.features, "--labels", feature_set.labels, *settings, "-o", tmp_path / "run")[0] == 0
+    )
+    assert not list((tmp_path / "run").glob(".*"))
+
+
+def test_what_a_killed_packing_left_is_removed(small_set, tmp_path, lstr):
+    left, another = tmp_path / ".m.lstr.tmp-12345678", tmp_path / ".n.lstr.tmp-12345678"
+    left.touch()
+    another.touch()
+    assert lstr("pack", small_set.checkpoint, "-o", tmp_path / "m.lstr")[0] == 0
+    assert not left.exists() and another.exists(), "only what was to become this file"
+
+
 def test_the_sources_are_looked_at_without_a_lock(monkeypatch):
     """`git status` refreshes the index of a checkout: killed on a full disk it left a lock, and git refused to work."""
     seen = []
@@ -66,10 +87,22 @@ def test_the_sources_are_looked_at_without_a_lock(monkeypatch):
     assert len(seen) == 2 and all("--no-optional-locks" in command for command in seen)
 
 
-def shell(line: str, **more) -> subprocess.CompletedProcess:
-    """A command line whose `lstr` is this one."""
+def shell(line: str, within: Sequence[str] = (), **more) -> subprocess.CompletedProcess:
+    """A command line whose `lstr` is this one; `within` are words of a command that runs it."""
     command = line.replace("lstr ", f"{sys.executable} -m lstr_cli ")
-    return subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, **more)
+    return subprocess.run([*within, "bash", "-c", command], capture_output=True, text=True, check=False, **more)
+
+
+def test_locks_of_processes_cannot_be_made(feature_set, tmp_path):
+    """As in a container whose /dev/shm is read-only: a private one here, in a name space of the command alone."""
+    own = ["unshare", "--mount", "--propagation", "private"]
+    if subprocess.run([*own, "mount", "-t", "tmpfs", "-o", "ro", "tmpfs", "/dev/shm"], capture_output=True).returncode:
+        pytest.skip("this user may mount nothing")
+    settings = " ".join(f"--set {name}={value}" for name, value in TINY_SETTINGS.items())
+    train = f"lstr train {feature_set.features} --labels {feature_set.labels} {settings} -o {tmp_path}/run"
+    left = shell(f"mount -t tmpfs -o ro tmpfs /dev/shm && {train}", own)
+    assert left.returncode == 2 and "log for TensorBoard cannot be begun (Read-only file system)" in left.stderr
+    assert left.stderr.count("hint: ") == 1 and "/dev/shm" in left.stderr
 
 
 def test_standard_output_that_is_full_or_closed():
@@ -83,6 +116,28 @@ def test_standard_output_that_is_full_or_closed():
         "lstr --version >&-; echo $?; lstr info nowhere 2>&-; echo $?; lstr info nowhere 2>/dev/full; echo $?"
     )
     assert closed.stdout.split() == ["0", "2", "2"] and closed.stderr == ""
+
+
+def test_memory_that_does_not_even_hold_the_libraries(small_set, tmp_path):
+    """A shared machine allows no more (`ulimit -v`): the class of an error and words of the loader were shown."""
+    left = shell(f"ulimit -v 2000000; lstr train '{small_set.features}' --labels '{small_set.labels}' -o {tmp_path}/r")
+    mistake((left.returncode, left.stdout, left.stderr), 1, "Memory ran out", "ulimit -v")
+
+
+@pytest.mark.long
+def test_few_open_files(small_set, tmp_path):
+    """A detection needs no more than a shell's smallest limits allow."""
+    left = shell(f"ulimit -n 64; lstr detect '{small_set.features}' -m '{small_set.checkpoint}' -o {tmp_path}/t")
+    assert left.returncode == 0 and len(list((tmp_path / "t").glob("*.jsonl"))) == 4, left.stderr
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("where", ["2>/dev/full", "2>&-"], ids=["full", "closed"])
+def test_standard_error_that_is_full_or_closed_during_work(small_set, tmp_path, where):
+    """What was to be said is lost, and nothing else."""
+    detect = f"lstr detect '{small_set.features}' -m '{small_set.checkpoint}' -o {tmp_path}/t"
+    left = shell(f"{detect} {where} >/dev/null; echo $?")
+    assert left.stdout == "0\n" and len(list((tmp_path / "t").glob("*.html"))) == 5
 
 
 def test_a_working_folder_that_is_gone(tmp_path):

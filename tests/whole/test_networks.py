@@ -21,7 +21,8 @@ from lstr.extractors.twostream import build_twostream, rebuild_twostream
 from lstr.extractors.weights.sources import WeightSources
 from lstr.pipelines.extraction.plan import documented_rate, row_bytes
 from lstr.pipelines.finetuning.config import resolve
-from lstr.pipelines.finetuning.networks import Training, train_networks
+from lstr.pipelines.finetuning.network_training import Training
+from lstr.pipelines.finetuning.networks import train_networks
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.progress import result_of
 from tests.support.planted import planted_training
@@ -57,7 +58,7 @@ def test_a_network_is_added_by_one_entry(monkeypatch, tmp_path):
     """Nothing but the table knows it: recipes, their files, plans, training, weights and features do."""
     monkeypatch.setitem(NETWORKS, "toy", TOY)
     (tmp_path / "toy.json").write_text(
-        json.dumps({"based_on": "live", "flow": {"network": "toy"}, "crop": 40, "short_side": 40})
+        json.dumps({"based_on": "smallest", "flow": {"network": "toy"}, "crop": 40, "short_side": 40})
     )
     preset = read_preset(tmp_path / "toy.json")
     assert row_bytes(preset) == 4 * 8 and documented_rate(preset, "", "cpu").seconds < 0.01

@@ -11,10 +11,13 @@ import pytest
 
 import lstr as face
 from lstr.checkpoints.checkpoint import load, save
-from lstr.errors import CheckpointError
+from lstr.errors import CheckpointError, LabelsError
+from lstr.extractors.entries import MOST_TEXT
 from lstr.extractors.errors import OutputError, RecipeError
 from lstr.extractors.weights.archive import CARD, DOCUMENT, Archive
 from lstr.files.arrays import open_array
+from lstr.files.text import MOST
+from lstr.labels.label_set import read_labels
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.model_files.packing import write_model
@@ -81,7 +84,37 @@ def test_a_pipe_is_not_waited_for(small_set, tmp_path, lstr):
     with pytest.raises(ValueError, match="no file on a disk"):
         open_array(tmp_path / "p.npy")
     mistake(lstr("labels", "check", tmp_path / "p.csv"), 2, "p.csv")
+    mistake(lstr("info", tmp_path / "p.csv"), 2, "p.csv is no file on a disk")
+    with pytest.raises(LabelsError, match="no file on a disk"):
+        read_labels(tmp_path / "p.csv")
     mistake(lstr("labels", "convert", tmp_path / "p.csv", "-o", tmp_path / "labels.json"), 2, "p.csv")
+
+
+def test_a_pipe_is_not_waited_for_where_a_text_or_a_video_is_meant(small_set, tmp_path, lstr):
+    """A folder with a pipe named as a video was one that `lstr extract` never left, not even by Ctrl-C."""
+    for name in ("p.json", "p.txt", "p.mp4"):
+        os.mkfifo(tmp_path / name)
+    words, out = "no file on a disk, such as a pipe", tmp_path / "out"
+    extract = ("extract", small_set.videos, "-o", out, "--recipe")
+    mistake(lstr(*extract, tmp_path / "p.json"), 4, "p.json", "neither a recipe nor a file")
+    mistake(lstr(*extract, "fast", "--calibrate", tmp_path / "p.txt"), 2, "p.txt", words)
+    train = ("train", small_set.features, "--labels", small_set.labels, "-o", out)
+    mistake(lstr(*train, "--config", tmp_path / "p.json"), 2, "p.json", words)
+    mistake(lstr("pack", small_set.checkpoint, "-o", tmp_path / "m.lstr", "--metrics", tmp_path / "p.json"), 2, words)
+    code, _, err = lstr("extract", tmp_path / "p.mp4", "-o", out, "--recipe", "fast")
+    assert code == 3 and words in err and f"lstr detect - < {tmp_path / 'p.mp4'}" in err
+    mistake(lstr("detect", tmp_path / "p.mp4", "-m", small_set.checkpoint, "-o", out), 3, words)
+
+
+def test_a_text_beyond_all_measure_is_refused_before_it_is_read(tmp_path, lstr):
+    """A line of a gigabyte took several, before its first character was looked at."""
+    for name, most in (("l.csv", MOST), ("r.json", MOST_TEXT)):
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(most + 1)
+    mistake(lstr("labels", "check", tmp_path / "l.csv"), 2, "l.csv", f"more than {MOST} are not read")
+    mistake(lstr("extract", tmp_path, "-o", tmp_path / "f", "--recipe", tmp_path / "r.json"), 2, "are not read")
+    with pytest.raises(LabelsError, match="are not read"):
+        read_labels(tmp_path / "l.csv")
 
 
 @pytest.mark.parametrize("job", ["extract", "train", "finetune", "learn"])

@@ -60,7 +60,7 @@ ORDER = {
     "lstr.pipelines": (
         ("files", "progress", "provenance"),
         ("failures",),
-        ("reports", "doctor"),
+        ("reports", "doctor", "child_process"),
         ("features",),
         ("weights",),
         ("model_files", "annotations"),

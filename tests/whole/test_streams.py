@@ -19,7 +19,7 @@ pytestmark = pytest.mark.long
 
 SIZE = {"size": [32, 48], "margin": 1.15}
 SMALL = {
-    "based_on": "live",
+    "based_on": "smallest",
     "flow_algorithm": "dis",
     "long_side": 96,
     **{stream: {"network": "mobilenetv3", "crops": 2, **SIZE} for stream in STREAMS},
@@ -117,7 +117,7 @@ def test_the_cache_makes_the_same_features(small_set, tmp_path, lstr, streams, k
 
 
 def test_the_recipes_with_imagenet_weights_need_no_flow():
-    for name in ("grey", "pretrained"):
+    for name in ("grey", "motion", "pretrained"):
         preset = PRESETS[name]
         assert preset.algorithm is None and {part.weights for part in preset.parts.values()} == {"imagenet"}
     assert chunks_of(PRESETS["grey"])["keeps"] == "grey"

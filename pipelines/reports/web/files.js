@@ -1,5 +1,7 @@
 /* Files that the page hands out, in the forms that `lstr labels` reads and writes. */
-const csvField = (value) => (/[",\n\r]/.test(String(value)) ? '"' + String(value).replaceAll('"', '""') + '"' : String(value));
+/* An apostrophe before what a spreadsheet would take for a formula, and run; `lstr labels` reads it without. */
+const cellOf = (value) => (typeof value === "string" && /^'*[=+\-@＝＋－＠]/.test(value) ? "'" + value : String(value));
+const csvField = (value) => (/[",\n\r]/.test(cellOf(value)) ? '"' + cellOf(value).replaceAll('"', '""') + '"' : cellOf(value));
 
 /* Videos {id, duration, segments, subset} as a table; a video without segments has a row without a label. */
 function toCsv(videos) {

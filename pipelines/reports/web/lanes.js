@@ -1,7 +1,6 @@
 /* The timeline: one lane per class with a canvas each, drawn only while in sight; axis and overview above them. */
 const lanes = [];
-let view = [0, duration];
-let now = 0, moved = true, axisDirty = true, frameAsked = false;
+let moved = true, axisDirty = true, frameAsked = false;
 
 const near = new IntersectionObserver((entries) => {
   for (const entry of entries) {
@@ -189,11 +188,12 @@ function drawLane(lane) {
   bars(pen, kept.map(({ start, end, announced }) => [Math.max(start, Math.min(announced ?? start, end - step / 2)), end]), toX, barY, barHeight, round);
   pen.fill();
 
-  if (truth) {
-    const [found, missed] = [true, false].map((wanted) => lane.labelled.filter((label) => Boolean(label.found) === wanted));
-    drawLabels(pen, found.map(({ start, end }) => [start, end]), missed.map(({ start, end }) => [start, end]), toX, truthY, truthHeight, ratio);
-  }
+  if (truth) drawTruth(pen, lane.labelled, toX, truthY, truthHeight, ratio);
   lane.dirty = false;
+}
+function drawTruth(pen, labels, toX, y, height, ratio) {
+  const [found, missed] = [true, false].map((wanted) => labels.filter((label) => Boolean(label.found) === wanted).map(({ start, end }) => [start, end]));
+  drawLabels(pen, found, missed, toX, y, height, ratio);
 }
 /* All of the video: detections above, labels below them. Kept, since it moves with the cursor at each frame. */
 let overview = null;
@@ -209,10 +209,7 @@ function drawOverview() {
       if (isFalse(segment)) drawFalse(brush, [[segment.start, segment.end]], toX, inset, bar, ratio);
       else brush.fillRect(toX(segment.start), inset, Math.max(ratio, toX(segment.end) - toX(segment.start)), bar);
     }
-    brush.fillStyle = theme.truth;
-    for (const entry of truth ? truth.filter(shows) : []) {
-      brush.fillRect(toX(entry.start), height - inset - 2 * ratio, Math.max(ratio, toX(entry.end) - toX(entry.start)), 2 * ratio);
-    }
+    drawTruth(brush, truth ? truth.filter(shows) : [], toX, height - inset - 2 * ratio, 3 * ratio, ratio);
   }
   pen.drawImage(overview, 0, 0);
   if (view[1] - view[0] < duration) {
@@ -232,18 +229,9 @@ function drawOverview() {
   pen.fillRect(Math.min(toX(now), width - 2 * ratio), 0, 2 * ratio, height);
 }
 
-/* The part of the video in view, in seconds. */
-function look(start, span) {
-  span = Math.max(Math.min(duration, 8 * step), Math.min(duration, span));
-  start = Math.max(0, Math.min(duration - span, start));
-  view = [start, start + span];
+const wholeSeconds = () => duration;
+function viewChanged() {
   axisDirty = true;
   leave();
-  $("out").disabled = $("fit").disabled = span >= duration;
-  $("in").disabled = span <= Math.min(duration, 8 * step);
   redraw();
-}
-function zoom(factor, centre = now) {
-  const [start, end] = view;
-  look(centre - (centre - start) * factor, (end - start) * factor);
 }

@@ -17,7 +17,7 @@ function videoText() {
   return "linked: " + address + (copy && ", " + copy);
 }
 function showFacts() {
-  const facts = $("facts"), factor = timeline.speed && timeline.speed.realtime_factor;
+  const facts = $("facts");
   facts.replaceChildren();
   term(facts, "Duration", clock(duration, 0));
   term(facts, "Decisions", numberText(timeline.decided ?? chunks));
@@ -25,7 +25,6 @@ function showFacts() {
   if (truth && verdict.labelled) term(facts, "Labels found", verdict.found + " of " + numberText(verdict.labelled));
   if (truth && (verdict.labelled || verdict.falseAlarms)) term(facts, "False alarms", numberText(verdict.falseAlarms));
   if (verdict.delay !== null) term(facts, "Median delay", signed(verdict.delay));
-  if (typeof factor === "number") term(facts, "Real time", numberText(Number(factor.toPrecision(3))) + "×");
 }
 function describe() {
   const name = lastPart(timeline.source ?? "Action timeline"), { recipe, checkpoint, speed } = timeline;
@@ -39,8 +38,8 @@ function describe() {
   const run = $("run");
   term(run, "Source", paths(timeline.source ?? "–"), "wide");
   if (report.video || report.embedded) term(run, "Video", videoText(), "wide");
-  term(run, "Checkpoint", paths(checkpoint ?? "–"), "wide");
-  if (id) term(run, "Recipe", id);
+  term(run, "Model", paths(checkpoint ?? "–"), "wide");
+  for (const [stream, origin] of Object.entries(report.origins)) term(run, "Its " + stream + " network began with", origin, "wide");
   term(run, "Duration", numberText(duration) + " s");
   term(run, "Decisions", numberText(timeline.decided ?? chunks) + ", one each " + numberText(step) + " s");
   term(run, "Classes", numberText(classes.length - 1) + " and " + (classes[0] ?? "none"));
@@ -51,9 +50,10 @@ function describe() {
     if (rules[key]) term(run, name, numberText(rules[key]) + " s");
   }
   for (const [key, value] of flat(speed)) term($("speed"), key, numberText(value));
-  $("speed").previousElementSibling.hidden = !speed;
-  if (whole) $("recipe").lastElementChild.textContent = JSON.stringify(whole, null, 2);
+  if (id) term($("speed"), "Recipe of the features", id);
+  if (whole) $("recipe").textContent = JSON.stringify(whole, null, 2);
   $("recipe").hidden = !whole;
+  $("details").hidden = !speed && !id && !whole;
   $("legend-onset").hidden = !timeline.thresholds;
   $("legend-expected").hidden = !expected.length;
   $("legend-gap").hidden = !gaps.length;
@@ -150,8 +150,8 @@ function key(event) {
     ArrowLeft: () => seek(event.shiftKey ? now - 1 : (Math.ceil(now / step - 1e-6) - 1) * step),
     ArrowRight: () => seek(event.shiftKey ? now + 1 : (stepFrom() + 1) * step),
     x: () => seekError(1), X: () => seekError(-1),
-    n: () => seek(neighbour(1) ?? now), p: () => seek(neighbour(-1) ?? now),
-    "+": () => zoom(0.5), "=": () => zoom(0.5), "-": () => zoom(2), 0: () => look(0, duration),
+    n: () => seek(neighbour(1) ?? now), p: () => seek(neighbour(-1) ?? now), N: () => go("after"), P: () => go("before"),
+    ...zoomKeys,
   };
   if (event.target === $("surface")) {
     Object.assign(actions, { Home: () => seek(0), End: () => seek(duration), PageUp: () => seek(now + 10), PageDown: () => seek(now - 10) });
@@ -174,9 +174,12 @@ buildRules();
 buildRows();
 buildReview();
 buildFilters();
+buildZoom();
 followTheme(() => { overview = null; axisDirty = true; redraw(); });
+buildWays();
 refresh();
-look(0, duration);
+lookAtAll();
+followWay();
 $("surface").setAttribute("aria-valuemax", duration.toFixed(2));
 scrub($("surface"), () => view, true);
 scrub($("axis"), () => view);
@@ -185,14 +188,14 @@ $("surface").addEventListener("pointermove", hover);
 for (const kind of ["pointerleave", "pointercancel"]) $("surface").addEventListener(kind, leave);
 $("plot").addEventListener("wheel", wheel, { passive: false });
 $("play").addEventListener("click", toggle);
+$("error-before").addEventListener("click", () => seekError(-1));
+$("error-after").addEventListener("click", () => seekError(1));
+$("which").addEventListener("change", refresh);
 $("sound").addEventListener("click", () => {
   video.muted = !video.muted;
   $("sound").setAttribute("aria-pressed", String(video.muted));
 });
 $("rate").addEventListener("change", () => { video.playbackRate = Number($("rate").value); });
-$("in").addEventListener("click", () => zoom(0.5));
-$("out").addEventListener("click", () => zoom(2));
-$("fit").addEventListener("click", () => look(0, duration));
 document.addEventListener("keydown", key);
 new ResizeObserver(() => { widenNames(); axisDirty = true; redraw(); showRows(); }).observe($("plot"));
 /* an embedded video stands after this script, so that the page is there before it */

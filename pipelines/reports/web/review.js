@@ -2,22 +2,39 @@
 const SHORTEST = 0.05; /* seconds that a label lasts at least */
 const ADDED_SECONDS = 2; /* that a new label lasts */
 const limit = timeline.duration || duration; /* a label that ends later would be an error in a label file */
-const past = [], future = []; /* what truth and wrongs were */
+const past = kept ? [given] : [], future = []; /* what truth and wrongs were */
 let unsaved = false, editing = false;
 
 function change(next, goesOn = false) {
   if (!goesOn) past.push({ truth, wrongs });
   future.length = 0;
   ({ truth, wrongs } = { truth, wrongs, ...next });
-  unsaved = true;
   refresh();
+  keepSoon();
 }
 function turnBack(from, to) {
   if (!from.length) return;
   to.push({ truth, wrongs });
   ({ truth, wrongs } = from.pop());
-  unsaved = past.length > 0;
   refresh();
+  keepSoon();
+}
+
+/* The browser keeps what is corrected, a moment after the last change: an edge that is dragged changes often. */
+const dayText = new Intl.DateTimeFormat("en", { dateStyle: "medium", timeStyle: "short" });
+let keeping = 0;
+function keepSoon() {
+  clearTimeout(keeping);
+  unsaved = true;
+  keeping = setTimeout(keep, 150);
+}
+function keep() {
+  clearTimeout(keeping);
+  if (!unsaved) return;
+  const plain = (pieces) => pieces && pieces.map(({ label, start, end, made }) => ({ label, start, end, made }));
+  const entry = { truth: plain(truth), wrongs: plain(wrongs), labels: labelled(), rest: $("take-rest").checked, at: Date.now() };
+  unsaved = !writeKept(keptName(location.href, report.given), past.length ? entry : null);
+  $("kept-state").textContent = unsaved ? "Not kept: download the labels before you close this page" : past.length ? "Kept in this browser" : "";
 }
 const undo = () => turnBack(past, future);
 const redo = () => turnBack(future, past);
@@ -124,6 +141,8 @@ function showReview() {
     option.value = name;
     return option;
   }));
+  for (const id of ["error-before", "error-after"]) $(id).disabled = !errorsShown().length && !report.index;
+  $("errors").hidden = !truth && !wrongs.length;
   showChosen();
 }
 /* The fields of what is chosen, and the handles of its edges. */
@@ -182,8 +201,8 @@ function buildReview() {
     ["mark-right", () => act(markRight)], ["mark-wrong", () => act(markWrong)], ["add", addLabel], ["edit", edit], ["undo", undo], ["redo", redo],
     ["delete", () => act(remove)], ["start-here", () => act((entry) => changeLabel(entry, { start: now }))],
     ["end-here", () => act((entry) => changeLabel(entry, { end: now }))], ["close-editor", () => { editing = false; showChosen(); $("rows").focus(); }],
-    ["labels-json", () => { download(fileName() + ".labels.json", toActivityNet(names, [labelled()]), "application/json"); unsaved = false; }],
-    ["labels-csv", () => { download(fileName() + ".labels.csv", toCsv([labelled()]), "text/csv"); unsaved = false; }],
+    ["labels-json", () => download(fileName() + ".labels.json", toActivityNet(names, [labelled()]), "application/json")],
+    ["labels-csv", () => download(fileName() + ".labels.csv", toCsv([labelled()]), "text/csv")],
     ["segments-csv", () => download(fileName() + ".csv", toCsv([{ id: report.id, duration: timeline.duration ?? duration, segments: segments.filter(passes) }]), "text/csv")],
     ["segments-vtt", () => download(fileName() + ".vtt", toVtt(segments.filter(passes)), "text/vtt")],
   ]) $(id).addEventListener("click", action);
@@ -204,5 +223,16 @@ function buildReview() {
   $("editor").addEventListener("keydown", (event) => {
     if (event.key === "Escape") $("close-editor").click();
   });
-  addEventListener("beforeunload", (event) => { if (unsaved) event.preventDefault(); });
+  if (report.subset) $("subset").value = report.subset;
+  if (kept) {
+    $("subset").value = kept.labels.subset;
+    $("take-rest").checked = kept.rest;
+    $("kept-state").textContent = "As you left it, " + dayText.format(kept.at);
+  }
+  for (const id of ["subset", "take-rest"]) $(id).addEventListener("change", () => { if (past.length) keepSoon(); });
+  addEventListener("pagehide", keep);
+  addEventListener("beforeunload", (event) => {
+    keep();
+    if (unsaved) event.preventDefault();
+  });
 }

@@ -19,9 +19,10 @@ function decideRuns(curve, { fullScale, missing, step }, { on, off, min_length, 
   const found = [];
   let run = null;
   let seen = 0; /* the end of the last chunk with a score */
-  const finish = () => {
+  const finish = (still = false) => {
     const { first, end, total, number, announced } = run;
-    if (announced !== null) found.push({ start: first * step, end: end * step, score: total / number, announced });
+    const action = { start: first * step, end: end * step, score: total / number, announced };
+    if (announced !== null) found.push(still ? { ...action, still_on: true } : action);
     run = null;
   };
   for (let chunk = 0; chunk < curve.length; chunk++) {
@@ -47,8 +48,9 @@ function decideRuns(curve, { fullScale, missing, step }, { on, off, min_length, 
     if (run.announced === null && run.end - run.first >= minChunks) run.announced = (chunk + 1) * step;
   }
   if (run) {
-    if (run.announced === null && !run.pending.length) run.announced = seen * step;
-    finish();
+    const still = !run.pending.length;
+    if (run.announced === null && still) run.announced = seen * step;
+    finish(still);
   }
   return found;
 }

@@ -13,6 +13,9 @@ let segments = detected; /* as the thresholds that are tried decide */
 const wasLabelled = Boolean(report.truth);
 let truth = report.truth && [...report.truth].sort(byStart); /* the labels, with what a person has changed */
 let wrongs = []; /* pieces of time of a class in which a person has seen that it does not happen */
+const given = { truth, wrongs };
+const kept = readKept(keptName(location.href, report.given)); /* what was corrected at an earlier visit */
+if (kept) [truth, wrongs] = [kept.truth && [...kept.truth].sort(byStart), kept.wrongs];
 const expected = timeline.expected || []; /* by models that anticipate */
 const announcements = (report.events || []).filter((event) => event.event === "started");
 

@@ -8,8 +8,9 @@ function lateText({ item, lost }) {
   if (item.match) return item.announced === undefined ? "found" : signed(item.announced - item.match.start);
   return isFalse(item) ? "false alarm" : "–";
 }
+const STILL_ON = "still on when the video ended";
 function spoken(entry) {
-  const where = entry.label + ", " + clock(entry.start) + " to " + clock(entry.end);
+  const where = entry.label + ", " + clock(entry.start) + " to " + clock(entry.end) + (entry.still_on ? ", " + STILL_ON : "");
   if (entry.lost) return where + ", labelled, missed";
   const parts = [where, "score " + scoreText(entry.score)], { match, announced } = entry.item;
   if (announced !== undefined) parts.push("announced " + (announced - entry.start).toFixed(2) + " seconds after its start");
@@ -41,14 +42,13 @@ function sortEntries() {
   }
 }
 function listSegments() {
-  const kept = segments.filter(passes), lost = (truth || []).filter((entry) => shows(entry) && !entry.found);
-  const before = entries[chosen];
-  entries = [...kept.map((item) => ({ ...item, item, lost: false })), ...lost.map((item) => ({ ...item, item, lost: true }))];
+  const passing = segments.filter(passes), lost = (truth || []).filter((entry) => shows(entry) && !entry.found), before = entries[chosen];
+  entries = [...passing.map((item) => ({ ...item, item, lost: false })), ...lost.map((item) => ({ ...item, item, lost: true }))].filter(isListed);
   sortEntries();
   /* what was chosen stays chosen where it is still listed */
   chosen = before ? entries.findIndex(({ item }) => item === before.item || (item.label === before.label && item.start === before.start)) : -1;
   const all = countText(segments.length, "segment");
-  $("count").textContent = kept.length === segments.length ? all : numberText(kept.length) + " of " + all;
+  $("count").textContent = passing.length === segments.length ? all : numberText(passing.length) + " of " + all;
   const { labelled, found, falseAlarms, falseSeconds, delay } = verdict;
   $("verdict").hidden = !truth || !(labelled || falseAlarms);
   const words = [make("b", "", numberText(found) + " of " + countText(labelled, "label")), " found"];
@@ -64,6 +64,12 @@ function listSegments() {
   for (const row of drawn.values()) row.remove();
   drawn.clear();
   showRows();
+}
+/* When a segment ended; of one that was on when the video ended nobody knows. */
+function makeEnd(entry) {
+  const end = make("span", "to", clock(entry.end) + (entry.still_on ? "…" : ""));
+  if (entry.still_on) end.title = STILL_ON;
+  return end;
 }
 function makeRow(index) {
   const entry = entries[index], row = make("div", entry.lost ? "row missed" : isFalse(entry.item) ? "row false" : "row"), name = make("span"), marks = make("span", "marks");
@@ -82,7 +88,7 @@ function makeRow(index) {
     });
     marks.append(button);
   }
-  row.append(name, make("span", "from", clock(entry.start)), make("span", "to", clock(entry.end)),
+  row.append(name, make("span", "from", clock(entry.start)), makeEnd(entry),
     make("span", "span", (entry.end - entry.start).toFixed(2) + " s"),
     make("span", "announced", entry.lost || entry.announced === undefined ? "–" : signed(entry.announced - entry.start)),
     make("span", "late", lateText(entry)), make("span", "mean", entry.lost ? "–" : scoreText(entry.score)), marks);
@@ -156,16 +162,19 @@ function buildRows() {
     event.stopPropagation();
   });
 }
-/* To the next false alarm or missed label in the order of time, or back to the one before; it is told to a screen reader. */
+const isError = ({ item, lost }) => lost || isFalse(item);
+const isListed = (entry) => ({ errors: isError(entry), missed: entry.lost, false: !entry.lost && isFalse(entry.item) })[$("which").value] ?? true;
+const errorsShown = () => entries.filter(isError).sort(byStart);
+/* To the next false alarm or missed label in the order of time, or back to the one before; it is told to a screen reader.
+   After the last one of a video come those of the next video. */
 function seekError(direction) {
-  const isError = ({ item, lost }) => lost || isFalse(item);
-  const errors = entries.filter(isError).sort(byStart), at = errors.indexOf(entries[chosen]);
+  const errors = errorsShown(), at = errors.indexOf(entries[chosen]);
   const after = errors.findIndex(({ start }) => start > now - 1e-3), next = after < 0 ? errors.length : after;
   const before = errors.findLastIndex(({ start }) => start < now - 1e-3);
   const to = at >= 0 ? at + direction : direction > 0 ? next : before, error = errors[to];
   $("error").textContent = error ? "Error " + numberText(to + 1) + " of " + numberText(errors.length) + ": " + spoken(error)
     : errors.length ? "No other error" : "No error";
-  if (!error) return;
+  if (!error) return go(direction > 0 ? "error-after" : "error-before");
   choose(entries.indexOf(error));
   seek(error.start);
 }

@@ -1,12 +1,12 @@
 /* The scored videos, one at a time beside its lanes; and the errors of all of them, from one to the next by a key. */
 const { models, classes, actions } = report;
 const player = $("video"), surface = $("surface");
-const STEP = 0.25; /* seconds of a decision */
+const step = 0.25; /* seconds of a decision */
 const NAMES = { missed: "missed", false: "false alarm" };
 const [FULL_SCALE, NO_SCORE] = [254, 255];
 let videos = [], errors = []; /* of the checkpoint shown; errors as far as they are chosen to be shown */
 let shown = null, chosen = -1; /* the video, and the place of an error */
-let lanes = [], view = [0, 1], now = 0, watchable = false, playing = false, frameAsked = false;
+let lanes = [], watchable = false, playing = false, frameAsked = false;
 
 const spanOf = ([label, start, end, verdict]) => ({ label: classes[label], start, end, verdict });
 const isError = ({ verdict }) => verdict in NAMES;
@@ -45,7 +45,7 @@ function pickErrors() {
 /* One video: its picture, a lane for each class with a label or a detection, its errors. */
 function show(video) {
   shown = video;
-  [view, now] = [[0, Math.max(STEP, video.duration)], 0];
+  now = 0;
   surface.setAttribute("aria-valuemax", video.duration.toFixed(2));
   openVideo();
   const entries = { labels: video.labels.map(spanOf), detections: video.detections.map(spanOf) };
@@ -58,7 +58,7 @@ function show(video) {
     if (button.video === video) button.setAttribute("aria-current", "true"); else button.removeAttribute("aria-current");
   }
   listErrors();
-  look(...view);
+  lookAtAll();
 }
 function makeLane(label, text, { labels, detections }) {
   const row = make("div", "lane"), name = make("div", "name"), plot = make("div", "strip"), canvas = make("canvas");
@@ -156,20 +156,10 @@ function seek(time) {
   now = Math.max(0, Math.min(shown.duration, time));
   if (watchable) player.currentTime = now;
   const span = view[1] - view[0];
-  if (now < view[0] || now > view[1]) look(now - span / 2, now + span / 2);
+  if (now < view[0] || now > view[1]) look(now - span / 2, span);
   schedule();
 }
-function look(start, end) {
-  const whole = Math.max(STEP, shown.duration), span = Math.max(Math.min(whole, 8 * STEP), Math.min(whole, end - start));
-  start = Math.max(0, Math.min(whole - span, start));
-  view = [start, start + span];
-  $("out").disabled = $("fit").disabled = span >= whole;
-  $("in").disabled = span <= Math.min(whole, 8 * STEP);
-  redraw();
-}
-function zoom(factor) {
-  look(now - (now - view[0]) * factor, now + (view[1] - now) * factor);
-}
+const wholeSeconds = () => Math.max(step, shown.duration);
 function schedule() {
   if (!frameAsked) requestAnimationFrame(frame);
   frameAsked = true;
@@ -178,12 +168,13 @@ function redraw() {
   for (const lane of lanes) lane.dirty = true;
   schedule();
 }
+const viewChanged = redraw;
 function frame() {
   frameAsked = false;
   if (!shown) return;
   playing = watchable && !player.paused;
   if (playing) now = Math.min(player.currentTime, shown.duration);
-  if (playing && (now > view[1] || now < view[0])) look(now, now + view[1] - view[0]);
+  if (playing && (now > view[1] || now < view[0])) look(now, view[1] - view[0]);
   $("cursor").style.transform = "translateX(" + (now - view[0]) / (view[1] - view[0]) * surface.clientWidth + "px)";
   $("clock").textContent = clock(now) + " / " + clock(shown.duration);
   surface.setAttribute("aria-valuenow", now.toFixed(2));
@@ -210,7 +201,7 @@ function drawLane(lane) {
 }
 /* Steps, each as high as the highest score in its stretch of the video. */
 function drawCurve(pen, codes, toX, base, room, ratio) {
-  const each = Math.ceil(shown.chunks / Math.max(1, codes.length)) * STEP, line = new Path2D();
+  const each = Math.ceil(shown.chunks / Math.max(1, codes.length)) * step, line = new Path2D();
   pen.globalAlpha = 0.25;
   codes.forEach((code, index) => {
     if (code === NO_SCORE) return;
@@ -229,9 +220,9 @@ function key(event) {
   const { tagName } = event.target;
   if (event.ctrlKey || event.metaKey || event.altKey || tagName === "INPUT" || (tagName === "SELECT" && !/^x$/i.test(event.key))) return;
   if (/^(BUTTON|SUMMARY|A|VIDEO)$/.test(tagName) && event.key === " ") return;
-  const jump = event.shiftKey ? 1 : STEP;
+  const jump = event.shiftKey ? 1 : step;
   const acts = {
-    x: () => seekError(1), X: () => seekError(-1), "+": () => zoom(0.5), "=": () => zoom(0.5), "-": () => zoom(2), 0: () => look(0, shown.duration),
+    x: () => seekError(1), X: () => seekError(-1), ...zoomKeys,
     " ": () => { if (!watchable) return; if (player.paused) player.play().catch(() => {}); else player.pause(); },
     ArrowLeft: () => seek(now - jump), ArrowRight: () => seek(now + jump),
   };
@@ -268,8 +259,9 @@ $("model").addEventListener("change", pickModel);
 $("which").addEventListener("change", pickErrors);
 $("find").addEventListener("input", listVideos);
 for (const [id, act] of [
-  ["before", () => seekError(-1)], ["next", () => seekError(1)], ["in", () => zoom(0.5)], ["out", () => zoom(2)], ["fit", () => look(0, shown.duration)],
+  ["before", () => seekError(-1)], ["next", () => seekError(1)],
 ]) $(id).addEventListener("click", act);
+buildZoom();
 document.addEventListener("keydown", key);
 new ResizeObserver(redraw).observe($("plot"));
 pickModel();

@@ -65,11 +65,11 @@ def test_random_weights_keep_the_scale_of_what_goes_through(network):
 
 
 def test_the_choices_of_a_recipe():
-    live = PRESETS["live"]
+    smallest = PRESETS["smallest"]
     part = NetworkRecipe("shufflenetv2", "mine", "0" * 16, 2, *scale_of("shufflenetv2", "flow"))
     recipe = Recipe(None, part, long_side=160, flow_algorithm="difference-yrb", short_side=64, crop=64)
     again = preset_of(recipe)
     assert (again.parts["flow"].network, again.parts["flow"].mean) == ("shufflenetv2", part.mean)
-    assert again.parts["flow"].crops == live.parts["flow"].crops == 2
+    assert again.parts["flow"].crops == smallest.parts["flow"].crops == 2
     for name in ("rgb", "flow_algorithm", "precision", "rgb_frame", "long_side", "short_side", "crop"):
-        assert getattr(again, name) == getattr(live, name)
+        assert getattr(again, name) == getattr(smallest, name)

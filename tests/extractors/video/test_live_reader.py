@@ -18,22 +18,24 @@ from lstr.extractors.errors import MissingPathError, StalledError, VideoError
 from lstr.extractors.video.file_reader import read_chunks
 from lstr.extractors.video.frames import SourceFrame
 from lstr.extractors.video.live_input import PROMPT, Input, parse_live
-from lstr.extractors.video.live_reader import LiveOptions, LiveReader, stretches
+from lstr.extractors.video.live_reader import LiveOptions, LiveReader
 from lstr.extractors.video.pyav_reader import PyAVReader
+from lstr.extractors.video.stretches import stretches
 from tests.support.patience import patiently
 from tests.support.served import TS_HEAD, camera, piped, served
+from tests.support.stamps import TICKS, WRAP, restamped
 from tests.support.videos import write_video
 
 SIDE = 320
 
 
-def clip(path: Path, start: int = 0, rate: int = 30, size=(96, 64)) -> bytes:
-    """Two seconds of noise as MPEG-TS, its clock at `start` seconds."""
+def clip(path: Path, start: int = 0, rate: int = 30, size=(96, 64), seconds: int = 2) -> bytes:
+    """Noise as MPEG-TS, its clock at `start` seconds."""
     random = np.random.default_rng(0)
     with av.open(str(path), "w") as output:
         stream = output.add_stream("libx264", rate=rate, options={"g": "10", "preset": "ultrafast"})
         stream.width, stream.height, stream.pix_fmt = *size, "yuv420p"
-        for i in range(2 * rate):
+        for i in range(seconds * rate):
             image = random.integers(0, 256, (size[1], size[0], 3), np.uint8)
             frame = av.VideoFrame.from_ndarray(image, format="rgb24")
             frame.pts, frame.time_base = start * rate + i, Fraction(1, rate)
@@ -50,6 +52,7 @@ def clips(tmp_path_factory) -> dict[str, bytes]:
         "next": clip(folder / "next.ts", 2),
         "in an hour": clip(folder / "hour.ts", 3602),
         "larger and slower": clip(folder / "larger.ts", 2, rate=15, size=(128, 96)),
+        "longer": clip(folder / "longer.ts", seconds=6),
         "folder": folder,
     }
 
@@ -133,7 +136,7 @@ def test_pictures_over_http(tmp_path):
             reader, chunks = read(parse_live(f"http://127.0.0.1:{port}/video"), on_lag="wait", timeout=timeout)
         assert reader.clock == "wall" and reader.frames == 30 and indices(chunks)[-1] >= 6
 
-    patiently(check, 0.5)
+    patiently(check, 2)  # connected again and refused, it is still what it was
 
 
 @pytest.mark.long
@@ -355,7 +358,101 @@ def test_a_camera_that_cannot_be_read():
 
 
 @pytest.mark.parametrize("address", ["rtsp://me:secret@127.0.0.1:1/x", "http://me:secret@127.0.0.1:1/x.m3u8"])
-def test_an_address_where_nothing_is_fails_at_once(address):
-    reader, chunks = read(parse_live(address), timeout=60)
+def test_an_address_where_nothing_is_is_tried_until_the_timeout(address):
+    """And then it has failed for the reason that it had, which is told at the first attempt."""
+    reader, chunks = read(parse_live(address), timeout=1)
     assert type(reader.error) is VideoError and not chunks and "secret" not in str(reader.error)
     assert "address" in reader.error.hint and reader.error.exit_code == 3
+    (told,) = reader.news()
+    assert "Connection refused" in told and "tried again for 1 s" in told and "secret" not in told
+    assert reader.news() == [], "it is told once"
+
+
+@pytest.mark.parametrize("status", [b"404 Not Found", b"401 Unauthorized"])
+def test_an_address_with_a_mistake_fails_at_once(status):
+    with served([b"no"], [b"no"], head=b"HTTP/1.0 %s\r\n\r\n" % status) as port:
+        reader, chunks = read(parse_live(f"http://127.0.0.1:{port}/x"), timeout=600)
+    assert type(reader.error) is VideoError and not chunks and reader.news() == []
+
+
+def test_a_camera_that_is_off_at_first(clips):
+    """Its port is refused, then it is busy starting, then it plays."""
+
+    def check(timeout: float) -> None:
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))  # nobody listens yet
+            port = taken.getsockname()[1]
+            reader = LiveReader(parse_live(f"rtsp://127.0.0.1:{port}/stream"), SIDE, LiveOptions(timeout=timeout))
+            with reader:
+                while not (told := reader.news()):
+                    sleep(0.01)
+                assert reader.link == "connecting" and "Connection refused" in told[0]
+                taken.close()
+                with camera(clips["first"], port=port), reader.changed:
+                    assert reader.changed.wait_for(lambda: reader.waiting or reader.ended, 60)
+                    assert reader.waiting and reader.reconnects == 0 and reader.error is None
+
+    patiently(check, 5)
+
+
+JITTER = np.random.default_rng(0).uniform(-5, 5, 1000)
+STAMPS = {
+    "equal": lambda i, time: 5.0,
+    "falling": lambda i, time: 100 - time,
+    "falling slowly": lambda i, time: 100 - i / 1000,
+    "to and fro": lambda i, time: 10 + time + (5 if i % 2 else -5),
+    "at random": lambda i, time: 10 + time + JITTER[i],
+    "at times": lambda i, time: 10 + time + (5 if i % 10 == 0 else 0),
+}
+
+
+@pytest.mark.parametrize("stamp", STAMPS.values(), ids=STAMPS)
+def test_time_stamps_that_are_of_no_use(clips, stamp):
+    """A pipe is then counted, and told of once: 48 frames that stood still are lost, no more."""
+    with piped(restamped(clips["longer"], stamp)) as file:
+        reader, chunks = read(stdin(file))
+    assert reader.error is None and reader.clock == "average rate" and reader.frames == 180
+    (told,) = reader.news()
+    assert told.startswith("The time stamps of") and reader.warnings == [told]
+    found = indices(chunks)
+    assert found[-14:] == list(range(found[-1] - 13, found[-1] + 1)) and len(found) >= 16
+    for chunk in chunks[-12:]:  # each has the frames that a video of 30 frames a second has
+        assert len({frame.tobytes() for frame in chunk.frames}) == 6
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["equal", "to and fro"])
+def test_a_camera_whose_time_stamps_are_of_no_use(clips, name):
+    """It goes on by itself, so that its frames have the times at which they came."""
+    data = restamped(clips["longer"], STAMPS[name])
+    slowly = [part for i in range(0, len(data), 7 * 188) for part in (data[i : i + 7 * 188], 0.005)]
+
+    def check(timeout: float) -> None:
+        with served(slowly, head=TS_HEAD) as port:
+            reader, chunks = read(parse_live(f"http://127.0.0.1:{port}/a.ts"), timeout=timeout, on_lag="wait")
+        assert reader.clock == "wall" and isinstance(reader.error, StalledError) and len(chunks) >= 3
+        assert len([text for text in reader.news() if "time stamps" in text]) == 1 == len(reader.warnings)
+
+    patiently(check, 1)
+
+
+def test_a_clock_that_wraps_at_33_bits_goes_on(clips):
+    """MPEG-TS begins anew every 26.5 hours; when that is near at the start, and when it comes later."""
+    end = WRAP / TICKS
+    near = restamped(clips["longer"], lambda i, time: end - 3 + time)
+    later = restamped(clips["longer"], lambda i, time: 90_000 + time if i < 60 else end - 3 + time)
+    for data, n_unseen in ((near, 0), (later, 21763)):
+        with piped(data) as file:
+            reader, chunks = read(stdin(file))
+        assert reader.error is None and reader.clock == "stream" and reader.warnings == []
+        assert reader.frames == 180 and len(chunks) in (23, 24) and abs(reader.unseen - n_unseen) <= 1
+        assert len(np.flatnonzero(np.diff(indices(chunks)) != 1)) == bool(n_unseen)
+
+
+def test_a_pipe_that_ends_before_the_first_decision(clips):
+    """Too short, or before the start that was asked for: an error, not silence."""
+    for given, first in ((clip(clips["folder"] / "short.ts", rate=4, seconds=1)[: 188 * 20], 0), (clips["first"], 400)):
+        with piped(given) as file:
+            reader = LiveReader(stdin(file), SIDE, first=first)
+            assert drained(reader) == []
+        assert type(reader.error) is VideoError and reader.error.exit_code == 3 and reader.error.hint

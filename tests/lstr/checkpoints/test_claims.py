@@ -1,6 +1,7 @@
 """Checkpoints that claim more than they hold, or hold what no model is made of."""
 
 import json
+import shutil
 import zipfile
 from pathlib import Path
 
@@ -10,9 +11,10 @@ import torch
 from lstr.checkpoints import checkpoint
 from lstr.checkpoints.claims import bounded
 from lstr.errors import CheckpointError, ConfigError
-from lstr.extractors.errors import WeightsError
+from lstr.extractors.errors import RecipeError, WeightsError
 from lstr.extractors.weights.content import read_content, read_state_dict
 from lstr.kinds import OURS, configure, make_model
+from lstr.pipelines.features.folder import open_features
 from tests.support.feature_set import TINY
 
 CLASSES = ("Background", "fall")
@@ -71,12 +73,47 @@ def test_a_configuration_far_above_the_tensors_makes_nothing(tmp_path, kind, set
     assert caught.value.hint and len(made) < 20_000 and sum(made) < 2**25
 
 
+@pytest.mark.parametrize(("kind", "claim"), [("lfb", "work_length"), ("colar", "work_length"), ("lfb", "long_length")])
+def test_a_memory_that_no_tensor_shows_is_bounded(tmp_path, kind, claim):
+    """A file of kilobytes asked for gigabytes as soon as a stream began."""
+    size = {**TINY, "rgb_dim": 1500, "flow_dim": 4, "long_stride": 1}
+    checkpoint.save(tmp_path / "c.pt", make_model(configure(**{**size, "kind": kind}), 2), CLASSES, None, {})
+    content = torch.load(tmp_path / "c.pt")
+    torch.save({**content, "config": json.dumps(json.loads(content["config"]) | {claim: 10**6})}, tmp_path / "c.pt")
+    with pytest.raises(CheckpointError, match=r"would remember 10000\d+ chunks, which take 5 GB") as caught:
+        checkpoint.load(tmp_path / "c.pt")
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("change", ["deflated", "float8", "sparse", "meta", "complex"])
+@pytest.mark.filterwarnings("ignore")
+def test_the_statistics_of_a_feature_folder_are_held_to_the_same(small_set, tmp_path, change, monkeypatch):
+    folder, path = shutil.copytree(small_set.features, tmp_path / "f"), tmp_path / "f" / "calibration.pt"
+    content = torch.load(path)
+    tensors = content["rgb"]
+    name = next(iter(tensors))
+    tensors[name] = NOT_PLAIN.get(change, lambda t: torch.zeros(10**6))(tensors[name])
+    torch.save(content, path)
+    if change == "deflated":
+        deflate(path, path)
+        monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("it was read"))
+    with pytest.raises(RecipeError, match=r"calibration\.pt(: rgb/.* is | is compressed| is damaged)"):
+        open_features(folder).calibration()
+
+
+def deflate(path: Path, target: Path) -> None:
+    """The members of a zip, deflated."""
+    with zipfile.ZipFile(path) as plain:
+        contents = {name: plain.read(name) for name in plain.namelist()}
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as small:
+        for name, content in contents.items():
+            small.writestr(name, content)
+
+
 @pytest.mark.parametrize("read", [checkpoint.load, read_content])
 def test_a_compressed_file_is_refused_before_it_is_read(tmp_path, read, monkeypatch):
     torch.save({"model_state_dict": {"w": torch.zeros(10**6)}}, tmp_path / "c.pt")
-    with zipfile.ZipFile(tmp_path / "c.pt") as plain, zipfile.ZipFile(tmp_path / "small.pt", "w", 8) as small:
-        for name in plain.namelist():
-            small.writestr(name, plain.read(name))
+    deflate(tmp_path / "c.pt", tmp_path / "small.pt")
     monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("it was read"))
     with pytest.raises((CheckpointError, WeightsError), match=r"small.pt is compressed: its \d{4} bytes stand for 4"):
         read(tmp_path / "small.pt")

@@ -102,6 +102,12 @@ def test_paths_of_another_machine_name_their_videos(tmp_path):
     assert len(read_label_file(twice).videos) == 2
 
 
+def test_labels_name_files_that_differ_by_their_endings(tmp_path):
+    """Their ids have the endings, which labels of one of them may have beside a folder."""
+    path = write(tmp_path / "labels.csv", "C:\\films\\a.mp4,train,1,2,jump", "a.avi,train,1,2,jump")
+    assert read_label_file(path, present=["a.mp4", "a.avi"]).videos.keys() == {"a.mp4", "a.avi"}
+
+
 def test_labels_of_other_videos_are_an_error(small_set, tmp_path, lstr):
     """A check that finds nothing to check would say that all is well; so would a report without its labels."""
     path = write(tmp_path / "labels.csv", "other,training,1,2,walk")
@@ -110,7 +116,7 @@ def test_labels_of_other_videos_are_an_error(small_set, tmp_path, lstr):
         code, out, err = lstr("labels", "check", path, *at_hand)
         assert code == 2 and "no match" in out and words in err and "hint: name each video by its path" in err
     for command in (
-        ["detect", small_set.features, "-c", small_set.checkpoint, "-o", tmp_path / "out", "--labels", path],
+        ["detect", small_set.features, "-c", small_set.checkpoint, "-o", tmp_path / "out", "--set", f"labels={path}"],
         ["labels", "convert", path, "--to", "perframe", "--features", small_set.features, "-o", tmp_path / "out"],
     ):
         code, _, err = lstr(*command)

@@ -11,11 +11,8 @@ from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
 from lstr.pipelines.annotations.format import DEFAULTS, ConvertOptions
 from lstr.pipelines.annotations.formats import FORMATS, read_annotations
-from lstr.pipelines.annotations.tables import (
-    from_audacity,
-    from_csv,
-    to_audacity,
-)
+from lstr.pipelines.annotations.tables import Csv, Tsv, from_audacity, from_csv, text_of, to_audacity
+from lstr.pipelines.evaluation.report import csv_text
 from tests.support.annotated import AWKWARD, ONE, scored, segments, sets, videos
 
 
@@ -25,7 +22,7 @@ def test_the_tables_are_plain():
         "video": "a b", "subset": "training", "duration": "3700.25", "start": "0", "end": "1.25", "label": "wave",
         "score": "0.875",
     }  # fmt: skip
-    assert [row["label"] for row in rows] == [a.label for a in AWKWARD.segments]
+    assert [text_of(row["label"]) for row in rows] == [a.label for a in AWKWARD.segments]
     rows = list(csv.DictReader(io.StringIO(FORMATS["tsv"].text(ONE, DEFAULTS)), delimiter="\t"))
     assert rows[-1]["start_ms"] == "3661500" and rows[-1]["end_ms"] == "3662000"
 
@@ -51,6 +48,22 @@ def test_csv_and_audacity_hold_any_float(start, length):
 @given(videos(1000))
 def test_audacity_loses_nothing_it_can_hold(video):
     assert segments(from_audacity(to_audacity(video))[0]) == segments(video)
+
+
+FORMULAS = ("=1+1", "+1", "-1", "@x", "'=1", "''@x", "＝1", '=HYPERLINK("http://x")')
+
+
+def test_no_cell_is_a_formula_and_all_are_read_as_they_were():
+    """A spreadsheet runs `=…` of a stranger's label, and sends what it finds where that says."""
+    videos = {f"{text}/{n}": AnnotatedVideo((Segment(1, 2, text, -0.5),), text) for n, text in enumerate(FORMULAS)}
+    annotated = AnnotationSet({**videos, "plain": AnnotatedVideo((Segment(1, 2, "it's"),), "a")})
+    for form in (Csv(), Tsv()):
+        text = form.text(annotated, ConvertOptions())
+        cells = [cell for row in csv.reader(text.splitlines(), delimiter=form.delimiter) for cell in row]
+        assert not [cell for cell in cells if cell[:1] in "=+-@＝" and cell not in ("", "-0.5")], cells
+        assert from_csv(text, "") == annotated and "plain" in cells and "it's" in cells
+    text = csv_text([{"class": "=1", "AP": -0.5, "n": None}])
+    assert text.splitlines()[1] == "'=1,-0.5,"
 
 
 def test_audacity_lines_are_three_cells_and_frequencies_are_left_out():

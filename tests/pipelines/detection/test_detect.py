@@ -129,13 +129,11 @@ def test_the_writers_get_what_python_gets(small_set, tmp_path):
     for i, source in enumerate(open_sources([small_set.features], loaded)):
         written = decisions_of(run_recorded(source, loaded, OutputOptions(tmp_path, ("jsonl",))))
         mine = given[20 * i : 20 * i + 20]
-        assert all(
-            np.array_equal(a.scores, b.scores) and a.events == b.events for a, b in zip(mine, written, strict=True)
-        )
+        assert all(np.array_equal(a.scores, b.scores) for a, b in zip(mine, written, strict=True))
+        assert all(a.events == b.events for a, b in zip(mine[:-1], written[:-1], strict=True))
         lines = [json.loads(line) for line in (tmp_path / f"{source.id}.jsonl").read_text().splitlines()]
         said = [line for decision in mine for line in decision.lines()]
-        assert timeless(lines[: len(said)]) == timeless(json.loads(json.dumps(said)))
-        assert {line["event"] for line in lines[len(said) :]} <= {"ended"}
+        assert timeless(lines) == timeless(json.loads(json.dumps(said)))  # what is on at the end too
 
 
 def test_an_interrupted_run_leaves_whole_lines_only(small_set, tmp_path):

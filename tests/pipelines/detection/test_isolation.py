@@ -163,7 +163,7 @@ def test_an_unforeseen_error_is_one_cameras_failure(loaded, networks, tmp_path, 
 def test_the_only_camera_raises_what_ended_it(loaded, networks, tmp_path, monkeypatch):
     break_camera(monkeypatch, "network", ERROR)
     given = [Input("bad", "testsrc=size=80x48:rate=30", demuxer="lavfi")]
-    monkeypatch.setattr("lstr.pipelines.detection.job.by_kind", lambda sources: ([], given))
+    monkeypatch.setattr("lstr.pipelines.detection.job.by_kind", lambda sources, names: ([], given))
     monkeypatch.setattr(detection_networks, "open_networks", lambda *_: nullcontext(networks))
     options = DetectOptions(loaded, limits=Limits(max_chunks=2), output=OutputOptions(tmp_path, FILES))
     with pytest.raises(UnforeseenError, match="'NoneType'") as raised:

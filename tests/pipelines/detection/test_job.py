@@ -2,11 +2,13 @@
 
 import json
 from collections import Counter
+from shutil import copyfile, rmtree
+from time import sleep
 
 import pytest
 
 from lstr.checkpoints.checkpoint import load
-from lstr.extractors.errors import MissingPathError, StalledError, VideoError
+from lstr.extractors.errors import MissingPathError, OutputError, StalledError, VideoError
 from lstr.labels.label_set import read_labels
 from lstr.pipelines.detection.checkpoint import load_checkpoint
 from lstr.pipelines.detection.events import Decided, Ended, Opened
@@ -107,6 +109,45 @@ def test_an_interrupt_leaves_recorded_sources_with_whole_lines(small_set, loaded
     with pytest.raises(KeyboardInterrupt):
         job.throw(KeyboardInterrupt())
     assert [path.name for path in tmp_path.iterdir()] == ["scene_00.jsonl"]
+
+
+def test_files_that_are_deleted_while_they_are_written_are_an_error(small_set, loaded, stream, tmp_path):
+    """What was decided went nowhere, and the job ended as if all were well."""
+    output = OutputOptions(tmp_path / "out", ("jsonl",))
+    job = detect_sources([small_set.features], DetectOptions(loaded, output=output))
+    next(event for event in job if isinstance(event, Decided))
+    rmtree(tmp_path / "out")
+    with pytest.raises(OutputError, match=r"scene_00\.jsonl cannot be written .it was deleted"):
+        list(job)
+    with served([stream]) as port:
+        options = DetectOptions(loaded, networks=ONE_THREAD, output=output)
+        job = detect_sources([f"tcp://127.0.0.1:{port}"], options)
+        next(event for event in job if isinstance(event, Opened))
+        while not list((tmp_path / "out").glob("*.jsonl")):  # a thread opens it
+            sleep(0.01)
+        rmtree(tmp_path / "out")
+        with pytest.raises(OutputError, match="it was deleted meanwhile"):
+            list(job)
+
+
+def test_each_file_of_a_folder_is_accounted_for(small_set, loaded, tmp_path):
+    for name in ("a.mp4", "a.m4v", "b.gif"):
+        copyfile(small_set.videos / "scene_03.mp4", tmp_path / name)
+    options = DetectOptions(loaded, networks=ONE_THREAD, limits=Limits(max_chunks=1))
+    events = list(detect_sources([tmp_path], options))
+    assert list(events[-1].result.timelines) == ["a.m4v", "a.mp4"]
+    told = [event for event in events if isinstance(event, Notice) and "1 .gif" in event.text]
+    assert len(told) == 1 and not told[0].warning
+
+
+def test_an_interrupt_between_recorded_sources_leaves_the_index_of_the_pages(small_set, loaded, tmp_path):
+    """The pages that are there link it."""
+    job = detect_sources([small_set.features], DetectOptions(loaded, output=OutputOptions(tmp_path, ("html",))))
+    next(event for event in job if isinstance(event, Opened) and event.id == "scene_02")
+    with pytest.raises(KeyboardInterrupt):
+        job.throw(KeyboardInterrupt())
+    assert [video["id"] for video in Page(tmp_path / "index.html").data["videos"]] == ["scene_00", "scene_01"]
+    assert Page(tmp_path / "scene_01.html").data["index"] == "./index.html"
 
 
 def test_failures_can_end_the_job(small_set, loaded, tmp_path):

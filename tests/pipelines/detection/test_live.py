@@ -21,7 +21,7 @@ from lstr import streaming
 from lstr.checkpoints.checkpoint import load
 from lstr.extractors.errors import FlowError, StalledError
 from lstr.extractors.video.live_input import PROMPT, Input, parse_live
-from lstr.extractors.video.live_reader import LiveOptions
+from lstr.extractors.video.live_reader import LiveOptions, Moment
 from lstr.kinds import configure, make_model
 from lstr.pipelines.annotations.timeline_json import from_jsonl, from_timeline
 from lstr.pipelines.detection import files
@@ -33,6 +33,7 @@ from lstr.pipelines.detection.live import Batch, LiveRows
 from lstr.pipelines.detection.networks import NetworkOptions, open_networks
 from lstr.pipelines.detection.sources import Limits
 from lstr.pipelines.failures import FailureLog
+from lstr.timeline import Thresholds
 from tests.support.detections import dated_file, decisions_of, next_decision, open_sources, run_live, run_recorded
 from tests.support.feature_set import TINY
 from tests.support.processes import heed_interrupts
@@ -95,8 +96,21 @@ def test_scores_are_the_same_however_the_bytes_come(small_set, loaded, networks,
     assert [d.chunk for d in both[other]] == [0, 1, 2, 3] and not np.allclose(scores_of(both[other]), from_file)
     assert [(s.status.decided, s.status.work, s.status.link) for s in sources] == [(4, (4, 8), "ended")] * 2
     with served([streams[1]]) as port:
-        through_api = scores_of(detect(f"tcp://127.0.0.1:{port}", small_set.checkpoint, limits=FEW))
-    assert np.abs(through_api - scores_of(both[other])).max() <= 1e-5
+        through_api = list(detect(f"tcp://127.0.0.1:{port}", small_set.checkpoint, limits=FEW))
+    assert [d.chunk for d in through_api] in ([0, 1, 2, 3], [0, 1, 2, 3, 3])  # the last again, where something is on
+    assert np.abs(scores_of(through_api[:4]) - scores_of(both[other])).max() <= 1e-5
+
+
+@pytest.mark.long
+def test_what_is_on_when_a_live_source_ends_comes_with_its_last_decision_again(small_set, streams):
+    """Nobody knows before that it is the last one."""
+    with served([streams[0]]) as port:
+        address, always = f"tcp://127.0.0.1:{port}", Thresholds(on=0.0, off=0.0)
+        decisions = list(detect(address, small_set.checkpoint, limits=Limits(max_chunks=2), thresholds=always))
+    assert [decision.chunk for decision in decisions] == [0, 1, 1]
+    assert {event.event for event in decisions[0].events} == {"started"} and decisions[1].events == []
+    assert all(event.event == "ended" and event.still_on and event.at for event in decisions[2].events)
+    assert len(decisions[2].events) == len(decisions[0].events) > 0
 
 
 def test_some_of_several_streams_step_as_each_alone():
@@ -135,7 +149,7 @@ def test_what_has_come_out_of_the_networks_is_one_step(loaded):
         future: Future = Future()
         rows = rows if isinstance(rows, Exception) else [SimpleNamespace(index=row) for row in rows]
         future.set_exception(rows) if isinstance(rows, Exception) else future.set_result(rows)
-        chain._flying.append(Batch(list(part), [(None, 0.0)] * len(part), future))
+        chain._flying.append(Batch(list(part), [(None, Moment())] * len(part), future))
     found = [(ready.source.id, ready.row.index) for ready in chain.finished()]
     assert found == [("a", 2), ("c", 3), ("d", 1)]
     assert [ready.row.index for ready in chain.finished()] == [4] and not b.fail.called
@@ -159,6 +173,7 @@ def test_chunks_that_are_dropped_are_in_every_output(loaded, networks, tmp_path)
     assert timeline["chunks"] == chunks[-1] + 1 and timeline["decided"] == 5
     missing = [k for gap in timeline["gaps"] for k in range(round(gap["start"] * 4), round(gap["end"] * 4))]
     assert sorted(missing) == [0, 1, *told] and timeline["gaps"][0] == {"start": 0, "end": 0.5, "reason": "skipped"}
+    assert all(gap["start_at"] < gap["end_at"] for gap in timeline["gaps"][1:])
     assert timeline["live"]["dropped"] >= len(told) and timeline["speed"]["latency_ms"]["p50"] > 0
     scores = np.load(dated_file(tmp_path, "camera", ".scores.npy"))
     assert np.flatnonzero(np.isnan(scores[:, 0])).tolist() == sorted(missing)
@@ -312,12 +327,54 @@ def test_several_at_once_on_standard_output(lstr, small_set, streams):
     assert err.count("failed: tcp://127.0.0.1:1 cannot be read") == 1
 
 
+def test_a_source_has_the_name_that_it_is_given(lstr, small_set, streams, tmp_path):
+    """In its files, in its lines, though it is the only one, and in the table the time at which an action began."""
+    with served([streams[0]], [streams[0]]) as port:
+        given = (
+            "--name",
+            f"door=tcp://127.0.0.1:{port}",
+            "-c",
+            small_set.checkpoint,
+            "--set",
+            "max_chunks=2",
+            "--on",
+            0,
+        )
+        code, _, err = lstr("detect", *given, "-o", tmp_path, "-f", "json,jsonl", "--events-only")
+        assert code == 0, err
+        code, out, err = lstr("detect", *given)
+    assert code == 0 and {json.loads(line)["source"] for line in out.splitlines()} == {"door"}
+    assert {path.suffix for path in tmp_path.glob("door_*")} == {".json", ".jsonl"} and len(
+        list(tmp_path.iterdir())
+    ) == 2
+    lines = [json.loads(line) for line in dated_file(tmp_path, "door", ".jsonl").read_text().splitlines()]
+    assert lines and all("event" in line and "at" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    "given, words",
+    [
+        (["--name", "a/b=camera:0"], "'a/b' cannot name a source"),
+        (["--name", "..=camera:0"], "'..' cannot name a source"),
+        (["--name", "door"], "is no NAME=SOURCE"),
+        (["--name", "door=game.mp4"], "game.mp4 is no live source"),
+        (["--name", "a=tcp://h:1", "--name", "a=tcp://h:2"], "twice, or two alike"),
+        ([], "Missing argument 'SOURCE...'"),
+        (["tcp://h:1", "-o", "x", "-f", "json", "--events-only"], "about the lines of jsonl"),
+    ],
+)
+def test_mistakes_about_names(lstr, given, words):
+    code, out, err = lstr("detect", *given)
+    assert code == 2 and words in err and err.count("hint: ") == 1 and out == ""
+
+
 def test_mistakes_about_live_sources(lstr, small_set):
     for address, code, words in (
         ("camera:7777", 2, "no camera"),
         ("gopher://host/x", 2, "is no source"),
         ("http://me:secret@127.0.0.1:1/x", 3, "cannot be read"),
     ):
-        got, out, err = lstr("detect", address, "-c", small_set.checkpoint, "--set", "flow_threads=1")
+        options = ("--set", "flow_threads=1", "--set", "timeout=1s")
+        got, out, err = lstr("detect", address, "-c", small_set.checkpoint, *options)
         assert got == code and words in err and err.count("hint: ") == 1 and out == ""
         assert "secret" not in err and "Traceback" not in err

@@ -5,6 +5,7 @@ import json
 import click
 import pytest
 
+from lstr.labels.label_set import read_labels
 from lstr_cli.quantities import Size
 from tests.support.pages import Page
 
@@ -19,6 +20,9 @@ def test_several_sources_get_an_index(lstr, small_set, tmp_path):
     assert data["warnings"] and not data["failed"]
     report = Page(tmp_path / "out" / "scene_00.html").data
     assert report["recipe"] == json.loads((small_set.features / "recipe.json").read_text())
+    assert report["index"] == "./index.html" and report["given"] == data["videos"][0]["given"]
+    subsets = {name: video.subset for name, video in read_labels(small_set.labels).videos.items()}
+    assert {video["id"]: video["subset"] for video in data["videos"]} == subsets and report["subset"] == "training"
 
 
 @pytest.mark.long
@@ -39,7 +43,7 @@ def test_one_source_gets_no_index_and_its_video_inside(lstr, small_set, tmp_path
     assert lstr("detect", video, *arguments)[0] == 0
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["scene_03.html"]
     page = Page(tmp_path / "out" / "scene_03.html")
-    assert page.data["video"] is None and page.data["embedded"] == {"type": "video/mp4"}
+    assert page.data["index"] is None and page.data["video"] is None and page.data["embedded"] == {"type": "video/mp4"}
     assert len(page.texts[3]) == (video.stat().st_size + 2) // 3 * 4
 
 

@@ -116,6 +116,19 @@ def test_thresholds_decide_what_is_reported(small_set):
     assert labels({out: never}) == reported - {out}
 
 
+def test_what_is_on_at_the_end_comes_with_the_last_decision(small_set):
+    """Of each video of several, whose decisions are as many as ever."""
+    loaded, always = lstr.load(small_set.checkpoint), Thresholds(on=0.0, off=0.0)
+    decisions = list(lstr.detect(small_set.features, loaded, limits=TWO, thresholds=always))
+    n_videos = len(list(small_set.features.glob("rgb_*/*.npy")))
+    assert [decision.chunk for decision in decisions] == [0, 1] * n_videos
+    for first, last in zip(decisions[::2], decisions[1::2], strict=True):
+        labels = [event.label for event in first.events]
+        assert {event.event for event in first.events} == {"started"} and labels == list(loaded.classes[1:])
+        ended = [event for event in last.events if event.event == "ended"]
+        assert [event.label for event in ended] == labels and all(event.still_on for event in ended)
+
+
 def test_a_stream_by_hand(small_set):
     """`create` and `step` on stored features give the scores of `detect`."""
     loaded = lstr.load(small_set.checkpoint)

@@ -7,7 +7,8 @@ import os
 import threading
 from collections import Counter
 from concurrent.futures import Future
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +20,8 @@ import torch
 from lstr.checkpoints import checkpoint
 from lstr.extractors.errors import OutputError
 from lstr.extractors.run import FeatureRow
-from lstr.extractors.video.live_input import Input
+from lstr.extractors.video.live_input import PROMPT, Input
+from lstr.extractors.video.live_reader import LiveOptions
 from lstr.kinds import configure, make_model
 from lstr.pipelines.detection import json_lines
 from lstr.pipelines.detection.events import Decided, Ended, Opened
@@ -31,8 +33,11 @@ from lstr.pipelines.detection.sources import Limits, Source
 from lstr.pipelines.detection.spool import Spool
 from lstr.pipelines.failures import FailureLog
 from lstr.pipelines.progress import Failed, Notice
+from lstr.timeline import Thresholds
 from tests.support.detections import dated_file, opened
 from tests.support.feature_set import TINY
+from tests.support.served import piped
+from tests.support.videos import write_video
 
 CLASSES = ("Background", "kick", "wave", "dive")
 
@@ -218,6 +223,98 @@ def test_a_file_waits_for_a_sink_and_a_broken_one_is_left_behind(loaded):
     assert chunks_of(events, "a") == [0, 1, 2, 3] and isinstance(events[-1], Ended)
     (notice,) = [event.text for event in events if isinstance(event, Notice)]
     assert "gone" in notice and "go on without the broker" in notice
+
+
+WAITS = LiveOptions(on_lag="wait")
+ALWAYS = Thresholds(on=0.0, off=0.0)
+"""With which every action is on from the first chunk to the end."""
+
+
+def lines_of(folder: Path, name: str) -> list[dict]:
+    return [json.loads(line) for line in dated_file(folder, name, ".jsonl").read_text().splitlines()]
+
+
+def test_a_live_source_has_the_time_of_the_wall_beside_seconds(loaded, networks, tmp_path):
+    """With its zone, in every line, in the timeline, and in events; a file has none."""
+    began, output = datetime.now().astimezone(), OutputOptions(tmp_path, ("json", "jsonl"))
+    options = {"output": output, "limits": Limits(start=1, max_chunks=5), "thresholds": ALWAYS, "live": WAITS}
+    with Session(loaded, networks, **options) as session:
+        session.add(camera())
+        events = list(session.events())
+    ended = datetime.now().astimezone()
+    decisions = [event.decision for event in events if isinstance(event, Decided)]
+    walls = [decision.at for decision in decisions]
+    assert walls == sorted(walls) and all(began <= wall <= ended and wall.utcoffset() is not None for wall in walls)
+    started = decisions[0].events
+    assert {event.at for event in started} == {walls[0]} and len(started) == 3
+    assert all(event.start_at == event.at - timedelta(seconds=event.time - event.start) for event in started)
+    lines = lines_of(tmp_path, "camera")
+    assert len(lines) >= 5 + 6 and all(
+        line[name] == datetime.fromisoformat(line[name]).isoformat(timespec="milliseconds")
+        for line in lines
+        for name in (("start_at", "end_at") if "gap" in line else ("at",))
+    )
+    assert all({"start_at"} <= line.keys() for line in lines if "event" in line)
+    document = json.loads(dated_file(tmp_path, "camera", ".json").read_text())
+    first = document["segments"][0]
+    assert first["start_at"] == next(line["start_at"] for line in lines if "event" in line), "an action has one start"
+    assert first["start_at"] < first["end_at"] == lines[-1]["at"]
+    assert document["live"]["began"] <= first["start_at"] and document["best"]["at"]
+    with Session(loaded, output=output, thresholds=ALWAYS) as session:
+        session.add(stored("a", 3))
+        assert [event.decision.at for event in session.events() if isinstance(event, Decided)] == [None] * 3
+    text = "".join(path.read_text() for path in tmp_path.glob("a.*"))
+    assert '"still_on": true' in text and "_at" not in text and '"at"' not in text
+
+
+@pytest.mark.parametrize("make", [camera, partial(stored, n=4)], ids=["live", "recorded"])
+def test_what_is_on_at_the_end_is_told_as_such(loaded, networks, tmp_path, make):
+    """In the lines, in the timeline and in the event that says that the source is over."""
+    options = {"output": OutputOptions(tmp_path, ("json", "jsonl")), "limits": Limits(max_chunks=4), "live": WAITS}
+    with Session(loaded, networks, thresholds=ALWAYS, **options) as session:
+        session.add(make("source"))
+        *_, ended = session.events()
+    assert [(event.event, event.label, event.still_on) for event in ended.events] == [
+        ("ended", label, True) for label in CLASSES[1:]
+    ]
+    assert [line["still_on"] for line in lines_of(tmp_path, "source") if line.get("event") == "ended"] == [True] * 3
+    document = json.loads(dated_file(tmp_path, "source", ".json").read_text())
+    assert [segment["still_on"] for segment in document["segments"]] == [True] * 3
+
+
+def test_lines_of_events_only(loaded, networks, tmp_path):
+    """A quiet camera leaves an empty file, and one that has decided nothing leaves none."""
+    for name, rules in (("busy", None), ("quiet", Thresholds(on=1.0, off=1.0))):
+        output = OutputOptions(tmp_path, ("json", "jsonl"), events_only=True)
+        with Session(loaded, networks, output=output, limits=Limits(max_chunks=60), thresholds=rules) as session:
+            session.add(camera(name))
+            events = list(session.events())
+        lines = lines_of(tmp_path, name)
+        decided = [e for event in events if isinstance(event, Decided) for e in event.decision.events]
+        assert lines == [event.to_dict() for event in (*decided, *events[-1].events)]
+        assert bool(lines) == (name == "busy")
+
+
+@pytest.mark.long
+def test_eight_pipes_at_once(loaded, networks, tmp_path):
+    """Each has every chunk, and the scores that it has alone."""
+    clips = [write_video(tmp_path / f"{n}.ts", range(0, 1500, 20 + n)).read_bytes() for n in range(8)]
+
+    def watched(which: range) -> dict[str, list]:
+        with ExitStack() as stack, Session(loaded, networks, len(which)) as session:
+            for n in which:
+                file = stack.enter_context(piped(clips[n]))
+                session.add(Input(f"pipe-{n}", file, options=PROMPT, lasting=False, drops=False))
+            made = [event for event in session.events() if isinstance(event, Decided)]
+        names = {event.id for event in made}
+        return {name: [event.decision for event in made if event.id == name] for name in names}
+
+    together = watched(range(8))
+    for n in range(8):
+        (alone,) = watched(range(n, n + 1)).values()
+        found = together[f"pipe-{n}"]
+        assert [d.chunk for d in found] == [d.chunk for d in alone] == list(range(len(found))) and len(found) > 3
+        assert all(np.abs(a.scores - b.scores).max() < 1e-5 for a, b in zip(found, alone, strict=True))
 
 
 def held() -> tuple[int, int, float]:

@@ -5,6 +5,7 @@ import json
 import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
+from html import escape
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,6 +20,7 @@ from lstr.metrics.scoring_rule import LSTR_RULE
 from lstr.pipelines.datasets.dataset import LabelledVideo, Split
 from lstr.pipelines.evaluation.analysis import analyse, compare, resample
 from lstr.pipelines.evaluation.findings import ROWS, Findings, Judged, names_of, quoted_for
+from lstr.pipelines.evaluation.page import add_comparison
 from lstr.pipelines.evaluation.report import class_rows, csv_text, write_evaluation
 from lstr.pipelines.evaluation.scoring import Evaluation, pooled_metrics
 from lstr.pipelines.evaluation.verdict import JUDGED, verdict
@@ -27,7 +29,7 @@ HOSTILE = '<script>alert("x")</script> & $x$ 日本'
 CLASSES = ("Background", "run", HOSTILE, "never", "Ambiguous")
 
 
-def evaluation(seed=0, lengths=(40, 60, 12, 80), path="run/checkpoint.pt", ahead=False) -> Evaluation:
+def evaluation(seed=0, lengths=(40, 60, 12, 80), path="run/checkpoint.pt", ahead=False, about=None) -> Evaluation:
     """Four videos, one of them shorter than a work memory, with scores that know the labels a little."""
     rng = np.random.default_rng(seed)
     database, videos, scores = {}, [], []
@@ -59,7 +61,8 @@ def evaluation(seed=0, lengths=(40, 60, 12, 80), path="run/checkpoint.pt", ahead
         "checkpoint": path,
     }
     model = SimpleNamespace(scoring_rule=LSTR_RULE)
-    loaded = SimpleNamespace(model=model, config=configure(), path=Path(path), classes=CLASSES, extra={})
+    known = {"extra": {}, "about": about or {}, "recipe": None}
+    loaded = SimpleNamespace(model=model, config=configure(), path=Path(path), classes=CLASSES, **known)
     return Evaluation(loaded, split, scores, document)
 
 
@@ -210,3 +213,27 @@ def test_quoted_figures_stand_beside_their_benchmark_alone():
     assert quoted_for(_loaded(CLASSES), "thumos14")["name"] == "THUMOS'14"
     rows = quoted_for(_loaded(CLASSES), "thumos14")["rows"]
     assert [row["value"] for row in rows if row["method"] == "LSTR"] == [65.3, 69.5]
+
+
+def test_the_page_says_what_the_networks_began_with(tmp_path):
+    """Of one model and of several, by name."""
+    origin = {"file": "lite0.pth", "sha256": "0", "licence": "Apache-2.0", "dataset": HOSTILE, "address": None}
+    about = {"networks": {"rgb": {"origin": origin}, "flow": {}}}
+    said = f"the rgb network began with lite0.pth, trained on {HOSTILE}, licence Apache-2.0."
+    alone = write_evaluation(tmp_path / "one", Findings([judged(about=about)])).read_text()
+    assert f'<p class="soft">{escape(said)}</p>' in alone and "flow network" not in alone
+    entries = [judged("a", about=about), judged("b")]
+    resampled = [resample(entry.evaluation, 20) for entry in entries]
+    rows = compare("ab", [entry.document for entry in entries], resampled)
+    both = write_evaluation(tmp_path / "two", Findings(entries, rows)).read_text()
+    assert escape(f"a: {said}") in both and "b: the" not in both
+
+
+def test_a_comparison_comes_into_a_page_that_is_there(tmp_path):
+    """Once, whatever it says; a later one takes its place, and all else of the page stays."""
+    page = write_evaluation(tmp_path, Findings([judged()]))
+    before = page.read_text()
+    for text in (r"m is better \1 <than> n & all, by more than chance.", "Neither of n and m is better."):
+        add_comparison(page, text)
+        shown = f'<p class="sentence">{escape(text)}</p>'
+        assert page.read_text().replace(shown, "") == before and page.read_text().count(shown) == 1

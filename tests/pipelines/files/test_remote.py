@@ -129,8 +129,15 @@ def test_sources_here_and_elsewhere(memory, tmp_path):
         find_sources([memory.url])
     memory.joinpath("b/../../x.mp4").unlink()
     memory.joinpath("b/x y.webm").write(b"123")
-    with pytest.raises(MissingPathError, match="would both be called 'b/x y'"):
-        find_sources([memory.url])
+    told = []
+    assert list(find_sources([memory.url], tell=told.append)) == ["-a", "b/c/ü", "b/x y.mp4", "b/x y.webm"]
+    assert told == [
+        "memory://videos: not read as videos: 1 .txt, 1 that lstr wrote; a file that is named is read, whatever its "
+        "ending."
+    ]
+    memory.joinpath("c/x y.mp4").write(b"123")
+    with pytest.raises(MissingPathError, match="would both be called 'x y'"):
+        find_sources([f"{memory}/b/x y.mp4", f"{memory}/c/x y.mp4"])
 
 
 def test_a_header_tells_how_long_a_video_is(memory, sound_only):

@@ -39,10 +39,10 @@ def test_features_will_have_the_size_of_the_images():
         resolve(FAST, NOTHING, {"rgb.crop": "32"}, "cpu")
     with pytest.raises(ConfigError, match="do not meet"):
         resolve(FAST, NOTHING, {"crop": "48"}, "cpu")
-    live, configs = resolve(PRESETS["live"], {"flow": None}, {"crop": "48"}, "cpu")
+    live, configs = resolve(PRESETS["smallest"], {"flow": None}, {"crop": "48"}, "cpu")
     assert (live.short_side, live.crop) == (64, 48) and configs["flow"].precision == "float32"
     assert live.flow.crops == 2
-    assert resolve(PRESETS["live"], {"flow": None}, {"mirror": "false"}, "cpu")[0].flow.crops == 1
+    assert resolve(PRESETS["smallest"], {"flow": None}, {"mirror": "false"}, "cpu")[0].flow.crops == 1
 
 
 @pytest.mark.parametrize("there", ["bf16", "float32"])

@@ -11,7 +11,7 @@ from lstr.labels.label_set import BACKGROUND, Labels, VideoLabels
 from lstr.labels.segment import Segment
 from lstr.pipelines.finetuning.config import settle
 from lstr.pipelines.finetuning.folds import FEWEST, check_labels, hold_out, make_pairs, parts_of, round_robin, unlearnt
-from lstr.pipelines.finetuning.networks import Training
+from lstr.pipelines.finetuning.network_training import Training
 
 CLASSES = (BACKGROUND, "a", "b")
 

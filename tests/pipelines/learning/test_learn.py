@@ -10,6 +10,7 @@ import subprocess
 import sys
 from contextlib import closing
 from dataclasses import replace
+from html import escape
 from itertools import count
 from pathlib import Path
 from time import perf_counter, sleep
@@ -17,60 +18,20 @@ from unittest.mock import patch
 
 import pytest
 
-from lstr.batch import predict
-from lstr.checkpoints.checkpoint import load
 from lstr.errors import ConfigError, LabelsError
 from lstr.extractors.errors import OutputError, VideoError
-from lstr.extractors.prefetch import torch_threads
-from lstr.extractors.weights.archive import Archive
 from lstr.kinds import KINDS
-from lstr.pipelines.datasets.dataset import read_split
 from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
 from lstr.pipelines.detection.job import DetectOptions, detect_sources
-from lstr.pipelines.evaluation.scoring import means_of
-from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.learning.job import Learnt, learn, plan
 from lstr.pipelines.learning.options import LearnOptions, features_of
 from lstr.pipelines.learning.pace import measure_model
-from lstr.pipelines.learning.plan import MODEL, STARTING, Compared, Doing
+from lstr.pipelines.learning.plan import MODEL, STARTING, Doing
 from lstr.pipelines.learning.preparation import Learning
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.progress import Failed, Finished, Notice, result_of
 from lstr.pipelines.training.config import preset_for, resolve
-from lstr.pipelines.weights.folder import open_weights
-
-SMALL = {"epochs": "2", "draws": "48", "model.d_model": "32", "train.epochs": "4"}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """Threads have a part in the bits, and two learnings on a machine with other work may plan different numbers."""
-    with torch_threads(1):
-        yield
-
-
-@pytest.fixture(scope="module")
-def videos(tmp_path_factory) -> Path:
-    """Six drawn videos, of which two are held out, in a folder of a folder, with spaces."""
-    root = tmp_path_factory.mktemp("drawn ones")
-    labels = render_scenes(root, SceneConfig(n_videos=6, n_testing=2, seconds=5.0, width=96, height=64))
-    content = json.loads(labels.read_text())
-    content["database"] = {f"day 1/{name}": entry for name, entry in content["database"].items()}
-    labels.write_text(json.dumps(content))
-    (root / "videos" / "day 1").mkdir()
-    for path in (root / "videos").glob("*.mp4"):
-        path.rename(root / "videos" / "day 1" / path.name)
-    return root
-
-
-def options(videos: Path, output: Path, **others) -> LearnOptions:
-    changed = {"settings": SMALL, "cache": videos / "chunks", "device": "cpu", "algorithm": "dis", **others}
-    return LearnOptions([str(videos / "videos")], str(videos / "labels.json"), output, **changed)
-
-
-def run(chosen: LearnOptions) -> tuple[list, Learnt]:
-    events: list = []
-    return events, result_of(learn(chosen), events.append)
+from tests.support.learning import SMALL, options, run
 
 
 @pytest.fixture(scope="module")
@@ -108,58 +69,6 @@ def test_one_file_has_all_that_detection_needs(videos, learnt):
     assert detected.timelines[source.stem]["decided"] == 20
 
 
-@pytest.fixture(scope="module")
-def taught(videos, tmp_path_factory) -> tuple[list, Learnt]:
-    """Learnt from labels that call no video testing."""
-    root = tmp_path_factory.mktemp("taught")
-    content = json.loads((videos / "labels.json").read_text())
-    for entry in content["database"].values():
-        entry["subset"] = "training"
-    (root / "labels.json").write_text(json.dumps(content))
-    chosen = options(videos, root / "drawn.lstr")
-    return run(replace(chosen, labels=str(root / "labels.json")))
-
-
-@pytest.mark.long
-def test_every_video_teaches_and_is_measured_by_what_lacks_it(taught):
-    events, result = taught
-    model, folder = open_model(result.model), result.model.with_suffix(".learn")
-    metrics, split = model.about["metrics"], model.about["split"]
-    assert metrics["videos"] == 6 and metrics["folds"] == 3 and set(model.about["videos"].values()) == {"training"}
-    assert split == "measured on models that each lacked the video, in 3 folds of all 6 videos"
-    assert set(model.about["videos"]) <= set(model.about["seen"]) and "time_prior" in metrics
-    folds = open_weights(folder / "weights").folds
-    features = open_features(folder / "features")
-    assert sorted(folds.values()) == [1, 1, 2, 2, 3, 3]
-    for video_id, fold in folds.items():
-        record = features.read_record(video_id)
-        assert record["fold"] == fold and record["seen"] == []
-    rows, seen = {row["id"]: row["mAP"] for row in metrics["per_video"]}, folder / "seen"
-    scored = {"small": [], "small-seen": []}
-    for fold in (1, 2, 3):
-        others = {i for i, own in folds.items() if own != fold}
-        assert set(open_features(seen / f"without_{fold}").ids()) == others
-        for name, found in scored.items():
-            lacking = load(folder / "models" / name / f"without_{fold}" / "run" / "checkpoint.pt")
-            assert set(lacking.metrics["training_videos"]) == others
-            data = read_split(folder / "features", folder / "labels.json", "training").narrowed(lacking.config)
-            held = [video for video in data.videos if folds[video.id] == fold]
-            found += [(v, predict(lacking.model, v.features[:]).numpy()) for v in held]
-    tried = ["small", "small-seen", "small, average over folds", "average of small and small-seen"]
-    found_mAP = {one["model"]: one["mAP"] for one in model.about["tried"]}
-    assert list(found_mAP) == tried and model.about["taken"] in tried
-    assert [event.taken for event in events if isinstance(event, Compared)] == [model.about["taken"]]
-    for name, found in scored.items():
-        together = means_of([own for _, own in found], [video.targets for video, _ in found], model.classes)
-        assert found_mAP[name] == pytest.approx(together["mAP"])
-        for video, own in found if model.about["taken"] == name else ():
-            assert rows[video.id] == pytest.approx(means_of([own], [video.targets], model.classes)["mAP"])
-    assert model.about["metrics"]["lstr"]["mAP"] == pytest.approx(found_mAP[model.about["taken"]])
-    card = Archive(result.model).read("card.md").decode()
-    assert "has learnt from all of its videos" in card and "in 3 folds, each of the 6 videos" in card
-    assert "by feature networks that have not learnt from it" in result.report.read_text()
-
-
 @pytest.mark.long
 def test_the_same_again_has_nothing_to_do(videos, learnt):
     before = learnt[1].model.read_bytes()
@@ -179,6 +88,45 @@ def test_stopped_in_every_step_it_ends_in_the_same_file(videos, learnt, tmp_path
         assert not (tmp_path / "drawn.lstr").exists()
     _, result = run(chosen)
     assert result.model.read_bytes() == learnt[1].model.read_bytes()
+
+
+def test_two_learnings_of_one_file_are_one_too_many(videos, tmp_path, lstr):
+    with closing(learn(options(videos, tmp_path / "drawn.lstr"))) as events:
+        next(events)
+        words = (videos / "videos", videos / "labels.json", "-o", tmp_path / "drawn.lstr")
+        code, _, err = lstr("learn", *words)
+        assert code == 2 and f"Another learning is writing {tmp_path / 'drawn.learn'}" in err
+        assert "--resume" not in err and "with -o" in err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.long
+def test_another_time_goes_on_with_what_was_begun(videos, tmp_path):
+    """Once networks are trained, with the plan that they began with; a finished file is learnt anew."""
+    chosen = options(videos, tmp_path / "drawn.lstr", seconds=600.0)
+
+    def until(name: str, chosen: LearnOptions) -> list:
+        seen: list = []
+        with closing(learn(chosen)) as events:
+            for event in events:
+                seen.append(event)
+                if isinstance(event, Doing) and event.step.name.startswith(name) and event.done:
+                    break
+        return seen
+
+    def told(events: list) -> str:
+        return " ".join(event.text for event in events if isinstance(event, Notice))
+
+    first = next(event for event in until("compute features", chosen) if isinstance(event, Learning))
+    trained = {path: path.stat().st_mtime_ns for path in (tmp_path / "drawn.learn" / "weights").glob("*.pth")}
+    events = until("train the model", replace(chosen, seconds=900.0))
+    second = next(event for event in events if isinstance(event, Learning))
+    assert trained == {path: path.stat().st_mtime_ns for path in trained} and len(trained) > 0
+    assert "only the time is another" in told(events) and "anew." not in told(events)
+    assert second.begun and second.plan == replace(first.plan, budget=900.0)
+    events, _ = run(replace(chosen, seconds=900.0))
+    assert "only the time" not in told(events), "the plan has the new time"
+    assert "learning begins anew" in told(until("compute frames", replace(chosen, seconds=300.0)))
 
 
 @pytest.mark.slow
@@ -247,6 +195,7 @@ def test_more_videos_begin_with_what_was_learnt(videos, learnt, tmp_path):
     (tmp_path / "labels.json").write_text(json.dumps({**labels, "database": entries}))
     _, result = run(options(tmp_path, tmp_path / "same.lstr", init=str(before), false_alarms=2.0))
     assert "cannot be told from fewer than 6 videos: same has mAP" in str(result.verdict)
+    assert f'<p class="sentence">{escape(result.verdict)}</p>' in result.report.read_text()
     assert result.lines()[-1] == result.verdict and result.about["metrics"]["thresholds_f1"] is None
 
     shutil.copytree(videos / "videos", tmp_path / "videos", dirs_exist_ok=True)
@@ -276,24 +225,9 @@ def test_a_video_that_cannot_be_read_is_left_out(videos, tmp_path):
     assert [one.id for one in result.failed] == [bad] and result.model.is_file()
 
 
-@pytest.mark.long
-def test_without_a_recipe_pretrained_networks_see_several_streams(videos, tmp_path):
-    """Each stream is tried alone too; whatever is taken, the file is enough to detect with."""
-    tiny = {"height": "32", "width": "48", "epochs": "1", "draws": "16", "model.d_model": "16", "train.epochs": "1"}
-    chosen = options(videos, tmp_path / "m.lstr", algorithm=None, settings=tiny, folds=2)
-    result = run(chosen)[1]
-    tried = [one["model"] for one in result.about["tried"]]
-    assert {"small", "small-grey", "small-difference", "small-change", "average over streams"} <= {*tried}
-    weights = {part.weights for part in open_model(result.model).recipe.parts.values()}
-    assert weights == {"weights"}, "of this training, which began with ImageNet's"
-    video = next((videos / "videos").rglob("*.mp4"))
-    seen = list(detect_sources([video], DetectOptions(result.model)))
-    assert isinstance(seen[-1], Finished)
-
-
 def test_the_time_chooses_how_many_networks_are_trained():
     every = options(Path("v"), Path("m.lstr"), algorithm=None)
-    assert [recipe for recipe, _, _ in features_of(every, None)] == ["pretrained", "difference"]
+    assert [recipe for recipe, _, _ in features_of(every, None)] == ["pretrained", "motion"]
     assert features_of(replace(every, algorithm="dis"), None) == (("fast", "flow", "dis"),)
     assert features_of(replace(every, recipe="live"), None) == (("live", "both", None),)
 
@@ -351,30 +285,13 @@ def test_the_training_of_the_model_is_planned_by_its_own_steps(videos, tmp_path)
             patch("lstr.pipelines.learning.pace.measure_training", return_value=({"flow": 0.01}, 1)),
             patch("lstr.pipelines.learning.pace.measure_chunks", return_value=0.01),
             patch("lstr.pipelines.learning.pace.perf_counter", side_effect=count(step=0.125)),
+            patch("lstr.pipelines.learning.pace.process_time", side_effect=count(step=0.125)),
         ):
             chosen = options(videos, tmp_path / "x", settings={**SMALL, **more}, folds=0)
             planned = next(event for event in plan(chosen) if isinstance(event, Learning)).plan
         found[len(more)] = next(step.seconds for step in planned.steps if step.key == MODEL) - STARTING
     assert found[0] > 0 and found[0] % 0.125 == 0
     assert found[1] == pytest.approx(20 * found[0]) and found[3] == pytest.approx(3 * found[1])
-
-
-def test_a_time_too_short_for_folds_holds_videos_out(videos, tmp_path):
-    """Unless folds are asked for, or the time is enough: four networks of 48 s each, or one."""
-    settings = {**SMALL, "epochs": "100"}
-    planned = {}
-    for seconds, folds in ((120.0, None), (600.0, None), (120.0, 3)):
-        with (
-            patch("lstr.pipelines.learning.pace.measure_training", return_value=({"flow": 0.01}, 1)),
-            patch("lstr.pipelines.learning.pace.measure_chunks", return_value=0.01),
-            patch("lstr.pipelines.learning.pace.perf_counter", side_effect=count(step=0.125)),
-        ):
-            chosen = options(videos, tmp_path / "x", settings=settings, seconds=seconds, folds=folds)
-            planned[seconds, folds] = list(plan(chosen))
-    plans = {key: events[-1].plan for key, events in planned.items()}
-    assert [one.folds for one in plans.values()] == [0, 3, 3] and plans[120.0, 3].epochs["flow"] < 66
-    told = {key: any("held out" in e.text for e in events if isinstance(e, Notice)) for key, events in planned.items()}
-    assert list(told.values()) == [True, False, False]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,12 +1,14 @@
 """The plan keeps to a time: fewer epochs first, then fewer images, and no promise that cannot be kept."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from lstr.errors import ConfigError
 from lstr.pipelines.learning.plan import (
     CHUNKS,
+    FEATURES,
     FEWEST_EPOCHS,
     NETWORKS,
     PACK,
@@ -16,6 +18,7 @@ from lstr.pipelines.learning.plan import (
     TooShort,
     fit_epochs,
     make_steps,
+    passes_of,
 )
 
 COSTS = Costs(chunk=0.01, row=0.003, image={"flow": 0.01}, model=2.0, crossing=9.0)
@@ -23,9 +26,10 @@ OF_BOTH = {"training": 400, "testing": 100}
 
 
 def planned(budget: float | None, epochs: int = 30, draws: int = 512, folds: int = 0) -> LearnPlan:
-    others = sum(step.seconds for step in make_steps(OF_BOTH, COSTS, {"flow": 0}, draws, 4, folds))
+    passes = passes_of(folds, folds, seen=True)
+    others = sum(step.seconds for step in make_steps(OF_BOTH, COSTS, {"flow": 0}, draws, 4, folds, passes))
     fitted, images = fit_epochs(budget, others, COSTS, {"flow": epochs}, draws, folds)
-    steps = make_steps(OF_BOTH, COSTS, fitted, images, 4, folds)
+    steps = make_steps(OF_BOTH, COSTS, fitted, images, 4, folds, passes)
     return LearnPlan({"training": 4}, OF_BOTH, 2, "measured", steps, fitted, images, 10**6, 2, budget)
 
 
@@ -68,6 +72,18 @@ def test_a_time_that_cannot_be_kept_is_refused_with_the_least():
 
 def test_a_setting_of_few_epochs_is_no_time_too_short():
     assert planned(1000, epochs=2).epochs == {"flow": 2}
+
+
+def test_features_are_computed_as_often_as_there_are_networks_to_see_the_videos():
+    """Of three folds each network without one sees two thirds; all are aligned only where every fold has a network."""
+    assert passes_of(0, 0, seen=False) == 1
+    assert passes_of(3, 1, seen=True) == pytest.approx(1 + 1 + 2 / 3)
+    assert passes_of(3, 3, seen=True) == pytest.approx(1 + 2 * (1 + 2))
+    assert passes_of(3, 3, seen=False) == pytest.approx(1 + 1 + 2)
+    fixed = replace(COSTS, fixed=0.5)
+    with_it, without = ({s.key: s.seconds for s in make_steps(OF_BOTH, c, {"flow": 1}, 64, 1)} for c in (fixed, COSTS))
+    changed = {key for key in with_it if with_it[key] != without[key]}
+    assert changed == {FEATURES} and with_it[FEATURES] - without[FEATURES] == pytest.approx(0.5 * sum(OF_BOTH.values()))
 
 
 def test_folds_are_trained_within_the_time():

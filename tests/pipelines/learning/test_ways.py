@@ -2,18 +2,25 @@
 
 import pytest
 
-from lstr.pipelines.learning.pace import affordable
+from lstr.labels.label_set import Labels
+from lstr.pipelines.learning.pace import RUN_STARTING, affordable, crossing_seconds
+from lstr.pipelines.learning.parts import LabelParts
 from lstr.pipelines.learning.ways import (
     AS_GOOD,
+    OVER_STREAMS,
     Candidate,
     Run,
+    Way,
     best_of,
     candidates_of,
     measured_runs,
     share_of,
+    streams_among,
+    ways_again,
     ways_of,
 )
 
+LABELS = Labels((), {})
 A, B, C = (Candidate(name, "small") for name in "abc")
 
 
@@ -48,9 +55,25 @@ def test_several_are_averaged_in_pairs_and_all_together():
     ]
 
 
-def test_the_simplest_is_taken_unless_another_is_better_by_more_than_chance_gives():
-    assert best_of({"a": 0.5, "b": 0.5 + AS_GOOD / 2, "c": 0.4}) == "a"
-    assert best_of({"a": 0.5, "b": 0.6, "c": 0.6 + AS_GOOD / 2}) == "b"
+@pytest.mark.parametrize(
+    "lead, over_folds, taken",
+    [(0.5, 0, "both"), (1.5, 0, "a"), (0.5, 0.5, "both"), (0, 1.5, "over folds"), (1.5, 2, "a")],
+)
+def test_an_average_is_taken_unless_it_is_worse_by_more_than_chance_gives(lead, over_folds, taken):
+    """In units of AS_GOOD: how far a model is ahead of an average, and an average over folds of both."""
+    ways = [Way("a", (A,)), Way("b", (B,)), Way("over folds", (A,), True), Way("both", (A, B))]
+    mAP = {"a": 0.6 + lead * AS_GOOD, "b": 0.3, "both": 0.6, "over folds": 0.6 + over_folds * AS_GOOD}
+    assert best_of(ways, mAP).name == taken
+
+
+def test_the_best_stream_counts_twice_where_all_are_averaged():
+    ways = ways_of(candidates_of({"train.epochs": "3"}, 1000, ("grey", "flow"), unseen=False), 1)
+    mAP = {**dict.fromkeys((way.name for way in ways), 0.5), "small-grey": 0.4, "small-flow": 0.6}
+    twice, streams = ways_again(ways, mAP)
+    assert twice.name == "small-flow, by two seeds" and streams.name == f"{OVER_STREAMS}, small-flow by two seeds"
+    assert [one.name for one in streams.candidates] == ["small-grey", "small-flow", "small-flow-2"]
+    (only,) = ways_again([Way("a", (A,))], {"a": 0.5})
+    assert only.name == "a, by two seeds"
 
 
 def test_a_model_that_the_settings_name_is_the_only_one():
@@ -58,21 +81,65 @@ def test_a_model_that_the_settings_name_is_the_only_one():
     assert [one.preset for one in candidates_of({"train.seed": "1"}, 1000)] == ["small", "small", "trn-small"]
 
 
+def test_without_features_of_networks_that_lack_each_video_all_see_those_of_networks_that_know_them():
+    candidates = candidates_of({}, 1000, ("grey", "difference"), unseen=False)
+    assert [one.name for one in candidates] == ["small-seen", "small-grey", "small-difference", "trn"]
+    assert all(one.seen for one in candidates)
+
+
+def test_what_stays_as_it_begins_has_seen_nothing_and_is_joined_by_no_model_of_seen_features():
+    streams = ("grey", "difference", "change")
+    found = candidates_of({}, 1000, streams, ("grey", "difference"), unseen=False)
+    assert [(one.name, one.seen, one.streams) for one in found] == [
+        ("small-seen", True, ("grey", "difference")),
+        ("small-grey", True, ("grey",)),
+        ("small-difference", True, ("difference",)),
+        ("small-change", False, ("change",)),
+        ("trn", True, ("grey", "difference")),
+    ]
+    alone = candidates_of({}, 1000, streams[1:], ("difference",), unseen=False)
+    assert [one.name for one in alone] == ["small-difference", "small-change", "trn"]
+    assert streams_among(found) == found[1:4]
+
+
+def test_streams_are_averaged_with_each_other_and_with_what_sees_them_all():
+    names = [way.name for way in ways_of(candidates_of({}, 1000, ("grey", "flow"), unseen=False), 1)]
+    assert names[4:] == [OVER_STREAMS, f"{OVER_STREAMS} and small-seen", "average of small-seen and trn"]
+
+
+def test_a_way_by_two_seeds_has_each_of_its_models_twice():
+    way = Way("both", (A, B))
+    assert [(one.name, one.again) for one in way.twice.candidates] == [("a", 0), ("b", 0), ("a-2", 1), ("b-2", 1)]
+    assert way.twice.runs(frozenset({1}), [1, 2])[2] == Run("a-2", (1,))
+
+
 def test_only_what_the_time_allows_is_tried():
     candidates = candidates_of({}, 1000)
     seconds = {"small": 4.0, "small-seen": 4.0, "trn": 40.0}
-    for budget, networks, n in (
-        (None, 1.0, 2),
-        (None, 1000.0, 3),
-        (2000.0, 1.0, 3),
-        (300.0, 1000.0, 2),
-        (60.0, 1.0, 1),
+    for budget, networks, n, seeds in (
+        (None, 1.0, 2, 1),
+        (None, 1000.0, 3, 2),
+        (2000.0, 1.0, 3, 2),
+        (1500.0, 1.0, 3, 1),
+        (300.0, 1000.0, 2, 1),
+        (170.0, 1.0, 1, 2),
+        (60.0, 1.0, 1, 1),
     ):
-        assert len(affordable(candidates, seconds, 3, budget, networks)) == n
+        taken, twice = affordable(candidates, seconds, LabelParts(LABELS, "", 3, 3), budget, networks)
+        assert (len(taken), 1 + twice) == (n, seeds), (budget, networks)
+
+
+def test_a_fold_that_is_measured_costs_models_of_what_it_leaves():
+    """Of three folds one is held out: models of two thirds of the videos, and of all, by two seeds."""
+    (seen,) = candidates_of({"train.epochs": "3"}, 1000, unseen=False)
+    cost = crossing_seconds((seen,), {seen.name: 6.0}, LabelParts(LABELS, "", 3, 1), twice=False)
+    assert cost == pytest.approx(2 * RUN_STARTING + 6 * 2 / 3 + 6)
+    again = crossing_seconds((seen,), {seen.name: 6.0}, LabelParts(LABELS, "", 3, 1), twice=True)
+    assert again == pytest.approx(2 * cost)
 
 
 def test_what_is_trained_on_seen_features_is_no_average_over_folds():
     """For no networks lack two folds."""
-    plain, seen, _ = candidates_of({}, 1000)
+    seen, plain, _ = candidates_of({}, 1000)
     assert (plain.seen, seen.seen) == (False, True)
     assert [way.name for way in ways_of([plain, seen], 3) if way.by_folds] == ["small, average over folds"]

@@ -8,7 +8,7 @@ import torch
 
 from tests.support.backbones import build_backbone
 
-ALLOW = "--allow-recipe-mismatch"
+ALLOW = "--set recipe.allow_mismatch=true"
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def test_features_of_another_recipe_are_scored_where_that_is_allowed(lstr, small
     detect = ["detect", other_features, "-c", small_set.checkpoint, "-o", tmp_path / "out", "-f", "json,html"]
     code, _, err = lstr(*detect)
     assert code == 4 and "long_side: 160 against 320" in err and ALLOW in err
-    code, _, err = lstr(*detect, ALLOW)
+    code, _, err = lstr(*detect, *ALLOW.split())
     assert code == 0 and err.count("long_side: 160 against 320") == 1, "said once, not for each of the four videos"
     found = timelines(tmp_path / "out")
     assert len(found) == 4 and all("long_side: 160 against 320" in t["warnings"][-1] for t in found)
@@ -37,10 +37,10 @@ def test_features_of_another_recipe_are_scored_where_that_is_allowed(lstr, small
     evaluate = ["evaluate", small_set.checkpoint, other_features, "--labels", small_set.labels, "--json"]
     code, _, err = lstr(*evaluate)
     assert code == 4 and ALLOW in err
-    code, out, err = lstr(*evaluate, ALLOW)
+    code, out, err = lstr(*evaluate, *ALLOW.split())
     assert code == 0 and "long_side: 160" in err and "long_side: 160" in json.loads(out)["warnings"][0]
     code, out, err = lstr(
-        "evaluate", small_set.checkpoint, small_set.features, "--labels", small_set.labels, "--json", ALLOW
+        "evaluate", small_set.checkpoint, small_set.features, "--labels", small_set.labels, "--json", *ALLOW.split()
     )
     assert code == 0 and "another recipe" not in err and "warnings" not in json.loads(out)
 
@@ -56,12 +56,12 @@ def test_other_weights_and_other_flow_are_taken_where_that_is_allowed(lstr, smal
     code, _, err = lstr(*detect, "--weights", f"rgb={tmp_path / 'own.pth'}")
     assert code == 4 and '"custom" against "random"' in err and ALLOW in err and not timelines(tmp_path)
     code, _, err = lstr(
-        *detect, "--set", "recipe.flow_algorithm=dis", "--weights", f"rgb={tmp_path / 'own.pth'}", ALLOW
+        *detect, "--set", "recipe.flow_algorithm=dis", "--weights", f"rgb={tmp_path / 'own.pth'}", *ALLOW.split()
     )
     assert code == 0, err
     (timeline,) = timelines(tmp_path / "out")
     for text in ('flow_algorithm: "dis-medium" against "tvl1-opencv5"', "rgb.sha256", 'rgb.weights: "custom" against'):
         assert text in err and text in timeline["warnings"][-1]
     assert timeline["chunks"] == 20
-    code, _, err = lstr(*detect, ALLOW)
+    code, _, err = lstr(*detect, *ALLOW.split())
     assert code == 0 and "another recipe" not in err, "nothing differs, so nothing is said"

@@ -284,6 +284,14 @@ def test_labels_of_a_file_stay_what_they_were(show, tmp_path):
     assert found["database"]["clips/a"]["annotations"][0]["segment"] == [exact.start, exact.end]
 
 
+def test_no_cell_of_a_downloaded_table_is_a_formula(show, unlabelled):
+    """A spreadsheet runs what begins so; it is read back as it was."""
+    page = show(unlabelled)
+    text = page.evaluate("toCsv([{id: '=a', duration: -0.5, segments: [{start: 1, end: 2, label: \"'@x\"}]}])")
+    assert text.splitlines()[1] == "'=a,-0.5,1,2,''@x"
+    assert from_csv(text, "").videos["=a"].segments == (Segment(1, 2, "'@x"),)
+
+
 def test_what_was_downloaded_passes_the_check(show, unlabelled, tmp_path):
     """Those that nobody has marked are in the file as well; a file of segments alone keeps scores."""
     page = show(unlabelled)

@@ -119,6 +119,9 @@ def test_tab_reaches_each_control_once_and_shows_where_it_is(show, report):
         assert at[1] and at[2].strip(), at
     first = ["theme", "warnings", "play", "sound", "rate", "SUMMARY", "in", "surface", "BUTTON"]
     review = [
+        "which",
+        "error-before",
+        "error-after",
         "segments-csv",
         "segments-vtt",
         "mark-right",
@@ -129,7 +132,7 @@ def test_tab_reaches_each_control_once_and_shows_where_it_is(show, report):
         "labels-json",
         "labels-csv",
     ]
-    assert names == [*first, *review, *["BUTTON"] * 7, "rows"]
+    assert names == [*first, *review, *["BUTTON"] * 7, "rows", "SUMMARY"]
 
 
 def test_delays_are_told_against_the_labels(show, report):

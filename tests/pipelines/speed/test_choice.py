@@ -40,7 +40,8 @@ def test_every_runtime_is_measured_and_the_fastest_remembered(lstr, scene, tmp_p
         assert one["real_time"] == pytest.approx(record["cores"] / cost, rel=1e-4 / cost)
     assert row["best"]["latency_ms"]["p50"] > 0 and row["best"]["real_time_now"] > 0
     ((recipe, runtime),) = remembered
-    assert recipe.flow.network == PRESETS["live"].flow.network and runtime in RUNTIMES and recall(recipe) is None
+    assert recipe.difference.network == PRESETS["live"].difference.network
+    assert runtime in RUNTIMES and recall(recipe) is None
 
 
 def figures(real_time: float, cameras: int) -> dict:

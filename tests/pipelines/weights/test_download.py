@@ -3,6 +3,7 @@
 import hashlib
 import re
 import threading
+import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from lstr.extractors.errors import OutputError, WeightsError
 from lstr.pipelines.weights import download as module
 from lstr.pipelines.weights.download import download
+from tests.support.http_folder import Server
 from tests.support.mistakes import hint_for
 
 CONTENT = np.random.default_rng(0).bytes(1_000_000)
@@ -158,6 +160,24 @@ def test_refusals(server, tmp_path):
     with pytest.raises(WeightsError, match="a web page"):
         download(server.address, tmp_path / "weights.pth", PREFIX, QUIET)
     assert names(tmp_path) == []
+
+
+def test_redirects_go_to_other_hosts_and_not_to_weaker_protocols(server, tmp_path):
+    """Published weights are on hosts of content networks; what comes is held against the known hash."""
+    (tmp_path / "redirecting").mkdir()
+    redirecting = Server(tmp_path / "redirecting")
+    download(f"{redirecting.root}/to/{server.address}", tmp_path / "w.pth", PREFIX, QUIET)
+    assert (tmp_path / "w.pth").read_bytes() == CONTENT
+    for target in ("ftp://127.0.0.1/w.pth", "file:///etc/passwd"):
+        with pytest.raises(
+            WeightsError, match="leads on to ftp://, which is not|to url 'file:///etc/passwd' is not allowed"
+        ):
+            download(f"{redirecting.root}/to/{target}", tmp_path / "x.pth", PREFIX, QUIET)
+    redirecting.shutdown()
+    secure = urllib.request.Request("https://published.example/w.pth")
+    with pytest.raises(WeightsError, match="leads on to http://, which is not followed"):
+        module.Redirects().redirect_request(secure, None, 302, "Found", {}, "http://elsewhere.example/w.pth")
+    assert not (tmp_path / "x.pth").exists()
 
 
 def test_offline(tmp_path):

@@ -7,19 +7,24 @@ from dataclasses import asdict, replace
 import pytest
 import torch
 
-from lstr.checkpoints.checkpoint import save
+from lstr.checkpoints.checkpoint import load, save
 from lstr.errors import CheckpointError
 from lstr.extractors.presets import PRESETS, Preset, StreamPreset
 from lstr.extractors.weights.archive import Archive, write_archive
 from lstr.extractors.weights.model_card import origin_of, read_card
 from lstr.extractors.weights.published_files import Origin, published_by_hash
 from lstr.kinds import configure, make_model
+from lstr.pipelines.detection.files import OutputOptions
+from lstr.pipelines.detection.job import DetectOptions, detect_sources
+from lstr.pipelines.detection.sources import Limits
 from lstr.pipelines.finetuning.initial_weights import initial_weights
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.model_files.packing import write_model
 from lstr.pipelines.model_files.parts import unpack_model
+from lstr.pipelines.weights.known import origins_of_checkpoint
 from tests.support.feature_set import TINY
 from tests.support.finetuned import CLASSES
+from tests.support.pages import Page
 
 LITE0 = Preset(StreamPreset("efficientnet-lite0"), None, short_side=64, crop=64)
 
@@ -84,6 +89,25 @@ def test_an_origin_that_cannot_be(model, origin, tmp_path):
     with pytest.raises(CheckpointError) as caught:
         open_model(tmp_path / "h.lstr")
     assert caught.value.hint
+
+
+def test_a_checkpoint_and_a_model_file_say_it_for_their_pages(model, imagenet, finetuned, tmp_path):
+    assert origins_of_checkpoint(model.checkpoint()) == {"rgb": str(imagenet)}
+    files = unpack_model(model.path, tmp_path / "parts")
+    loaded = load(files / "checkpoint.pt")
+    assert not loaded.about and origins_of_checkpoint(loaded) == {"rgb": str(imagenet)}
+    shutil.rmtree(files / "weights")
+    assert origins_of_checkpoint(loaded) == {}, "weights that are gone say nothing, and end nothing"
+    network = make_model(configure(**TINY), len(CLASSES)).eval()
+    save(tmp_path / "c.pt", network, CLASSES, None, {}, {})
+    assert origins_of_checkpoint(load(tmp_path / "c.pt")) == {}, "of features that nobody knows"
+
+
+@pytest.mark.long
+def test_the_report_of_a_video_shows_it(model, imagenet, finetuned, tmp_path):
+    output, video = OutputOptions(tmp_path, ("html",)), next(iter(finetuned.videos.values()))
+    list(detect_sources([video], DetectOptions(model.path, output=output, limits=Limits(max_chunks=1))))
+    assert Page(next(tmp_path.glob("*.html"))).data["origins"] == {"rgb": str(imagenet)}
 
 
 def test_info_says_it_of_a_weights_folder(lstr, model, imagenet, tmp_path):

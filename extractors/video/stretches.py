@@ -1,0 +1,36 @@
+"""What of a live source was seen without a gap: its frames, cut where the next one is too far away."""
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+from lstr.extractors.video.frames import CHUNK, SourceFrame, n_frames_until
+
+GAP_SECONDS = 2
+SLOW_STEPS = 4  # of a source with less than two frames per second
+SILENCE = 10.0  # seconds without a frame after which another connection is tried
+
+
+def stretches(
+    frames: Iterator[SourceFrame], step: Fraction | None = None
+) -> Iterator[tuple[int, Iterator[SourceFrame]]]:
+    """Frames cut where the next one is too far away to have been seen until then: (first whole chunk, frames) each.
+
+    `step` is that of a frame before. Each stretch must be taken to its end before the next one.
+    """
+    newest = step or Fraction(0)
+    ahead = next(frames, None)
+
+    def stretch() -> Iterator[SourceFrame]:
+        nonlocal ahead, newest
+        while ahead is not None:
+            frame, ahead = ahead, None
+            yield frame
+            ahead = next(frames, None)
+            if ahead is not None:
+                allowed = min(max(Fraction(GAP_SECONDS), SLOW_STEPS * newest), Fraction(SLOW_STEPS * SILENCE))
+                newest = ahead.time - frame.time
+                if newest > allowed:
+                    return
+
+    while ahead is not None:
+        yield -(-n_frames_until(ahead.time) // CHUNK), stretch()

@@ -1,0 +1,81 @@
+"""Times in the cells of tables: seconds, clocks, time codes and numbers of frames."""
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lstr.errors import brief
+from lstr.labels.segment import clock_seconds
+from lstr.pipelines.annotations.annotation import AnnotationError
+from lstr.pipelines.annotations.columns import Column
+
+TIMECODE = re.compile(r"(\d{1,9}):([0-5]?\d):([0-5]?\d)([:;])(\d{1,3})")
+"""h:mm:ss:ff, frames of the last second; with a semicolon numbers of frames are dropped, as of 29.97 a second."""
+DROPPED = 15
+"""So many numbers of a second lose one in the first second of each minute but the tenth."""
+
+RateOf = Callable[[str], float | None]
+"""Frames a second of a video by its id; None where nobody knows."""
+
+
+def unknown(video_id: str) -> None:
+    """No rate: what is known where no video is at hand."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """What times of a table mean, in seconds; with `frames` in frames, so many a second, as which it counts them."""
+
+    frames: float | None = None
+    rate_of: RateOf = unknown
+
+    def time_of(self, cell: str, column: Column, line: int, video_id: str) -> float:
+        """The time in a cell: a number, h:mm:ss or h:mm:ss:ff. Raises AnnotationError."""
+        if found := TIMECODE.fullmatch(cell.strip()):
+            rate = self._rate(f"Line {line}: {brief(cell)} counts frames", video_id)
+            frame = _frame_of(found, rate, line)
+            return frame if self.frames else frame / rate
+        seconds = clock_seconds(cell)
+        if seconds is not None:
+            return seconds * (self.frames or 1)
+        number = number_of(cell, line) / column.scale
+        if not column.counts_frames or self.frames:
+            return number
+        return number / self._rate(f"The table counts frames ({column.name})", video_id)
+
+    def _rate(self, what: str, video_id: str) -> float:
+        rate = self.frames or self.rate_of(video_id)
+        if rate is None:
+            raise AnnotationError(
+                f"{what}, and does not say how many a second has.",
+                "make seconds of them, by the rates of the videos or by one of all: `lstr labels convert FILE "
+                "--video VIDEOS -o labels.json`, or `lstr labels convert FILE --frames 30 -o labels.json`.",
+            )
+        return rate
+
+
+def _frame_of(code: re.Match[str], rate: float, line: int) -> int:
+    """The frame that a time code names. Raises AnnotationError where its second has no such frame."""
+    hours, minutes, seconds, mark, frame = code.groups()
+    a_second, minute = round(rate), int(hours) * 60 + int(minutes)
+    if int(frame) >= a_second:
+        raise AnnotationError(
+            f"Line {line}: {brief(code[0])} is frame {frame} of a second that has {a_second}.",
+            "give the rate that the times were made with: `lstr labels convert FILE --frames 30 -o labels.json`.",
+        )
+    dropped = round(rate / DROPPED) * (minute - minute // 10) if mark == ";" else 0
+    return (minute * 60 + int(seconds)) * a_second + int(frame) - dropped
+
+
+def number_of(text: str, line: int) -> float:
+    """The finite number that a cell of a line holds, also with a decimal comma. Raises AnnotationError."""
+    try:
+        number = float(text.strip().replace(",", "."))
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise AnnotationError(
+            f"Line {line}: {brief(text)} is no number.", "write times as seconds, such as 12.5, or as 0:00:12.5."
+        )
+    return number

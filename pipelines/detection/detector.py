@@ -1,0 +1,199 @@
+"""A model that is loaded once and detects many times: its networks and threads are kept between the calls."""
+
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from lstr.checkpoints.loaded import Checkpoint
+from lstr.errors import ConfigError
+from lstr.extractors.devices import choose_device
+from lstr.extractors.video.live_reader import LiveOptions
+from lstr.hints import explain
+from lstr.pipelines.detection.decision import Decision
+from lstr.pipelines.detection.events import Decided, Ended
+from lstr.pipelines.detection.frame_source import FrameSource
+from lstr.pipelines.detection.job import DetectEvent, DetectOptions, detect_sources
+from lstr.pipelines.detection.networks import NetworkOptions, Networks
+from lstr.pipelines.detection.sink import End, Sink
+from lstr.pipelines.detection.sources import ALL, Limits
+from lstr.pipelines.model_files.model_file import load as load_checkpoint
+from lstr.pipelines.networks.checkpoint_recipe import streams_taken
+from lstr.pipelines.progress import warn
+from lstr.pipelines.thresholds.choice import ThresholdChoice
+from lstr.timeline import Event
+
+if TYPE_CHECKING:  # torch comes with the first call
+    from lstr.pipelines.detection.streams import SharedStreams
+
+Frames = Iterable[tuple[NDArray, float]]
+
+
+class Decisions(Iterator[Decision]):
+    """The decisions on one source, each made when it is asked for; close it to end before the source does.
+
+    `ended` and `timeline` are there when all decisions have been taken: the events of actions that are on at the end,
+    and the lstr-timeline/1 document, None where there was no decision.
+    """
+
+    def __init__(self, events: Generator[DetectEvent, None, None], last: "LastEvents"):
+        self._events, self._last = events, last
+        self.timeline: dict[str, Any] | None = None
+
+    def __next__(self) -> Decision:
+        try:
+            for event in self._events:
+                warn(event)
+                if isinstance(event, Decided):
+                    return event.decision
+                if isinstance(event, Ended):
+                    self.timeline = event.timeline
+        except Exception as error:
+            explain(error, "detect")
+            raise
+        raise StopIteration
+
+    @property
+    def ended(self) -> list[Event]:
+        """What ends with the source: an `ended` of each action that is on, after its `started` where that is due."""
+        return self._last.events
+
+    def events(self) -> Iterator[Event]:
+        """What begins and ends, as soon as it is decided; what is on when the source ends, too."""
+        for decision in self:
+            yield from decision.events
+        yield from self.ended
+
+    def close(self) -> None:
+        """End what makes the decisions."""
+        self._events.close()
+
+    def __enter__(self) -> "Decisions":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+class LastEvents(Sink):
+    """Keeps the events that come after the last decision."""
+
+    name = "its last events"
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def take(self, decision: Decision) -> None:
+        """A decision brings its own events."""
+
+    def close(self, end: End) -> None:
+        """Keep those of the end."""
+        self.events = list(end.events)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Detector(Checkpoint):
+    """A checkpoint, or that of a model file, that detects: use it as a context manager, or `close` it.
+
+    The networks are made with the first call of `detect` that needs them, and kept until `close`; until then torch
+    computes on one thread in the thread of that call. `detect` may be called from several threads at once, and several
+    of its results may be taken in turns: they share the networks, and nothing else.
+    """
+
+    networks: NetworkOptions = field(default_factory=NetworkOptions, kw_only=True)
+    """How the networks are made."""
+    device: str | None = field(default=None, kw_only=True)
+    """Where it detects; None is a GPU when there is one."""
+    _kept: "list[tuple[Networks, SharedStreams]]" = field(default_factory=list, kw_only=True)
+    _lock: Lock = field(default_factory=Lock, kw_only=True)
+
+    def __repr__(self) -> str:
+        return f"<Detector {self.path}: {', '.join(self.classes)}>"
+
+    def detect(
+        self,
+        source: str | Path | Frames,
+        *,
+        thresholds: ThresholdChoice = None,
+        limits: Limits = ALL,
+        live: LiveOptions | None = None,
+    ) -> Decisions:
+        """Decisions on a source, one per quarter second of it, each made without looking ahead.
+
+        source: a path or address as for `lstr detect`, or an iterable of (frame, time): frames (H, W, 3) uint8 RGB, and
+        seconds that do not fall. Frames are taken in another thread, a bounded number ahead, and times count from the
+        first of them. thresholds, limits, live: as for `lstr.detect`.
+
+        Warns and raises as `lstr.detect`, when the decisions are taken.
+        """
+        last = LastEvents()
+        given = source if isinstance(source, str | Path) else FrameSource("frames", "frames", source)
+        return Decisions(self._events(given, last, thresholds, limits, live or LiveOptions()), last)
+
+    def close(self) -> None:
+        """Free what the networks take; a later `detect` makes them again."""
+        with self._lock:
+            while self._kept:
+                self._kept.pop()[0].close()
+
+    def __enter__(self) -> "Detector":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _events(
+        self,
+        source: str | Path | FrameSource,
+        last: LastEvents,
+        thresholds: ThresholdChoice,
+        limits: Limits,
+        live: LiveOptions,
+    ) -> Generator[DetectEvent, None, None]:
+        with self._lock:
+            if not self._kept:
+                from lstr.pipelines.detection.streams import SharedStreams
+
+                self.model.to(choose_device(self.device))
+                wanted = replace(self.networks, device=self.networks.device or self.device)
+                self._kept.append((Networks(self, wanted), SharedStreams(self.model)))
+            ((networks, streams),) = self._kept
+        options = DetectOptions(
+            self,
+            device=self.device,
+            networks=networks,
+            streams=streams,
+            thresholds=thresholds,
+            limits=limits,
+            live=live,
+            sinks=(lambda: last,),
+            keep_going=False,
+        )
+        with closing(detect_sources([source], options)) as events:
+            yield from events
+
+
+def load(
+    path: str | Path,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    networks: NetworkOptions | Mapping[str, Any] | str | Path | None = None,
+    device: str | None = None,
+) -> Detector:
+    """Read a checkpoint of ours or of the published code, or a model file, to detect with many times.
+
+    `overrides` (setting to value) are what a published checkpoint does not say: n_heads, long_length, long_stride.
+    networks, device: as for `lstr.detect`; the model is on the CPU until it detects. Raises CheckpointError when the
+    file is missing, damaged, unsafe, or contradicts its configuration, ConfigError on a bad override, and DeviceError.
+    """
+    if not isinstance(path, str | Path):
+        raise ConfigError(f"{path!r} is no path of a model.", "name a model file or checkpoint.")
+    choose_device(device)
+    loaded = load_checkpoint(path, overrides)
+    chosen = NetworkOptions.of(networks, streams_taken(loaded) or loaded.config.streams)
+    known = {one.name: getattr(loaded, one.name) for one in fields(loaded)}
+    return Detector(**known, networks=chosen, device=device)

@@ -1,0 +1,77 @@
+"""Frames that a program has, with their times, as a source to detect on."""
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lstr.extractors.errors import VideoError
+from lstr.extractors.prefetch import closed_after
+from lstr.extractors.video.frames import FPS, SourceFrame, chunks_of, shrink, working_size
+from lstr.pipelines.detection.networks import Networks
+from lstr.pipelines.detection.sources import Limits, Recorded, Source, Unreadable
+
+PAIRS = "give pairs of a frame, uint8 (H, W, 3) RGB, and its time in seconds."
+
+
+@dataclass(frozen=True)
+class FrameSource(Recorded):
+    """An iterable of frames (H, W, 3) uint8 RGB with times in seconds; nobody knows how many will come."""
+
+    frames: Iterable[Any] = field(repr=False, compare=False)
+
+    def open(self, networks: Networks, limits: Limits) -> Source | Unreadable:
+        """Raises as `Networks.open`."""
+        if not isinstance(self.frames, Iterable):
+            error = VideoError(f"{self.frames!r} is neither a path, nor an address, nor frames.", PAIRS)
+            return Unreadable(self.id, error, self.origin)
+        twostream, workers, warnings = networks.open()
+        chunks = chunks_of(source_frames(self.frames, twostream.recipe.long_side), limits.first)
+        wanted = [n for n in (limits.max_chunks, limits.end and limits.end - limits.first) if n is not None]
+        rows = twostream.rows(islice(chunks, min(wanted)) if wanted else chunks, workers, live=True)
+        return Source(self.id, self.origin, None, None, None, rows, warnings)
+
+
+def source_frames(frames: Iterable[Any], long_side: int) -> Iterator[SourceFrame]:
+    """Each frame at the working size of the first one, its time counted from the first one's.
+
+    A frame is read before the next one is asked for, so that a program may use one array for all. Raises VideoError
+    for what is no frame, and for a time that falls or is no number.
+    """
+    first = last = None
+    step, size = Fraction(1, FPS), (0, 0)
+    with closed_after(frames) as source:
+        for number, item in enumerate(source):
+            image, time = _checked(item, number)
+            if first is None or last is None:
+                first = last = time
+                size = working_size(image.shape[1], image.shape[0], long_side)
+            if time < last:
+                raise VideoError(
+                    f"The time of frame {number} is {float(time):g} s, and that of the one before {float(last):g} s.",
+                    "give times that do not fall; where a source begins anew, detect on it anew.",
+                )
+            step, last = time - last or step, time
+            fitted = shrink(image, size)
+            picture = fitted.copy() if np.may_share_memory(fitted, image) else fitted
+            yield SourceFrame(time - first, step, partial(np.asarray, picture))
+
+
+def _checked(item: Any, number: int) -> tuple[NDArray[np.uint8], Fraction]:
+    try:
+        frame, time = item
+        image = np.asarray(frame)
+        sound = math.isfinite(time)
+    except (TypeError, ValueError) as error:
+        raise VideoError(f"Item {number} is no frame with its time ({error}).", PAIRS) from error
+    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or not image.size:
+        raise VideoError(f"Frame {number} is {image.dtype} of shape {image.shape}.", PAIRS)
+    if not sound:
+        raise VideoError(f"The time of frame {number} is {time}.", PAIRS)
+    return image, Fraction(time)

@@ -1,0 +1,131 @@
+"""Several checkpoints as one table for a paper; runs that differ in their seed alone are one row."""
+
+import csv
+import io
+import json
+import math
+import os
+import re
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from lstr.checkpoints.loaded import Checkpoint
+from lstr.pipelines.evaluation.analysis import figure_of
+from lstr.pipelines.evaluation.findings import Judged
+
+FIGURES = ("mAP", "mcAP", "event F1")
+OF_A_RUN = ("seed", "save_seconds")
+"""Settings of a training in which the runs of one row may differ."""
+OF_A_NAME = re.compile(r"[\W_]+(?:seed|run|s|r)?[\W_]*$", re.IGNORECASE)
+"""What the common beginning of the names of several runs ends in, and is no name."""
+SPECIAL = re.compile(r"[&%$#_{}]")
+
+
+@dataclass(frozen=True)
+class Row:
+    """Runs of one training: their name, their seeds, and each figure of each run, None where it has none."""
+
+    name: str
+    seeds: Sequence[int | None]
+    values: Mapping[str, Sequence[float | None]]
+
+    def mean(self, figure: str) -> float | None:
+        """The mean of the runs; None where one of them has no such figure."""
+        known = [value for value in self.values[figure] if value is not None]
+        return statistics.fmean(known) if len(known) == len(self.seeds) else None
+
+    def deviation(self, figure: str) -> float | None:
+        """The sample standard deviation; None of a single run."""
+        known = [value for value in self.values[figure] if value is not None]
+        return statistics.stdev(known) if len(known) == len(self.seeds) > 1 else None
+
+
+def rows_of(judged: Sequence[Judged]) -> list[Row]:
+    """A row for each training, in the order of the checkpoints; a file that states no training is one of its own."""
+    together: dict[str, list[Judged]] = {}
+    for at, entry in enumerate(judged):
+        together.setdefault(_training_of(entry.evaluation.loaded) or f"#{at}", []).append(entry)
+    return [
+        Row(
+            _common_name([entry.name for entry in runs]),
+            [_trained(entry.evaluation.loaded).get("seed") for entry in runs],
+            {figure: [figure_of(entry.document, figure) for entry in runs] for figure in FIGURES},
+        )
+        for runs in together.values()
+    ]
+
+
+def _trained(loaded: Checkpoint) -> Mapping[str, Any]:
+    train = loaded.extra.get("train")
+    return train if isinstance(train, Mapping) else {}
+
+
+def _training_of(loaded: Checkpoint) -> str:
+    """The identity of a training but for its seed; empty where the file does not state it."""
+    train, data = _trained(loaded), loaded.extra.get("data")
+    if not train or not isinstance(data, Mapping):
+        return ""
+    about = {
+        "model": asdict(loaded.config),
+        "train": {name: value for name, value in train.items() if name not in OF_A_RUN},
+        "data": {name: data.get(name) for name in ("recipe", "classes", "videos_sha256")},
+    }
+    return json.dumps(about, sort_keys=True, default=str)
+
+
+def _common_name(names: Sequence[str]) -> str:
+    """What the names of the runs begin with; the first name where that is nothing."""
+    if len(names) == 1:
+        return names[0]
+    return OF_A_NAME.sub("", os.path.commonprefix(list(names))) or names[0]
+
+
+def to_csv(rows: Sequence[Row]) -> str:
+    """Shares with all their digits; seeds with spaces between."""
+    out = io.StringIO()
+    table = csv.writer(out, lineterminator="\n")
+    table.writerow(["checkpoint", "runs", "seeds", *(f"{f}{end}" for f in FIGURES for end in ("", " deviation"))])
+    for row in rows:
+        seeds = " ".join(str(seed) for seed in row.seeds if seed is not None)
+        pairs = [(row.mean(figure), row.deviation(figure)) for figure in FIGURES]
+        table.writerow([row.name, len(row.seeds), seeds, *(value for pair in pairs for value in pair)])
+    return out.getvalue()
+
+
+def to_markdown(rows: Sequence[Row]) -> str:
+    """Percent with one digit."""
+    lines = [["checkpoint", "runs", *FIGURES], ["---", *["---:"] * (1 + len(FIGURES))], *_cells(rows, "±")]
+    escaped = [[cell.replace("|", r"\|") for cell in line] for line in lines]
+    return "".join(f"| {' | '.join(line)} |\n" for line in escaped)
+
+
+def to_latex(rows: Sequence[Row]) -> str:
+    """A tabular in percent with one digit, which needs no package."""
+    lines = [["checkpoint", "runs", *FIGURES], *_cells(rows, r"$\pm$")]
+    body = [" & ".join([_escaped(line[0]), *line[1:]]) + r" \\" for line in lines]
+    columns = "l" + "r" * (1 + len(FIGURES))
+    parts = [rf"\begin{{tabular}}{{{columns}}}", r"\hline", body[0], r"\hline", *body[1:], r"\hline", r"\end{tabular}"]
+    return "\n".join(parts) + "\n"
+
+
+def _cells(rows: Sequence[Row], sign: str) -> list[list[str]]:
+    """Name, number of runs and figures of each row."""
+
+    def cell(row: Row, figure: str) -> str:
+        mean, deviation = row.mean(figure), row.deviation(figure)
+        if mean is None or math.isnan(mean):
+            return "–" if sign == "±" else "--"
+        return f"{100 * mean:.1f}" + ("" if deviation is None else f" {sign} {100 * deviation:.1f}")
+
+    return [[row.name, str(len(row.seeds)), *(cell(row, figure) for figure in FIGURES)] for row in rows]
+
+
+def _escaped(text: str) -> str:
+    text = text.replace("\\", r"\textbackslash ").replace("~", r"\textasciitilde ").replace("^", r"\textasciicircum ")
+    return SPECIAL.sub(r"\\\g<0>", text)
+
+
+WRITERS: dict[str, Callable[[Sequence[Row]], str]] = {"csv": to_csv, "latex": to_latex, "md": to_markdown}
+"""By what `lstr evaluate --to` calls them."""

@@ -1,0 +1,36 @@
+"""Several spellings of one class are asked about."""
+
+import pytest
+
+from lstr.labels.check import check
+from lstr.labels.label_set import Labels, VideoLabels
+from lstr.labels.segment import Segment
+from lstr.labels.spellings import spellings_of
+
+
+def labels_of(*names: str) -> Labels:
+    segments = tuple(Segment(at, at + 0.5, name) for at, name in enumerate(names))
+    return Labels(("Background", *dict.fromkeys(names)), {"a": VideoLabels("training", None, segments)})
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("Fall", "fall", "FALL"),
+        ("Stürzen", "stu\u0308rzen", "sturzen"),
+        ("high jump", "high_jump", "HighJump"),
+        ("Straße", "STRASSE"),
+    ],
+)
+def test_case_accents_and_spaces_make_no_other_class(names):
+    (question,) = spellings_of(labels_of(names[0], *names, "other"))
+    assert question.startswith(f"are these one class? {names[0]!r} (2), ")
+    assert all(repr(name) in question for name in names) and f"={names[0]}" in question
+    assert [f.detail for f in check(labels_of(*names)) if f.kind == "spellings"]
+
+
+@pytest.mark.parametrize(
+    "names", [("fall", "falls"), ("か", "が"), ("कि", "की"), ("-", "_"), ("Background", "background")]
+)
+def test_other_words_are_other_classes(names):
+    assert not list(spellings_of(labels_of(*names)))

@@ -1,0 +1,50 @@
+"""What `lstr learn` says of the time that is left: of a step never more than of all."""
+
+import io
+import re
+
+from rich.console import Console
+
+from lstr.pipelines.learning.plan import FEATURES, MODEL, PACK, LearnPlan, PlannedStep
+from lstr.pipelines.progress import Finished
+from lstr_cli import console
+from lstr_cli.learn import Rest, follow
+
+PLAN = LearnPlan({}, {}, 1, "", (PlannedStep(FEATURES, 60), PlannedStep(MODEL, 30), PlannedStep(PACK, 1)), {}, 1, 1)
+
+
+def test_a_step_that_is_slower_than_planned_makes_all_of_it_longer():
+    rest = Rest()
+    assert rest.after(PLAN.doing(FEATURES, 0, 100), 0.0) == (60, 91), "as planned, before anything is known"
+    assert rest.after(PLAN.doing(FEATURES, 10, 100), 100.0) == (900, 931), "ten times as slow"
+    assert rest.after(PLAN.doing(FEATURES, 90, 100), 130.0)[1] > 31
+    assert rest.after(PLAN.doing(MODEL, 0, 10), 140.0) == (30, 31), "the next one as planned"
+    for done in range(1, 11):
+        of_step, of_all = rest.after(PLAN.doing(MODEL, done, 10), 140.0 + 50 * done)
+        assert of_all >= of_step >= 0
+    assert of_step == 0
+
+
+def test_what_a_run_before_has_done_makes_no_step_fast():
+    rest = Rest()
+    rest.after(PLAN.doing(FEATURES, 90, 100), 0.0)
+    assert rest.after(PLAN.doing(FEATURES, 91, 100), 10.0)[0] == 90
+
+
+def test_a_step_that_ends_early_leaves_no_bar(monkeypatch):
+    screen = io.StringIO()
+    monkeypatch.setattr(console, "_err", Console(file=screen, force_terminal=True, width=100, height=20))
+    shown = []
+    monkeypatch.setattr(
+        console.Bar, "drop", lambda bar, what, drop=console.Bar.drop: (shown.append(what), drop(bar, what))
+    )
+
+    def events():
+        yield PLAN.doing(FEATURES, 40, 100)
+        yield PLAN.doing(MODEL, 1, 10)
+        yield Finished("made")
+
+    assert follow(events()) == "made"
+    assert [name.split(" ")[0] for name in shown if name] == ["1/3", "2/3"]
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue())
+    assert "left in all" in text

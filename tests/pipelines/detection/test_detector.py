@@ -1,0 +1,157 @@
+"""`lstr.load`: a model that is kept and detects many times, on files and on frames, in turns and in threads."""
+
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice, repeat
+
+import av
+import numpy as np
+import pytest
+
+import lstr
+from lstr.errors import ConfigError
+from lstr.extractors.errors import DeviceError, MissingPathError, VideoError
+from lstr.pipelines.detection import networks
+from lstr.pipelines.detection.decision import Decision
+from lstr.pipelines.detection.frame_source import source_frames
+
+FEW = lstr.Limits(max_chunks=4)
+ALWAYS = {"on": 0.01, "off": 0.01}
+
+
+@pytest.fixture(scope="module")
+def detector(small_set):
+    with lstr.load(small_set.checkpoint, device="cpu", networks={"flow_threads": 1}) as made:
+        yield made
+
+
+def scores_of(decisions) -> np.ndarray:
+    return np.stack([decision.scores for decision in decisions])
+
+
+def frames_of(path):
+    """A video's own frames and times, all of them in one array, which is written anew each time."""
+    kept = None
+    with av.open(str(path)) as container:
+        for frame in container.decode(video=0):
+            image = frame.to_ndarray(format="rgb24")
+            kept = np.empty_like(image) if kept is None else kept
+            kept[:] = image
+            yield kept, frame.time
+
+
+def test_networks_are_made_once(small_set, monkeypatch):
+    made, original = [], networks.open_networks
+    monkeypatch.setattr(networks, "open_networks", lambda *given: made.append(given) or original(*given))
+    video = small_set.videos / "scene_03.mp4"
+    with lstr.load(small_set.checkpoint, device="cpu", networks={"flow_threads": 1}) as detector:
+        assert not made, "nothing is made before it is needed"
+        first, second = (scores_of(detector.detect(video, limits=FEW)) for _ in range(2))
+        assert len(made) == 1 and np.array_equal(first, second) and len(first) == 4
+    assert np.array_equal(scores_of(detector.detect(video, limits=FEW)), first), "and again where it was closed"
+    detector.close()
+    detector.close()
+    assert len(made) == 2
+
+
+@pytest.mark.long
+def test_it_decides_as_detect(detector, small_set):
+    video = small_set.videos / "scene_03.mp4"
+    given = {"device": "cpu", "networks": {"flow_threads": 1}}
+    assert np.array_equal(
+        scores_of(detector.detect(video)), scores_of(lstr.detect(video, small_set.checkpoint, **given))
+    )
+
+
+@pytest.mark.long
+def test_frames_are_decided_as_their_file(detector, small_set):
+    """Whoever gives them may use one array for all."""
+    video = small_set.videos / "scene_03.mp4"
+    by_file, by_frames = (scores_of(detector.detect(source)) for source in (video, frames_of(video)))
+    assert by_file.shape == by_frames.shape and np.allclose(by_file, by_frames, atol=1e-5)
+    later = detector.detect(frames_of(video), limits=lstr.Limits(start=1, duration=0.5))
+    assert [decision.chunk for decision in later] == [4, 5]
+
+
+@pytest.mark.long
+def test_threads_and_turns_share_the_networks_and_nothing_else(detector, small_set):
+    videos = sorted(small_set.videos.glob("*.mp4"))
+    alone = [scores_of(detector.detect(video, limits=FEW)) for video in videos]
+    with ThreadPoolExecutor(len(videos)) as pool:
+        together = list(pool.map(lambda video: scores_of(detector.detect(video, limits=FEW)), videos))
+    turns = zip(*(detector.detect(video, limits=FEW) for video in videos), strict=True)
+    in_turns = [scores_of(decisions) for decisions in zip(*turns, strict=True)]
+    for one, other, third in zip(alone, together, in_turns, strict=True):
+        assert np.allclose(one, other, atol=1e-6) and np.allclose(one, third, atol=1e-6)
+
+
+def test_what_is_on_at_the_end_is_an_event(detector, small_set, tmp_path):
+    decisions = detector.detect(small_set.features, thresholds=ALWAYS, limits=FEW)
+    seen = list(decisions.events())
+    assert {event.event for event in seen} == {"started", "ended"}
+    assert [event.event for event in decisions.ended] == ["ended"] * len(decisions.ended) and decisions.ended
+    assert seen[-len(decisions.ended) :] == decisions.ended
+    assert decisions.timeline["segments"] and decisions.timeline["chunks"] == 4
+
+
+def test_a_detection_is_closed_on_the_way(detector, small_set):
+    with detector.detect(small_set.features) as decisions:
+        assert isinstance(next(decisions), Decision)
+    assert list(decisions) == [] and decisions.timeline is None
+
+
+def test_it_is_a_checkpoint(detector, small_set):
+    assert detector.classes[0] == "Background" and detector.path == small_set.checkpoint
+    assert np.array_equal(
+        scores_of(lstr.detect(small_set.features, detector, limits=FEW)),
+        scores_of(detector.detect(small_set.features, limits=FEW)),
+    )
+
+
+def image(side: int = 32, kind=np.uint8) -> np.ndarray:
+    return np.zeros((side, side, 3), kind)
+
+
+@pytest.mark.parametrize(
+    ("frames", "words"),
+    [
+        ([(image(), 0.0), (image(), 1.0), (image(), 0.5)], "frame 2 is 0.5 s, and that of the one before 1 s"),
+        ([(image(), float("nan"))], "The time of frame 0 is nan"),
+        ([(image(kind=np.float32), 0.0)], "Frame 0 is float32"),
+        ([(image()[:, :, 0], 0.0)], r"Frame 0 is uint8 of shape \(32, 32\)"),
+        ([(image(0), 0.0)], "of shape"),
+        ([image()], "Item 0 is no frame with its time"),
+        ([(image(), "noon")], "Item 0 is no frame with its time"),
+    ],
+)
+def test_what_is_no_frame_is_named(frames, words):
+    with pytest.raises(VideoError, match=words) as caught:
+        list(source_frames(frames, 128))
+    assert caught.value.hint
+
+
+def test_mistakes_are_told_in_words_of_python(detector, small_set, tmp_path):
+    with pytest.raises(MissingPathError):
+        next(detector.detect(tmp_path / "none.mp4"))
+    with pytest.raises(VideoError, match="neither a path, nor an address, nor frames"):
+        next(detector.detect(7))
+    with pytest.raises(VideoError, match="before limits=Limits"):
+        next(detector.detect(small_set.features, limits=lstr.Limits(start=60)))
+    with pytest.raises(ConfigError, match="None is no path"):
+        lstr.load(None)
+    with pytest.raises(DeviceError):
+        lstr.load(small_set.checkpoint, device="abacus")
+
+
+def test_an_endless_source_is_decided_as_it_comes(detector):
+    """A decision follows its own frames and a few more, not the end."""
+    taken = 0
+
+    def endless():
+        nonlocal taken
+        for number, frame in enumerate(repeat(image(64))):
+            taken = number
+            yield frame, number / 24
+
+    with detector.detect(endless()) as decisions:
+        assert [decision.chunk for decision in islice(decisions, 3)] == [0, 1, 2]
+        assert taken < 24 * 60

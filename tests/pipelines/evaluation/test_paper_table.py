@@ -1,0 +1,62 @@
+"""One table of several runs: seeds of one training are a row of mean and deviation."""
+
+import csv
+import io
+import json
+import statistics
+
+import pytest
+
+from lstr.pipelines.evaluation.paper_table import FIGURES, Row, to_csv, to_latex, to_markdown
+from tests.support.feature_set import TINY_SETTINGS
+
+
+@pytest.fixture
+def runs(feature_set, tmp_path, lstr):
+    """Two seeds of one training, and another training."""
+    for name, more in (("a_seed1", "train.seed=1"), ("a_seed2", "train.seed=2"), ("b", "train.lr=0.01")):
+        words = [word for pair in TINY_SETTINGS.items() for word in ("--set", "=".join(pair))]
+        words += ["--set", "train.max_steps=2", "--set", more, "--preset", "lstr-small", "--device", "cpu"]
+        code, _, err = lstr(
+            "train", feature_set.features, "--labels", feature_set.labels, "-o", tmp_path / name, *words
+        )
+        assert code == 0, err
+    return [tmp_path / name / "checkpoint.pt" for name in ("a_seed1", "b", "a_seed2")]
+
+
+@pytest.mark.long
+def test_seeds_are_one_row(feature_set, runs, lstr):
+    words = ("evaluate", *runs, feature_set.features, "--labels", feature_set.labels, "--subset", "validation")
+    words += ("--set", "resamples=0", "--device", "cpu")
+    documents = json.loads(lstr(*words, "--json")[1])["checkpoints"]
+    mAP = {one["name"]: one["lstr"]["mAP"] for one in documents}
+    code, out, err = lstr(*words, "--to", "csv")
+    assert code == 0, err
+    one, other = csv.DictReader(io.StringIO(out))
+    assert (one["checkpoint"], one["runs"], one["seeds"], other["checkpoint"]) == ("a", "2", "1 2", "b")
+    both = [mAP["a_seed1"], mAP["a_seed2"]]
+    assert float(one["mAP"]) == pytest.approx(statistics.fmean(both))
+    assert float(one["mAP deviation"]) == pytest.approx(abs(both[0] - both[1]) / 2**0.5)
+    assert float(other["mAP"]) == pytest.approx(mAP["b"]) and other["mAP deviation"] == ""
+    assert f"| a | 2 | {100 * statistics.fmean(both):.1f} ± " in lstr(*words, "--to", "md")[1]
+    assert r"\begin{tabular}{lrrrr}" in lstr(*words, "--to", "latex")[1]
+
+
+@pytest.mark.parametrize("more", [["--json"], ["--choose-thresholds"]])
+def test_a_table_of_what_is_none_is_refused(more, lstr):
+    code, out, err = lstr("evaluate", "a.lstr", "features", "--labels", "labels.json", "--to", "md", *more)
+    assert (code, out) == (2, "") and "--to makes a table" in err and "hint: " in err
+
+
+def test_tables_escape_names_and_leave_out_what_is_not_known():
+    rows = [
+        Row("a_b|c & 50%", [0, 1], {**dict.fromkeys(FIGURES, [0.5, 0.6]), "event F1": [None, 0.5]}),
+        Row("x", [None], dict.fromkeys(FIGURES, [0.123])),
+    ]
+    assert to_markdown(rows).splitlines()[2:] == [
+        r"| a_b\|c & 50% | 2 | 55.0 ± 7.1 | 55.0 ± 7.1 | – |",
+        "| x | 1 | 12.3 | 12.3 | 12.3 |",
+    ]
+    latex = to_latex(rows).splitlines()
+    assert latex[4] == r"a\_b|c \& 50\% & 2 & 55.0 $\pm$ 7.1 & 55.0 $\pm$ 7.1 & -- \\"
+    assert to_csv(rows).splitlines()[1].startswith("a_b|c & 50%,2,0 1,0.55,0.07")

@@ -1,0 +1,102 @@
+"""Networks that are trained at once: the same bits as one after the other, and what becomes of one that dies."""
+
+import json
+from dataclasses import replace
+from multiprocessing import Pipe
+
+import numpy as np
+import pytest
+import torch
+
+from lstr.errors import LstrError
+from lstr.extractors.errors import ExtractorError
+from lstr.extractors.prefetch import torch_threads
+from lstr.extractors.weights.content import read_state_dict
+from lstr.pipelines.child_process import tell_parent
+from lstr.pipelines.finetuning import network_processes
+from lstr.pipelines.finetuning.network_processes import FEWEST_IMAGES, NetworkProcess, best_at_once, threads_of
+from lstr.pipelines.finetuning.networks import train_networks
+from lstr.pipelines.finetuning.run_folder import Epoch
+from lstr.pipelines.progress import Progress, result_of
+from tests.support.mistakes import hint_for
+from tests.support.planted import planted_training
+
+
+@pytest.fixture
+def job(tmp_path):
+    """A network of all videos and two of folds, of chunks in files, which other processes can read."""
+    planted = planted_training(("flow",), 3, 2, n_validation=0, epochs=3, draws=8)
+    videos = {}
+    for video_id, cached in planted.videos.items():
+        path = tmp_path / f"{video_id}.npy"
+        np.save(path, cached.chunks.chunks)
+        videos[video_id] = replace(cached, chunks=replace(cached.chunks, path=path))
+    return replace(planted, videos=videos)
+
+
+@pytest.fixture
+def started(monkeypatch) -> list[NetworkProcess]:
+    """Every process that is started, as it starts."""
+    made = []
+    start = NetworkProcess.__init__
+    monkeypatch.setattr(NetworkProcess, "__init__", lambda self, *given: (made.append(self), start(self, *given))[1])
+    return made
+
+
+def test_how_many_are_trained_at_once(monkeypatch):
+    """As many as there are cores, in even rounds; one where each learns for moments, or on a GPU."""
+    cases = {(2, 4): 2, (3, 4): 2, (4, 4): 4, (16, 4): 4, (8, 7): 4, (8, 6): 3, (8, 1): 1, (1, 4): 1, (4, 3): 3}
+    for (cores, n_networks), wanted in cases.items():
+        monkeypatch.setattr(network_processes, "default_workers", lambda cores=cores: cores)
+        assert best_at_once(n_networks, FEWEST_IMAGES, "cpu") == wanted, (cores, n_networks)
+        assert best_at_once(n_networks, FEWEST_IMAGES - 1, "cpu") == best_at_once(n_networks, 10**6, "cuda") == 1
+    monkeypatch.setattr(network_processes, "default_workers", lambda: 7)
+    assert [threads_of(n) for n in (1, 2, 3, 8)] == [7, 3, 2, 1]
+
+
+@pytest.mark.long
+def test_networks_at_once_are_those_of_one_after_the_other(job, started, tmp_path, monkeypatch):
+    """To the bit, also where one of them dies, which ends all in one sentence, and the training goes on."""
+    monkeypatch.setattr(network_processes, "default_workers", lambda: 2)  # a thread for each
+    folder = tmp_path / "at once"
+    with pytest.raises(LstrError, match=r"trained the flow without fold 1 network ended \(signal SIGKILL\)") as caught:
+        for event in train_networks(job, folder, at_once=2):
+            if isinstance(event, Epoch) and event.fold == 1:
+                (process,) = (one for one in started if one.job.network.fold == 1)
+                process.process.kill()
+    assert "the same command again" in hint_for(caught.value, "learn")
+    assert len(started) == 2 and all(process.process.poll() is not None for process in started)
+    with torch_threads(1):
+        together = result_of(train_networks(job, folder, resume=True, at_once=2))
+        apart = result_of(train_networks(job, tmp_path / "apart"))
+    assert all(process.process.poll() is not None for process in started)
+    for fold in (None, 1, 2):
+        a, b = (read_state_dict(of.file("flow", fold)) for of in (together, apart))
+        assert all(torch.equal(a[name], b[name]) for name in a)
+    logs = []
+    for of in (together, apart):
+        lines = [json.loads(line) for line in (of.path / "metrics.jsonl").read_text().splitlines()]
+        logs.append(sorted((str(line["fold"]), line["epoch"], line["loss"]) for line in lines))
+    assert logs[0] == logs[1] and len(logs[0]) == 9
+
+
+def test_what_a_process_raises_reaches_its_parent():
+    """With its hint; what nobody raised on purpose has one sentence too, and progress is thinned."""
+
+    def work(error: Exception):
+        yield from (Progress("flow", done, 1000) for done in range(1, 1001))
+        raise error
+
+    told = []
+    for error in (LstrError("The loss is nan.", "use a lower rate."), ZeroDivisionError("by nothing")):
+        ours, theirs = Pipe()
+        tell_parent(theirs, work(error), "report it.")
+        theirs.close()
+        received = []
+        with pytest.raises(EOFError):
+            while True:
+                received.append(ours.recv())
+        assert received[-2] == Progress("flow", 1000, 1000) and len(received) < 100
+        told.append((type(received[-1]), str(received[-1]), received[-1].hint))
+    assert told[0] == (LstrError, "The loss is nan.", "use a lower rate.")
+    assert told[1][0] is ExtractorError and "by nothing" in told[1][1] and told[1][2] == "report it."

@@ -1,0 +1,55 @@
+"""One learning writes a folder at a time."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from lstr.extractors.errors import OutputError
+from lstr.pipelines.learning.workspace import LOCK, Workspace
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from lstr.pipelines.learning.workspace import Workspace
+with Workspace(Path(sys.argv[1])).held():
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.long
+def test_another_process_is_refused_at_once_and_a_killed_one_holds_nothing(tmp_path):
+    model = tmp_path / "deep" / "fall.lstr"
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(model)], stdout=subprocess.PIPE, text=True) as other:
+        try:
+            assert other.stdout and other.stdout.readline() == "held\n"
+            with pytest.raises(
+                OutputError, match=f"Another learning is writing .*fall.learn .process {other.pid}"
+            ) as caught:
+                with Workspace(model).held():
+                    pass
+            assert "[[output]]" in caught.value.hint and caught.value.exit_code == 2
+        finally:
+            other.send_signal(signal.SIGKILL)
+    with Workspace(model).held():
+        assert (model.with_suffix(".learn") / LOCK).read_text() == f"{os.getpid()}\n"
+
+
+def test_a_folder_into_which_nothing_came_goes_away(tmp_path):
+    workspace = Workspace(tmp_path / "fall.lstr")
+    with workspace.held():
+        assert not workspace.is_foreign
+    assert not list(tmp_path.iterdir())
+    with workspace.held():
+        (workspace.path / "part").touch()
+        assert workspace.is_foreign
+    assert sorted(path.name for path in workspace.path.iterdir()) == [LOCK, "part"]
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputError, match="cannot be written"), Workspace(tmp_path / "file" / "fall.lstr").held():
+        pass

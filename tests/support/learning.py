@@ -1,0 +1,34 @@
+"""Drawn videos to learn from, learnings of them that take seconds, and what they end in."""
+
+import json
+from pathlib import Path
+
+from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
+from lstr.pipelines.learning.job import Learnt, learn
+from lstr.pipelines.learning.options import LearnOptions
+from lstr.pipelines.progress import result_of
+
+SMALL = {"epochs": "2", "draws": "48", "model.d_model": "32", "train.epochs": "4"}
+
+
+def write_videos(root: Path) -> Path:
+    """Six drawn videos, of which two are held out, in a folder of a folder, with spaces."""
+    labels = render_scenes(root, SceneConfig(n_videos=6, n_testing=2, seconds=5.0, width=96, height=64))
+    content = json.loads(labels.read_text())
+    content["database"] = {f"day 1/{name}": entry for name, entry in content["database"].items()}
+    labels.write_text(json.dumps(content))
+    (root / "videos" / "day 1").mkdir()
+    for path in (root / "videos").glob("*.mp4"):
+        path.rename(root / "videos" / "day 1" / path.name)
+    return root
+
+
+def options(videos: Path, output: Path, **others) -> LearnOptions:
+    changed = {"settings": SMALL, "cache": videos / "chunks", "device": "cpu", "algorithm": "dis", **others}
+    return LearnOptions([str(videos / "videos")], str(videos / "labels.json"), output, **changed)
+
+
+def run(chosen: LearnOptions) -> tuple[list, Learnt]:
+    """All events of a learning, and what came of it."""
+    events: list = []
+    return events, result_of(learn(chosen), events.append)
