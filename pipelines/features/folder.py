@@ -5,6 +5,7 @@ Layout: `recipe.json`, `calibration.pt` (random weights only), `rgb_*/ID.npy`, `
 elsewhere and is accepted as it is.
 """
 
+import errno
 import io
 import json
 import shlex
@@ -216,13 +217,19 @@ class FeatureFolder(Features[Path]):
     def staged(self, video_id: str) -> Iterator["FeatureFolder"]:
         """This folder, ready for a video's arrays: an old record is of another source or not whole, and is removed.
 
-        Raises OutputError.
+        Raises OutputError, also where somebody has deleted the folder: with it went what was done before.
         """
+        self._check_there()
         try:
             self.record(video_id).unlink(missing_ok=True)
         except OSError as error:
             raise unwritable(self.path, error) from error
         yield self
+        self._check_there()
+
+    def _check_there(self) -> None:
+        if self.recipe and not (self.path / "recipe.json").exists():
+            raise unwritable(self.path, OSError(errno.ENOENT, "it was deleted meanwhile"))
 
     def sweep(self) -> None:
         """Remove the temporary files of killed runs."""

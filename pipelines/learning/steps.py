@@ -187,18 +187,16 @@ class Steps:
         learnt from them.
         """
         yield self.plan.doing(FEATURES)
-        todo: list[tuple[Path, Mapping[str, Place], int | None]] = [
-            (self.workspace.features, self.planned.videos, None)
-        ]
         trained = open_weights(self.workspace.weights)
         needed = self.plan.folds and any(one.seen for one in self._tried(trained))
         folds = trained.folds if needed else {}
-        learnt = self.planned.parts.of(TRAINING)
-        for fold in (0, *sorted(set(folds.values()))) if folds else ():
-            seen = {i: self.planned.videos[i] for i in learnt if folds.get(i) != fold}
-            todo.append((self.workspace.seen_features(fold), seen, fold))
-        for at, (folder, videos, without) in enumerate(todo):
-            yield from self._extract(folder, videos, without, (at, len(todo)))
+        seen_by = (0, *sorted(set(folds.values()))) if folds else ()
+        share = 1 + len(seen_by)
+        yield from self._extract(self.workspace.features, self.planned.videos, None, (0, share))
+        learnt = {i: folds.get(i) for i in self.planned.parts.of(TRAINING) if i not in self.failed}
+        for at, without in enumerate(seen_by, 1):
+            seen = {i: self.planned.videos[i] for i, fold in learnt.items() if fold != without}
+            yield from self._extract(self.workspace.seen_features(without), seen, without, (at, share))
 
     def _extract(
         self, folder: Path, videos: Mapping[str, Place], without: int | None, share: tuple[int, int]

@@ -9,14 +9,14 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
-from lstr.extractors.errors import MissingPathError, RecipeError
+from lstr.extractors.errors import MissingPathError, OutputError, RecipeError
 from lstr.extractors.flow.workers import FlowWorkers
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.recipe import PRECISIONS
@@ -24,11 +24,14 @@ from lstr.extractors.twostream import build_twostream
 from lstr.extractors.video.file_reader import open_chunks
 from lstr.extractors.video.inputs import find_videos
 from lstr.extractors.weights.sources import WeightSources
+from lstr.pipelines.extraction.job import extract
 from lstr.pipelines.extraction.options import ExtractOptions
 from lstr.pipelines.extraction.prepare import calibrate_twostream, prepare, training_ids
+from lstr.pipelines.extraction.resume import Outcome
 from lstr.pipelines.failures import ExhaustedError
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.features.remote_folder import create_folder
+from lstr.pipelines.progress import Progress
 from tests.support.extraction import extracted, returned
 from tests.support.processes import heed_interrupts
 from tests.support.videos import remux
@@ -116,6 +119,17 @@ def test_videos_at_once_are_as_each_alone(small_set, workers, twostream, tmp_pat
     with pytest.raises(ExhaustedError, match="Memory ran out"):
         extracted(videos, folders[2], twostream, workers, at_once=3)
     assert not folders[2].ids() and not [t for t in threading.enumerate() if t.name.startswith("merged")]
+
+
+@pytest.mark.parametrize("when", [Outcome, Progress], ids=["between videos", "within a video"])
+def test_a_folder_that_is_deleted_meanwhile_ends_all(small_set, tmp_path, when):
+    """What was done went with it, and was told as done."""
+    chosen = ExtractOptions(tmp_path / "features", device="cpu", recipe=PRESETS["difference"])
+    with closing(extract(find_videos([small_set.videos]), chosen)) as job:
+        next(event for event in job if isinstance(event, when))
+        shutil.rmtree(tmp_path / "features")
+        with pytest.raises(OutputError, match=r"features/?\S* cannot be written .(it was deleted|No such file)"):
+            list(job)
 
 
 @pytest.mark.long
