@@ -5,7 +5,6 @@ Layout: `recipe.json`, `calibration.pt` (random weights only), `rgb_*/ID.npy`, `
 elsewhere and is accepted as it is.
 """
 
-import errno
 import io
 import json
 import shlex
@@ -25,7 +24,7 @@ from lstr.extractors.streams import MODEL_STREAMS, PICTURES
 from lstr.extractors.weights.model_card import is_weights_folder
 from lstr.files.arrays import ZIP, open_array
 from lstr.pipelines.features.columns import joined
-from lstr.pipelines.files.atomic import sweep, unwritable
+from lstr.pipelines.files.atomic import check_kept, sweep, unwritable
 from lstr.pipelines.files.json_files import read_jsonl, write_jsonl
 from lstr.pipelines.files.npy_rows import signature
 from lstr.pipelines.files.remote import Place, RemoteFile, content_of
@@ -219,17 +218,14 @@ class FeatureFolder(Features[Path]):
 
         Raises OutputError, also where somebody has deleted the folder: with it went what was done before.
         """
-        self._check_there()
+        made_by = self.path / "recipe.json" if self.recipe else self.path
+        check_kept(made_by)
         try:
             self.record(video_id).unlink(missing_ok=True)
         except OSError as error:
             raise unwritable(self.path, error) from error
         yield self
-        self._check_there()
-
-    def _check_there(self) -> None:
-        if self.recipe and not (self.path / "recipe.json").exists():
-            raise unwritable(self.path, OSError(errno.ENOENT, "it was deleted meanwhile"))
+        check_kept(made_by)
 
     def sweep(self) -> None:
         """Remove the temporary files of killed runs."""

@@ -63,6 +63,12 @@ def unwritable(folder: Path, error: OSError) -> OutputError:
     )
 
 
+def check_kept(path: Path) -> None:
+    """Raise OutputError where a file that the work began with is gone, and with its folder what was done before."""
+    if not path.exists():
+        raise unwritable(path.parent, OSError(errno.ENOENT, "it was deleted meanwhile"))
+
+
 def check_writable(folder: Path) -> None:
     """Raise OutputError for an output folder that cannot be made or written, before the work whose output it gets."""
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())

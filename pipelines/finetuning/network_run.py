@@ -25,13 +25,13 @@ from lstr.files.atomic import write_tensors
 from lstr.labels.label_set import Labels, targets
 from lstr.metrics import per_frame as metrics
 from lstr.pipelines.extraction.chunk_cache import CachedVideo, CacheError
-from lstr.pipelines.files.atomic import replacing
+from lstr.pipelines.files.atomic import check_kept, replacing
 from lstr.pipelines.files.json_files import append_jsonl
 from lstr.pipelines.finetuning.batches import batches_from
 from lstr.pipelines.finetuning.config import FinetuneConfig
 from lstr.pipelines.finetuning.moving_average import MovingAverage
 from lstr.pipelines.finetuning.recogniser import Recogniser, batch_norms, make_optimiser, set_rate
-from lstr.pipelines.finetuning.run_folder import LOG, Epoch, NetworkFiles, NetworkPosition
+from lstr.pipelines.finetuning.run_folder import LOG, SETTINGS, Epoch, NetworkFiles, NetworkPosition
 from lstr.pipelines.finetuning.samples import Images, SampleSet
 from lstr.pipelines.progress import Progress
 from lstr.pipelines.training.batches import read_ahead
@@ -188,6 +188,7 @@ class NetworkRun:
         self._since = now
         entries = asdict(self.epoch(step)).items()
         finite = {n: None if isinstance(v, float) and not math.isfinite(v) else v for n, v in entries}
+        check_kept(self.network.folder / SETTINGS)
         append_jsonl(self.network.folder / LOG, finite)
         if self._saves.are_due():
             with self._saves.timed(), replacing(self.network.state_file) as temporary:

@@ -21,7 +21,7 @@ from lstr.models.kind import Model
 from lstr.pipelines.datasets.dataset import Split
 from lstr.pipelines.datasets.seen_videos import seen_in, streams_of
 from lstr.pipelines.evaluation.scoring import Scoring, score_split
-from lstr.pipelines.files.atomic import replacing, sweep
+from lstr.pipelines.files.atomic import check_kept, replacing, sweep
 from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.progress import result_of
 from lstr.pipelines.provenance import make_reproducible, provenance
@@ -130,6 +130,7 @@ def train_model(
                 if isinstance(event, Step):
                     yield event
     if ranks.first:
+        check_kept(folder / "checkpoint.pt")
         draw_curves(folder)
 
 
@@ -263,6 +264,7 @@ class ModelRun:
         Checkpoint first, state last: a run resumed from the older state only repeats what lies between.
         """
         assert self.log is not None, "rank 0 has the log"
+        check_kept(self.folder / "config.json")
         self.log.write(step)
         if not last and not self._saves.are_due():
             return

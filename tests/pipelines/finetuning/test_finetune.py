@@ -2,13 +2,14 @@
 
 import json
 from dataclasses import replace
+from shutil import rmtree
 
 import pytest
 import torch
 
 from lstr.errors import CheckpointError, LstrError
 from lstr.extractors.backbones.networks import NETWORKS
-from lstr.extractors.errors import WeightsError
+from lstr.extractors.errors import OutputError, WeightsError
 from lstr.extractors.presets import StreamPreset
 from lstr.extractors.weights.content import read_state_dict
 from lstr.extractors.weights.model_card import read_card
@@ -58,6 +59,16 @@ def test_a_planted_pattern_is_learnt(stream, device, tmp_path):
     card = read_card(weights.file(stream))
     assert card.mAP == known["mAP"] and card.classes == CLASSES and len(card.seen) == 4
     assert not (weights.path / "training").exists()
+
+
+def test_a_folder_that_is_deleted_meanwhile_ends_the_run(tmp_path):
+    def delete(event):
+        if isinstance(event, Epoch):
+            rmtree(tmp_path / "weights")
+
+    job = planted_training(("flow",), epochs=3, draws=8, batch_size=8)
+    with pytest.raises(OutputError, match="weights cannot be written .it was deleted meanwhile"):
+        train(job, tmp_path / "weights", tell=delete)
 
 
 @pytest.mark.long

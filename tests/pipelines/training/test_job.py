@@ -3,11 +3,13 @@
 import json
 import os
 from dataclasses import replace
+from shutil import rmtree
 
 import pytest
 
 from lstr.checkpoints.checkpoint import load
 from lstr.errors import LstrError
+from lstr.extractors.errors import OutputError
 from lstr.pipelines.datasets.dataset import read_split
 from lstr.pipelines.progress import Finished, Notice, result_of
 from lstr.pipelines.training.config import preset_for, resolve
@@ -34,6 +36,16 @@ def test_from_options_to_events(feature_set, tmp_path):
     assert loaded.extra["networks"] == {"rgb": place}, "where the networks of its features were"
     (planned,) = planned_settings(options)
     assert planned.result["train"] == loaded.extra["train"] and planned.result["train"]["seed"] == 3
+
+
+def test_a_folder_that_is_deleted_meanwhile_ends_the_run(feature_set, tmp_path):
+    """It named a checkpoint at its end that was not there any more."""
+    settings = {**TINY_SETTINGS, "train.epochs": "50", "train.log_every": "1"}
+    job = train(TrainOptions([feature_set.features], feature_set.labels, tmp_path / "run", "small", settings=settings))
+    next(event for event in job if isinstance(event, Step))
+    rmtree(tmp_path / "run")
+    with pytest.raises(OutputError, match="run cannot be written .it was deleted meanwhile"):
+        list(job)
 
 
 def test_the_preset_that_nobody_names(feature_set, tmp_path):
