@@ -113,7 +113,7 @@ GREY = Preset(None, None, long_side=256, grey=StreamPreset(LITE, IMAGENET, crops
 # the differences of such frames in their place
 DIFFERENCE = replace(GREY, grey=None, difference=GREY.grey)
 # and how the maps of two frames differ, which needs no training
-MOTION = replace(DIFFERENCE, change=StreamPreset(LITE, IMAGENET, size=(192, 256)))
+MOTION = replace(DIFFERENCE, change=StreamPreset(LITE, IMAGENET, size=(160, 213)))
 # all three
 PRETRAINED = replace(MOTION, grey=GREY.grey)
 # ResNet-50 twice (LSTR issue 14, README). The authors' later code takes the centre crop of its flow alone: that is
