@@ -148,10 +148,13 @@ def analyse_events(evaluation: Evaluation, resamples: int) -> dict[str, Any]:
 
 
 def _detected(evaluation: Evaluation) -> list[VideoEvents]:
-    """What `lstr detect` announces of each video, by the thresholds that the checkpoint carries."""
-    split, rules = evaluation.split, thresholds_of(evaluation.loaded)
+    """What `lstr detect` announces of each video, by the thresholds that decide on it."""
+    split = evaluation.split
     pairs = zip(evaluation.scores, split.videos, strict=True)
-    return [detect_events(rows, split.labels.classes, rules, labelled_segments(split, v)) for rows, v in pairs]
+    return [
+        detect_events(rows, split.labels.classes, evaluation.rules_of(video.id), labelled_segments(split, video))
+        for rows, video in pairs
+    ]
 
 
 def detect_events(

@@ -12,7 +12,7 @@ from lstr.chunk import FEATURES_PER_SECOND
 from lstr.metrics.actions import FOUND_IOU, FOUND_ONSET, length_text, sentence
 from lstr.pipelines.evaluation.event_rows import event_tables, figure_text, interval_text, mean_rows, rate_text
 from lstr.pipelines.evaluation.findings import Findings, Judged
-from lstr.pipelines.evaluation.scoring import MEASURED_BY_FOLDS
+from lstr.pipelines.evaluation.scoring import DECIDED_BY_OTHERS, MEASURED_BY_FOLDS
 from lstr.pipelines.files.atomic import write_text
 from lstr.pipelines.reports.page import Script, build_page, read_markup
 from lstr.pipelines.weights.known import origins_of_checkpoint
@@ -92,6 +92,8 @@ def _origins(judged: Sequence[Judged]) -> str:
 
 def _about(document: dict[str, Any]) -> str:
     folds = f", {MEASURED_BY_FOLDS}" if "folds" in document else ""
+    if document.get("decided_by_others"):
+        folds += f", {DECIDED_BY_OTHERS}"
     if document.get("folds", 1) > 1:
         folds = f" in {document['folds']} folds{folds}"
     parts = [f"{document['videos']} videos{folds}", f"{document['chunks']} chunks of {1 / FEATURES_PER_SECOND:g} s"]

@@ -1,7 +1,7 @@
 """Scores of a checkpoint on labelled features: per-frame mAP and mcAP, beside what the labels alone would score."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any, Literal
 
@@ -20,10 +20,13 @@ from lstr.pipelines.datasets.dataset import Split
 from lstr.pipelines.datasets.seen_videos import check_unseen, seen_in, warn_of_training
 from lstr.pipelines.networks.checkpoint_recipe import check_recipe, streams_taken
 from lstr.pipelines.progress import Finished, Progress
+from lstr.timeline import Thresholds, thresholds_of
 
 Scores = NDArray[np.float32]
+Rules = Mapping[str, Thresholds]
 MODES = ("batch", "stream")
 MEASURED_BY_FOLDS = "each scored by a model and by feature networks that have not learnt from it"
+DECIDED_BY_OTHERS = "its actions decided by thresholds that were chosen on the other videos"
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,8 @@ class Fold:
     """Scores (L, C) by video id, of a model that has learnt from none of these videos."""
 
     scores: Mapping[str, Scores]
+    rules: Mapping[str, Rules] = field(default_factory=dict)
+    """Thresholds by video id that were chosen without the video; the checkpoint's own where there are none"""
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,12 @@ class Evaluation:
     """mAP, mcAP and AP per class of the checkpoint and of both baselines, and what was scored how"""
     rule: ScoringRule = EVERY_CHUNK
     """Which chunks the means are of"""
+    rules: Mapping[str, Rules] = field(default_factory=dict)
+    """Thresholds of single videos, by id"""
+
+    def rules_of(self, video_id: str) -> Thresholds | Rules:
+        """What decides on a video: thresholds that were chosen without it, else those that the checkpoint carries."""
+        return self.rules.get(video_id) or thresholds_of(self.loaded)
 
 
 def baseline_scores(labels: Labels, lengths: list[int]) -> dict[str, list[Scores]]:
@@ -148,6 +159,7 @@ def score_split(
     n_ahead = 0 if scoring.folds else loaded.config.n_ahead
     anticipation = [_ahead(split, scores, ahead, rule) for ahead in range(1, n_ahead + 1)]
     now = [video[:, 0] for video in scores]
+    rules = {video_id: one for fold in scoring.folds for video_id, one in fold.rules.items()}
     document = {
         **pooled_metrics(split, {"lstr": now}, rule, scoring.folds),
         **({"anticipation": anticipation} if anticipation else {}),
@@ -156,6 +168,7 @@ def score_split(
         "mode": scoring.mode,
         "videos": len(split.videos),
         **({"folds": len(scoring.folds)} if scoring.folds else {}),
+        **({"decided_by_others": True} if rules else {}),
         "chunks": sum(len(rows) for rows in counted(split, now, rule)[0]),
         "seconds": round(seconds, 2),
         "checkpoint": str(loaded.path),
@@ -164,7 +177,7 @@ def score_split(
         **({"seen": seen} if seen else {}),
         **({"warnings": warnings} if warnings else {}),
     }
-    yield Finished(Evaluation(loaded, split, now, document, rule))
+    yield Finished(Evaluation(loaded, split, now, document, rule, rules))
 
 
 def rule_of(loaded: Checkpoint) -> ScoringRule:

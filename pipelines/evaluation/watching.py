@@ -16,7 +16,6 @@ from lstr.pipelines.evaluation.findings import Findings, Judged
 from lstr.pipelines.reports.figure import thinned
 from lstr.pipelines.reports.palette import colours_of
 from lstr.pipelines.reports.timeline_page import find_shown, video_url
-from lstr.timeline import thresholds_of
 
 FOUND, MISSED, FALSE, LEFT_OUT = "found", "missed", "false", "left out"
 COPIED_SECONDS = 600
@@ -82,10 +81,10 @@ def encode_curve(curve: np.ndarray, most: int) -> str:
 
 def _judged_videos(entry: Judged) -> list[Shown]:
     evaluation = entry.evaluation
-    split, rules = evaluation.split, thresholds_of(evaluation.loaded)
+    split = evaluation.split
     classes, shown = split.labels.classes, []
     for video, rows in zip(split.videos, evaluation.scores, strict=True):
-        events = detect_events(rows, classes, rules, labelled_segments(split, video))
+        events = detect_events(rows, classes, evaluation.rules_of(video.id), labelled_segments(split, video))
         labels, detections = [], []
         for place, label in enumerate(classes):
             if label in (BACKGROUND, AMBIGUOUS):

@@ -281,14 +281,17 @@ def affordable(
     budget: float | None,
     networks: float,
 ) -> tuple[tuple[Candidate, ...], bool]:
-    """The first candidates that TRYING of the time allows, at least one, and whether the best is trained twice.
+    """The candidates that TRYING of the time allows, at least one, and whether the best is trained twice.
 
+    Other kinds of model come last: two seeds of the best way gave more than TRN, which takes longer (few-videos.json).
     seconds: by candidate, of a model of all videos. budget: of everything; networks: what one of each stream takes.
     """
     allowed = TRYING * budget if budget else max(SOON, TRYING * (1 + parts.measured) * networks)
-    for n, twice in product(range(len(candidates), 0, -1), (True, False)):
-        if crossing_seconds(candidates[:n], seconds, parts, twice) <= allowed:
-            return candidates[:n], twice
+    own = tuple(one for one in candidates if one.preset == candidates[0].preset)
+    fewer = product([own[:n] for n in range(len(own), 0, -1)], (True, False))
+    for some, twice in [(candidates, True), *fewer]:
+        if crossing_seconds(some, seconds, parts, twice) <= allowed:
+            return some, twice
     return candidates[:1], False
 
 

@@ -44,13 +44,16 @@ from lstr.pipelines.learning.workspace import write_labels
 from lstr.pipelines.networks.checkpoint_recipe import streams_taken
 from lstr.pipelines.networks.recipes import StoredRecipe, choose_recipe, weights_for
 from lstr.pipelines.progress import Failed, Finished, Notice, Progress
-from lstr.pipelines.thresholds.by_actions import Rule, Scored, choose_rule
+from lstr.pipelines.thresholds.by_actions import Rule, Scored, choose_rule, choose_without_each
 from lstr.pipelines.thresholds.choice import write_thresholds
 from lstr.pipelines.training.log import Step
 from lstr.pipelines.training.train import TrainOptions, train
 from lstr.pipelines.weights.folder import WeightsFolder, open_weights
+from lstr.timeline import Thresholds
 
 Event = Doing | Notice | Failed | Compared
+GROUPS = 10
+"""Of videos, at most: on each, thresholds decide that were chosen on the others, where the result is measured"""
 
 
 @dataclass(frozen=True)
@@ -104,10 +107,11 @@ class Steps:
         yield crossed.compared
         loaded = load(crossed.packed)
         rows = {video_id: scores for fold in crossed.folds for video_id, scores in fold.scores.items()}
-        scored = [Scored(rows[i], parts.labels.videos[i].segments) for i in learnt if i in rows]
-        rule = yield from self._choose(scored, loaded)
+        scored = {i: Scored(rows[i], parts.labels.videos[i].segments) for i in learnt if i in rows}
+        rule, rules = yield from self._choose_without_each(scored, loaded)
         yield self.plan.doing(THRESHOLDS, 1, 1)
-        held_out = (TESTING,) if parts.of(TESTING) else (TRAINING, crossed.folds)
+        measured = [replace(fold, rules={i: rules[i] for i in fold.scores if i in rules}) for fold in crossed.folds]
+        held_out = (TESTING,) if parts.of(TESTING) else (TRAINING, measured)
         document = yield from self.measure(rule, crossed.packed, *held_out)
         return Made(crossed.packed, document, crossed.compared.to_dict())
 
@@ -270,13 +274,33 @@ class Steps:
     def _choose(self, scored: Sequence[Scored], loaded: Checkpoint, seen: bool = False) -> Generator[Event, None, Rule]:
         """The rule that suits these scores, into a checkpoint; `seen` as for `choose_rule`."""
         rule = choose_rule(scored, loaded.classes, seen=seen)
+        return (yield from self._keep(rule, scored, loaded))
+
+    def _keep(self, rule: Rule, scored: Sequence[Scored], loaded: Checkpoint) -> Generator[Event, None, Rule]:
+        """Write a rule into a checkpoint, or in its place the one of a wished rate of false alarms."""
         if (wished := self.options.false_alarms) is not None:
-            scores, truth = [one.scores for one in scored], [one.truth for one in scored]
-            rule = replace(rule, by_class=choose_within(scores, truth, loaded.classes, wished), f1=None)
+            rule = _within(rule, scored, loaded.classes, wished)
             given = [detect_events(one.scores, loaded.classes, rule.by_class, one.truth) for one in scored]
             yield from map(Notice, doubts(measure_events(given, loaded.classes), wished))
         write_thresholds(loaded, rule.by_class)
         return rule
+
+    def _choose_without_each(
+        self, scored: Mapping[str, Scored], loaded: Checkpoint
+    ) -> Generator[Event, None, tuple[Rule, dict[str, Mapping[str, Thresholds]]]]:
+        """The rule that suits these scores, into a checkpoint, and for each video one that was chosen without it.
+
+        Videos of one recording are left out together; of a single recording there is no rule without it.
+        """
+        groups = folds_of([*scored], GROUPS) or [[*scored]]
+        rule, others = choose_without_each([[scored[i] for i in group] for group in groups], loaded.classes)
+        rules: dict[str, Mapping[str, Thresholds]] = {}
+        for group, without in zip(groups, others, strict=True):
+            if (wished := self.options.false_alarms) is not None:
+                rest = [one for video_id, one in scored.items() if video_id not in group]
+                without = _within(without, rest, loaded.classes, wished) if rest else without
+            rules |= dict.fromkeys(group, without.by_class) if len(groups) > 1 else {}
+        return (yield from self._keep(rule, [*scored.values()], loaded)), rules
 
     def _scored_by_folds(self, loaded: Checkpoint) -> Generator[Event, None, list[Scored]]:
         training = [i for i in self.planned.parts.of(TRAINING) if i not in self.failed]
@@ -322,3 +346,9 @@ class Steps:
                 case Finished(result):
                     document = result.document
         return document | {"thresholds_f1": rule.f1}
+
+
+def _within(rule: Rule, scored: Sequence[Scored], classes: Sequence[str], wished: float) -> Rule:
+    """In place of a rule the one that finds most for so many false alarms an hour."""
+    scores, truth = [one.scores for one in scored], [one.truth for one in scored]
+    return replace(rule, by_class=choose_within(scores, truth, classes, wished), f1=None)

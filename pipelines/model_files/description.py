@@ -12,8 +12,14 @@ from lstr.timeline import DEFAULT
 BY_FOLDS = (
     "This model has learnt from all of its videos, so these figures are of others that were made in the same way: "
     "{in_folds}each of the {videos} videos was scored by a model and by feature networks that have not learnt "
-    "from it. The thresholds, and the way in which the model was made, were chosen on these scores. Per frame:"
+    "from it. {chosen} Per frame:"
 )
+CHOSEN = {
+    True: "Its actions were decided by thresholds that were chosen on the other videos. Those of this file, and the "
+    "way in which the model was made, were chosen on the scores of all.",
+    False: "The thresholds, and the way in which the model was made, were chosen on these scores.",
+}
+"""What the thresholds of a measurement were chosen on, by whether those of each video were chosen without it"""
 SHOWN = 20  # videos that are named; model.json has all
 
 
@@ -85,7 +91,8 @@ def _measured(metrics: Mapping[str, Any]) -> str:
     videos = f"On {metrics['videos']} held-out videos, per frame:\n\n" if "videos" in metrics else "Per frame:\n\n"
     if "folds" in metrics:
         in_folds = f"in {metrics['folds']} folds, " if metrics["folds"] != 1 else ""
-        videos = BY_FOLDS.format(in_folds=in_folds, **metrics) + "\n\n"
+        chosen = CHOSEN["decided_by_others" in metrics]
+        videos = BY_FOLDS.format(in_folds=in_folds, videos=metrics["videos"], chosen=chosen) + "\n\n"
     text = videos + _table(("", "mAP", "mcAP"), means)
     events = metrics.get("events")
     found: Mapping[str, Any] = events.get("per_class") or {} if isinstance(events, Mapping) else {}

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import product
 
 import numpy as np
@@ -44,6 +45,22 @@ class Rule:
     """What a checkpoint carries: the same rule with each class's own `on` and `off`."""
 
 
+@dataclass(frozen=True)
+class Grid:
+    """The rules that are tried: each `on`, share of it as `off`, minimum length and gap."""
+
+    axes: tuple[Sequence[float], ...]
+
+    @cached_property
+    def rules(self) -> list[Thresholds]:
+        """All of them, the last axis the fastest."""
+        return [Thresholds(on, round(on * share, 4), length, gap) for on, share, length, gap in product(*self.axes)]
+
+
+GRID = Grid((LEVELS, SHARES, LENGTHS, GAPS))
+SEEN_GRID = Grid((tuple(level for level in LEVELS if level <= DEFAULT.on), SHARES, SEEN_LENGTHS, GAPS))
+
+
 def choose_rule(videos: Sequence[Scored], classes: Sequence[str], seen: bool = False) -> Rule:
     """The thresholds of the highest F1 of found actions (`lstr.metrics.actions.find`).
 
@@ -55,15 +72,29 @@ def choose_rule(videos: Sequence[Scored], classes: Sequence[str], seen: bool = F
     are too short: no level above the default is tried, none of a class alone, and of rules that are as good the longest
     length is taken.
     """
+    grid = SEEN_GRID if seen else GRID
+    return _chosen(count(videos, classes, grid.rules), classes, grid, seen)
+
+
+def choose_without_each(groups: Sequence[Sequence[Scored]], classes: Sequence[str]) -> tuple[Rule, list[Rule]]:
+    """The rule that `choose_rule` chooses on all videos, and for each group of them that of all others.
+
+    What is decided of a video by a rule that was chosen without it is as good as that of a new video.
+    """
+    counts = [count(videos, classes, GRID.rules) for videos in groups]
+    total = np.sum(counts, axis=0)
+    return _chosen(total, classes, GRID), [_chosen(total - own, classes, GRID) for own in counts]
+
+
+def _chosen(counted: NDArray[np.int64], classes: Sequence[str], grid: Grid, seen: bool = False) -> Rule:
+    """The rule of `choose_rule`, from what each rule of the grid gives (rules, actions, 3)."""
     actions = [label for label in classes if label not in (BACKGROUND, AMBIGUOUS)]
-    if not any(segment.label in actions for video in videos for segment in video.truth):
+    if not counted[..., LABELS].any():
         return Rule(DEFAULT, None, {label: DEFAULT for label in actions})
-    levels = [level for level in LEVELS if level <= DEFAULT.on] if seen else LEVELS
-    axes = (levels, SHARES, SEEN_LENGTHS if seen else LENGTHS, GAPS)
-    rules = [Thresholds(on, round(on * share, 4), length, gap) for on, share, length, gap in product(*axes)]
-    counts = count(videos, classes, rules).reshape(*map(len, axes), len(actions), 3)
+    levels, rules = grid.axes[0], grid.rules
+    counts = counted.reshape(*map(len, grid.axes), len(actions), 3)
     smooth = f1_of(counts.sum(axis=-2))
-    for axis in range(len(axes)):
+    for axis in range(len(grid.axes)):
         smooth = _smooth(smooth, axis)
     flat = smooth.ravel()
 

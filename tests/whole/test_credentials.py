@@ -69,7 +69,7 @@ def test_an_address_that_fails_is_named_without_its_secrets(lstr, small_set, add
     nobody = "rtsp://someone:hunter2@127.0.0.1:9/live?token=abc123"
     told = []
     for command in (
-        ("detect", wrong, "-c", small_set.checkpoint, "-o", tmp_path / "o", "--set", "timeout=60s"),
+        ("detect", wrong, "-c", small_set.checkpoint, "-o", tmp_path / "o", "--set", "timeout=5s"),
         ("detect", "gopher://someone:hunter2@h/?token=abc123", "-c", small_set.checkpoint),
         ("detect", small_set.features, "-c", wrong),
         ("info", nobody),
@@ -82,7 +82,7 @@ def test_an_address_that_fails_is_named_without_its_secrets(lstr, small_set, add
         assert code in (2, 3, 4) and "error: " in err, command
         told += [out, err]
     monkeypatch.setenv("LSTR_DEBUG", "1")
-    code, out, err = lstr("detect", nobody, "-c", small_set.checkpoint, "--set", "timeout=60s")
+    code, out, err = lstr("detect", nobody, "-c", small_set.checkpoint, "--set", "timeout=5s")
     assert code == 3 and "Traceback" in err
     assert_secret(*told, out, err)
     left = [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix in (".json", ".jsonl", ".html")]

@@ -12,14 +12,17 @@ import pytest
 from lstr.batch import predict
 from lstr.checkpoints.checkpoint import load
 from lstr.extractors.weights.archive import Archive
+from lstr.metrics.actions import measure_events
 from lstr.pipelines.datasets.dataset import read_split
 from lstr.pipelines.detection.job import DetectOptions, detect_sources
+from lstr.pipelines.evaluation.analysis import detect_events
 from lstr.pipelines.evaluation.scoring import means_of
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.learning.job import Learnt, plan
 from lstr.pipelines.learning.plan import Compared
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.progress import Finished, Notice
+from lstr.pipelines.thresholds.by_actions import Scored, choose_without_each
 from lstr.pipelines.weights.folder import open_weights
 from tests.support.learning import SMALL, options, run
 
@@ -85,10 +88,26 @@ def test_every_video_teaches_and_is_measured_by_what_lacks_it(taught):
             assert found_mAP[name] == pytest.approx(together["mAP"])
         for video, own in found if model.about["taken"] == name else ():
             assert rows[video.id] == pytest.approx(means_of([own], [video.targets], model.classes)["mAP"])
+        if model.about["taken"] == name:
+            together = metrics["events"]["together"]
+            expected = decided_by_others(found, data.labels, model.classes)["together"]
+            assert all(expected[n] == together[n] for n in ("labels", "found", "false_alarms"))
     assert model.about["metrics"]["lstr"]["mAP"] == pytest.approx(found_mAP[model.about["taken"]])
     card = Archive(result.model).read("card.md").decode()
+    assert metrics["decided_by_others"] and "thresholds that were chosen on the other videos" in card
+    assert "thresholds that were chosen on the other videos" in result.report.read_text()
     assert "has learnt from all of its videos" in card and "in 3 folds, each of the 6 videos" in card
     assert "by feature networks that have not learnt from it" in result.report.read_text()
+
+
+def decided_by_others(found, labels, classes) -> dict:
+    """Event metrics of videos with their scores, each decided by thresholds that the others choose."""
+    videos = [Scored(rows, labels.videos[video.id].segments) for video, rows in found]
+    _, rules = choose_without_each([[one] for one in videos], classes)
+    given = [
+        detect_events(one.scores, classes, rule.by_class, one.truth) for one, rule in zip(videos, rules, strict=True)
+    ]
+    return measure_events(given, classes)
 
 
 @pytest.mark.long

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from lstr.labels.segment import Segment
-from lstr.pipelines.thresholds.by_actions import Scored, choose_rule, count, f1_of
+from lstr.pipelines.thresholds.by_actions import Scored, choose_rule, choose_without_each, count, f1_of
 from lstr.pipelines.thresholds.by_chunks import detect_spans
 from lstr.timeline import CHUNK_SECONDS, DEFAULT, Thresholds, Timeline, segments_in
 
@@ -87,6 +87,18 @@ def test_a_class_takes_its_own_level_where_it_has_the_labels_for_it():
     own = choose_rule([video(11)] * 3, classes)
     assert own.f1 == 1.0 and own.by_class["kick"].on <= 0.35 < 0.5 < own.by_class["hug"].on
     assert choose_rule([video(1)], classes).by_class["kick"].on > 0.35, "one label is no reason"
+
+
+def test_each_group_is_decided_by_what_the_others_choose():
+    """As `choose_rule` would on the others alone; what differs in one group has no part in its own rule."""
+    groups = [[scored(np.random.default_rng(seed), flicker=seed < 2)] for seed in range(3)]
+    rule, without = choose_without_each(groups, CLASSES)
+    assert rule == choose_rule([one for group in groups for one in group], CLASSES)
+    for at, own in enumerate(without):
+        assert own == choose_rule([one for group in groups if group is not groups[at] for one in group], CLASSES)
+    assert without[2].thresholds.min_length >= 0.5
+    alone, (nothing,) = choose_without_each(groups[:1], CLASSES)
+    assert alone.f1 == 1.0 and nothing.thresholds == DEFAULT
 
 
 def test_what_is_mostly_ambiguous_is_not_counted():
