@@ -53,7 +53,7 @@ from lstr.timeline import Thresholds
 
 Event = Doing | Notice | Failed | Compared
 GROUPS = 10
-"""Of videos, at most: on each, thresholds decide that were chosen on the others, where the result is measured"""
+"""How many groups of videos there are at most: thresholds decide on each that were chosen on the others"""
 
 
 @dataclass(frozen=True)

@@ -130,7 +130,7 @@ def train_model(
                 if isinstance(event, Step):
                     yield event
     if ranks.first:
-        check_kept(folder / "checkpoint.pt")
+        check_kept(folder / "resume.pt")  # a teacher that is done has no checkpoint any more
         draw_curves(folder)
 
 
