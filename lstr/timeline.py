@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -76,13 +76,15 @@ class Thresholds:
 
     It begins when its score reaches `on` and ends when it falls below `off` (hysteresis). Two parts with at most
     `merge_gap` between them are one action, and one shorter than `min_length` is none, unless it is on when the source
-    ends. Raises ThresholdError.
+    ends. With `highest` a chunk in which another action scores higher is below both thresholds: of actions that never
+    happen together only one is on. Raises ThresholdError.
     """
 
     on: float = 0.5
     off: float = 0.35
     min_length: float = 0.0
     merge_gap: float = 0.0
+    highest: bool = False
 
     def __post_init__(self) -> None:
         if not (0 <= self.on <= 1 and 0 <= self.off <= 1):
@@ -117,12 +119,23 @@ class Thresholds:
         after that of the first chunk below `off`; both come at once where the source ends."""
         return {"started": (self.min_chunks - 1) * CHUNK_SECONDS, "ended": self.gap_chunks * CHUNK_SECONDS}
 
+    def stored(self) -> dict[str, Any]:
+        """The values that a checkpoint carries; `highest` only where it holds, which earlier versions do not know."""
+        return {name: value for name, value in asdict(self).items() if name != "highest" or value}
+
     def to_dict(self) -> dict[str, Any]:
         """The thresholds' JSON object, with the delays they add."""
-        return {**asdict(self), "delay": self.delays()}
+        return {**self.stored(), "delay": self.delays()}
 
 
 DEFAULT = Thresholds()
+
+
+def is_highest(scores: NDArray[np.floating], actions: Sequence[int]) -> NDArray[np.bool_]:
+    """Where no other of the `actions` (columns) scores higher: (..., A) for scores (..., C)."""
+    of_actions = scores[..., actions]
+    highest: NDArray[np.bool_] = of_actions >= of_actions.max(axis=-1, keepdims=True, initial=-np.inf)
+    return highest
 
 
 @dataclass
@@ -171,6 +184,7 @@ class Timeline:
             for c, label in enumerate(self.classes)
             if label not in (BACKGROUND, AMBIGUOUS)
         }
+        self._alone = any(rules.highest for rules in self._rules.values())
 
     def push(self, time: float, scores: NDArray[np.floating], ahead: NDArray[np.floating] | None = None) -> list[Event]:
         """Events decided at the end of a chunk, `time` in seconds, scores (C,).
@@ -180,11 +194,15 @@ class Timeline:
         its `off`.
         """
         chunk = round(time / CHUNK_SECONDS) - 1
+        coming = None if ahead is None or not len(ahead) else ahead[:HORIZON_CHUNKS]
+        actions = list(self._rules)
+        highest = dict(zip(actions, is_highest(scores, actions), strict=True)) if self._alone else {}
         events = []
         for c, rules in self._rules.items():
-            events += self._advance(c, rules, chunk, time, float(scores[c]))
-            if ahead is not None and len(ahead):
-                events += self._expect(c, rules, time, ahead[:HORIZON_CHUNKS, c])
+            events += self._advance(c, rules, chunk, time, float(scores[c]), not rules.highest or bool(highest[c]))
+            if coming is not None:
+                counts = is_highest(coming, actions)[:, actions.index(c)] if rules.highest else True
+                events += self._expect(c, rules, time, np.where(counts, coming[:, c], -1.0))
         return events
 
     def finish(self, time: float) -> list[Event]:
@@ -207,17 +225,18 @@ class Timeline:
             return self.thresholds.to_dict()
         return {self.classes[c]: rules.to_dict() for c, rules in self._rules.items()}
 
-    def _advance(self, c: int, rules: Thresholds, chunk: int, time: float, score: float) -> list[Event]:
+    def _advance(self, c: int, rules: Thresholds, chunk: int, time: float, score: float, counts: bool) -> list[Event]:
+        """Events of one class at one chunk; where it does not count its score is below both thresholds."""
         events = []
         run = self._runs.get(c)
         if run and chunk - run.end > rules.gap_chunks:  # a live source has lost chunks
             events += self._end(c, time)
             run = None
         if run is None:
-            if score < rules.on:
+            if not counts or score < rules.on:
                 return events
             run = self._runs[c] = _Run(chunk, chunk, score)
-        if score >= (rules.off if run.end == chunk else rules.on):
+        if counts and score >= (rules.off if run.end == chunk else rules.on):
             run.extend(chunk, score)
         elif chunk + 1 - run.end > rules.gap_chunks:
             return events + self._end(c, time)
@@ -265,8 +284,8 @@ def segments_in(events: Iterable[Event]) -> list[Segment]:
 def thresholds_of(loaded: Checkpoint, overrides: Mapping[str, Any] | None = None) -> Thresholds | dict[str, Thresholds]:
     """A checkpoint's thresholds, by class where `lstr evaluate` or `lstr learn` has chosen them, else the default ones.
 
-    `overrides` (on, off, min_length, merge_gap; None overrides nothing) replace both, for all classes. Where only one
-    of `on` and `off` is overridden and contradicts the other, the other follows it. Raises ThresholdError.
+    `overrides` (values of Thresholds by name; None overrides nothing) replace both, for all classes. Where only one of
+    `on` and `off` is overridden and contradicts the other, the other follows it. Raises ThresholdError.
     """
     stored = loaded.extra.get("thresholds")
     if not stored:
@@ -274,9 +293,10 @@ def thresholds_of(loaded: Checkpoint, overrides: Mapping[str, Any] | None = None
     return {label: changed(stored.get(label, {}), overrides or {}) for label in loaded.classes}
 
 
-def changed(stored: Mapping[str, float], overrides: Mapping[str, Any]) -> Thresholds:
+def changed(stored: Mapping[str, Any], overrides: Mapping[str, Any]) -> Thresholds:
     """The default thresholds with `stored` and then `overrides` over them; see `thresholds_of`."""
-    chosen = {name: float(value) for name, value in overrides.items() if value is not None}
+    of_type = {name: type(value) for name, value in asdict(DEFAULT).items()}
+    chosen = {name: of_type[name](value) for name, value in overrides.items() if value is not None}
     merged = {**asdict(DEFAULT), **stored, **chosen}
     if "off" not in chosen:
         merged["off"] = min(merged["off"], merged["on"])

@@ -16,7 +16,7 @@ from lstr.pipelines.progress import Failed, Finished, Notice
 from lstr_cli import console, interruption
 from lstr_cli.command import Command
 from lstr_cli.options import (
-    EVENTS,
+    RULES,
     algorithm_setting,
     device_option,
     events_options,
@@ -213,7 +213,7 @@ def command(sources, as_json, **options):
         DetectOptions,
         options,
         networks=made(NetworkOptions, options, **weights),
-        thresholds={name: options[name] for name in EVENTS},
+        thresholds={name: options[name] for name in RULES},
         limits=made(Limits, options),
         live=made(LiveOptions, options),
         output=made(OutputOptions, options, folder=folder, lines=lines, labels=labels),

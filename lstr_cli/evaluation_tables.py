@@ -69,6 +69,8 @@ def show_thresholds(document: dict) -> None:
         ]
         columns = ("class", "on", "off", "length", "gap", "F1", "by default", "actions", "found", "false alarms")
         console.show_table(f"thresholds in {one['checkpoint']}", columns, rows, right=range(1, len(columns)))
+        if any(values.get("highest") for values in one["thresholds"].values()):
+            console.show("of actions that never happen together, only the one with the highest score is on.")
         console.show(f"on these videos: {sentence(one['events'])}")
         console.show(f"by default thresholds: {sentence(one['default_events'])}")
 

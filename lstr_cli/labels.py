@@ -10,7 +10,7 @@ from lstr_cli import console
 from lstr_cli.command import Group
 from lstr_cli.completion import AnnotationFormat
 from lstr_cli.next_steps import after_convert
-from lstr_cli.options import EVENTS, PATH, data_settings, events_options
+from lstr_cli.options import PATH, RULES, data_settings, events_options
 from lstr_cli.settings import setting
 
 ONE = {"videos": "video", "segments": "segment", "classes": "class"}
@@ -125,7 +125,7 @@ def convert(sources, to, output, **options):
 
     if str(output) == "-":
         output = None
-    thresholds = changed({}, {name: options.pop(name) for name in EVENTS})
+    thresholds = changed({}, {name: options.pop(name) for name in RULES})
     done = job(sources, to, output, ConvertOptions(thresholds=thresholds, **options))
     if done.text is not None:
         click.echo(done.text, nl=False)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.extractors.errors import MissingPathError, WeightsError
@@ -214,11 +215,14 @@ def _model_file(path: Path) -> dict:
     }
 
 
-def _thresholds(stored: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
+def _thresholds(stored: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     from lstr.timeline import changed
 
     chosen = {label: changed(rules, {}) for label, rules in stored.items()}
-    return {label: f"on {rules.on:.3f}, off {rules.off:.3f}" for label, rules in chosen.items()}
+    return {
+        label: f"on {rules.on:.3f}, off {rules.off:.3f}{', where it is the highest' if rules.highest else ''}"
+        for label, rules in chosen.items()
+    }
 
 
 def _weights_folder(path: Path) -> dict:

@@ -5,14 +5,26 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 
 from lstr.errors import CheckpointError
 
-Rule = Literal["on", "off", "min_length", "merge_gap"]
-THRESHOLDS = dict[str, dict[Rule, Annotated[float, msgspec.Meta(ge=0, le=1e9)]]]
+Score = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+
+
+class Rule(msgspec.Struct, forbid_unknown_fields=True):
+    """The stored thresholds of one class, any of which may be left out."""
+
+    on: Score = 0.0
+    off: Score = 0.0
+    min_length: Score = 0.0
+    merge_gap: Score = 0.0
+    highest: bool = False
+
+
+THRESHOLDS = dict[str, Rule]
 """Thresholds by class, see `lstr.timeline.Thresholds`."""
 ENTRIES = {"classes": list[str], "recipe": dict | None, "metrics": dict, "extra": dict, "versions": dict}
 """What a checkpoint has as JSON text."""

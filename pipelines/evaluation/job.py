@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -217,7 +217,7 @@ def _choose_one(
     return {
         "checkpoint": str(write_thresholds(loaded, found)),
         "thresholds": {
-            label: {**asdict(rule), "F1": _f1(events, label), "before": _f1(before, label)}
+            label: {**rule.stored(), "F1": _f1(events, label), "before": _f1(before, label)}
             for label, rule in found.items()
         },
         "events": events,

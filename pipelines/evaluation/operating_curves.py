@@ -13,8 +13,8 @@ from lstr.chunk import FEATURES_PER_SECOND
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, runs
 from lstr.labels.segment import Segment
 from lstr.metrics.actions import find, is_ambiguous, labelled_spans, spans_of
-from lstr.pipelines.thresholds.by_actions import GAPS, LENGTHS
-from lstr.pipelines.thresholds.by_chunks import detect_spans
+from lstr.pipelines.thresholds.by_actions import GAPS, LENGTHS, are_apart
+from lstr.pipelines.thresholds.by_chunks import curves_of, detect_spans
 from lstr.timeline import DEFAULT, Thresholds
 
 LEVELS = tuple(round(0.02 * k, 2) for k in range(1, 50))
@@ -50,14 +50,16 @@ def sweep(
 ) -> Sweep:
     """Decide scores (L, C) of each video with every level; lengths and gaps stay as `rules` has them."""
     actions = tuple(label for label in classes if label not in (BACKGROUND, AMBIGUOUS))
+    columns = [classes.index(label) for label in actions]
     labels = np.zeros(len(actions), dtype=np.int64)
     found, false = (np.zeros((len(actions), len(LEVELS)), dtype=np.int64) for _ in range(2))
     for rows, segments in zip(scores, truth, strict=True):
         ambiguous, seconds = spans_of(segments, AMBIGUOUS), len(rows) / FEATURES_PER_SECOND
         for c, label in enumerate(actions):
-            curve, labelled = rows[:, classes.index(label)], labelled_spans(segments, label, seconds)
-            labels[c] += len(labelled)
             own = rules if isinstance(rules, Thresholds) else rules.get(label, DEFAULT)
+            curve = curves_of(rows, columns, own.highest)[:, c]
+            labelled = labelled_spans(segments, label, seconds)
+            labels[c] += len(labelled)
             for k, on in enumerate(LEVELS):
                 if not len(curve) or curve.max() < on:
                     break
@@ -135,11 +137,12 @@ def choose_within(
 
     For each minimum length and gap, one for all classes, `choose_levels` gives each class its `on`. Of those that find
     at least half of what the best finds, the one with fewest false alarms beyond the number is taken, then the one that
-    finds most, then the one that delays least.
+    finds most, then the one that delays least. Where actions never happen together only the highest of them is on.
     """
+    highest = are_apart(truth)
     tried: list[tuple[int, int, float, dict[str, Thresholds]]] = []
     for length, gap in product(LENGTHS, GAPS):
-        base = Thresholds(min_length=length, merge_gap=gap)
+        base = Thresholds(min_length=length, merge_gap=gap, highest=highest)
         swept = sweep(scores, truth, classes, base)
         rules = {label: at_level(on, base) for label, on in choose_levels(swept, per_hour).items()}
         places = [min(range(len(LEVELS)), key=lambda k: abs(LEVELS[k] - rules[label].on)) for label in swept.classes]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.labels.segment import Segment
 from lstr.metrics.actions import find, is_ambiguous, labelled_spans, spans_of
-from lstr.pipelines.thresholds.by_chunks import detect_spans
+from lstr.pipelines.thresholds.by_chunks import curves_of, detect_spans
 from lstr.timeline import CHUNK_SECONDS, DEFAULT, Thresholds
 
 LEVELS = (0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9)
@@ -23,6 +23,8 @@ PRIOR_LABELS = 20
 SEEN_AS_GOOD = 0.01  # of F1: what is this near the best is as good, where networks have seen the videos
 SEEN_LENGTHS = LENGTHS[:3]
 TIED = 1e-9
+FEWEST_LABELS = 20
+"""With fewer labels than this it is chance that no two actions happen together"""
 LABELS, DETECTIONS, FOUND = range(3)
 
 
@@ -47,14 +49,18 @@ class Rule:
 
 @dataclass(frozen=True)
 class Grid:
-    """The rules that are tried: each `on`, share of it as `off`, minimum length and gap."""
+    """The rules that are tried: each `on`, share of it as `off`, minimum length and gap, all of one `highest`."""
 
     axes: tuple[Sequence[float], ...]
+    highest: bool = False
 
     @cached_property
     def rules(self) -> list[Thresholds]:
         """All of them, the last axis the fastest."""
-        return [Thresholds(on, round(on * share, 4), length, gap) for on, share, length, gap in product(*self.axes)]
+        return [
+            Thresholds(on, round(on * share, 4), length, gap, self.highest)
+            for on, share, length, gap in product(*self.axes)
+        ]
 
 
 GRID = Grid((LEVELS, SHARES, LENGTHS, GAPS))
@@ -70,9 +76,9 @@ def choose_rule(videos: Sequence[Scored], classes: Sequence[str], seen: bool = F
     that delays least is taken, and then the nearest to the default. seen: whether the feature networks have seen the
     videos, which then score higher and more evenly than new ones and ask for levels that are too high and lengths that
     are too short: no level above the default is tried, none of a class alone, and of rules that are as good the longest
-    length is taken.
+    length is taken. Where actions never happen together (see `are_apart`) only the highest of them is on.
     """
-    grid = SEEN_GRID if seen else GRID
+    grid = replace(SEEN_GRID if seen else GRID, highest=are_apart([video.truth for video in videos]))
     return _chosen(count(videos, classes, grid.rules), classes, grid, seen)
 
 
@@ -81,9 +87,26 @@ def choose_without_each(groups: Sequence[Sequence[Scored]], classes: Sequence[st
 
     What is decided of a video by a rule that was chosen without it is as good as that of a new video.
     """
-    counts = [count(videos, classes, GRID.rules) for videos in groups]
+    grid = replace(GRID, highest=are_apart([video.truth for videos in groups for video in videos]))
+    counts = [count(videos, classes, grid.rules) for videos in groups]
     total = np.sum(counts, axis=0)
-    return _chosen(total, classes, GRID), [_chosen(total - own, classes, GRID) for own in counts]
+    return _chosen(total, classes, grid), [_chosen(total - own, classes, grid) for own in counts]
+
+
+def are_apart(truth: Sequence[Sequence[Segment]]) -> bool:
+    """Whether labels of each video show that different actions never happen together, for as much as a chunk."""
+    labelled = [sorted((s for s in video if s.label != AMBIGUOUS), key=lambda s: s.start) for video in truth]
+    labels = [segment.label for video in labelled for segment in video]
+    if len(labels) < FEWEST_LABELS or len({*labels}) < 2:
+        return False
+    for video in labelled:
+        ends: dict[str, float] = {}
+        for segment in video:
+            others = [end for label, end in ends.items() if label != segment.label]
+            if min(max(others, default=-np.inf), segment.end) - segment.start >= CHUNK_SECONDS:
+                return False
+            ends[segment.label] = max(ends.get(segment.label, -np.inf), segment.end)
+    return True
 
 
 def _chosen(counted: NDArray[np.int64], classes: Sequence[str], grid: Grid, seen: bool = False) -> Rule:
@@ -127,17 +150,17 @@ def count(videos: Sequence[Scored], classes: Sequence[str], rules: Sequence[Thre
     """Labels, detections and labels found (rules, actions, 3) in all videos, without detections that are ambiguous."""
     pairs = [(label, column) for column, label in enumerate(classes) if label not in (BACKGROUND, AMBIGUOUS)]
     counts = np.zeros((len(rules), len(pairs), 3), dtype=np.int64)
+    columns = [column for _, column in pairs]
     for video in videos:
         ambiguous = spans_of(video.truth, AMBIGUOUS)
-        for c, (label, column) in enumerate(pairs):
-            curve, truth = (
-                video.scores[:, column],
-                labelled_spans(video.truth, label, len(video.scores) * CHUNK_SECONDS),
-            )
+        curves = {one: curves_of(video.scores, columns, one) for one in {rule.highest for rule in rules}}
+        for c, (label, _) in enumerate(pairs):
+            truth = labelled_spans(video.truth, label, len(video.scores) * CHUNK_SECONDS)
             counts[:, c, LABELS] += len(truth)
-            highest = float(curve.max()) if len(curve) else -1.0
+            most = {one: float(of_actions[:, c].max(initial=-1.0)) for one, of_actions in curves.items()}
             for r, rule in enumerate(rules):
-                if highest < rule.on:
+                curve = curves[rule.highest][:, c]
+                if most[rule.highest] < rule.on or not len(curve):
                     continue
                 detected = detect_spans(curve, rule)
                 found = find(truth, detected)

@@ -1,12 +1,14 @@
 """Which chunks and segments a score curve has by its thresholds, all at once."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.labels.label_set import runs
 from lstr.metrics.actions import Spans
-from lstr.timeline import Thresholds
+from lstr.timeline import Thresholds, is_highest
 
 
 def hysteresis(curve: np.ndarray, starts: np.ndarray, on: float, off: float) -> NDArray[np.bool_]:
@@ -17,8 +19,13 @@ def hysteresis(curve: np.ndarray, starts: np.ndarray, on: float, off: float) -> 
     return switch[last] == 1
 
 
+def curves_of(scores: np.ndarray, actions: Sequence[int], highest: bool) -> np.ndarray:
+    """The curves (L, A) of the actions (columns) of scores (L, C); with `highest` -1 where another scores higher."""
+    return np.where(is_highest(scores, actions), scores[:, actions], -1.0) if highest else scores[:, actions]
+
+
 def detect_spans(curve: np.ndarray, rules: Thresholds) -> Spans:
-    """The segments (N, 2) in seconds that `Timeline` makes of a video's scores (L,) of one class, all at once."""
+    """The segments (N, 2) in seconds that `Timeline` makes of a curve (L,) of `curves_of`, all at once."""
     if not len(curve):
         return np.zeros((0, 2))
     exact = curve.astype(np.float64)  # as the timeline compares scores with thresholds

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +9,10 @@ from lstr.checkpoints.loaded import Checkpoint
 from lstr.pipelines.model_files.model_file import is_model
 from lstr.timeline import ThresholdError, Thresholds, changed, thresholds_of
 
-NAMES = ("on", "off", "min_length", "merge_gap")
+NAMES = ("on", "off", "min_length", "merge_gap", "highest")
 
 ThresholdChoice = Thresholds | Mapping[str, Any] | None
-"""One Thresholds for all classes; values by name (on, off, min_length, merge_gap; None leaves one as it is) for all
+"""One Thresholds for all classes; values by name (those of NAMES; None leaves one as it is) for all
 classes; a Thresholds or such values by class; or None for the checkpoint's own."""
 
 
@@ -68,7 +67,7 @@ def write_thresholds(loaded: Checkpoint, thresholds: Mapping[str, Thresholds]) -
     from lstr.checkpoints import checkpoint
     from lstr.pipelines.model_files.packing import change_thresholds
 
-    stored = {label: asdict(rules) for label, rules in thresholds.items()}
+    stored = {label: rules.stored() for label, rules in thresholds.items()}
     if is_model(loaded.path):
         return change_thresholds(loaded.path, stored)
     extra = {**loaded.extra, "thresholds": stored}

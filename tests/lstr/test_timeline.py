@@ -64,6 +64,33 @@ def test_the_score_of_a_start_is_the_one_that_reached_on():
     assert [(event.event, event.score) for event in events] == [("started", 0.6), ("ended", pytest.approx(0.44))]
 
 
+def test_with_highest_only_one_action_is_on():
+    scores = [[0, 0.6, 0.2], [0, 0.7, 0.8], [0, 0.7, 0.8], [0.9, 0.6, 0.6], [0, 0.7, 0.1]]
+    events, timeline = play(scores, Thresholds(highest=True))
+    assert [(s.label, s.start, s.end) for s in segments_in(events)] == [
+        ("kick", 0, 0.25), ("punch", 0.25, 1.0), ("kick", 0.75, 1.25)
+    ], "equal scores both count, and background has no part"  # fmt: skip
+    assert timeline.describe()["highest"] is True
+    joined, _ = play(scores, Thresholds(merge_gap=0.5, highest=True))
+    kick = next(s for s in segments_in(joined) if s.label == "kick")
+    assert (kick.start, kick.end) == (0, 1.25)
+    assert kick.score == pytest.approx(np.mean([0.6, 0.7, 0.7, 0.6, 0.7])), "the score is the action's own"
+    lower, _ = play([[0, 0.9, 0.6]], {"kick": Thresholds(highest=True), "punch": Thresholds()})
+    assert [s.label for s in segments_in(lower)] == ["kick", "punch"], "each class has its own rule"
+    assert "highest" not in DEFAULT.stored() and "highest" not in DEFAULT.to_dict(), "earlier versions refuse it"
+
+
+def test_with_highest_a_zero_threshold_still_ends():
+    events, _ = play([[0, 0.6, 0.2], [0, 0.1, 0.8]], Thresholds(on=0.0, off=0.0, highest=True))
+    assert [(s.label, s.start, s.end) for s in segments_in(events)] == [("kick", 0, 0.25), ("punch", 0.25, 0.5)]
+
+
+def test_with_highest_only_one_action_is_expected():
+    timeline = Timeline(CLASSES, Thresholds(highest=True))
+    coming = np.array([[0.1, 0.7, 0.6], [0.1, 0.8, 0.7]])
+    assert [event.label for event in timeline.push(0.25, np.zeros(3), coming)] == ["kick"]
+
+
 def test_a_gap_is_merged_and_delays_the_end():
     rules = {"merge_gap": 0.5}
     assert kicks([0.9, 0, 0, 0.9, 0, 0, 0, 0.9], **rules) == [
@@ -208,6 +235,9 @@ def test_a_checkpoints_thresholds_and_those_given(small_set):
     calibrated = replace(loaded, extra={"thresholds": {"wave": {"on": 0.7, "off": 0.6}}})
     own = thresholds_of(calibrated, {"merge_gap": 0.5})
     assert own["wave"] == Thresholds(0.7, 0.6, merge_gap=0.5) and own["jump"] == Thresholds(merge_gap=0.5)
+    alone = replace(loaded, extra={"thresholds": {"wave": Thresholds(highest=True).stored()}})
+    assert thresholds_of(alone)["wave"].highest is True and not thresholds_of(alone)["jump"].highest
+    assert thresholds_of(alone, {"highest": False})["wave"] == Thresholds()
 
 
 levels = st.sampled_from([0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0])

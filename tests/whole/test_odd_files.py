@@ -50,10 +50,14 @@ RULES = [
     ({"classes": []}, "it has no classes"),
     ({"thresholds": {"wave": {"on": 0.2, "off": 0.8}}}, "'wave' would begin at 0.2 and end below 0.8"),
     ({"thresholds": {"wave": {"on": 50}}}, "a threshold of 'wave' is above 1"),
+    ({"thresholds": {"wave": {"highest": "yes"}}}, "entries of other kinds"),
+    ({"thresholds": {"wave": {"lowest": True}}}, "entries of other kinds"),
 ]
 
 
-@pytest.mark.parametrize(("entries", "words"), RULES, ids=["no classes", "on below off", "percent"])
+@pytest.mark.parametrize(
+    ("entries", "words"), RULES, ids=["no classes", "on below off", "percent", "no bool", "no rule"]
+)
 def test_a_model_that_contradicts_itself_is_refused_by_name(model, small_set, tmp_path, lstr, entries, words):
     path = rewritten(model, tmp_path / "odd.lstr", **entries)
     mistake(lstr("detect", small_set.videos, "-m", path, "-o", tmp_path / "t"), 4, "odd.lstr", words)

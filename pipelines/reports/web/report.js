@@ -49,6 +49,7 @@ function describe() {
   for (const [key, name] of [["min_length", "Shortest action"], ["merge_gap", "Gap closed"]]) {
     if (rules[key]) term(run, name, numberText(rules[key]) + " s");
   }
+  if (Object.values(timeline.thresholds || {}).some((rule) => rule === true || rule?.highest)) term(run, "One at a time", "the action with the highest score");
   for (const [key, value] of flat(speed)) term($("speed"), key, numberText(value));
   if (id) term($("speed"), "Recipe of the features", id);
   if (whole) $("recipe").textContent = JSON.stringify(whole, null, 2);

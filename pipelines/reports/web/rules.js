@@ -1,6 +1,6 @@
 /* Scores to segments, as lstr/timeline.py decides: runs by hysteresis, near ones joined, then short ones dropped that are not on at the end. */
 const TOLERANCE = 1e-6; /* chunks: a length this near a whole number of chunks is that number */
-const DEFAULT_RULES = { on: 0.5, off: 0.35, min_length: 0, merge_gap: 0 };
+const DEFAULT_RULES = { on: 0.5, off: 0.35, min_length: 0, merge_gap: 0, highest: false };
 const UNDECIDABLE = ["Background", "Ambiguous"]; /* classes that are no action */
 
 /* The stored rules of a class with those that are tried (null tries nothing) over them, as `--on` and `--off` act. */
@@ -12,8 +12,13 @@ function changedRules(stored, trying) {
   return merged;
 }
 
-/* The actions in a curve of uint16 codes, each with its mean score and the moment at which it is announced. */
-function decideRuns(curve, { fullScale, missing, step }, { on, off, min_length, merge_gap }) {
+/* Of each chunk whether no other action has a higher code than the class at `index`; `actions` are indices too. */
+function highestOf(codes, chunks, index, actions) {
+  return (chunk) => actions.every((other) => codes[other * chunks + chunk] <= codes[index * chunks + chunk]);
+}
+
+/* The actions in a curve of uint16 codes, each with its mean score and the moment at which it is announced. A chunk that does not count is below both thresholds. */
+function decideRuns(curve, { fullScale, missing, step }, { on, off, min_length, merge_gap }, counts = () => true) {
   const minChunks = Math.max(1, Math.ceil(min_length / step - TOLERANCE));
   const gapChunks = Math.floor(merge_gap / step + TOLERANCE);
   const found = [];
@@ -31,10 +36,10 @@ function decideRuns(curve, { fullScale, missing, step }, { on, off, min_length, 
     seen = chunk + 1;
     if (run && chunk - run.end > gapChunks) finish(); /* the chunks between were not seen */
     if (!run) {
-      if (score < on) continue;
+      if (score < on || !counts(chunk)) continue;
       run = { first: chunk, end: chunk, total: 0, number: 0, pending: [], announced: null };
     }
-    if (score >= (run.end === chunk ? off : on)) {
+    if (score >= (run.end === chunk ? off : on) && counts(chunk)) {
       run.total += run.pending.reduce((sum, value) => sum + value, 0) + score;
       run.number += run.pending.length + 1;
       run.end = chunk + 1;

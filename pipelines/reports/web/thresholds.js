@@ -44,13 +44,15 @@ function redecide() {
   if (!redeciding) requestAnimationFrame(() => { redeciding = false; decideAll(); });
   redeciding = true;
 }
+const actionIndices = [...classes.keys()].filter((index) => !UNDECIDABLE.includes(classes[index]));
 function decideAll() {
   const nothing = Object.fromEntries(Object.keys(tried).map((name) => [name, null]));
   segments = classes.flatMap((label, index) => {
     const rule = ruleOf(label), own = changedRules(storedRule(label), nothing);
     if (!rule || Object.keys(tried).every((name) => rule[name] === own[name])) return detectedByClass.get(label) || [];
     const curve = codes.subarray(index * chunks, (index + 1) * chunks);
-    return decideRuns(curve, { fullScale, missing, step }, rule).map((run) => ({ ...run, label, score: Math.round(run.score * 1e4) / 1e4 }));
+    const counts = rule.highest ? highestOf(codes, chunks, index, actionIndices) : undefined;
+    return decideRuns(curve, { fullScale, missing, step }, rule, counts).map((run) => ({ ...run, label, score: Math.round(run.score * 1e4) / 1e4 }));
   }).sort(byStart);
   refresh();
 }

@@ -119,6 +119,12 @@ def test_stored_scores_are_decided_again(small_set, tmp_path, lstr):
         "labels", "convert", output / "scene_00.scores.npy", "--to", "csv", "--set", "on=0.99", "--set", "off=0.98"
     )
     assert code == 0 and scored(from_csv(out, "").videos["scene_00"]) == scored(strict.videos["scene_00"])
+    low = ("--set", "on=0.01", "--set", "off=0.01")
+    both, one = (
+        lstr("labels", "convert", output / "scene_00.scores.npy", "--to", "csv", *low, *more)[1]
+        for more in ((), ("--set", "highest=true"))
+    )
+    assert scored(from_csv(one, "").videos["scene_00"]) and one != both
     (output / "scene_00.json").unlink()
     with pytest.raises(AnnotationError, match="not beside it"):
         read_annotations(output / "scene_00.scores.npy")

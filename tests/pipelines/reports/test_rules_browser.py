@@ -54,6 +54,28 @@ def test_the_page_decides_as_the_timeline_does(show, report, rules):
     assert n_segments > 30
 
 
+def test_the_page_counts_the_highest_as_the_timeline_does(show, report):
+    """Two actions that alternate, and background above both, which has no part."""
+    rng = np.random.default_rng(0)
+    scores = np.column_stack([np.full(400, 0.99), 1 / (1 + np.exp(-np.cumsum(rng.normal(0, 0.8, (400, 2)), 0)))])
+    scores[::17] = np.nan
+    codes = np.frombuffer(base64.b64decode("".join(encoded_scores(scores))), "<u2").reshape(3, 400)
+    rules = Thresholds(0.4, 0.2, merge_gap=0.5, highest=True)
+    decided = show(report).evaluate(
+        """([codes, rules, fullScale, missing]) => [1, 2].map((index) => decideRuns(
+          Uint16Array.from(codes.slice(index * 400, (index + 1) * 400)), { fullScale, missing, step: 0.25 }, rules,
+          highestOf(codes, 400, index, [1, 2])))""",
+        [codes.ravel().tolist(), rules.to_dict(), FULL_SCALE, NO_SCORE],
+    )
+    timeline, events = Timeline(("Background", "hug", "kick"), rules), []
+    for chunk in np.flatnonzero(codes[0] != NO_SCORE):
+        events += timeline.push((chunk + 1) * 0.25, codes[:, chunk] / FULL_SCALE)
+    segments = segments_in(events + timeline.finish(100.0))
+    for label, of_page in zip(("hug", "kick"), decided, strict=True):
+        expected = [(s.start, s.end) for s in segments if s.label == label]
+        assert [(s["start"], s["end"]) for s in of_page] == expected and len(expected) > 5
+
+
 STORED = [{}, {"on": 0.7, "off": 0.6}, {"on": 0.2, "off": 0.1, "min_length": 1.0}]
 TRIED = [{}, {"on": 0.15}, {"off": 0.9}, {"on": 0.9, "off": 0.3}, {"on": None, "off": 0.05, "merge_gap": 0.5}]
 

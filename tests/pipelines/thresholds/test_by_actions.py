@@ -6,26 +6,32 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from lstr.labels.segment import Segment
-from lstr.pipelines.thresholds.by_actions import Scored, choose_rule, choose_without_each, count, f1_of
-from lstr.pipelines.thresholds.by_chunks import detect_spans
+from lstr.pipelines.thresholds.by_actions import Scored, are_apart, choose_rule, choose_without_each, count, f1_of
+from lstr.pipelines.thresholds.by_chunks import curves_of, detect_spans
 from lstr.timeline import CHUNK_SECONDS, DEFAULT, Thresholds, Timeline, segments_in
 
 CLASSES = ("Background", "hug")
 
 
 @given(
-    arrays.arrays(np.float32, st.integers(0, 60), elements=st.sampled_from([0.1, 0.3, 0.4, 0.5, 0.7, 0.9])),
+    arrays.arrays(
+        np.float32, st.tuples(st.integers(0, 60), st.just(3)), elements=st.sampled_from([0.1, 0.3, 0.4, 0.5, 0.7, 0.9])
+    ),
     st.sampled_from([0.3, 0.5, 0.7]),
     st.sampled_from([1.0, 0.7, 0.5]),
     st.sampled_from([0.0, 0.25, 0.5, 0.75]),
     st.sampled_from([0.0, 0.25, 0.5, 1.0]),
+    st.booleans(),
 )
-def test_spans_are_those_of_the_timeline(curve, on, share, length, gap):
-    rule = Thresholds(on, on * share, length, gap)
-    timeline = Timeline(CLASSES, rule)
-    events = [e for k, s in enumerate(curve) for e in timeline.push((k + 1) * CHUNK_SECONDS, np.array([0, s]))]
-    events += timeline.finish(len(curve) * CHUNK_SECONDS)
-    assert detect_spans(curve, rule).tolist() == [[s.start, s.end] for s in segments_in(events)]
+def test_spans_are_those_of_the_timeline(scores, on, share, length, gap, highest):
+    rule = Thresholds(on, on * share, length, gap, highest)
+    timeline = Timeline(("Background", "hug", "kick"), rule)
+    events = [e for k, row in enumerate(scores) for e in timeline.push((k + 1) * CHUNK_SECONDS, row)]
+    segments = segments_in(events + timeline.finish(len(scores) * CHUNK_SECONDS))
+    curves = curves_of(scores, [1, 2], highest)
+    for column, label in enumerate(("hug", "kick")):
+        expected = [[s.start, s.end] for s in segments if s.label == label]
+        assert detect_spans(curves[:, column], rule).tolist() == expected
 
 
 def scored(rng, flicker: bool) -> Scored:
@@ -107,3 +113,35 @@ def test_what_is_mostly_ambiguous_is_not_counted():
     truth = [Segment(2, 4, "hug"), Segment(6, 8, "Ambiguous")]
     assert count([Scored(scores, truth)], CLASSES, [DEFAULT]).tolist() == [[[1, 1, 1]]]
     assert count([Scored(scores, truth[:1])], CLASSES, [DEFAULT]).tolist() == [[[1, 2, 1]]]
+
+
+def labelled(n: int, *more: Segment) -> list[Segment]:
+    """So many actions of 2 s, one after the other, of two names in turn."""
+    return [Segment(3 * k, 3 * k + 2, ("hug", "kick")[k % 2]) for k in range(n)] + list(more)
+
+
+def test_actions_are_apart_where_enough_labels_show_it():
+    assert are_apart([labelled(10), labelled(10)])
+    assert not are_apart([labelled(19)]), "so few may be apart by chance"
+    assert not are_apart([[Segment(3 * k, 3 * k + 2, "hug") for k in range(30)]]), "there is nothing to be apart from"
+    assert are_apart([labelled(20, Segment(1.9, 3, "kick"))]), "edges overlap by less than a chunk"
+    assert not are_apart([labelled(20), labelled(2, Segment(1.5, 2.5, "kick"))])
+    assert not are_apart([[Segment(0, 90, "sit"), *labelled(20)]]), "what began long ago is still on"
+    assert are_apart([labelled(20, Segment(0, 90, "Ambiguous"))])
+    assert are_apart([labelled(20, Segment(0.5, 1.5, "hug"))]), "one action with itself is not another"
+
+
+def test_where_actions_are_apart_only_the_highest_is_on():
+    """The other action scores a little less, and more than the right one elsewhere: no threshold tells them apart."""
+    truth = labelled(24)
+    scores = np.full((300, 3), 0.05, np.float32)
+    for k, segment in enumerate(truth):
+        chunks, high = slice(int(segment.start * 4), int(segment.end * 4)), (0.55, 0.75, 0.95)[k % 3]
+        scores[chunks, 1:] = (high, high - 0.1) if segment.label == "hug" else (high - 0.1, high)
+    classes = ("Background", "hug", "kick")
+    rule = choose_rule([Scored(scores, truth)], classes)
+    assert rule.f1 == 1.0 and all(one.highest for one in rule.by_class.values())
+    together = choose_rule([Scored(scores, [*truth, Segment(70, 72, "hug"), Segment(70, 72, "kick")])], classes)
+    assert together.f1 < 0.9 and not together.thresholds.highest
+    whole, each = choose_without_each([[Scored(scores, truth)]] * 2, classes)
+    assert whole.thresholds.highest and all(one.thresholds.highest for one in each)
