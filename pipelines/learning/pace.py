@@ -46,6 +46,7 @@ Measured = TypeVar("Measured")
 CHUNKS = 12  # of the first video that are decoded, 3 s of it
 STEPS = 2  # of training, after one that warms up
 LONG_STEP = 2.0  # seconds: one that takes longer is not repeated
+LONG_START = 10.0  # seconds, of the first step: one that is shorter may be five times as long as those that follow
 RUN_STARTING = 1.0  # seconds that a model takes to begin and to be written
 ENOUGH = 2 / 3
 """Share of their training that networks of folds need; a guess. With a fifth of it, in ten minutes of a busy machine,
@@ -103,18 +104,18 @@ def measure_training(
     return seconds, threads
 
 
-def _fastest(step: Callable[[], object], device: str) -> float:
+def fastest(step: Callable[[], object], device: str) -> float:
     """Seconds that a step takes, the first of which warms up.
 
     On one thread of a processor by the time that this process has it: a plan is not another one for what else runs.
     """
     clock = process_time if device == "cpu" and torch.get_num_threads() == 1 else perf_counter
     seconds = math.inf
-    for _ in range(1 + STEPS):
+    for longest in (LONG_START, *[LONG_STEP] * STEPS):
         start = clock()
         step()
         seconds = min(seconds, clock() - start)
-        if seconds > LONG_STEP:
+        if seconds > longest:
             break
     return seconds
 
@@ -142,7 +143,7 @@ def _step_seconds(stream: str, preset: Preset, config: FinetuneConfig, n_classes
                 torch.cuda.synchronize()
 
         with kept_memory(model.mean.device.type):  # as a training does
-            seconds = _fastest(step, device)
+            seconds = fastest(step, device)
     if not config.epochs:  # it stays as it begins, and makes features alone
         seconds /= FORWARD
     return seconds / (config.batch_size * config.segments)
@@ -161,7 +162,7 @@ def measure_model(
         learner = Learner(model, config, classes, (torch.zeros(1), torch.ones(1)), device, ALONE)
         make = PieceMaker(videos, model, config, learner.outputs, ALONE, learner.device)
         drawn = draw_windows(videos, model, config, 0)[: config.batch_size]
-        seconds = _fastest(lambda: learner.step(make(drawn), 0, lr=0.0), device)  # waits for its loss
+        seconds = fastest(lambda: learner.step(make(drawn), 0, lr=0.0), device)  # waits for its loss
     teachers = config.teacher_stages if config.teacher else 0
     return (1 + teachers) * steps * seconds
 
