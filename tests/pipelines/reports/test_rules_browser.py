@@ -55,9 +55,9 @@ def test_the_page_decides_as_the_timeline_does(show, report, rules):
 
 
 def test_the_page_counts_the_highest_as_the_timeline_does(show, report):
-    """Two actions that alternate, and background above both, which has no part."""
+    """Two actions that take turns, and background above both, which has no part."""
     rng = np.random.default_rng(0)
-    scores = np.column_stack([np.full(400, 0.99), 1 / (1 + np.exp(-np.cumsum(rng.normal(0, 0.8, (400, 2)), 0)))])
+    scores = np.column_stack([np.full(400, 0.99), rng.uniform(0, 1, (100, 2)).repeat(4, axis=0)])
     scores[::17] = np.nan
     codes = np.frombuffer(base64.b64decode("".join(encoded_scores(scores))), "<u2").reshape(3, 400)
     rules = Thresholds(0.4, 0.2, merge_gap=0.5, highest=True)
