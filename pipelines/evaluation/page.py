@@ -85,8 +85,12 @@ def _origins(judged: Sequence[Judged]) -> str:
     texts = []
     for entry in judged:
         of_model = f"{entry.name}: " if len(judged) > 1 else ""
-        for stream, origin in origins_of_checkpoint(entry.evaluation.loaded).items():
-            texts.append(_note(f"{of_model}the {stream} network began with {origin}."))
+        of_streams = origins_of_checkpoint(entry.evaluation.loaded)
+        for origin in dict.fromkeys(of_streams.values()):  # one sentence, however many networks began so
+            names = [stream for stream, one in of_streams.items() if one == origin]
+            *before, last = names
+            which = f"{', '.join(before)} and {last} networks" if before else f"{last} network"
+            texts.append(_note(f"{of_model}the {which} began with {origin}."))
     return "".join(texts)
 
 

@@ -39,7 +39,12 @@ function describe() {
   term(run, "Source", paths(timeline.source ?? "–"), "wide");
   if (report.video || report.embedded) term(run, "Video", videoText(), "wide");
   term(run, "Model", paths(checkpoint ?? "–"), "wide");
-  for (const [stream, origin] of Object.entries(report.origins)) term(run, "Its " + stream + " network began with", origin, "wide");
+  const streamsOf = new Map(); /* one line, however many networks began so */
+  for (const [stream, origin] of Object.entries(report.origins)) streamsOf.set(origin, [...(streamsOf.get(origin) || []), stream]);
+  for (const [origin, streams] of streamsOf) {
+    const names = streams.slice(0, -1).join(", ") + (streams.length > 1 ? " and " : "") + streams.at(-1);
+    term(run, "Its " + names + " network" + (streams.length > 1 ? "s" : "") + " began with", origin, "wide");
+  }
   term(run, "Duration", numberText(duration) + " s");
   term(run, "Decisions", numberText(timeline.decided ?? chunks) + ", one each " + numberText(step) + " s");
   term(run, "Classes", numberText(classes.length - 1) + " and " + (classes[0] ?? "none"));

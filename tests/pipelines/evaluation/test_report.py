@@ -227,6 +227,9 @@ def test_the_page_says_what_the_networks_began_with(tmp_path):
     rows = compare("ab", [entry.document for entry in entries], resampled)
     both = write_evaluation(tmp_path / "two", Findings(entries, rows)).read_text()
     assert escape(f"a: {said}") in both and "b: the" not in both
+    of_three = {stream: {"origin": origin} for stream in ("grey", "difference", "change")}
+    three = write_evaluation(tmp_path / "three", Findings([judged(about={"networks": of_three})])).read_text()
+    assert escape(said.replace("rgb network", "grey, difference and change networks")) in three
 
 
 def test_a_comparison_comes_into_a_page_that_is_there(tmp_path):

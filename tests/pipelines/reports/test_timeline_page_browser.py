@@ -222,12 +222,18 @@ def test_thresholds_and_what_a_model_expects_are_drawn(show, tmp_path):
     timeline = {"source": "a.mp4", "duration": 10.0, "classes": ["Background", "hug", "kick"], "chunks": 40}
     timeline |= {"segments": [], "thresholds": {"on": 0.5, "off": 0.35, "min_length": 0.5, "merge_gap": 0.0}}
     timeline["expected"] = [{"label": "kick", "time": 2.0, "start": 4.0, "score": 0.6}]
-    write_report(tmp_path / "r.html", timeline, np.full((40, 3), 0.1))
+    origins = {"grey": "a.pth", "difference": "a.pth", "change": "a.pth", "flow": "b.pth"}
+    write_report(tmp_path / "r.html", timeline, np.full((40, 3), 0.1), origins=origins)
     page = show(tmp_path / "r.html")
     assert ink(page, 1) > ink(page, 0) > 0
     assert page.locator("#legend span:visible").all_inner_texts() == ["score", "threshold", "detected", "expected"]
     run = page.locator("#run").inner_text()
-    assert "on at 0.5, off below 0.35" in run and "Shortest action\n0.5 s" in run
+    assert "on at 0.5, off below 0.35" in run and "Shortest action\n0.5 s" in run and "One at a time" not in run
+    assert "Its grey, difference and change networks began with\na.pth" in run
+    assert "Its flow network began with\nb.pth" in run
+    timeline["thresholds"]["highest"] = True
+    write_report(tmp_path / "r.html", timeline, np.full((40, 3), 0.1))
+    assert "One at a time" in show(tmp_path / "r.html").locator("#run").inner_text()
     assert page.locator("#none").is_visible()
 
 
