@@ -194,15 +194,17 @@ class Timeline:
         its `off`.
         """
         chunk = round(time / CHUNK_SECONDS) - 1
-        coming = None if ahead is None or not len(ahead) else ahead[:HORIZON_CHUNKS]
-        actions = list(self._rules)
-        highest = dict(zip(actions, is_highest(scores, actions), strict=True)) if self._alone else {}
+        coming = np.empty((0, len(scores))) if ahead is None else ahead[:HORIZON_CHUNKS]
+        if self._alone:  # else nobody asks, at each chunk of each source
+            actions = list(self._rules)
+            now, later = is_highest(scores, actions), is_highest(coming, actions)
         events = []
-        for c, rules in self._rules.items():
-            events += self._advance(c, rules, chunk, time, float(scores[c]), not rules.highest or bool(highest[c]))
-            if coming is not None:
-                counts = is_highest(coming, actions)[:, actions.index(c)] if rules.highest else True
-                events += self._expect(c, rules, time, np.where(counts, coming[:, c], -1.0))
+        for at, (c, rules) in enumerate(self._rules.items()):
+            counts = not rules.highest or bool(now[at])
+            events += self._advance(c, rules, chunk, time, float(scores[c]), counts)
+            if len(coming):
+                curve = np.where(later[:, at], coming[:, c], -1.0) if rules.highest else coming[:, c]
+                events += self._expect(c, rules, time, curve)
         return events
 
     def finish(self, time: float) -> list[Event]:
