@@ -64,11 +64,12 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     options = parser.parse_args()
     options.work.mkdir(exist_ok=True)
+    recipe = Path(options.recipe).stem if options.recipe else "default"
     record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
     for name in options.sets:
         labels = all_training(options.data / name / "labels.json", options.work)
         for seed in range(options.seeds):
-            run = f"{name}-{options.recipe or 'default'}-{options.time or 'unbounded'}-{seed}"
+            run = f"{name}-{recipe}-{options.time or 'unbounded'}-{seed}"
             model = options.work / f"{run}.lstr"
             words = [*(["--time", options.time] if options.time else [])]
             words += [*(["--recipe", options.recipe] if options.recipe else []), "--set", f"seed={seed}"]

@@ -16,7 +16,7 @@ SOME_FAILED = 3
 
 
 @click.command("evaluate", cls=Command)
-@click.argument("paths", metavar="MODEL... FEATURES...|OLD NEW VIDEOS... LABELS", nargs=-1, required=True)
+@click.argument("paths", metavar="(MODEL... FEATURES...)...|OLD NEW VIDEOS... LABELS", nargs=-1, required=True)
 @click.option("--labels", metavar="FILE", help="Labels: JSON, CSV, ELAN, … or a data_info.json.")
 @click.option("-o", "--output", metavar="DIR", help="Write report.html, JSON, CSV and figures into DIR.")
 @click.option("--subset", help="Subset to score.  [default: testing, else validation]")
@@ -79,8 +79,9 @@ def command(paths, settings, to, as_json, **options):
     Two baselines: chance scores each class's share of the training chunks everywhere; the time prior how often a
     class is on at that time of a video. Neither sees the video. Also scored: each tenth of the actions, their starts,
     the delay until they are known, and each chunk ahead of a model that anticipates. Several checkpoints are compared
-    on the same resamples of the videos. Several feature folders of one recipe are read as one; they come last. Videos
-    that the networks of their features were trained on are refused.
+    on the same resamples of the videos. Several feature folders of one recipe are read as one; they come after their
+    checkpoints, and checkpoints of another recipe after them. Videos that the networks of their features were trained
+    on are refused.
 
     \b
     Examples:
@@ -92,6 +93,7 @@ def command(paths, settings, to, as_json, **options):
       lstr evaluate a.pt b.pt c.pt features --labels labels.json --subset validation --json
       lstr evaluate seed*/checkpoint.pt features --labels labels.json --to latex
       lstr evaluate run/checkpoint.pt disk1/features disk2/features --labels labels.json
+      lstr evaluate rgb/checkpoint.pt rgb_features flow/checkpoint.pt flow_features --labels labels.json --to csv
     """
     from lstr.pipelines.evaluation.job import EvaluateOptions, evaluate
 
@@ -103,11 +105,11 @@ def command(paths, settings, to, as_json, **options):
     if options["labels"] is None:
         _compare(paths, as_json, **{name: options[name] for name in ("subset", "resamples", "device")})
         return
-    checkpoints, features = _sorted(paths)
+    (checkpoints, features), *beside = _sorted(paths)
     if options["false_alarms"] is not None and not options["choose_thresholds"]:
         raise click.UsageError("--false-alarms says how thresholds are chosen: add --choose-thresholds.")
     options["model"] = settings
-    result = console.follow(evaluate(EvaluateOptions(checkpoints, features, **options)), "videos")
+    result = console.follow(evaluate(EvaluateOptions(checkpoints, features, beside=beside, **options)), "videos")
     if as_json:
         console.show_json(result.document)
         return
@@ -123,7 +125,7 @@ def command(paths, settings, to, as_json, **options):
         show_thresholds(result.document)
     if result.page:
         console.say(f"report: {result.page.resolve()}")
-    if len(checkpoints) == 1:
+    if len(checkpoints) == 1 and not beside:
         console.say_next(*after_evaluate(checkpoints[0]))
 
 
@@ -156,15 +158,21 @@ def _say_failed(event: Any, _: console.Bar) -> None:
         console.say(f"failed: {event.reason}\nhint: {event.hint}")
 
 
-def _sorted(paths: tuple[str, ...]) -> tuple[list[str], list[str]]:
-    """Checkpoints and feature folders: the last path is a folder, and so are the directories just before it."""
+def _sorted(paths: tuple[str, ...]) -> list[tuple[list[str], list[str]]]:
+    """Checkpoints and their feature folders, as often as folders are followed by checkpoints again.
+
+    The last path is a folder, though it may be missing.
+    """
     from pathlib import Path
 
-    first = len(paths) - 1
-    while first and Path(paths[first - 1]).is_dir():
-        first -= 1
-    if not first:
+    groups: list[tuple[list[str], list[str]]] = [([], [])]
+    for at, path in enumerate(paths):
+        is_folder = at == len(paths) - 1 or Path(path).is_dir()
+        if not is_folder and groups[-1][1]:
+            groups.append(([], []))
+        groups[-1][is_folder].append(path)
+    if not all(checkpoints for checkpoints, _ in groups):
         raise click.UsageError(
             "Give a model file or checkpoint, as fall.lstr or run/checkpoint.pt, and then a feature folder."
         )
-    return list(paths[:first]), list(paths[first:])
+    return groups

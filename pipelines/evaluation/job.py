@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from lstr.batch import predict
 from lstr.checkpoints.loaded import Checkpoint
-from lstr.errors import ConfigError
+from lstr.errors import ConfigError, LabelsError, few
 from lstr.labels.label_set import subset_named
 from lstr.metrics.actions import length_text, measure_events
 from lstr.metrics.rates import interval_text, rate_interval
@@ -47,6 +47,8 @@ class EvaluateOptions:
     """Files; several are compared on the same resamples of the videos"""
     features: Sequence[str | Path]
     """Folders of one recipe, read as one"""
+    beside: Sequence[tuple[Sequence[str | Path], Sequence[str | Path]]] = field(default=(), kw_only=True)
+    """Checkpoints of other recipes on the same videos: files and folders of features, as of the first"""
     labels: str | Path
     """ActivityNet JSON, or a data_info.json"""
     subset: str | None = None
@@ -122,27 +124,31 @@ def evaluate(options: EvaluateOptions) -> Iterator[Event]:
     if options.output:
         check_writable(Path(options.output))
     streams = (options.rgb, options.flow)
-    features = list(options.features)
-    data = read_dataset(features, options.labels, streams, options.dataset, skip_missing=options.skip_missing)
+    groups = [(options.checkpoints, options.features), *options.beside]
+    sets = [
+        read_dataset(list(folders), options.labels, streams, options.dataset, skip_missing=options.skip_missing)
+        for _, folders in groups
+    ]
     default = "validation" if options.choose_thresholds else None
     subset = subset_named(options.subset) if options.subset else default
-    checkpoints = [open_checkpoint(path, options.model, options.device) for path in options.checkpoints]
-    data = data.with_classes(checkpoints[0].classes).with_durations()
-    split = data.split(subset, options.skip_missing)
-    names = names_of([Path(path).absolute() for path in options.checkpoints])
+    opened = [[open_checkpoint(path, options.model, options.device) for path in paths] for paths, _ in groups]
+    sets = [data.with_classes(opened[0][0].classes).with_durations() for data in sets]
+    splits = yield from _same_videos([data.split(subset, options.skip_missing) for data in sets])
+    names = names_of([Path(path).absolute() for paths, _ in groups for path in paths])
     if options.name and len(names) == 1:
         names = [options.name]
+    pairs = [(loaded, split) for some, split in zip(opened, splits, strict=True) for loaded in some]
+    entries = [(name, *pair) for name, pair in zip(names, pairs, strict=True)]
     warnings: list[str] = []
-    for loaded in checkpoints:
+    for _, loaded, split in entries:
         warnings += check_fit(loaded, split, options.scoring)
         yield from map(Notice, [*warn_of_training(loaded), *assumptions_of(loaded)])
-    yield from data.notices(split)
+    yield from sets[0].notices(splits[0])
     if options.choose_thresholds:
         yield from map(Notice, [*warnings, *[CHOSEN_ON_TESTING] * (subset == "testing")])
-        document = yield from _choose(names, checkpoints, split, options.false_alarms)
+        document = yield from _choose(entries, options.false_alarms)
         yield Finished(EvaluateResult(document))
         return
-    entries = [(name, loaded, split) for name, loaded in zip(names, checkpoints, strict=True)]
     findings = yield from judge(entries, options.scoring, options.resamples, options.benchmark)
     scored = {(one.document["videos"], one.document["chunks"]) for one in findings.judged}
     warnings += [OTHER_CHUNKS] * (len(scored) > 1)
@@ -151,6 +157,21 @@ def evaluate(options: EvaluateOptions) -> Iterator[Event]:
     findings = replace(findings, warnings=warnings)
     page = write_evaluation(Path(options.output), findings) if options.output else None
     yield Finished(EvaluateResult(findings.document, findings, page))
+
+
+def _same_videos(splits: Sequence[Split]) -> Generator[Notice, None, list[Split]]:
+    """Of each split the videos that all have; says which are left out. Raises LabelsError where they share none."""
+    ids = [{video.id for video in split.videos} for split in splits]
+    shared = set.intersection(*ids)
+    if not shared:
+        folders = few([str(split.folder.path) for split in splits])
+        raise LabelsError(
+            f"No labelled video has features in each of {folders}.",
+            "extract the same videos with each recipe, or evaluate one by one.",
+        )
+    if others := set.union(*ids) - shared:
+        yield Notice(f"left out, for not all feature folders have them: {few(sorted(others))}")
+    return [replace(split, videos=[video for video in split.videos if video.id in shared]) for split in splits]
 
 
 def judge(
@@ -172,11 +193,11 @@ def judge(
 
 
 def _choose(
-    names: Sequence[str], checkpoints: Sequence[Checkpoint], split: Split, false_alarms: float | None
+    entries: Sequence[tuple[str, Checkpoint, Split]], false_alarms: float | None
 ) -> Generator[Progress | Notice, None, dict[str, Any]]:
     """Thresholds of each checkpoint, which now carries them, as the document of one or of several."""
     documents = []
-    for name, loaded in zip(names, checkpoints, strict=True):
+    for name, loaded, split in entries:
         document = yield from _choose_one(name, loaded, split, false_alarms)
         seen = seen_in(split, loaded.config)
         if false_alarms is not None:
