@@ -19,6 +19,11 @@ def by_stream(values: object) -> dict[str, Any]:
     return {stream: value for stream in STREAMS if (value := getattr(values, stream)) is not None}
 
 
+def in_training_order(streams: Collection[str]) -> list[str]:
+    """Streams as their networks are trained one after the other: flow first, which costs less and gives more."""
+    return [stream for stream in reversed(STREAMS) if stream in streams]
+
+
 def model_stream(stream: str) -> str:
     """`rgb` or `flow`: what a stream's features are for a model, and what published weights for it were trained on."""
     return "rgb" if stream in PICTURES else "flow"

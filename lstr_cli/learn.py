@@ -183,7 +183,9 @@ def _say_plan(planned: "Learning") -> None:
     console.say(f"{plan.n_classes} classes; videos: {videos}, {minutes:.1f} minutes in all; {plan.split}")
     console.say_table("plan, by the speed of this machine", ("", "step", "time"), rows, right=(0, 2))
     within = f" (may take {console.clock(plan.budget)})" if plan.budget else ""
-    epochs = ", ".join(f"{n} epochs of {plan.draws} images for {stream}" for stream, n in plan.epochs.items())
+    trained = (f"{n} epochs of {plan.draws} images for {stream}" for stream, n in plan.epochs.items() if n)
+    kept = (f"the {stream} network as it is" for stream, n in plan.epochs.items() if not n)
+    epochs = ", ".join([*trained, *kept])
     console.say(f"about {console.clock(plan.seconds)} in all{within}; {epochs}; {plan.bytes / 1e6:.0f} MB of disk")
     begun = "goes on with what is in" if planned.begun else "everything is kept in"
     console.say(f"{begun} {planned.workspace.path}; after Ctrl-C run the same command again")

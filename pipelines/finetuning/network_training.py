@@ -9,7 +9,7 @@ import torch
 
 from lstr.errors import LabelsError
 from lstr.extractors.flow.workers import DIFFERENCE
-from lstr.extractors.streams import STREAMS
+from lstr.extractors.streams import STREAMS, in_training_order
 from lstr.extractors.weights.model_card import ModelCard
 from lstr.labels.label_set import BACKGROUND, Labels
 from lstr.pipelines.extraction.plan import cost_of
@@ -42,8 +42,8 @@ class Training:
 
     @property
     def streams(self) -> list[str]:
-        """The streams that are trained, flow first, which costs less and gives more."""
-        return [stream for stream in reversed(STREAMS) if stream in self.networks.configs]
+        """The streams that are trained, the first one first."""
+        return in_training_order(self.networks.configs)
 
     def seconds_of(self, stream: str, left: Sequence[str], spent: float) -> float | None:
         """Seconds that a network may train for, by what each costs that is `left` with it, by stream; None unbounded.

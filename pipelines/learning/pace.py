@@ -238,8 +238,8 @@ def measured_plan(
     costs = Costs(chunk, row, image, seconds[candidates[0].name], crossing, fixed)
     n_models = 1 if chunks[VALIDATION] else 1 + N_FOLDS
     passes = passes_of(parts.folds, parts.measured, any(one.seen for one in candidates))
-    without = make_steps(chunks, costs, dict.fromkeys(wanted, 0), draws, n_models, parts.measured, passes)
-    others = sum(step.seconds for step in without)
+    without_images = make_steps(chunks, costs, wanted, 0, n_models, parts.measured, passes)
+    others = sum(step.seconds for step in without_images)
     enough = ENOUGH if parts.folds and options.folds is None else 0.0
     epochs, draws = fit_epochs(options.seconds, others, costs, wanted, draws, parts.measured, enough)
     steps = make_steps(chunks, costs, epochs, draws, n_models, parts.measured, passes)

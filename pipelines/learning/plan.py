@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from lstr.errors import ConfigError
-from lstr.extractors.streams import STREAMS
+from lstr.extractors.streams import STREAMS, in_training_order
 
 CHUNKS, FEATURES, MODEL, THRESHOLDS, MEASURE, PACK = "chunks", "features", "model", "thresholds", "measure", "pack"
 NETWORKS = {stream: f"{stream} network" for stream in STREAMS}
@@ -171,8 +171,8 @@ def make_steps(
     choosing = chunks.get("validation", 0)
     model = costs.crossing if folds else STARTING + costs.model
     networks = [
-        PlannedStep(NETWORKS[stream], (1 + folds) * (STARTING + epochs[stream] * draws * seconds))
-        for stream, seconds in costs.image.items()
+        PlannedStep(NETWORKS[stream], (1 + folds) * (STARTING + epochs[stream] * draws * costs.image[stream]))
+        for stream in in_training_order([stream for stream, n in epochs.items() if n])
     ]
     rows = (passes * (learnt + choosing) + held) * costs.row + (learnt + choosing + held) * costs.fixed
     return (

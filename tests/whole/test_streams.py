@@ -12,8 +12,8 @@ from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.finetuning.cached_videos import chunks_of
 from lstr.pipelines.learning.job import learn
 from lstr.pipelines.learning.options import LearnOptions
+from lstr.pipelines.learning.plan import Doing
 from lstr.pipelines.model_files.model_file import open_model
-from lstr.pipelines.progress import result_of
 
 pytestmark = pytest.mark.long
 
@@ -30,8 +30,8 @@ DIMS = {"rgb": 4 * 576, "flow": 1024}
 
 
 @pytest.fixture(scope="module")
-def learnt(small_set, tmp_path_factory):
-    """A model of all five streams, of which `change` is left as it began."""
+def learning(small_set, tmp_path_factory):
+    """The events of learning from all five streams, of which `change` is left as it began."""
     root = tmp_path_factory.mktemp("streams")
     (root / "five.json").write_text(json.dumps(SMALL))
     settings = {"epochs": "1", "change.epochs": "0", "draws": "16", "model.d_model": "16", "train.epochs": "1"}
@@ -44,7 +44,18 @@ def learnt(small_set, tmp_path_factory):
         recipe=str(root / "five.json"),
         device="cpu",
     )
-    return result_of(learn(options)).model
+    return list(learn(options))
+
+
+@pytest.fixture(scope="module")
+def learnt(learning):
+    return learning[-1].result.model
+
+
+def test_networks_are_trained_in_the_order_of_the_plan(learning):
+    doing = [event for event in learning if isinstance(event, Doing)]
+    assert [event.number for event in doing] == sorted(event.number for event in doing)
+    assert {event.number for event in doing} == set(range(1, doing[0].steps + 1))
 
 
 def test_five_streams_are_learnt_and_joined(learnt):

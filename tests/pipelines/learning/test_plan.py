@@ -27,7 +27,7 @@ OF_BOTH = {"training": 400, "testing": 100}
 
 def planned(budget: float | None, epochs: int = 30, draws: int = 512, folds: int = 0) -> LearnPlan:
     passes = passes_of(folds, folds, seen=True)
-    others = sum(step.seconds for step in make_steps(OF_BOTH, COSTS, {"flow": 0}, draws, 4, folds, passes))
+    others = sum(step.seconds for step in make_steps(OF_BOTH, COSTS, {"flow": epochs}, 0, 4, folds, passes))
     fitted, images = fit_epochs(budget, others, COSTS, {"flow": epochs}, draws, folds)
     steps = make_steps(OF_BOTH, COSTS, fitted, images, 4, folds, passes)
     return LearnPlan({"training": 4}, OF_BOTH, 2, "measured", steps, fitted, images, 10**6, 2, budget)
@@ -39,6 +39,12 @@ def test_without_a_time_all_epochs_are_trained():
     assert plan.doing(CHUNKS).left == pytest.approx(plan.seconds) and plan.doing(PACK, 1, 1).left == 0
     assert LearnPlan.from_dict(plan.to_dict()) == plan
     assert [plan.doing(step.key).number for step in plan.steps] == list(range(1, 8))
+
+
+def test_networks_that_stay_as_they_begin_are_no_step():
+    of_two = replace(COSTS, image={"difference": 0.01, "change": 0.01})
+    keys = [step.key for step in make_steps(OF_BOTH, of_two, {"difference": 2, "change": 0}, 64, 1)]
+    assert NETWORKS["difference"] in keys and NETWORKS["change"] not in keys
 
 
 def test_a_plan_of_before_whose_steps_have_a_name_alone_is_read():
@@ -100,7 +106,7 @@ def test_folds_are_trained_within_the_time():
 
 
 def test_folds_that_would_leave_networks_half_trained_are_refused():
-    others = sum(step.seconds for step in make_steps(OF_BOTH, COSTS, {"flow": 0}, 512, 4, 3))
+    others = sum(step.seconds for step in make_steps(OF_BOTH, COSTS, {"flow": 30}, 0, 4, 3))
     whole = 4 * 30 * 512 * COSTS.image["flow"]
     enough = SLOWER * (others + whole * 2 / 3)
     assert fit_epochs(enough + 1, others, COSTS, {"flow": 30}, 512, 3, 2 / 3)[0]["flow"] >= 20
