@@ -1,4 +1,4 @@
-"""Several models as one: the mean of their probabilities, each model with its own part of the features.
+"""Several models as one: the geometric mean of their probabilities, each model with its own part of the features.
 
 It is a kind like any other, in streams, for whole videos and in files, but it is put together and never trained.
 """
@@ -27,6 +27,9 @@ from lstr.windows.windows import Windows
 
 Columns = tuple[tuple[int, int], ...]
 """Stretches (first, end) of the joined features, in order; none for all of them."""
+MEANS = ("arithmetic", "geometric")
+"""Of probabilities. The geometric one, by which a class is likely where no model rules it out, had the higher mAP in
+all of 11 averages of models of UT-Interaction and in 8 of 11 of UR Fall (`means` in `benchmarks/few-videos.json`)."""
 AGAIN = "Put it together with `lstr pack` from two checkpoints or more."
 
 
@@ -76,8 +79,12 @@ class AverageConfig(WindowConfig):
     kind: str = "average"
     members: tuple[Any, ...] = ()
     """A `Member` each, or its JSON object."""
+    mean: str = MEANS[0]
+    """One of MEANS; files of before, which do not name it, are of the first."""
 
     def __post_init__(self) -> None:
+        if self.mean not in MEANS:
+            raise ConfigError(f"{brief(self.mean)} is no mean.", f"choose one of {', '.join(MEANS)}.")
         members = tuple(Member.of(value) for value in self.members)
         if not members:
             raise ConfigError("An average has no members.", AGAIN)
@@ -109,7 +116,7 @@ class AverageConfig(WindowConfig):
 
 
 class Average(Model):
-    """The mean of its members' probabilities; its logits are their logarithm."""
+    """The mean of its members' probabilities; its logits are the logarithm of it, but for a number for all classes."""
 
     config: AverageConfig
 
@@ -177,10 +184,10 @@ class Average(Model):
         return zip(self._models, seen, strict=True)
 
     def _mean(self, logits: Sequence[Tensor]) -> Tensor:
-        """The logarithm of the mean probability, of logits (N, 1 + n_ahead or more, C) of each member."""
+        """Logits of the mean, of logits (N, 1 + n_ahead or more, C) of each member."""
         ahead = 1 + self.config.n_ahead
-        logarithms = [part[:, :ahead].float().log_softmax(-1) for part in logits]
-        return torch.stack(logarithms).logsumexp(0) - math.log(len(logarithms))
+        logarithms = torch.stack([part[:, :ahead].float().log_softmax(-1) for part in logits])
+        return logarithms.mean(0) if self.config.mean == "geometric" else logarithms.logsumexp(0)
 
 
 def _of(values: Tensors, at: int) -> Tensors:
@@ -189,15 +196,24 @@ def _of(values: Tensors, at: int) -> Tensors:
     return {name.removeprefix(mark): value for name, value in values.items() if name.startswith(mark)}
 
 
+def mean_of(scores: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
+    """What `average` makes of the probabilities (L, C) of several models: their geometric mean, of sum 1."""
+    logarithms = np.log(np.maximum(scores, np.finfo(np.float32).tiny))  # (M, L, C)
+    mean = np.exp(logarithms.mean(0))
+    shared: NDArray[np.float32] = mean / mean.sum(-1, keepdims=True)
+    return shared
+
+
 def average(models: Sequence[Model], columns: Sequence[Columns], rgb_dim: int, flow_dim: int) -> Average:
-    """A model that is the average of trained ones, in eval mode; the joined features are rgb, then flow.
+    """A model that is the geometric mean of trained ones, in eval mode; the joined features are rgb, then flow.
 
     columns: what each sees of them. Raises ConfigError where they do not fit together.
     """
     members = tuple(Member(model.config, seen) for model, seen in zip(models, columns, strict=True))
     if len({model.n_classes for model in models}) != 1:
         raise ConfigError("The models score different numbers of classes.", "Average models of the same classes.")
-    made = Average(AverageConfig(members=members, rgb_dim=rgb_dim, flow_dim=flow_dim), models[0].n_classes)
+    config = AverageConfig(members=members, mean="geometric", rgb_dim=rgb_dim, flow_dim=flow_dim)
+    made = Average(config, models[0].n_classes)
     for own, model in zip(made.members, models, strict=True):
         own.load_state_dict(model.state_dict())
     return made.eval()

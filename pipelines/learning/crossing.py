@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from lstr.average import mean_of
 from lstr.batch import predict
 from lstr.checkpoints.checkpoint import load
 from lstr.labels.label_set import Labels
@@ -122,7 +123,7 @@ class Crossing:
     def _scores_of(self, way: Way, fold: int) -> list[Scores]:
         """Scores (L, C) of each video of a fold by what a way makes without it."""
         found = [self._scores_by(run, fold) for run in way.runs(frozenset({fold}), self.folds)]
-        return [np.mean(rows, axis=0) for rows in zip(*found, strict=True)]
+        return [rows[0] if len(rows) == 1 else mean_of(rows) for rows in zip(*found, strict=True)]
 
     def _scores_by(self, run: Run, fold: int) -> list[Scores]:
         if (run, fold) not in self._scores:

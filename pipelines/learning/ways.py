@@ -70,6 +70,11 @@ class Way:
         again = tuple(one.trained_again for one in self.candidates)
         return replace(self, name=f"{self.name}, by two seeds", candidates=(*self.candidates, *again))
 
+    def with_again(self, some: Sequence[Candidate]) -> "Way":
+        """The average of it and of some of its models by other seeds."""
+        name = f"{self.name}, {' and '.join(one.name for one in some)} by two seeds"
+        return replace(self, name=name, candidates=(*self.candidates, *(one.trained_again for one in some)))
+
     def runs(self, held: Held, folds: Sequence[int]) -> list[Run]:
         """The models whose average it is, where the folds `held` are not to be learnt from."""
         without = [held | {fold} for fold in folds if fold not in held] if self.by_folds else [held]
@@ -133,17 +138,20 @@ def streams_among(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
 
 
 def ways_again(ways: Sequence[Way], mAP: Mapping[str, float]) -> list[Way]:
-    """What models by other seeds can add: the best way by two seeds, and streams of which the best one counts twice.
+    """What models by other seeds can add: the best way by two seeds, or of averages over streams the best parts.
 
+    Those are the stream that has most alone, and the model that sees all streams; the other streams keep one seed each.
     mAP: of each way, by name.
     """
-    again = [best_of(ways, mAP).twice]
+    best = best_of(ways, mAP)
     singles = [way for way in ways if len(way.candidates) == len(streams_among(way.candidates)) == 1]
-    if len(singles) > 1:
-        best = max(singles, key=lambda way: mAP[way.name])
-        name = f"{OVER_STREAMS}, {best.name} by two seeds"
-        again.append(Way(name, (*(one for way in singles for one in way.candidates), best.candidates[0].trained_again)))
-    return again
+    over = tuple(one for way in singles for one in way.candidates)
+    if len(over) < 2:
+        return [best.twice]
+    stream = max(singles, key=lambda way: mAP[way.name]).candidates[0]
+    averages = [way for way in ways if {*over} <= {*way.candidates}]
+    again = [way.with_again([one for one in way.candidates if one not in over or one == stream]) for way in averages]
+    return again if best in averages else [best.twice, *again]
 
 
 def measured_runs(ways: Iterable[Way], folds: Iterable[int]) -> list[Run]:

@@ -6,9 +6,9 @@ from itertools import count
 from pathlib import Path
 from unittest.mock import patch
 
-import numpy as np
 import pytest
 
+from lstr.average import mean_of
 from lstr.batch import predict
 from lstr.checkpoints.checkpoint import load
 from lstr.extractors.weights.archive import Archive
@@ -79,7 +79,7 @@ def test_every_video_teaches_and_is_measured_by_what_lacks_it(taught):
     assert [event.taken for event in events if isinstance(event, Compared)] == [model.about["taken"]]
     for name in ("small-seen", "small"):
         scored[f"{name}, by two seeds"] = [
-            (video, np.mean([own, again], axis=0))
+            (video, mean_of([own, again]))
             for (video, own), (_, again) in zip(scored[name], scored.pop(f"{name}-2"), strict=False)
         ]
     for name, found in scored.items():

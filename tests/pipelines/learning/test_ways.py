@@ -66,12 +66,17 @@ def test_an_average_is_taken_unless_it_is_worse_by_more_than_chance_gives(lead, 
     assert best_of(ways, mAP).name == taken
 
 
-def test_the_best_stream_counts_twice_where_all_are_averaged():
+def test_the_best_stream_and_what_sees_all_count_twice_where_all_are_averaged():
     ways = ways_of(candidates_of({"train.epochs": "3"}, 1000, ("grey", "flow"), unseen=False), 1)
     mAP = {**dict.fromkeys((way.name for way in ways), 0.5), "small-grey": 0.4, "small-flow": 0.6}
-    twice, streams = ways_again(ways, mAP)
+    twice, streams, joined = ways_again(ways, mAP)
     assert twice.name == "small-flow, by two seeds" and streams.name == f"{OVER_STREAMS}, small-flow by two seeds"
     assert [one.name for one in streams.candidates] == ["small-grey", "small-flow", "small-flow-2"]
+    assert joined.name == f"{OVER_STREAMS} and small-seen, small-flow and small-seen by two seeds"
+    assert [one.name for one in joined.candidates[:3]] == ["small-grey", "small-flow", "small-seen"]
+    assert [one.name for one in joined.candidates[3:]] == ["small-flow-2", "small-seen-2"]
+    level = {way.name: 0.5 for way in ways} | {"small-flow": 0.505}
+    assert [way.name for way in ways_again(ways, level)] == [streams.name, joined.name]
     (only,) = ways_again([Way("a", (A,))], {"a": 0.5})
     assert only.name == "a, by two seeds"
 
