@@ -160,7 +160,7 @@ def evaluate(options: EvaluateOptions) -> Iterator[Event]:
 
 
 def _same_videos(splits: Sequence[Split]) -> Generator[Notice, None, list[Split]]:
-    """Of each split the videos that all have; says which are left out. Raises LabelsError where they share none."""
+    """Each split with the videos that all have; says which are left out. Raises LabelsError where they share none."""
     ids = [{video.id for video in split.videos} for split in splits]
     shared = set.intersection(*ids)
     if not shared:
