@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from lstr.extractors.errors import NetworkRuntimeError, RecipeError
 from lstr.extractors.flow.workers import ALGORITHMS, ChunkFlow, FlowWorkers, default_workers
+from lstr.extractors.forks import check_not_forked
 from lstr.extractors.images.crops import Image, Inputs
 from lstr.extractors.networks.runtimes.conversion import NetworkJob, Store
 from lstr.extractors.networks.runtimes.running_network import RunningNetwork
@@ -126,6 +127,7 @@ class TwoStream:
         return self._network(stream).of_crops(images)
 
     def _network(self, stream: str) -> RunningNetwork:
+        check_not_forked()
         with self._opening:
             if stream not in self._running:
                 self._running[stream] = self._open(stream)

@@ -116,8 +116,11 @@ def command(paths, settings, to, as_json, **options):
     from lstr_cli.evaluation_tables import show_findings, show_thresholds
 
     if to and result.findings:
-        from lstr.pipelines.evaluation.paper_table import WRITERS, rows_of
+        from lstr.pipelines.evaluation.paper_table import WRITERS, repeated, rows_of
 
+        names = [one.name for one in result.findings.judged]
+        for at, first in repeated(result.findings.judged).items():
+            console.warn(f"{names[at]} is {names[first]} again: the table has it once.")
         click.echo(WRITERS[to](rows_of(result.findings.judged)), nl=False)
     elif result.findings:
         show_findings(result.findings)

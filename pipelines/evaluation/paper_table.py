@@ -7,9 +7,12 @@ import math
 import os
 import re
 import statistics
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
+
+import numpy as np
 
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.pipelines.evaluation.analysis import figure_of
@@ -42,15 +45,44 @@ class Row:
         return statistics.stdev(known) if len(known) == len(self.seeds) > 1 else None
 
 
-def rows_of(judged: Sequence[Judged]) -> list[Row]:
-    """A row for each training, in the order of the checkpoints; a file that states no training is one of its own."""
-    together: dict[str, list[Judged]] = {}
+def repeated(judged: Sequence[Judged]) -> dict[int, int]:
+    """Which checkpoint, by its place, is an earlier one again: of the same seed, features and scores."""
+    found: dict[int, int] = {}
     for at, entry in enumerate(judged):
-        together.setdefault(_training_of(entry.evaluation.loaded) or f"#{at}", []).append(entry)
+        same = (i for i, other in enumerate(judged[:at]) if i not in found and _is_same(entry, other))
+        if (first := next(same, None)) is not None:
+            found[at] = first
+    return found
+
+
+def _is_same(one: Judged, other: Judged) -> bool:
+    ours, theirs = one.evaluation, other.evaluation
+    if _features_of(one) != _features_of(other) or _seed(ours.loaded) != _seed(theirs.loaded):
+        return False
+    return all(map(np.array_equal, ours.scores, theirs.scores))
+
+
+def rows_of(judged: Sequence[Judged]) -> list[Row]:
+    """A row for each training, in the order of the checkpoints; a file that states no training is one of its own.
+
+    Runs of one row were trained alike on the same labels, are scored on the same features and have other seeds: a
+    second checkpoint of a seed, as best.pt beside checkpoint.pt, is in a row of its own, and one that is an earlier one
+    again (`repeated`) in none.
+    """
+    together: dict[tuple[str, str, int], list[Judged]] = {}
+    seen: Counter[tuple[str, str, int | None]] = Counter()
+    again = repeated(judged)
+    for at, entry in enumerate(judged):
+        if at in again:
+            continue
+        seed = _seed(entry.evaluation.loaded)
+        training, features = _training_of(entry.evaluation.loaded) or f"#{at}", _features_of(entry)
+        together.setdefault((training, features, seen[training, features, seed]), []).append(entry)
+        seen[training, features, seed] += 1
     return [
         Row(
             _common_name([entry.name for entry in runs]),
-            [_trained(entry.evaluation.loaded).get("seed") for entry in runs],
+            [_seed(entry.evaluation.loaded) for entry in runs],
             {figure: [figure_of(entry.document, figure) for entry in runs] for figure in FIGURES},
         )
         for runs in together.values()
@@ -62,15 +94,28 @@ def _trained(loaded: Checkpoint) -> Mapping[str, Any]:
     return train if isinstance(train, Mapping) else {}
 
 
+def _seed(loaded: Checkpoint) -> int | None:
+    return _trained(loaded).get("seed")
+
+
+def _features_of(entry: Judged) -> str:
+    """Where the features are that a checkpoint was scored on."""
+    return str(entry.evaluation.split.folder.path)
+
+
 def _training_of(loaded: Checkpoint) -> str:
-    """The identity of a training but for its seed; empty where the file does not state it."""
+    """The identity of a training but for its seed; empty where the file does not state it, or no seed.
+
+    Features are told apart by their recipe; those without one by their folder.
+    """
     train, data = _trained(loaded), loaded.extra.get("data")
-    if not train or not isinstance(data, Mapping):
+    if train.get("seed") is None or not isinstance(data, Mapping):
         return ""
+    facts = ("recipe", "classes", "videos_sha256", "labels_sha256")
     about = {
         "model": asdict(loaded.config),
         "train": {name: value for name, value in train.items() if name not in OF_A_RUN},
-        "data": {name: data.get(name) for name in ("recipe", "classes", "videos_sha256")},
+        "data": {name: data.get(name) for name in (facts if data.get("recipe") else (*facts, "features"))},
     }
     return json.dumps(about, sort_keys=True, default=str)
 

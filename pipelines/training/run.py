@@ -2,13 +2,15 @@
 
 import hashlib
 import json
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from lstr.checkpoints import checkpoint
@@ -72,6 +74,7 @@ class Task:
             "videos": len(videos),
             "chunks": split.n_chunks,
             "videos_sha256": hashlib.sha256(json.dumps(videos).encode()).hexdigest(),
+            "labels_sha256": _sha256(video.targets for video in split.videos),
         }
         if seen := seen_in(split, self.model):
             data["seen"] = {"videos": len(seen), "streams": streams_of(seen)}
@@ -80,6 +83,14 @@ class Task:
         named = {"preset": preset, "changed": changes_from(preset, self.model, self.config)} if preset else {}
         made = {"model": asdict(self.model), "train": asdict(self.config), "data": data}
         return {**named, **made, "made_by": provenance(device, ranks.size)}
+
+
+def _sha256(arrays: Iterable[NDArray[Any]]) -> str:
+    """The hash of all values, without where an array ends."""
+    found = hashlib.sha256()
+    for array in arrays:
+        found.update(np.ascontiguousarray(array))
+    return found.hexdigest()
 
 
 def train_model(
@@ -187,14 +198,15 @@ def begin_run(run: Path, settings: dict, resume: bool, write: bool) -> dict | No
 def _changes(before: dict, now: dict) -> list[str]:
     """What differs between two settings, where it has a part in the result.
 
-    A setting that there was not before has its default.
+    A setting that there was not before has its default; a run of before does not state its labels.
     """
     model, train = asdict(configure(now["model"]["kind"])), asdict(TrainConfig())
     plain: dict[str, dict] = {"model": model, "train": train, "data": {}}
     before = {**before, "model": stored(before["model"])}
     before = {part: {**plain[part], **before[part]} for part in plain}
     names = [(part, name) for part in ("model", "train", "data") for name in {**before[part], **now[part]}]
-    names = [(part, name) for part, name in names if name not in (*FREE, "features")]
+    free = (*FREE, "features", *(["labels_sha256"] if "labels_sha256" not in before["data"] else []))
+    names = [(part, name) for part, name in names if name not in free]
     return [
         f"{part}.{name} was {before[part].get(name)}, is {now[part].get(name)}"
         for part, name in names

@@ -2,13 +2,15 @@
 
 import os
 import pickle
+import signal
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from lstr.errors import ConfigError
-from lstr.extractors.errors import VideoError
+from lstr.extractors.errors import ExtractorError, VideoError
 from lstr.pipelines.detection.checkpoint import load_checkpoint
 from lstr.pipelines.detection.events import Decided
 from lstr.pipelines.detection.job import DetectOptions, detect_sources
@@ -42,6 +44,32 @@ def test_a_fork_goes_on(small_set, options):
         finally:
             os._exit(0 if found == alone else 7)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.long
+def test_a_fork_says_that_it_cannot_compute_features(small_set, options):
+    """The threads that a detection of its parent began are not in it: it waited for them until it was killed."""
+    video = small_set.videos / "scene_00.mp4"
+    result_of(detect_sources([video], options))
+    child = os.fork()
+    if not child:
+        code = 7
+        try:
+            result_of(detect_sources([video], options))
+        except ExtractorError as error:
+            code = 0 if "was forked" in str(error) and "spawn" in error.hint else 8
+        finally:
+            os._exit(code)
+    for _ in range(300):
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            break
+        time.sleep(0.2)
+    else:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        pytest.fail("the fork waits forever")
+    assert os.waitstatus_to_exitcode(status) == 0
 
 
 @pytest.mark.long

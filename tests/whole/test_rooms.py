@@ -47,6 +47,7 @@ ORDER = {
     ),
     "lstr.extractors": (
         ("errors", "entries", "names", "home", "addresses", "prefetch", "lifeline", "stages", "streams", "processor"),
+        ("forks",),
         ("backbones",),
         ("devices", "weights"),
         ("lanes",),

@@ -3,10 +3,13 @@
 import csv
 import io
 import json
+import shutil
 import statistics
 
 import pytest
+import torch
 
+from lstr.checkpoints.loaded import TENSORS
 from lstr.pipelines.evaluation.paper_table import FIGURES, Row, to_csv, to_latex, to_markdown
 from tests.support.feature_set import TINY_SETTINGS
 
@@ -40,6 +43,46 @@ def test_seeds_are_one_row(feature_set, runs, lstr):
     assert float(other["mAP"]) == pytest.approx(mAP["b"]) and other["mAP deviation"] == ""
     assert f"| a | 2 | {100 * statistics.fmean(both):.1f} ± " in lstr(*words, "--to", "md")[1]
     assert r"\begin{tabular}{lrrrr}" in lstr(*words, "--to", "latex")[1]
+
+
+def rows_in(out):
+    return [(row["checkpoint"], row["runs"], row["mAP deviation"] != "") for row in csv.DictReader(io.StringIO(out))]
+
+
+@pytest.mark.long
+def test_a_run_counts_once(feature_set, runs, lstr, tmp_path):
+    """A copy, or the same file again, would be a second run with a deviation of nothing."""
+    first, _, second = runs
+    copy = shutil.copy(first, tmp_path / "copy.pt")
+    more = (feature_set.features, "--labels", feature_set.labels, "--subset", "validation", "--to", "csv")
+    more += ("--set", "resamples=0", "--device", "cpu")
+    code, out, err = lstr("evaluate", first, copy, *more)
+    assert code == 0 and rows_in(out) == [("checkpoint", "1", False)]
+    assert "warning: copy is checkpoint again: the table has it once." in err
+    code, out, _ = lstr("evaluate", first, copy, second, *more)
+    assert code == 0 and [row[1:] for row in rows_in(out)] == [("2", True)]
+    best = torch.load(first, weights_only=True)
+    best[TENSORS] = {name: 2 * value if value.is_floating_point() else value for name, value in best[TENSORS].items()}
+    torch.save(best, tmp_path / "best.pt")
+    code, out, _ = lstr("evaluate", first, tmp_path / "best.pt", second, *more)
+    assert code == 0 and [row[1:] for row in rows_in(out)] == [("2", True), ("1", False)]
+
+
+@pytest.mark.long
+def test_other_features_and_other_labels_are_other_rows(feature_set, runs, lstr, tmp_path):
+    first, _, second = runs
+    other = shutil.copytree(feature_set.features, tmp_path / "other")
+    labels = ("--labels", feature_set.labels, "--subset", "validation", "--to", "csv")
+    labels += ("--set", "resamples=0", "--device", "cpu")
+    code, out, _ = lstr("evaluate", first, feature_set.features, second, other, *labels)
+    assert code == 0 and [row[1:] for row in rows_in(out)] == [("1", False)] * 2
+    stored = torch.load(second, weights_only=True)
+    extra = json.loads(stored["extra"])
+    assert len(extra["data"]["labels_sha256"]) == 64
+    extra["data"]["labels_sha256"] = "0" * 64
+    torch.save(stored | {"extra": json.dumps(extra)}, tmp_path / "relabelled.pt")
+    code, out, _ = lstr("evaluate", first, tmp_path / "relabelled.pt", feature_set.features, *labels)
+    assert code == 0 and [row[1:] for row in rows_in(out)] == [("1", False)] * 2
 
 
 @pytest.mark.parametrize("more", [["--json"], ["--choose-thresholds"]])
