@@ -13,7 +13,17 @@ from lstr.labels.balance import few_examples, never_trained, one_subset, split_r
 from lstr.labels.label_set import Labels, VideoLabels
 from lstr.labels.segment import Segment, mistake
 from lstr.labels.spellings import spellings_of
-from lstr.labels.units import FRAMES, MILLISECONDS, TAIL, Footage, Unit, footage_of, odd_units, whole_numbers
+from lstr.labels.units import (
+    FRAMES,
+    MILLISECONDS,
+    TAIL,
+    Footage,
+    Unit,
+    footage_of,
+    odd_units,
+    other_rate,
+    whole_numbers,
+)
 from lstr.labels.video_ids import MATCH_HINT, mismatch_of
 
 TARGETS_TOLERANCE = 4
@@ -21,6 +31,8 @@ TARGETS_TOLERANCE = 4
 
 NO_MATCH = "no match"
 """The kind of the finding that no label belongs to any video."""
+OTHER_RATE = "another rate"
+"""The kind of the finding that features are not 4 a second."""
 ERROR, WARNING, NOTE = "error", "warning", "note"
 SEVERITIES = (ERROR, WARNING, NOTE)
 UNITS = (FRAMES, MILLISECONDS)
@@ -67,6 +79,8 @@ def check(
         findings.append(Finding(WARNING, "whole numbers", "", question))
     if lengths is not None:
         wanted = [name for name, video in labels.videos.items() if not subsets or video.subset in subsets]
+        if sentence := other_rate(labels.videos, lengths):
+            findings.append(Finding(WARNING, OTHER_RATE, "", sentence))
         findings += unmatched(wanted, lengths)
         findings += missing(wanted, lengths, "features", WARNING if skip_missing else ERROR)
         findings += [

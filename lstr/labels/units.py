@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from statistics import median
 
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.labels.label_set import VideoLabels
@@ -25,6 +26,10 @@ LONG = 60
 """Whole numbers up to this may well be seconds, of a video whose duration nobody knows."""
 ENOUGH = 4
 """Times, all of them whole numbers, that are too many for chance."""
+
+
+SAME_RATE = 0.03
+"""Features whose length differs from the duration by no more than this share are of the right rate: 23.976 for 24."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,31 @@ def whole_numbers(videos: Iterable[VideoLabels]) -> str:
     if len(times) < ENOUGH or max(times) <= LONG or not _are_whole(times):
         return ""
     return f"all times are whole numbers, up to {max(times):g}: seconds or frames? With the videos it can be told"
+
+
+def other_rate(videos: Mapping[str, VideoLabels], lengths: Mapping[str, int]) -> str:
+    """What is odd where features are longer or shorter than the stated durations by about one factor; else empty.
+
+    `lengths`: chunks by video. Half of the videos that state a duration must differ: single ones are cut in many ways.
+    """
+    stated = {name: video.duration for name, video in videos.items() if name in lengths and video.duration}
+    ratios = {name: lengths[name] / FEATURES_PER_SECOND / seconds for name, seconds in stated.items()}
+    far = {name: ratio for name, ratio in ratios.items() if _is_other_rate(ratio, lengths[name])}
+    factor = median(ratios.values()) if ratios else 1.0
+    alike = [name for name, ratio in far.items() if abs(ratio / factor - 1) < SAME_RATE]
+    if not alike or 2 * len(alike) < len(stated):
+        return ""
+    one, chunk, rate = alike[0], 1 / FEATURES_PER_SECOND, factor * FEATURES_PER_SECOND
+    return (
+        f"the features of {len(alike)} of {len(stated)} videos are {factor:.3g} times as long as the labels say "
+        f"({one}: {lengths[one]} chunks of {chunk:g} s for {stated[one]:g} s): they are {rate:.3g} a second in place "
+        f"of {FEATURES_PER_SECOND:g}, made at another frame rate, or not of these videos"
+    )
+
+
+def _is_other_rate(ratio: float, length: int) -> bool:
+    """Whether so many chunks are no inexact end, nor a tail that was dropped or filled up."""
+    return abs(ratio - 1) > SAME_RATE and abs(length - length / ratio) > 2
 
 
 def times_of(videos: Iterable[VideoLabels]) -> list[float]:

@@ -171,7 +171,7 @@ def recorded_sources(
     sources: list[Recorded] = []
     for path in features:
         folder = open_features(path)
-        warnings = check_recipe(loaded, folder.recipe, path, allow_mismatch)
+        warnings = check_recipe(loaded, folder, allow_mismatch)
         sources += [StoredSource(name, f"{folder.path}:{name}", folder, warnings) for name in folder.ids()]
     return [*sources, *(VideoSource(name, str(path)) for name, path in videos.items())]
 

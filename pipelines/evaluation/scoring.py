@@ -117,7 +117,7 @@ def check_fit(loaded: Checkpoint, split: Split, scoring: Scoring = Scoring()) ->
             f"{loaded.path} knows other classes than the labels ({'; '.join(parts) or 'another order'}).",
             "use the label file that the checkpoint was trained with.",
         )
-    warnings = check_recipe(loaded, split.folder.recipe, split.folder.path, scoring.allow_mismatch)
+    warnings = check_recipe(loaded, split.folder, scoring.allow_mismatch)
     scored = _of_folds(split, scoring.folds)
     scored = published_set(scored, rule_of(loaded)) if scoring.published else scored
     if scoring.published and loaded.model.scoring_rule is None:

@@ -68,6 +68,11 @@ class FeatureFolders:
         """The recipe of all."""
         return self.folders[0].recipe
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the streams' folders in all of them."""
+        return tuple(dict.fromkeys(name for folder in self.folders for name in folder.names))
+
     def only(self, streams: Collection[str]) -> "FeatureFolders":
         """The same without other streams than these."""
         return FeatureFolders(tuple(folder.only(streams) for folder in self.folders))

@@ -3,7 +3,6 @@
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import CheckpointError
@@ -14,10 +13,14 @@ from lstr.extractors.run import TwoStream
 from lstr.extractors.streams import streams_of_model
 from lstr.extractors.twostream import build_as
 from lstr.extractors.weights.sources import WeightSources
+from lstr.pipelines.features.folder import FeatureFolder
+from lstr.pipelines.features.joined_folders import FeatureFolders
 from lstr.pipelines.model_files.model_file import is_model, open_model
 from lstr.pipelines.weights.known import find_networks
 
 ALLOW = "[[allow_mismatch=true]]"
+ARRAYS = "arrays"
+"""Under which entry of its data a checkpoint names the folders of the arrays that it was trained on."""
 
 
 def recipe_of(loaded: Checkpoint) -> Recipe | None:
@@ -35,24 +38,37 @@ def streams_taken(loaded: Checkpoint) -> tuple[str, ...]:
     return recipe.streams if recipe else ()
 
 
-def check_recipe(loaded: Checkpoint, recipe: Recipe | None, features: str | Path, allow: bool = False) -> list[str]:
+def check_recipe(loaded: Checkpoint, folder: FeatureFolder | FeatureFolders, allow: bool = False) -> list[str]:
     """Raise RecipeError, with the difference, when features and checkpoint have different recipes.
 
     What the checkpoint does not take may differ. With `allow` the difference is returned, as a sentence to warn with.
+    Features of other people state no recipe: arrays by other names than the checkpoint was trained on are worth a
+    sentence.
     """
-    trained = recipe_of(loaded)
+    trained, recipe = recipe_of(loaded), folder.recipe
     if not trained or not recipe:
-        return []
+        return _other_arrays(loaded, folder)
     shared = set(recipe.streams) & set(trained.streams)
     # whatever folds the features are from, those of a video that no network has seen are those of `sha256`
     used = (recipe.narrowed(trained.streams) if shared else recipe).without_folds()
     different = differences(used, trained.without_folds())
     if different and not allow:
         raise RecipeError(
-            f"{features} and {loaded.path} were made by different recipes ({'; '.join(different)}).",
+            f"{folder.path} and {loaded.path} were made by different recipes ({'; '.join(different)}).",
             f"extract the videos again with `[[recipe={shlex.quote(str(loaded.path))}]]`, or add {ALLOW}.",
         )
     return _mismatch(loaded, different)
+
+
+def _other_arrays(loaded: Checkpoint, folder: FeatureFolder | FeatureFolders) -> list[str]:
+    trained = (loaded.extra.get("data") or {}).get(ARRAYS) or []
+    names = folder.only(streams_of_model(loaded.config.streams)).names
+    if not trained or set(trained) & set(names) == set(trained):
+        return []
+    return [
+        f"{loaded.path} was trained on arrays called {', '.join(trained)}, and these are called {', '.join(names)}: if "
+        "another network made them, the scores are wrong."
+    ]
 
 
 def _mismatch(loaded: Checkpoint, different: list[str]) -> list[str]:

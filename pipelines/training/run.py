@@ -17,6 +17,7 @@ from lstr.checkpoints import checkpoint
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.config import WindowConfig
 from lstr.errors import CheckpointError
+from lstr.extractors.streams import streams_of_model
 from lstr.files.atomic import write_tensors
 from lstr.kinds import configure, stored
 from lstr.models.kind import Model
@@ -25,6 +26,7 @@ from lstr.pipelines.datasets.seen_videos import seen_in, streams_of
 from lstr.pipelines.evaluation.scoring import Scoring, score_split
 from lstr.pipelines.files.atomic import check_kept, replacing, sweep
 from lstr.pipelines.files.json_files import write_json
+from lstr.pipelines.networks.checkpoint_recipe import ARRAYS
 from lstr.pipelines.progress import result_of
 from lstr.pipelines.provenance import make_reproducible, provenance
 from lstr.pipelines.training.batches import Batch, KeptFeatures, PieceMaker, default_readers, fit_on, read_ahead
@@ -69,6 +71,7 @@ class Task:
         videos = [(video.id, len(video.features)) for video in split.videos]
         data: dict[str, Any] = {
             "features": str(split.folder.path),
+            ARRAYS: list(split.folder.only(streams_of_model(self.model.streams)).names),
             "recipe": split.folder.recipe.id if split.folder.recipe else None,
             "classes": list(split.labels.classes),
             "videos": len(videos),
@@ -89,7 +92,7 @@ def _sha256(arrays: Iterable[NDArray[Any]]) -> str:
     """The hash of all values, without where an array ends."""
     found = hashlib.sha256()
     for array in arrays:
-        found.update(np.ascontiguousarray(array))
+        found.update(np.ascontiguousarray(array).data)
     return found.hexdigest()
 
 
@@ -198,14 +201,15 @@ def begin_run(run: Path, settings: dict, resume: bool, write: bool) -> dict | No
 def _changes(before: dict, now: dict) -> list[str]:
     """What differs between two settings, where it has a part in the result.
 
-    A setting that there was not before has its default; a run of before does not state its labels.
+    A setting that there was not before has its default; a run of before does not state its labels and arrays.
     """
     model, train = asdict(configure(now["model"]["kind"])), asdict(TrainConfig())
     plain: dict[str, dict] = {"model": model, "train": train, "data": {}}
     before = {**before, "model": stored(before["model"])}
     before = {part: {**plain[part], **before[part]} for part in plain}
     names = [(part, name) for part in ("model", "train", "data") for name in {**before[part], **now[part]}]
-    free = (*FREE, "features", *(["labels_sha256"] if "labels_sha256" not in before["data"] else []))
+    unstated = [name for name in ("labels_sha256", ARRAYS) if name not in before["data"]]
+    free = (*FREE, "features", *unstated)
     names = [(part, name) for part, name in names if name not in free]
     return [
         f"{part}.{name} was {before[part].get(name)}, is {now[part].get(name)}"

@@ -176,3 +176,24 @@ def test_a_missing_video_is_named_with_what_may_be_meant():
 def test_real_labels_are_clean(shared):
     for name in ("urfall", "ut_interaction"):
         assert check(read_labels(shared / "data" / name / "labels.json", lenient=True)) == []
+
+
+@pytest.mark.parametrize(
+    ("lengths", "words"),
+    [
+        ({"a": 500, "b": 251, "c": 124}, "3 of 3 videos are 1.25 times as long as the labels say (a: 500 chunks"),
+        ({"a": 400, "b": 198, "c": 101}, ""),  # tails are cut in many ways
+        ({"a": 500, "b": 200, "c": 100}, ""),  # one video alone is its own matter
+        ({"a": 401, "b": 202, "c": 102}, ""),
+        ({"a": 500, "b": 250, "c": 100}, "2 of 3 videos are 1.25 times"),
+        ({}, ""),
+    ],
+)
+def test_features_at_another_rate(lengths, words):
+    seconds = {"a": 100.0, "b": 50.0, "c": 25.0}
+    videos = {name: VideoLabels("testing", seconds[name], (Segment(1, 2, "wave"),)) for name in lengths}
+    found = [one for one in check(Labels(("Background", "wave"), videos), lengths) if one.kind == "another rate"]
+    assert bool(found) == bool(words)
+    if words:
+        assert words in found[0].sentence and "5 a second in place of 4" in found[0].sentence
+        assert found[0].severity == "warning"

@@ -163,10 +163,10 @@ def test_which_checkpoint(small_set, monkeypatch):
 def test_other_recipes_are_refused(small_set, tmp_path):
     loaded = load(small_set.checkpoint)
     folder = open_features(small_set.features)
-    check_recipe(loaded, folder.recipe, folder.path)
+    check_recipe(loaded, folder)
     other = replace(folder.recipe, long_side=160)
     with pytest.raises(RecipeError, match="long_side: 160 against 320"):
-        check_recipe(loaded, other, folder.path)
+        check_recipe(loaded, replace(folder, recipe=other))
     shutil.copytree(small_set.features, tmp_path / "features")
     (tmp_path / "features" / "recipe.json").write_text(other.to_json())
     with pytest.raises(RecipeError):

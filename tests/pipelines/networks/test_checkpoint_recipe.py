@@ -3,10 +3,12 @@
 import json
 import shutil
 
+import numpy as np
 import pytest
 import torch
 
 from tests.support.backbones import build_backbone
+from tests.support.feature_set import TINY_SETTINGS
 
 ALLOW = "--set recipe.allow_mismatch=true"
 
@@ -65,3 +67,27 @@ def test_other_weights_and_other_flow_are_taken_where_that_is_allowed(lstr, smal
     assert timeline["chunks"] == 20
     code, _, err = lstr(*detect, *ALLOW.split())
     assert code == 0 and "another recipe" not in err, "nothing differs, so nothing is said"
+
+
+def test_features_of_other_people_by_another_name_or_rate_are_warned_of(feature_set, lstr, tmp_path):
+    """They state no recipe: what can be seen is what they are called, and how many there are."""
+    words = [word for pair in TINY_SETTINGS.items() for word in ("--set", "=".join(pair))]
+    train = ["train", feature_set.features, "--labels", feature_set.labels, "-o", tmp_path / "run", *words]
+    code, _, err = lstr(*train, "--set", "train.max_steps=2", "--preset", "lstr-small", "--device", "cpu")
+    assert code == 0 and "a second in place of" not in err
+    evaluate = ["evaluate", tmp_path / "run" / "checkpoint.pt"]
+    more = ["--labels", feature_set.labels, "--subset", "validation", "--set", "resamples=0", "--device", "cpu"]
+    code, _, err = lstr(*evaluate, feature_set.features, *more)
+    assert code == 0 and "warning" not in err
+    other = shutil.copytree(feature_set.features, tmp_path / "other")
+    (other / "rgb_x").rename(other / "rgb_y")
+    code, _, err = lstr(*evaluate, other, *more)
+    assert code == 0 and "was trained on arrays called rgb_x, flow_x, and these are called rgb_y, flow_x" in err
+    for path in other.rglob("*.npy"):
+        np.save(path, np.repeat(np.load(path), 2, axis=0))
+    code, _, err = lstr(*evaluate, other, *more)
+    assert code == 0 and "2 of 2 videos are 2 times as long as the labels say (v3: 128 chunks" in err
+    train[1:2] = [other]
+    train[train.index("-o") + 1] = tmp_path / "run2"
+    code, _, err = lstr(*train, "--set", "train.max_steps=2", "--preset", "lstr-small", "--device", "cpu")
+    assert code == 0 and "8 a second in place of 4" in err
