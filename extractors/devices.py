@@ -60,7 +60,7 @@ def choose_device(wanted: str | None) -> str:
         return default_device()
     if wanted == "cpu":
         return wanted
-    kind, _, number = wanted.partition(":")
+    kind, _, number = wanted.partition(":") if isinstance(wanted, str) else ("", "", "")
     if kind != "cuda" or (number and not number.isdecimal()) or wanted.endswith(":"):
         raise DeviceError(f"{wanted!r} is no device that networks run on here.", "choose cpu, cuda or cuda:N.")
     import torch

@@ -62,7 +62,9 @@ def create(
     (miniroad); `like` has its own. Raises LstrError when the model is in training mode, ConfigError for a precision
     that its kind does not have.
     """
-    _check_model(model, model.config if like is None else like.config)
+    _check_model(model, None if like is None else like.config)
+    if n_streams < 1:
+        raise LstrError(f"{n_streams} streams are none.", "make one or more.")
     with torch.no_grad():
         constants = model.constants(precision) if like is None else like.constants
         tensors = model.begin(n_streams)
@@ -71,8 +73,13 @@ def create(
 
 
 def reset(state: StreamState, streams: Sequence[int] | None = None) -> None:
-    """Forget every chunk of all streams, or of some, as if they had just been made."""
+    """Forget every chunk of all streams, or of some, as if they had just been made.
+
+    Raises LstrError for a stream that the state does not have.
+    """
     which = slice(None) if streams is None else list(streams)
+    if streams is not None and (wrong := [n for n in streams if not 0 <= n < len(state.chunks)]):
+        raise LstrError(f"There is no stream {wrong[0]}.", f"the state has streams 0 to {len(state.chunks) - 1}.")
     state.chunks[which] = 0
     for tensor in state.tensors.values():
         if tensor.is_floating_point():  # a number that overflowed would outlive its video: 0 times it is not 0
@@ -192,10 +199,12 @@ def restore(path: str | Path, model: Model) -> StreamState:
     return state
 
 
-def _check_model(model: Model, config: WindowConfig) -> None:
+def _check_model(model: Model, config: WindowConfig | None = None) -> None:
+    if not isinstance(model, Model):
+        raise LstrError(f"{type(model).__name__} is no model.", "give `model` of what lstr.load returns.")
     if model.training:
         raise LstrError("The model is in training mode, so its scores are random.", "Call model.eval() first.")
-    if model.config != config:
+    if config is not None and model.config != config:
         raise LstrError("The stream belongs to a model of another shape.", "Make a stream of this model with create.")
 
 

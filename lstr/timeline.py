@@ -87,16 +87,17 @@ class Thresholds:
     highest: bool = False
 
     def __post_init__(self) -> None:
+        _check_kinds(asdict(self))
         if not (0 <= self.on <= 1 and 0 <= self.off <= 1):
             wrong = self.off if 0 <= self.on <= 1 else self.on
             raise ThresholdError(
                 f"A threshold of {wrong:g} is never crossed as meant: scores are from 0 to 1.",
-                "give scores, not percent, as in [[on=0.5]] and [[off=0.35]].",
+                "give scores, not percent, as in on=0.5 and off=0.35.",
             )
         if self.off > self.on:
             raise ThresholdError(
                 f"A class cannot begin at a score of {self.on:g} and end below {self.off:g}.",
-                "let 0 <= off <= on, as in [[on=0.5]] and [[off=0.35]].",
+                "let 0 <= off <= on, as in on=0.5 and off=0.35.",
             )
         if not (0 <= self.min_length < math.inf and 0 <= self.merge_gap < math.inf):
             raise ThresholdError(
@@ -126,6 +127,14 @@ class Thresholds:
     def to_dict(self) -> dict[str, Any]:
         """The thresholds' JSON object, with the delays they add."""
         return {**self.stored(), "delay": self.delays()}
+
+
+def _check_kinds(values: Mapping[str, Any]) -> None:
+    """Raise ThresholdError for what is text, say, in the place of a number."""
+    for name, value in values.items():
+        if not isinstance(value, bool | np.bool_ if name == "highest" else int | float | np.number):
+            kind = "true or false" if name == "highest" else "a number"
+            raise ThresholdError(f"{name} is {value!r}, which is not {kind}.", "give values, not text.")
 
 
 DEFAULT = Thresholds()
@@ -177,6 +186,8 @@ class Timeline:
     _runs: dict[int, _Run] = field(default_factory=dict)
     _announced: dict[int, tuple[float, float]] = field(default_factory=dict)
     """Classes that are expected and have not started: (start, score) as announced."""
+    _newest: int = 0
+    """The last chunk that was pushed."""
 
     def __post_init__(self) -> None:
         self._rules = {
@@ -191,9 +202,21 @@ class Timeline:
 
         `ahead` (H, C) are the scores of the chunks to come, of a model that anticipates: a class that is not on and
         reaches its `on` within 2 s is `expected`, once until it has `started`, or `lapsed` because none of them reaches
-        its `off`.
+        its `off`. Raises LstrError for what are no scores of
+        the classes, and for a chunk that is before the last one.
         """
-        chunk = round(time / CHUNK_SECONDS) - 1
+        chunk, scores = round(time / CHUNK_SECONDS) - 1, np.asarray(scores)
+        if scores.shape != (len(self.classes),) or not (scores.min() >= 0 and scores.max() <= 1 + TOLERANCE):
+            what = f"of shape {scores.shape}" if scores.shape != (len(self.classes),) else "not from 0 to 1"
+            raise LstrError(
+                f"These scores of {len(self.classes)} classes are {what}.", "push one score for each, from 0 to 1."
+            )
+        if chunk < self._newest:
+            raise LstrError(
+                f"A chunk that ends at {time:g} s comes after one that ended later.",
+                "push chunks in order, one for each quarter of a second; `finish` ends a source.",
+            )
+        self._newest = chunk
         coming = np.empty((0, len(scores))) if ahead is None else ahead[:HORIZON_CHUNKS]
         if self._alone:  # else nobody asks, at each chunk of each source
             actions = list(self._rules)
@@ -213,7 +236,8 @@ class Timeline:
         What is on has then started, however short: nobody knows how long it would have lasted. Its `ended` says that it
         was `still_on`.
         """
-        events = []
+        events: list[Event] = []
+        self._newest = 0
         for c in sorted(self._runs):
             is_on = not self._runs[c].pending
             if is_on and not self._runs[c].started:
@@ -297,9 +321,9 @@ def thresholds_of(loaded: Checkpoint, overrides: Mapping[str, Any] | None = None
 
 def changed(stored: Mapping[str, Any], overrides: Mapping[str, Any]) -> Thresholds:
     """The default thresholds with `stored` and then `overrides` over them; see `thresholds_of`."""
-    of_type = {name: type(value) for name, value in asdict(DEFAULT).items()}
-    chosen = {name: of_type[name](value) for name, value in overrides.items() if value is not None}
+    chosen = {name: value for name, value in overrides.items() if value is not None}
     merged = {**asdict(DEFAULT), **stored, **chosen}
+    _check_kinds(merged)
     if "off" not in chosen:
         merged["off"] = min(merged["off"], merged["on"])
     elif "on" not in chosen:

@@ -1,10 +1,13 @@
 """The jobs as plain calls for Python: arguments in, the result out, each event to whoever asks for it."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from difflib import get_close_matches
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from lstr.errors import ConfigError
 from lstr.extractors.errors import OutputError
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES
 from lstr.pipelines.annotations.format import ConvertOptions
@@ -65,7 +68,7 @@ def extract(
         recipe=chosen,
         cache=find_cache(str(cache) if cache else None),
         calibrate=Path(calibrate) if calibrate else None,
-        **options,
+        **_checked(ExtractOptions, options, "extract"),
     )
     return result_of(extraction.extract(found, job), show)
 
@@ -77,7 +80,8 @@ def train(features: Paths, labels: str | Path, output: str | Path, *, show: Show
     settings={"model.d_model": 64}. `show` takes each event.
     """
     _check_output(output)
-    return result_of(training(TrainOptions(_several(features), labels, output, **_as_text(options))), show)
+    chosen = _checked(TrainOptions, options, "train")
+    return result_of(training(TrainOptions(_several(features), labels, output, **chosen)), show)
 
 
 def evaluate(
@@ -88,7 +92,8 @@ def evaluate(
     options: further fields of `pipelines.evaluation.job.EvaluateOptions`, such as subset="testing" or mode="stream".
     `show` takes each event.
     """
-    return result_of(evaluation(EvaluateOptions(_several(checkpoints), _several(features), labels, **options)), show)
+    chosen = _checked(EvaluateOptions, options, "evaluate")
+    return result_of(evaluation(EvaluateOptions(_several(checkpoints), _several(features), labels, **chosen)), show)
 
 
 def finetune(
@@ -100,10 +105,8 @@ def finetune(
     settings={"epochs": 10}. `show` takes each event. Under torchrun None in every process but the first.
     """
     _check_output(output)
-    paths = [str(path) for path in _several(videos)]
-    return result_of(
-        finetuning(FinetuneOptions(paths, list(map(str, _several(labels))), output, **_as_text(options))), show
-    )
+    paths, chosen = [str(path) for path in _several(videos)], _checked(FinetuneOptions, options, "finetune")
+    return result_of(finetuning(FinetuneOptions(paths, list(map(str, _several(labels))), output, **chosen)), show)
 
 
 def learn(videos: Paths, labels: Paths, output: str | Path, *, show: Show = warn, **options: Any) -> Learnt:
@@ -113,9 +116,8 @@ def learn(videos: Paths, labels: Paths, output: str | Path, *, show: Show = warn
     settings={"epochs": 20}. `show` takes each event. A video that fails is in `Learnt.failed`.
     """
     _check_output(output)
-    paths = [str(path) for path in _several(videos)]
-    chosen = LearnOptions(paths, list(map(str, _several(labels))), output, **_as_text(options))
-    return result_of(learning(chosen), show)
+    paths, chosen = [str(path) for path in _several(videos)], _checked(LearnOptions, options, "learn")
+    return result_of(learning(LearnOptions(paths, list(map(str, _several(labels))), output, **chosen)), show)
 
 
 def convert(sources: Paths, to: str, output: str | Path | None = None, **options: Any) -> Conversion:
@@ -123,7 +125,8 @@ def convert(sources: Paths, to: str, output: str | Path | None = None, **options
 
     Without `output` the text is `Conversion.text`. options: fields of `pipelines.annotations.format.ConvertOptions`.
     """
-    return convert_all(_several(sources), to, Path(output) if output else None, ConvertOptions(**options))
+    chosen = ConvertOptions(**_checked(ConvertOptions, options, "convert"))
+    return convert_all(_several(sources), to, Path(output) if output else None, chosen)
 
 
 def _check_output(output: Any) -> None:
@@ -136,7 +139,19 @@ def _several(paths: Paths) -> list[str | Path]:
     return [paths] if isinstance(paths, str | Path) else list(paths)
 
 
-def _as_text(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options, with settings as the text that the command line would have."""
-    settings = {name: str(value) for name, value in options.get("settings", {}).items()}
-    return {**options, **({"settings": settings} if settings else {})}
+def _checked(kind: Any, options: Mapping[str, Any], call: str) -> dict[str, Any]:
+    """The options, with settings as the text that the command line would have.
+
+    Raises ConfigError for one that the job does not have, and for settings that are no names with values.
+    """
+    names = [field.name for field in fields(kind) if field.init]
+    for name in options:
+        if name not in names:
+            near = get_close_matches(name, names, 1)
+            meant = f"did you mean {near[0]}?" if near else f"`help(lstr.{call})` has its arguments."
+            hint = f"a setting is given as [[settings.{name}=…]]." if "settings" in names and not near else meant
+            raise ConfigError(f"lstr.{call} has no argument {name!r}.", hint)
+    settings = options.get("settings", {})
+    if not isinstance(settings, Mapping):
+        raise ConfigError(f"The settings are {settings!r}.", "give values by name, as [[settings.NAME=VALUE]].")
+    return {**options, **({"settings": {name: str(value) for name, value in settings.items()}} if settings else {})}

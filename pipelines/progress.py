@@ -1,5 +1,6 @@
 """What jobs tell while they run: the same events for the command, for Python, for the demo, for Ray and for tests."""
 
+import sys
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -69,7 +70,15 @@ def result_of(events: Iterable[Any], tell: Callable[[Any], None] = lambda event:
 def warn(event: Any) -> None:
     """Show the warnings of a job as Python's own; what else happens is not shown."""
     if isinstance(event, Notice) and event.warning:
-        warnings.warn(in_python(event.text), stacklevel=3)
+        warnings.warn(in_python(event.text), stacklevel=_depth_of_caller())
+
+
+def _depth_of_caller() -> int:
+    """How far up the first frame is that is no code of this package, for `warnings.warn` in `warn`."""
+    frame, depth = sys._getframe(2), 2
+    while frame.f_back and str(frame.f_globals.get("__name__", "")).split(".")[0] == "lstr":
+        frame, depth = frame.f_back, depth + 1
+    return depth
 
 
 Tell = Callable[[str, int, int], None]

@@ -39,6 +39,8 @@ def read_label_file(
     folder or an ending is taken; by the files that a mapping has for them, numbers of frames become seconds. Scores are
     left out. Raises LabelsError.
     """
+    if not isinstance(path, str | Path):
+        raise LabelsError(f"{path!r} is no path of a label file.", "name a label file.")
     path = Path(path)
     if path.exists() and not (path.is_file() or path.is_dir()):  # a FIFO would be waited for
         raise LabelsError(f"{path} is no file on a disk, such as a pipe.", "write the labels into a file first.")

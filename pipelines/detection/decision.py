@@ -37,6 +37,8 @@ class Decision:
     ahead: list[tuple[float, str, float]] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
     at: datetime | None = None
+    source: str = ""
+    """The id of what it is a decision on, of a folder that of a video."""
 
     def to_dict(self) -> dict:
         """The chunk's JSON object, with `ahead` where the model anticipates."""

@@ -1,6 +1,6 @@
 """A source and a checkpoint to decisions, for Python callers."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from lstr.extractors.video.live_reader import LiveOptions
 from lstr.pipelines.detection.checkpoint import load_checkpoint
 from lstr.pipelines.detection.decision import Decision
 from lstr.pipelines.detection.events import Decided, Ended, Opened
-from lstr.pipelines.detection.job import DetectOptions, detect_sources
+from lstr.pipelines.detection.job import DetectEvent, DetectOptions, detect_sources
 from lstr.pipelines.detection.networks import NetworkOptions
 from lstr.pipelines.detection.sources import ALL, Limits
 from lstr.pipelines.networks.checkpoint_recipe import streams_taken
@@ -54,27 +54,40 @@ def detect(
         live=live or LiveOptions(),
         keep_going=False,
     )
-    newest: Decision | None = None  # of a file it is not out yet
-    is_live = False
     with closing(detect_sources([source], options)) as events:
-        try:
-            for event in events:
-                warn(event)
-                if isinstance(event, Opened):
-                    is_live = event.live
-                elif isinstance(event, Decided):
-                    before, newest = newest, event.decision
-                    if is_live:
-                        yield newest
-                    elif before:
-                        yield before
-                elif isinstance(event, Ended) and newest:
-                    if not is_live:
-                        yield replace(newest, events=[*newest.events, *event.events])
-                    elif event.events:
-                        yield replace(newest, events=[*event.events], gaps=[])
-                    newest = None
-        except Exception:
-            if newest and not is_live:
-                yield newest
-            raise
+        yield from decisions_of(_warned(events))
+
+
+def _warned(events: Iterable[DetectEvent]) -> Iterator[DetectEvent]:
+    for event in events:
+        warn(event)
+        yield event
+
+
+def decisions_of(events: Iterable[DetectEvent], at_once: bool = False) -> Generator[Decision, None, None]:
+    """The decisions of one source, with the events of its end as `detect` says.
+
+    Those of a file come one later than they are made, since the last one has these events; those of a live source, and
+    all with `at_once`, do not.
+    """
+    newest: Decision | None = None  # of a file it is not out yet
+    try:
+        for event in events:
+            if isinstance(event, Opened):
+                at_once = at_once or event.live
+            elif isinstance(event, Decided):
+                before, newest = newest, event.decision
+                if at_once:
+                    yield newest
+                elif before:
+                    yield before
+            elif isinstance(event, Ended) and newest:
+                if not at_once:
+                    yield replace(newest, events=[*newest.events, *event.events])
+                elif event.events:
+                    yield replace(newest, events=[*event.events], gaps=[])
+                newest = None
+    except Exception:
+        if newest and not at_once:
+            yield newest
+        raise

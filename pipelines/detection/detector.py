@@ -15,11 +15,11 @@ from lstr.extractors.devices import choose_device
 from lstr.extractors.video.live_reader import LiveOptions
 from lstr.hints import explain
 from lstr.pipelines.detection.decision import Decision
-from lstr.pipelines.detection.events import Decided, Ended
+from lstr.pipelines.detection.detect import decisions_of
+from lstr.pipelines.detection.events import Ended
 from lstr.pipelines.detection.frame_source import FrameSource
 from lstr.pipelines.detection.job import DetectEvent, DetectOptions, detect_sources
 from lstr.pipelines.detection.networks import NetworkOptions, Networks
-from lstr.pipelines.detection.sink import End, Sink
 from lstr.pipelines.detection.sources import ALL, Limits
 from lstr.pipelines.model_files.model_file import load as load_checkpoint
 from lstr.pipelines.networks.checkpoint_recipe import streams_taken
@@ -36,40 +36,49 @@ Frames = Iterable[tuple[NDArray, float]]
 class Decisions(Iterator[Decision]):
     """The decisions on one source, each made when it is asked for; close it to end before the source does.
 
-    `ended` and `timeline` are there when all decisions have been taken: the events of actions that are on at the end,
-    and the lstr-timeline/1 document, None where there was no decision.
+    What is still on at the end is an event of the last decision, as `lstr.detect` says; not of frames that a program
+    gives, each decided before the next one is there. `ended`, which has these events alone, and `timeline` are there
+    when all decisions have been taken: the lstr-timeline/1 document, None where there was no decision. Of a folder the
+    decisions on its videos come one video after another, `Decision.source` says which, and both are of the last one;
+    `timelines` has all by id.
     """
 
-    def __init__(self, events: Generator[DetectEvent, None, None], last: "LastEvents"):
-        self._events, self._last = events, last
+    def __init__(self, events: Generator[DetectEvent, None, None], at_once: bool):
+        self._events, self._at_once = events, at_once
+        self._decisions = decisions_of(self._noted(), at_once)
+        self.ended: list[Event] = []
         self.timeline: dict[str, Any] | None = None
+        self.timelines: dict[str, dict[str, Any]] = {}
+
+    def _noted(self) -> Iterator[DetectEvent]:
+        for event in self._events:
+            warn(event)
+            if isinstance(event, Ended):
+                self.timeline = self.timelines[event.id] = event.timeline
+                self.ended = list(event.events)
+                if self._at_once:
+                    return
+            yield event
 
     def __next__(self) -> Decision:
         try:
-            for event in self._events:
-                warn(event)
-                if isinstance(event, Decided):
-                    return event.decision
-                if isinstance(event, Ended):
-                    self.timeline = event.timeline
+            return next(self._decisions)
+        except StopIteration:
+            raise
         except Exception as error:
             explain(error, "detect")
             raise
-        raise StopIteration
-
-    @property
-    def ended(self) -> list[Event]:
-        """What ends with the source: an `ended` of each action that is on, after its `started` where that is due."""
-        return self._last.events
 
     def events(self) -> Iterator[Event]:
         """What begins and ends, as soon as it is decided; what is on when the source ends, too."""
         for decision in self:
             yield from decision.events
-        yield from self.ended
+        if self._at_once:
+            yield from self.ended
 
     def close(self) -> None:
         """End what makes the decisions."""
+        self._decisions.close()
         self._events.close()
 
     def __enter__(self) -> "Decisions":
@@ -77,22 +86,6 @@ class Decisions(Iterator[Decision]):
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-
-class LastEvents(Sink):
-    """Keeps the events that come after the last decision."""
-
-    name = "its last events"
-
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-
-    def take(self, decision: Decision) -> None:
-        """A decision brings its own events."""
-
-    def close(self, end: End) -> None:
-        """Keep those of the end."""
-        self.events = list(end.events)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -126,13 +119,14 @@ class Detector(Checkpoint):
 
         source: a path or address as for `lstr detect`, or an iterable of (frame, time): frames (H, W, 3) uint8 RGB, and
         seconds that do not fall. Frames are taken in another thread, a bounded number ahead, and times count from the
-        first of them. thresholds, limits, live: as for `lstr.detect`.
+        first of them; where more than two seconds have none, nothing is decided. thresholds, limits, live: as for
+        `lstr.detect`.
 
         Warns and raises as `lstr.detect`, when the decisions are taken.
         """
-        last = LastEvents()
         given = source if isinstance(source, str | Path) else FrameSource("frames", "frames", source)
-        return Decisions(self._events(given, last, thresholds, limits, live or LiveOptions()), last)
+        events = self._events(given, thresholds, limits, live or LiveOptions())
+        return Decisions(events, at_once=isinstance(given, FrameSource))
 
     def close(self) -> None:
         """Free what the networks take; a later `detect` makes them again."""
@@ -149,7 +143,6 @@ class Detector(Checkpoint):
     def _events(
         self,
         source: str | Path | FrameSource,
-        last: LastEvents,
         thresholds: ThresholdChoice,
         limits: Limits,
         live: LiveOptions,
@@ -170,7 +163,6 @@ class Detector(Checkpoint):
             thresholds=thresholds,
             limits=limits,
             live=live,
-            sinks=(lambda: last,),
             keep_going=False,
         )
         with closing(detect_sources([source], options)) as events:

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
-from itertools import islice
+from itertools import accumulate, islice
+from numbers import Rational
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,13 @@ from numpy.typing import NDArray
 
 from lstr.extractors.errors import VideoError
 from lstr.extractors.prefetch import closed_after
-from lstr.extractors.video.frames import FPS, SourceFrame, chunks_of, shrink, working_size
+from lstr.extractors.video.frames import FPS, Chunk, SourceFrame, chunks_of, shrink, working_size
+from lstr.extractors.video.stretches import GAP_SECONDS, stretches
 from lstr.pipelines.detection.networks import Networks
 from lstr.pipelines.detection.sources import Limits, Recorded, Source, Unreadable
 
+FIRST_STEPS = 3
+"""So many steps between frames, all of more than two seconds, are no pause: their times are no seconds."""
 PAIRS = "give pairs of a frame, uint8 (H, W, 3) RGB, and its time in seconds."
 
 
@@ -32,19 +36,26 @@ class FrameSource(Recorded):
             error = VideoError(f"{self.frames!r} is neither a path, nor an address, nor frames.", PAIRS)
             return Unreadable(self.id, error, self.origin)
         twostream, workers, warnings = networks.open()
-        chunks = chunks_of(source_frames(self.frames, twostream.recipe.long_side), limits.first)
+        chunks = seen_chunks(source_frames(self.frames, twostream.recipe.long_side), limits.first)
         wanted = [n for n in (limits.max_chunks, limits.end and limits.end - limits.first) if n is not None]
         rows = twostream.rows(islice(chunks, min(wanted)) if wanted else chunks, workers, live=True)
         return Source(self.id, self.origin, None, None, None, rows, warnings)
+
+
+def seen_chunks(frames: Iterator[SourceFrame], first: int = 0) -> Iterator[Chunk]:
+    """Chunks of frames, from `first` on, without those of more than two seconds in which no frame came."""
+    for begin, stretch in stretches(frames):
+        yield from chunks_of(stretch, max(first, begin))
 
 
 def source_frames(frames: Iterable[Any], long_side: int) -> Iterator[SourceFrame]:
     """Each frame at the working size of the first one, its time counted from the first one's.
 
     A frame is read before the next one is asked for, so that a program may use one array for all. Raises VideoError
-    for what is no frame, and for a time that falls or is no number.
+    for what is no frame, for a time that falls or is no number, and for times that are no seconds.
     """
     first = last = None
+    apart: list[Fraction] = []  # how far the first frames are from each other
     step, size = Fraction(1, FPS), (0, 0)
     with closed_after(frames) as source:
         for number, item in enumerate(source):
@@ -57,7 +68,17 @@ def source_frames(frames: Iterable[Any], long_side: int) -> Iterator[SourceFrame
                     f"The time of frame {number} is {float(time):g} s, and that of the one before {float(last):g} s.",
                     "give times that do not fall; where a source begins anew, detect on it anew.",
                 )
-            step, last = time - last or step, time
+            if 0 < number <= FIRST_STEPS:
+                apart.append(time - last)
+            if len(apart) == FIRST_STEPS and min(apart) > GAP_SECONDS:
+                times = ", ".join(f"{float(at):g}" for at in accumulate([first, *apart]))
+                raise VideoError(
+                    f"The first frames are at {times} s: nothing is seen of an action in such frames.",
+                    "give times in seconds: what has milliseconds divides by 1000.",
+                )
+            if 0 < time - last <= GAP_SECONDS:
+                step = time - last
+            last = time
             fitted = shrink(image, size)
             picture = fitted.copy() if np.may_share_memory(fitted, image) else fitted
             yield SourceFrame(time - first, step, partial(np.asarray, picture))
@@ -68,10 +89,10 @@ def _checked(item: Any, number: int) -> tuple[NDArray[np.uint8], Fraction]:
         frame, time = item
         image = np.asarray(frame)
         sound = math.isfinite(time)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise VideoError(f"Item {number} is no frame with its time ({error}).", PAIRS) from error
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or not image.size:
         raise VideoError(f"Frame {number} is {image.dtype} of shape {image.shape}.", PAIRS)
     if not sound:
         raise VideoError(f"The time of frame {number} is {time}.", PAIRS)
-    return image, Fraction(time)
+    return image, Fraction(time if isinstance(time, Rational) else float(time))

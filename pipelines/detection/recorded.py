@@ -6,6 +6,7 @@ from time import monotonic
 from lstr.extractors.devices import choose_device, videos_at_once
 from lstr.extractors.flow.workers import default_workers
 from lstr.extractors.prefetch import Ahead, closed_after
+from lstr.extractors.video.live_reader import Gap
 from lstr.pipelines.detection.effort import Since
 from lstr.pipelines.detection.events import Ended, SourceEvent
 from lstr.pipelines.detection.running import Deciding, Made, Ready, Running
@@ -74,9 +75,13 @@ class RecordedRun(Running):
             yield Ended(self.id, timeline, page, self.last)
 
     def _made(self) -> Iterator[Made]:
+        expected: int | None = None  # before the first chunk nothing is missing
         with self.deciding.streams.one() as stream, closed_after(self.source.rows) as rows:
             for row in rows:
-                yield from self.deciding.step(stream, [Ready(self, 0, row, monotonic())])
+                missing = expected is not None and row.index > expected
+                gaps = [Gap(expected or 0, row.index, "unseen")] if missing else []
+                expected = row.index + 1
+                yield from self.deciding.step(stream, [Ready(self, 0, row, monotonic(), gaps)])
         if self._since:  # afterwards it may wait until the sources before it are out
             self._since.stop()
 

@@ -205,7 +205,8 @@ class Deciding:
             latency_ms = (monotonic() - one.since) * 1000
             try:
                 decision = decision_of(self.loaded, one.source.timeline, one.row, scores, latency_ms, one.gaps, one.at)
-                decision = replace(decision, events=one.source.with_walls(decision.events, one.at))
+                events = one.source.with_walls(decision.events, one.at)
+                decision = replace(decision, events=events, source=one.source.id)
             except Exception as error:
                 one.source.fail(error)
                 continue

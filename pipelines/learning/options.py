@@ -53,7 +53,7 @@ class LearnOptions(VideoOptions):
         if self.kind is not None and self.kind not in KINDS:
             raise ConfigError(f"There is no kind of model {self.kind!r}.", f"choose one of {', '.join(KINDS)}.")
         if self.seconds is not None and self.seconds <= 0:
-            raise ConfigError(f"A time of {self.seconds:g} s is none.", "give a time such as [[seconds=15m]].")
+            raise ConfigError(f"A time of {self.seconds:g} s is none.", "give a time such as [[seconds=900]].")
         if self.false_alarms is not None and not 0 < self.false_alarms < math.inf:
             raise ConfigError(
                 f"{self.false_alarms:g} false alarms an hour cannot be aimed at.",

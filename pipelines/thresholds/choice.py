@@ -10,6 +10,7 @@ from lstr.pipelines.model_files.model_file import is_model
 from lstr.timeline import ThresholdError, Thresholds, changed, thresholds_of
 
 NAMES = ("on", "off", "min_length", "merge_gap", "highest")
+BY_NAME = f"use a Thresholds, or values of {', '.join(NAMES)} by name."
 
 ThresholdChoice = Thresholds | Mapping[str, Any] | None
 """One Thresholds for all classes; values by name (those of NAMES; None leaves one as it is) for all
@@ -24,6 +25,10 @@ def choose_thresholds(loaded: Checkpoint, choice: ThresholdChoice = None) -> Thr
     """
     if isinstance(choice, Thresholds):
         return choice
+    if choice is not None and not isinstance(choice, Mapping):
+        raise ThresholdError(
+            f"{choice!r} are no thresholds.", f"use a Thresholds, or values of {', '.join(NAMES)} by name."
+        )
     if choice is None or is_values(choice):
         return thresholds_of(loaded, choice)
     stored = loaded.extra.get("thresholds") or {}
@@ -41,7 +46,7 @@ def choose_thresholds(loaded: Checkpoint, choice: ThresholdChoice = None) -> Thr
         else:
             raise ThresholdError(
                 f"{values!r} are no thresholds of a class.",
-                f"use a Thresholds, or values of {', '.join(NAMES)} by name.",
+                BY_NAME,
             )
     return chosen
 

@@ -1,6 +1,7 @@
 """`lstr.load`: a model that is kept and detects many times, on files and on frames, in turns and in threads."""
 
 from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
 from itertools import islice, repeat
 
 import av
@@ -91,6 +92,44 @@ def test_what_is_on_at_the_end_is_an_event(detector, small_set, tmp_path):
     assert [event.event for event in decisions.ended] == ["ended"] * len(decisions.ended) and decisions.ended
     assert seen[-len(decisions.ended) :] == decisions.ended
     assert decisions.timeline["segments"] and decisions.timeline["chunks"] == 4
+    again = detector.detect(small_set.features, thresholds=ALWAYS, limits=FEW)
+    events = [(decision.source, decision.events) for decision in again]
+    others = lstr.detect(small_set.features, detector, thresholds=ALWAYS, limits=FEW)
+    assert events == [(decision.source, decision.events) for decision in others]
+    assert [source for source, _ in events] == [f"scene_0{n}" for n in range(4) for _ in range(4)]
+    assert events[-1][1][-len(again.ended) :] == again.ended
+    assert [*again.timelines] == [f"scene_0{n}" for n in range(4)] and again.timelines["scene_03"] == again.timeline
+
+
+@pytest.mark.long
+def test_frames_are_decided_at_once(detector, small_set):
+    given = 0
+
+    def counted():
+        nonlocal given
+        for pair in islice(frames_of(small_set.videos / "scene_03.mp4"), 40):
+            given += 1
+            yield pair
+
+    with detector.detect(counted(), thresholds=ALWAYS) as decisions:
+        first = next(decisions)
+        assert first.chunk == 0 and given < 40
+        rest = [decision.chunk for decision in decisions]
+    assert rest == [*range(1, rest[-1] + 1)] and decisions.ended
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", [float, np.float32, np.float64, Fraction])
+def test_a_pause_of_frames_is_a_gap(detector, small_set, kind):
+    frames = [(image.copy(), kind(time)) for image, time in islice(frames_of(small_set.videos / "scene_03.mp4"), 96)]
+    half = len(frames) // 2
+    later = [(image, kind(time + 20)) for image, time in frames[half:]]
+    decided = list(detector.detect([*frames[:half], *later], thresholds=ALWAYS))
+    chunks = [decision.chunk for decision in decided]
+    before, after = [n for n in chunks if n < 80], [n for n in chunks if n >= 80]
+    assert before and after and len(chunks) < 20, "nothing is decided on a picture that is twenty seconds old"
+    (gap,) = [gap for decision in decided for gap in decision.gaps]
+    assert (gap.first, gap.end, gap.reason) == (before[-1] + 1, after[0], "unseen")
 
 
 def test_a_detection_is_closed_on_the_way(detector, small_set):
@@ -121,6 +160,7 @@ def image(side: int = 32, kind=np.uint8) -> np.ndarray:
         ([(image(0), 0.0)], "of shape"),
         ([image()], "Item 0 is no frame with its time"),
         ([(image(), "noon")], "Item 0 is no frame with its time"),
+        ([(image(), 40 * n) for n in range(9)], "The first frames are at 0, 40, 80, 120 s"),
     ],
 )
 def test_what_is_no_frame_is_named(frames, words):

@@ -1,0 +1,94 @@
+"""What a program may hand over by mistake: a typed error with a hint in the words of Python, never a raw one."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import lstr
+from lstr import streaming
+from lstr.errors import LstrError
+from lstr.extractors.errors import ExtractorError
+from lstr.timeline import changed
+
+CLASSES = ("Background", "wave")
+
+
+@pytest.fixture(scope="module")
+def detector(small_set):
+    with lstr.load(small_set.checkpoint, device="cpu") as made:
+        yield made
+
+
+def refused(call) -> tuple[str, str]:
+    """The sentence and the hint."""
+    with pytest.raises((LstrError, ExtractorError)) as caught:
+        call()
+    assert caught.value.hint and "[[" not in f"{caught.value} {caught.value.hint}"
+    return str(caught.value), caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: lstr.Thresholds(on=2), "2 is never crossed"),
+        (lambda: lstr.Thresholds(on="0.5"), "on is '0.5', which is not a number"),
+        (lambda: lstr.Thresholds(highest="false"), "highest is 'false', which is not true or false"),
+        (lambda: changed({}, {"highest": "false"}), "highest is 'false'"),
+        (lambda: lstr.read_labels(None), "None is no path of a label file"),
+        (lambda: lstr.Timeline(CLASSES).push(0.25, [0.1]), "scores of 2 classes are of shape (1,)"),
+        (lambda: lstr.Timeline(CLASSES).push(0.25, [10, 90]), "not from 0 to 1"),
+        (lambda: lstr.train("f", "l", "o", epochs=1), "lstr.train has no argument 'epochs'"),
+        (lambda: lstr.train("f", "l", "o", preste="small"), "no argument 'preste'"),
+        (lambda: lstr.learn("v", "l", "o", settings="epochs=1"), "settings are 'epochs=1'"),
+        (lambda: lstr.evaluate("c", "f", "l", false_alarm=1), "no argument 'false_alarm'"),
+        (lambda: lstr.convert("l", "csv", frame=1), "no argument 'frame'"),
+        (lambda: lstr.learn("v", "l", "o", seconds=-1), "-1 s is none"),
+    ],
+)
+def test_without_a_model(call, words):
+    assert words in refused(call)[0]
+
+
+def test_hints_of_calls_can_be_typed():
+    assert refused(lambda: lstr.train("f", "l", "o", epochs=1))[1] == 'a setting is given as settings={"epochs": …}.'
+    assert refused(lambda: lstr.train("f", "l", "o", preste="small"))[1] == "did you mean preset?"
+    assert "seconds=900" in refused(lambda: lstr.learn("v", "l", "o", seconds=-1))[1]
+
+
+@pytest.mark.parametrize("device", [7, 1.5, ["cpu"]])
+def test_a_device_is_a_name(small_set, device):
+    assert "no device" in refused(lambda: lstr.load(small_set.checkpoint, device=device))[0]
+
+
+@pytest.mark.parametrize("thresholds", [0.5, "0.5", {"on": "x"}, {"wave": 0.5}])
+def test_thresholds_are_values_by_name(detector, small_set, thresholds):
+    refused(lambda: list(detector.detect(small_set.features, thresholds=thresholds)))
+
+
+def test_streams_are_counted(detector):
+    assert "Detector is no model" in refused(lambda: lstr.create(detector))[0]
+    assert "-1 streams" in refused(lambda: lstr.create(detector.model, n_streams=-1))[0]
+    state = lstr.create(detector.model, n_streams=2)
+    for wrong in (5, -1):
+        assert refused(lambda: streaming.reset(state, [wrong])) == (  # noqa: B023 - called at once
+            f"There is no stream {wrong}.",
+            "the state has streams 0 to 1.",
+        )
+
+
+def test_chunks_are_pushed_in_order():
+    timeline = lstr.Timeline(CLASSES)
+    timeline.push(0.25, np.array([0.1, 0.9]))
+    timeline.push(2.0, [0.1, 0.9])  # a camera was away
+    assert "comes after one that ended later" in refused(lambda: timeline.push(1.0, [0.1, 0.9]))[0]
+    timeline.finish(2.0)
+    assert timeline.push(0.25, [0.1, 0.9]), "and begins anew"
+
+
+def test_a_warning_points_at_the_program(small_set):
+    """Its line, not one of the package: Python shows a warning once for each place."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        next(lstr.detect(small_set.videos / "scene_00.mp4", small_set.checkpoint))
+    assert caught and {one.filename for one in caught} == {__file__}
