@@ -101,20 +101,31 @@ KINDS = Kinds()
 def kind_named(name: Any) -> Kind:
     """The kind of a name. Raises ConfigError that lists all where there is none."""
     if not isinstance(name, str) or name not in KINDS:
-        raise ConfigError(f"kind is {name!r}.", f"Choose one of: {', '.join(KINDS)}.")
+        raise ConfigError(
+            f"kind is {name!r}.", f"Choose one of: {', '.join(KINDS)}; another package's needs that package."
+        )
     return KINDS[name]
 
 
 @cache
-def presets() -> dict[str, Preset]:
-    """The presets of all kinds by name, which imports all; those for little video come last."""
-    found: dict[str, Preset] = {}
+def usable() -> dict[str, Kind]:
+    """All kinds by name, which imports them; another package's that cannot be imported is left out with a warning."""
+    found: dict[str, Kind] = {}
     for name in KINDS:
         try:
-            for preset, settings in KINDS[name].presets.items():
-                found.setdefault(preset, settings)  # none takes the name of one before it
+            found[name] = KINDS[name]
         except ConfigError as error:  # one that is not used may be broken
             warnings.warn(f"{error} {error.hint}", stacklevel=2)
+    return found
+
+
+@cache
+def presets() -> dict[str, Preset]:
+    """The presets of all kinds by name; those for little video come last."""
+    found: dict[str, Preset] = {}
+    for kind in usable().values():
+        for preset, settings in kind.presets.items():
+            found.setdefault(preset, settings)  # none takes the name of one before it
     return dict(sorted(found.items(), key=lambda item: item[1].for_little_video))
 
 

@@ -128,7 +128,7 @@ def command(paths, settings, to, as_json, **options):
         show_thresholds(result.document)
     if result.page:
         console.say(f"report: {result.page.resolve()}")
-    if len(checkpoints) == 1 and not beside:
+    if len(checkpoints) == 1 and not beside and result.takes_videos:
         console.say_next(*after_evaluate(checkpoints[0]))
 
 

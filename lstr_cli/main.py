@@ -13,7 +13,7 @@ from lstr import __version__
 from lstr.extractors.addresses import displayed
 from lstr_cli.command import Group
 from lstr_cli.interruption import HINT, Interruptions
-from lstr_cli.standard_streams import occupy, refuses
+from lstr_cli.standard_streams import occupy, refusal
 
 GROUPS = {
     "Start": {
@@ -116,25 +116,29 @@ def _run(interruptions: Interruptions) -> int:
     except click.Abort:  # what Click makes of Ctrl-C, and of an input that ends at a question
         code = _fail(interruptions.sentence, HINT, interruptions.code)
     except BrokenPipeError:
-        refuses(sys.stdout)
+        refusal(sys.stdout)
         # one signal may end the reader of a pipe and its writer
         code = interruptions.code if interruptions.heard else 0
     except Exception as error:  # the last net: a user sees a traceback only with LSTR_DEBUG
         if os.environ.get("LSTR_DEBUG"):
             click.echo(displayed(traceback.format_exc()), err=True)
+        if (why := refusal(sys.stdout)) or (isinstance(error, OSError) and _is_of_echo(error)):
+            return _unprinted(why or str(error.strerror))  # type: ignore[attr-defined]  # an OSError
         if hasattr(error, "hint") and hasattr(error, "exit_code"):  # the typed errors of lstr and extractors
             code = _fail(str(error), error.hint, error.exit_code)
         else:
-            if isinstance(error, OSError) and (refuses(sys.stdout) or _is_of_echo(error)):
-                return _fail(f"Standard output cannot be written ({error.strerror}).", UNPRINTED, 1)
             if _lacks_memory(error):
                 return _fail("Memory ran out.", MORE_MEMORY, 1)
             detail = str(error).strip().splitlines()
             sentence = f"{type(error).__name__}: {detail[0] if detail else 'no message'}"
             code = _fail(sentence, "run it again with LSTR_DEBUG=1 and report what it prints.", 1)
-    if refuses(sys.stdout):
-        return _fail("Standard output cannot be written.", UNPRINTED, 1)
+    if why := refusal(sys.stdout):
+        return _unprinted(why)
     return code or 0
+
+
+def _unprinted(why: str) -> int:
+    return _fail(f"Standard output cannot be written ({why}).", UNPRINTED, 1)
 
 
 def _lacks_memory(error: Exception) -> bool:

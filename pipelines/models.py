@@ -9,7 +9,7 @@ from typing import Any
 from lstr.cost import cost_of
 from lstr.errors import ConfigError
 from lstr.extractors.home import home
-from lstr.kinds import KINDS
+from lstr.kinds import KINDS, usable
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.pipelines.files.json_files import write_json
 
@@ -53,12 +53,12 @@ def describe_models(kind: str | None = None, record: Mapping[str, Any] | None = 
     if kind is not None and kind not in KINDS:
         raise ConfigError(f"There is no kind {kind!r}.", f"Choose one of: {', '.join(KINDS)}.")
     record = read_speeds() if record is None else record
-    for name in KINDS if kind is None else (kind,):
+    for name, described in (usable() if kind is None else {kind: KINDS[kind]}).items():
         speed = record.get("kinds", {}).get(name)
         yield {
             "kind": name,
-            **asdict(KINDS[name].publication),
-            "presets": list(KINDS[name].presets),
-            **asdict(cost_of(KINDS[name].published_size, len(THUMOS_CLASSES))),
+            **asdict(described.publication),
+            "presets": list(described.presets),
+            **asdict(cost_of(described.published_size, len(THUMOS_CLASSES))),
             "speed": speed and {**{key: record[key] for key in ABOUT if key in record}, **speed},
         }

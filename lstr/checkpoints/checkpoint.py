@@ -21,7 +21,7 @@ from lstr.checkpoints.entries import is_made_of, is_tables, read_entries
 from lstr.checkpoints.loaded import CALIBRATION, FORMAT, TENSORS, Checkpoint
 from lstr.checkpoints.published import published_classes, read_published, tables_of, taken_for
 from lstr.config import WindowConfig
-from lstr.errors import CheckpointError
+from lstr.errors import CheckpointError, ConfigError
 from lstr.files.atomic import replacing, write_tensors
 from lstr.kinds import KINDS, change, from_json, make_model
 from lstr.models.kind import Model
@@ -118,7 +118,10 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
     check_plain(path, tensors)
     found, fitting = content.get("format", PUBLISHED), list[str]()
     if found == FORMAT:
-        trained = from_json(content.get("config"))
+        try:
+            trained = from_json(content.get("config"))
+        except ConfigError as error:
+            raise CheckpointError(f"{path}: {error}", error.hint) from error
         config = change(trained, overrides)
         if {config.kind, trained.kind} == {"lstr", "testra"}:  # the same tensors, with another meaning
             raise CheckpointError(

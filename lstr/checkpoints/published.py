@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lstr.config import WindowConfig
 from lstr.errors import CheckpointError, ConfigError, LstrError
-from lstr.kinds import KINDS, change, kind_named
+from lstr.kinds import change, kind_named, usable
 from lstr.labels.label_set import BACKGROUND, THUMOS_CLASSES
 from lstr.models.published import Published
 
@@ -92,7 +92,7 @@ def taken_for(
 
 def _published() -> dict[str, Published]:
     """By kind, of all that have published code."""
-    return {name: kind.published for name, kind in KINDS.items() if kind.published is not None}
+    return {name: kind.published for name, kind in usable().items() if kind.published is not None}
 
 
 def _config(

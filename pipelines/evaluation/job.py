@@ -110,6 +110,8 @@ class EvaluateResult:
     """None where thresholds were chosen"""
     page: Path | None = None
     """The report, if `output` was set"""
+    takes_videos: bool = False
+    """Whether the first checkpoint says how its features are made, so that it can detect on videos"""
 
 
 Event = Progress | Notice | Finished[EvaluateResult]
@@ -147,7 +149,7 @@ def evaluate(options: EvaluateOptions) -> Iterator[Event]:
     if options.choose_thresholds:
         yield from map(Notice, [*warnings, *[CHOSEN_ON_TESTING] * (subset == "testing")])
         document = yield from _choose(entries, options.false_alarms)
-        yield Finished(EvaluateResult(document))
+        yield Finished(EvaluateResult(document, takes_videos=bool(opened[0][0].recipe)))
         return
     findings = yield from judge(entries, options.scoring, options.resamples, options.benchmark)
     scored = {(one.document["videos"], one.document["chunks"]) for one in findings.judged}
@@ -156,7 +158,7 @@ def evaluate(options: EvaluateOptions) -> Iterator[Event]:
     yield from map(Notice, warnings)
     findings = replace(findings, warnings=warnings)
     page = write_evaluation(Path(options.output), findings) if options.output else None
-    yield Finished(EvaluateResult(findings.document, findings, page))
+    yield Finished(EvaluateResult(findings.document, findings, page, bool(opened[0][0].recipe)))
 
 
 def _same_videos(splits: Sequence[Split]) -> Generator[Notice, None, list[Split]]:

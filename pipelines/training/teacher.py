@@ -17,7 +17,7 @@ from lstr.batch import predict_ahead, shared_constants
 from lstr.checkpoints import checkpoint
 from lstr.config import WindowConfig
 from lstr.errors import ConfigError
-from lstr.kinds import KINDS
+from lstr.kinds import usable
 from lstr.pipelines.datasets.dataset import LabelledVideo
 from lstr.pipelines.training.config import TrainConfig
 from lstr.pipelines.training.ranks import Ranks
@@ -97,7 +97,7 @@ def check_teacher(model: WindowConfig, config: TrainConfig, longest: int) -> Non
     if not config.teacher:
         return
     if not model.uses.teacher:
-        able = ", ".join(name for name, kind in KINDS.items() if kind.uses.teacher)
+        able = ", ".join(name for name, kind in usable().items() if kind.uses.teacher)
         raise ConfigError(
             f"train.teacher is {config.teacher}, and kind {model.kind} has no scores of each chunk in training.",
             f"Leave train.teacher 0, or use one of the kinds {able}.",

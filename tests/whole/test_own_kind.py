@@ -6,9 +6,12 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
+from lstr.kinds import configure, make_model
 from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
 from tests.support.documents import ROOT, block_with
+from tests.support.feature_set import TINY
 
 PAGE = ROOT / "docs" / "how-to" / "own-kind.md"
 
@@ -16,14 +19,33 @@ PAGE = ROOT / "docs" / "how-to" / "own-kind.md"
 @pytest.fixture(scope="module")
 def own_lstr(tmp_path_factory):
     """The command line where a package with the page's kind is installed; it gives (exit code, output, errors)."""
-    site = tmp_path_factory.mktemp("site")
-    (site / "mean_kind.py").write_text(block_with(PAGE, "python", "class MeanConfig"))
     group, place = block_with(PAGE, "toml", "entry-points").split(" = ")
     assert group == 'entry-points."lstr.kinds".mean'
-    info = site / "mean_kind-1.0.dist-info"
+    code = block_with(PAGE, "python", "class MeanConfig")
+    return installed(tmp_path_factory.mktemp("site"), "mean", json.loads(place), code)
+
+
+@pytest.fixture(scope="module")
+def broken_lstr(tmp_path_factory):
+    """The same where the package needs one that is not there."""
+    return installed(tmp_path_factory.mktemp("site"), "broken", "broken_kind:KIND", "import not_installed\n")
+
+
+@pytest.fixture(scope="module")
+def published_file(tmp_path_factory):
+    """A checkpoint in the layout of LSTR's published code."""
+    path = tmp_path_factory.mktemp("published") / "epoch-25.pth"
+    torch.save({"epoch": 25, "model_state_dict": make_model(configure(**TINY), 22).state_dict()}, path)
+    return path
+
+
+def installed(site, name, place, code):
+    """The command line beside a package of one module with the kind `name`."""
+    (site / f"{place.partition(':')[0]}.py").write_text(code)
+    info = site / f"{name}_kind-1.0.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mean-kind\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(f"[lstr.kinds]\nmean = {json.loads(place)}\n")
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}-kind\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[lstr.kinds]\n{name} = {place}\n")
 
     def run(*words):
         paths = os.pathsep.join([str(site), str(ROOT)])
@@ -50,7 +72,18 @@ def test_it_trains_evaluates_and_detects(own_lstr, lstr, small_set, tmp_path):
     code, out, err = own_lstr("models", "mean", "--json")
     assert code == 0 and json.loads(out)["presets"] == ["mean-small"], err
     code, _, err = lstr("info", run / "checkpoint.pt")
-    assert code != 0 and "kind is 'mean'" in err, "the package is not here"
+    assert code == 4 and f"{run / 'checkpoint.pt'}: kind is 'mean'" in err and "needs that package" in err
+
+
+@pytest.mark.long
+def test_one_that_is_broken_ends_nothing_that_does_not_use_it(broken_lstr, published_file):
+    """Every file of the published code is compared with the tensors of every kind."""
+    code, out, err = broken_lstr("info", published_file)
+    assert code == 0 and "lstr" in out and "The kind broken of another package cannot be imported" in err, err
+    code, out, err = broken_lstr("models", "--json")
+    assert code == 0 and "lstr" in [kind["kind"] for kind in json.loads(out)]
+    code, _, err = broken_lstr("models", "broken")
+    assert code == 2 and "cannot be imported" in err and "Traceback" not in err
 
 
 @pytest.mark.long
