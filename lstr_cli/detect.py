@@ -4,7 +4,7 @@ import math
 import sys
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from signal import SIGINT, Signals
@@ -201,7 +201,7 @@ def command(sources, as_json, **options):
     from lstr.pipelines.detection.job import DetectOptions, detect_sources
     from lstr.pipelines.detection.networks import NetworkOptions
     from lstr.pipelines.detection.sources import Limits
-    from lstr_cli.view import Progress, View, speed_text
+    from lstr_cli.view import Progress, View
 
     folder = Path(options["output"]) if options["output"] else None
     piped = not as_json and not console.is_terminal()
@@ -219,26 +219,36 @@ def command(sources, as_json, **options):
         output=made(OutputOptions, options, folder=folder, lines=lines, labels=labels),
         sinks=[partial(Progress, view, screen.update)],
     )
-    with closing(detect_sources(sources, chosen)) as job, screen, ThreadPoolExecutor(1, "messages") as messages:
-        ended, result = _follow(job, screen, messages)
+    ended: list[Ended] = []
+    with ExitStack() as stack:
+        # tables wait until the view is gone, for both draw on the terminal; what a failed source had seen has one too
+        stack.callback(_show_ended, ended, as_json, lines is None)
+        job = stack.enter_context(closing(detect_sources(sources, chosen)))
+        stack.enter_context(screen)
+        result = _follow(job, screen, stack.enter_context(ThreadPoolExecutor(1, "messages")), ended)
     heard = interruption.take() if result.left else None
-    # tables wait until the view is gone, for both draw on the terminal
-    for source in ended:
-        if as_json:
-            console.show_json(source.timeline)
-        elif lines is None:
-            _show(source.timeline)
-        if not source.timeline["segments"]:
-            _say_nothing_found(source.timeline)
-        console.say(speed_text(source.timeline, source.id if len(ended) > 1 else ""))
-        if source.page:
-            console.say(f"report: {source.page}")
     if result.index:
         console.say(f"index: {result.index}")
     if result.left:
         _say_left(heard, folder, bool(ended))
     if result.failures:
         sys.exit(STALLED if result.stalled else SOME_FAILED)
+
+
+def _show_ended(ended: "list[Ended]", as_json: bool, with_tables: bool) -> None:
+    """What came of the sources that ended."""
+    from lstr_cli.view import speed_text
+
+    for source in ended:
+        if as_json:
+            console.show_json(source.timeline)
+        elif with_tables:
+            _show(source.timeline)
+        if not source.timeline["segments"]:
+            _say_nothing_found(source.timeline)
+        console.say(speed_text(source.timeline, source.id if len(ended) > 1 else ""))
+        if source.page:
+            console.say(f"report: {source.page}")
 
 
 def _by_stream(weights: tuple[str, ...]) -> "dict[str, dict[str, str]]":
@@ -251,22 +261,24 @@ def _by_stream(weights: tuple[str, ...]) -> "dict[str, dict[str, str]]":
 
 
 def _follow(
-    job: "Generator[DetectEvent, None, None]", screen: console.Screen, messages: ThreadPoolExecutor
-) -> "tuple[list[Ended], Detected]":
-    """Show what the job reports; the sources that ended, and its result.
+    job: "Generator[DetectEvent, None, None]",
+    screen: console.Screen,
+    messages: ThreadPoolExecutor,
+    ended: "list[Ended]",
+) -> "Detected":
+    """Show what the job reports; its result. The sources that end are added to `ended`.
 
     The thread of `messages` says them: a terminal that is stopped would stop the cameras.
     """
     from lstr.pipelines.detection.events import Ended, Opened
 
-    ended: list[Ended] = []
     answer = None  # of the job, to an interrupt
     while True:
         try:
             event = answer or next(job)
             answer = None
             if isinstance(event, Finished):
-                return ended, event.result
+                return event.result
             if isinstance(event, Notice):
                 messages.submit(console.warn if event.warning else console.say, event.text)
                 continue
@@ -294,8 +306,9 @@ def _say_left(heard: Signals | None, folder: Path | None, has_decided: bool) -> 
 def _say_nothing_found(timeline: dict) -> None:
     """What came nearest to an action in a source, and how to see it."""
     best, thresholds = timeline.get("best"), timeline["thresholds"]
+    name = timeline.get("name") or timeline["source"]
     if not best:
-        console.say(f"{timeline['source']}: nothing found, for the model knows no action.")
+        console.say(f"{name}: nothing found, for the model knows no action.")
         return
     rule = thresholds.get(best["label"], thresholds)
     lower = math.floor(100 * best["score"]) / 100
@@ -306,12 +319,13 @@ def _say_nothing_found(timeline: dict) -> None:
     else:
         why, hint = "which is next to nothing", "nothing here resembles what the model has learnt."
     nearest = f"best was {best['label']} with {best['score']:.2f} at {best['time']:.2f} s, {why}."
-    console.say(f"{timeline['source']}: nothing found; {nearest}\nhint: {hint}")
+    console.say(f"{name}: nothing found; {nearest}\nhint: {hint}")
 
 
 def _show(timeline: dict) -> None:
+    name = timeline.get("name") or timeline["source"]
     if not timeline["segments"] and console.is_terminal():  # a table without rows is an empty box
-        console.show(f"{timeline['source']}: {timeline['decided']} decisions, no action")
+        console.show(f"{name}: {timeline['decided']} decisions, no action")
         return
     is_live = "live" in timeline
     rows = [
@@ -324,7 +338,7 @@ def _show(timeline: dict) -> None:
         )
         for s in timeline["segments"]
     ]
-    title = f"{timeline['source']}: {timeline['decided']} decisions, actions: {len(rows)}"
+    title = f"{name}: {timeline['decided']} decisions, actions: {len(rows)}"
     columns = (*(("began",) if is_live else ()), "start s", "end s", "action", "score")
     numbers = [i for i, column in enumerate(columns) if column not in ("began", "action")]
     console.show_table(title, columns, rows, right=numbers)

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from fractions import Fraction
 from time import monotonic
 
@@ -101,6 +101,8 @@ class LiveReader:
         self.warnings: list[str] = []
         """What a reader of the scores must know."""
         self._noted: list[str] = []
+        self._changes: list[str] = []  # of the connection, each to be told once, however often
+        self._away = False
         self._told: list[str] = []
         self._last: tuple[Fraction, Fraction] | None = None  # time and step of the newest frame
         self._heard = self._began = monotonic()
@@ -127,7 +129,8 @@ class LiveReader:
         noted = [self._reader.note] if self._reader and self._reader.note else []
         new = [text for text in [*self._noted, *noted] if text not in self._told]
         self._told += new
-        return new
+        changes, self._changes = self._changes, []
+        return [*new, *changes]
 
     @property
     def link(self) -> str:
@@ -201,6 +204,7 @@ class LiveReader:
                     raise lost  # an address with a mistake is not tried again
                 self._noted.append(f"{lost} It is tried again for {self.options.timeout:g} s.")
             attempts = 0 if self.frames > before else attempts + 1
+            self._say_away()
             left = self._heard + self.options.timeout - monotonic()
             if left <= 0:
                 raise self._given_up(lost) from lost
@@ -239,6 +243,7 @@ class LiveReader:
                 else:  # between two connections time went on
                     origin = self._last[0] + Fraction(now - self._heard).limit_denominator(1000)
                     self.reconnects += 1
+            self._say_back(now)
             time = origin + frame.time
             before, step = self._last or (time, Fraction(0))
             if self.clock == "stream" and frame.time and time - before > LONGEST_GAP:
@@ -257,6 +262,19 @@ class LiveReader:
             if self._stopped.is_set():
                 return
             self._heard = monotonic()  # whoever waits for a place among the chunks is not silent
+
+    def _say_away(self) -> None:
+        """Say that a source which has sent frames is away, once it is for longer than a frame stands."""
+        silence = monotonic() - self._heard
+        if self._last and not self._away and silence > GAP_SECONDS:
+            self._away = True
+            since = datetime.now() - timedelta(seconds=silence)
+            self._changes.append(f"connection lost: nothing has come since {since:%H:%M:%S}; it is connected again.")
+
+    def _say_back(self, now: float) -> None:
+        if self._away:
+            self._away = False
+            self._changes.append(f"connected again, after {now - self._heard:.0f} s without a frame.")
 
     def _leave_stamps(self, now: float, time: Fraction) -> None:
         """Take another clock from now on, at `time`, where there are no timestamps or they are of no use."""
@@ -330,9 +348,10 @@ class LiveReader:
         )
 
     def _stalled(self) -> StalledError:
+        check = "check that it is on, and its address" if self.input.lasting else "check what writes it"
         return StalledError(
             f"{shown(self.input.source)} sent no frame for {self.options.timeout:g} s.",
-            "check that it is on, and its address; [[timeout=SECONDS]] is how long it may be silent.",
+            f"{check}; [[timeout=SECONDS]] is how long it may be silent.",
         )
 
 

@@ -25,6 +25,8 @@ class Opened:
     """The file of a video."""
     dated: str = ""
     """The id of a live source and when it began: no file of the output folder had that name."""
+    named: bool = False
+    """Whether its id is a name that a person has given it."""
 
     @property
     def live(self) -> bool:

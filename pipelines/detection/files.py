@@ -122,6 +122,7 @@ class Files(Sink):
         document = {
             "format": FORMAT,
             "source": source.origin,
+            **({"name": source.id} if source.named else {}),
             "duration": self._chunks * CHUNK_SECONDS if end.duration is None else end.duration,
             "checkpoint": str(loaded.path),
             "recipe": recipe.id if recipe else None,

@@ -55,7 +55,7 @@ class LiveSource(Running):
 
     def fail(self, error: Exception) -> None:
         """End it, and leave what it has sent. Raises as `failure_of` where the error is not of this source alone."""
-        failure_of(error, self.origin)
+        failure_of(error, self.called)
         self.broken = self.broken or error
         self.reader.stop()
 
@@ -74,7 +74,8 @@ class LiveSource(Running):
 
     def troubles(self) -> Iterator[Notice]:
         """What its reader has to say too."""
-        yield from map(Notice, self.reader.news())
+        name = f"{self.id}: " if self.named else ""
+        yield from (Notice(f"{name}{text}") for text in self.reader.news())
         yield from super().troubles()
 
     def refresh(self) -> Status:

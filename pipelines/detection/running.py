@@ -55,12 +55,18 @@ class Running:
         self.at: datetime | None = None
         """When the newest decision on a live source was due, on the clock of the wall."""
 
+    @property
+    def called(self) -> str:
+        """What a person calls it: its name with its path or address, or these alone."""
+        return f"{self.id} ({self.origin})" if self.named else self.origin
+
     def open(self, since: Since, video: Path | None = None) -> Opened:
         """Open its sinks. Raises what one raises that needs all and is waited for."""
         refresh = self.refresh if self.live else None
         folder = self.deciding.output.folder
         name = dated(self.id, folder) if self.live and folder else ""
-        opened = Opened(self.id, self.status, self.deciding.loaded.classes, refresh, self.origin, video, name)
+        classes = self.deciding.loaded.classes
+        opened = Opened(self.id, self.status, classes, refresh, self.origin, video, name, self.named)
         for sink in self.deciding.sinks_of(self, since):
             self.outlets.append(Feed(sink, self.deciding.changed) if self.live else Outlet(sink))
             self.outlets[-1].open(opened)
@@ -111,14 +117,14 @@ class Running:
                 continue
             outlet.told = True
             try:
-                reason = failure_of(error, self.origin).reason
+                reason = failure_of(error, self.called).reason
             except OutputError as full:
                 if not self.live:
                     raise
                 error, reason = full, str(full)
             if outlet.sink.needs_all:
                 self.lost = self.lost or error
-            yield Notice(f"{reason} The decisions on {self.origin} go on without {outlet.sink.name}.")
+            yield Notice(f"{reason} The decisions on {self.called} go on without {outlet.sink.name}.")
 
     def fail(self, error: Exception) -> None:
         """It cannot be decided any more."""

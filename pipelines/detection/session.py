@@ -228,12 +228,12 @@ class Session:
         yield from source.troubles()
         for outlet in source.outlets:
             if outlet.dropped:
-                yield Notice(f"{outlet.dropped} decisions on {source.origin} are not in {outlet.sink.name}: too slow.")
+                yield Notice(f"{outlet.dropped} decisions on {source.called} are not in {outlet.sink.name}: too slow.")
         if source.outlets and (result := source.outlets[0].result):  # none where it was interrupted as it began
             timeline, page = result
             yield Ended(source.id, timeline, page, source.last)
         if error := source.error:
-            yield self._failed(source.id, source.origin, error, live=True)
+            yield self._failed(source.id, source.called, error, live=True)
 
     def _recorded(self) -> Generator[Event, None, None]:
         """The files in their order, each to its end; of videos the next ones make their decisions ahead."""

@@ -283,7 +283,8 @@ def open_features(path: str | Path, rgb: str | None = None, flow: str | None = N
     if not streams:
         raise RecipeError(
             f"{path} has no recipe.json and no folder named rgb_* or flow_*.",
-            "give the folder that `lstr extract VIDEOS -o FEATURES` wrote, or one with rgb_* and flow_* folders.",
+            "give the folder that `lstr extract VIDEOS -o FEATURES --recipe MODEL` wrote with a model's networks, or "
+            "one with rgb_* and flow_* folders.",
         )
     return FeatureFolder(path, streams, None)
 

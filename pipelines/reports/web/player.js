@@ -37,7 +37,7 @@ function showMoment() {
 function showDecision(chunk) {
   const best = ranked(chunk, 3), first = best[0];
   $("chunk").textContent = chunk < 0 ? "After the last decision"
-    : "Decision " + numberText(chunk + 1) + " of " + numberText(chunks) + " · made at " + clock((chunk + 1) * step);
+    : (gaps.length ? "Chunk " : "Decision ") + numberText(chunk + 1) + " of " + numberText(chunks) + " · made at " + clock((chunk + 1) * step) + (began === null ? "" : " (" + wall((chunk + 1) * step) + ")");
   $("decision").textContent = first ? classes[first.index] : "No decision";
   $("decision-score").textContent = first ? scoreText(first.score) : "";
   paint($("decision-spot"), first ? classes[first.index] : "");
@@ -93,7 +93,7 @@ function openVideo() {
   };
   const address = report.video || embedded();
   if (!address) return giveUp("No video beside this report", "The timeline works without it.");
-  const name = lastPart(timeline.source ?? "the video");
+  const name = timeline.name ?? lastPart(timeline.source ?? "the video");
   const cannot = () => giveUp("This browser cannot play " + name, "The file may have moved, or its coding is not one the browser knows. The timeline works without it.");
   video.addEventListener("error", cannot);
   video.addEventListener("loadedmetadata", () => {

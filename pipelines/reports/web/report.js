@@ -27,7 +27,7 @@ function showFacts() {
   if (verdict.delay !== null) term(facts, "Median delay", signed(verdict.delay));
 }
 function describe() {
-  const name = lastPart(timeline.source ?? "Action timeline"), { recipe, checkpoint, speed } = timeline;
+  const name = timeline.name ?? lastPart(timeline.source ?? "Action timeline"), { recipe, checkpoint, speed } = timeline;
   document.title = name + " – action timeline";
   $("title").textContent = name;
   warn(timeline.warnings);
@@ -45,6 +45,7 @@ function describe() {
     const names = streams.slice(0, -1).join(", ") + (streams.length > 1 ? " and " : "") + streams.at(-1);
     term(run, "Its " + names + " network" + (streams.length > 1 ? "s" : "") + " began with", origin, "wide");
   }
+  if (timeline.live?.began) term(run, "Began", timeline.live.began.replace("T", " "), "wide");
   term(run, "Duration", numberText(duration) + " s");
   term(run, "Decisions", numberText(timeline.decided ?? chunks) + ", one each " + numberText(step) + " s");
   term(run, "Classes", numberText(classes.length - 1) + " and " + (classes[0] ?? "none"));

@@ -5,6 +5,9 @@ const step = timeline.seconds_per_chunk || 0.25;
 const decided = chunks * step;
 const duration = Math.max(timeline.duration || 0, decided, step);
 const clock = (time, digits = 2) => clockText(time, digits, duration >= 3600);
+/* of a live source, the time of the machine that watched it */
+const began = timeline.live?.began ? Date.parse(timeline.live.began.slice(0, 19) + "Z") : null;
+const wall = (time) => new Date(began + 1000 * time).toISOString().slice(11, 19);
 const gaps = (timeline.gaps || []).map((gap) => (Array.isArray(gap) ? gap : [gap.start, gap.end]))
   .filter(([start, end]) => end > start);
 const byStart = (one, other) => one.start - other.start || one.end - other.end;

@@ -67,9 +67,15 @@ function listSegments() {
 }
 /* When a segment ended; of one that was on when the video ended nobody knows. */
 function makeEnd(entry) {
-  const end = make("span", "to", clock(entry.end) + (entry.still_on ? "…" : ""));
-  if (entry.still_on) end.title = STILL_ON;
+  const end = makeMoment("to", entry.end);
+  if (entry.still_on) { end.textContent += "…"; end.title = STILL_ON; }
   return end;
+}
+/* Of a live source on the clock of the wall, its second in the title. */
+function makeMoment(look, time) {
+  const moment = make("span", look, began === null ? clock(time) : wall(time));
+  if (began !== null) moment.title = clock(time);
+  return moment;
 }
 function makeRow(index) {
   const entry = entries[index], row = make("div", entry.lost ? "row missed" : isFalse(entry.item) ? "row false" : "row"), name = make("span"), marks = make("span", "marks");
@@ -88,7 +94,7 @@ function makeRow(index) {
     });
     marks.append(button);
   }
-  row.append(name, make("span", "from", clock(entry.start)), makeEnd(entry),
+  row.append(name, makeMoment("from", entry.start), makeEnd(entry),
     make("span", "span", (entry.end - entry.start).toFixed(2) + " s"),
     make("span", "announced", entry.lost || entry.announced === undefined ? "–" : signed(entry.announced - entry.start)),
     make("span", "late", lateText(entry)), make("span", "mean", entry.lost ? "–" : scoreText(entry.score)), marks);

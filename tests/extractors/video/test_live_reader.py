@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from lstr.extractors.errors import MissingPathError, StalledError, VideoError
+from lstr.extractors.video import live_reader
 from lstr.extractors.video.file_reader import read_chunks
 from lstr.extractors.video.frames import SourceFrame
 from lstr.extractors.video.live_input import PROMPT, Input, parse_live
@@ -181,6 +182,18 @@ def test_a_source_can_be_made_to_wait():
     camera = Input("camera", "testsrc=size=96x64:rate=30", demuxer="lavfi")
     reader = LiveReader(camera, SIDE, LiveOptions(on_lag="wait", waiting=2), first=4, end=20)
     assert indices(drained(reader)) == list(range(4, 20)) and reader.dropped == reader.unseen == 0
+
+
+@pytest.mark.long
+def test_a_source_that_is_away_is_told_of_once_and_again_when_it_is_back(clips, monkeypatch):
+    """The log of a service said nothing, however long a camera was away."""
+    monkeypatch.setattr(live_reader, "GAP_SECONDS", Fraction(1, 5))
+    with served([clips["first"]], [], [], [clips["first"]], head=TS_HEAD) as port:
+        reader, _ = read(parse_live(f"http://127.0.0.1:{port}/a.ts"), on_lag="wait", timeout=6)
+    away, back, again = reader.news()
+    assert away.startswith("connection lost: nothing has come since ") and away.endswith("it is connected again.")
+    assert back.startswith("connected again, after ") and again.startswith("connection lost")
+    assert reader.news() == [] and reader.reconnects == 1
 
 
 @pytest.mark.long
