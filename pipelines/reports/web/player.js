@@ -37,7 +37,7 @@ function showMoment() {
 function showDecision(chunk) {
   const best = ranked(chunk, 3), first = best[0];
   $("chunk").textContent = chunk < 0 ? "After the last decision"
-    : (gaps.length ? "Chunk " : "Decision ") + numberText(chunk + 1) + " of " + numberText(chunks) + " · made at " + clock((chunk + 1) * step) + (began === null ? "" : " (" + wall((chunk + 1) * step) + ")");
+    : (gaps.length ? "Chunk " : "Decision ") + numberText(chunk + 1) + " of " + numberText(chunks) + " · made at " + clock((chunk + 1) * step) + (isLive ? " (" + wall((chunk + 1) * step) + ")" : "");
   $("decision").textContent = first ? classes[first.index] : "No decision";
   $("decision-score").textContent = first ? scoreText(first.score) : "";
   paint($("decision-spot"), first ? classes[first.index] : "");

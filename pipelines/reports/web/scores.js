@@ -5,9 +5,15 @@ const step = timeline.seconds_per_chunk || 0.25;
 const decided = chunks * step;
 const duration = Math.max(timeline.duration || 0, decided, step);
 const clock = (time, digits = 2) => clockText(time, digits, duration >= 3600);
-/* of a live source, the time of the machine that watched it */
-const began = timeline.live?.began ? Date.parse(timeline.live.began.slice(0, 19) + "Z") : null;
-const wall = (time) => new Date(began + 1000 * time).toISOString().slice(11, 19);
+/* Of a live source, when its seconds were on the clock of the machine that watched it: at its beginning, at the edges of
+   actions and gaps, and between them as time goes. */
+const moments = [[0, timeline.live?.began], ...[...(timeline.segments || []), ...(timeline.gaps || [])].flatMap((one) => [[one.start, one.start_at], [one.end, one.end_at]])]
+  .filter(([, at]) => at).map(([time, at]) => [time, Date.parse(at.slice(0, 23) + "Z")]).sort((one, other) => one[0] - other[0]);
+const isLive = moments.length > 0;
+function wall(time) {
+  const [known, at] = moments.findLast(([known]) => known <= time) || moments[0];
+  return new Date(at + 1000 * (time - known)).toISOString().slice(11, 19);
+}
 const gaps = (timeline.gaps || []).map((gap) => (Array.isArray(gap) ? gap : [gap.start, gap.end]))
   .filter(([start, end]) => end > start);
 const byStart = (one, other) => one.start - other.start || one.end - other.end;

@@ -73,8 +73,8 @@ function makeEnd(entry) {
 }
 /* Of a live source on the clock of the wall, its second in the title. */
 function makeMoment(look, time) {
-  const moment = make("span", look, began === null ? clock(time) : wall(time));
-  if (began !== null) moment.title = clock(time);
+  const moment = make("span", look, isLive ? wall(time) : clock(time));
+  if (isLive) moment.title = clock(time);
   return moment;
 }
 function makeRow(index) {

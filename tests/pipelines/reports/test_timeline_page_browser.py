@@ -16,6 +16,7 @@ from tests.support.browser import (
     until,
     wait_for_picture,
 )
+from tests.support.pages import make_scores, make_timeline
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (400, "dark")])
@@ -36,6 +37,27 @@ def test_markup_in_a_label_is_text_and_the_password_is_nowhere(show, report):
     assert page.locator("script").count() == 2
     assert "hunter2" not in report.read_text()
     assert page.locator("#run").inner_text().splitlines()[1] == "rtsp://camera/live"
+
+
+def test_a_camera_has_its_name_and_the_clock_of_the_wall(show, tmp_path):
+    """Its seconds run behind that clock where it was away: what is known are its beginning and the edges of actions."""
+    away = {
+        "start": 2,
+        "end": 3,
+        "start_at": "2026-11-25T23:59:55.250+01:00",
+        "end_at": "2026-11-26T00:00:01.000+01:00",
+    }
+    action = {"label": "kick", "score": 0.9, "start": 4, "end": 5.5, "start_at": "2026-11-26T00:00:02.000+01:00"}
+    timeline = make_timeline(40, ["Background", "kick"], name="hall", source="rtsp://camera/die", gaps=[away])
+    timeline |= {"segments": [action], "live": {"began": "2026-11-25T23:59:53.250+01:00"}}
+    write_report(tmp_path / "hall.html", timeline, make_scores(40, 2))
+    page = show(tmp_path / "hall.html")
+    assert page.title().startswith("hall – ") and page.locator("#title").inner_text() == "hall"
+    row = page.locator("#rows .row")
+    assert row.locator(".from").inner_text() == "00:00:02" and row.locator(".from").get_attribute("title") == "0:04.00"
+    assert row.locator(".to").inner_text() == "00:00:03"
+    assert page.evaluate("[0, 1, 2.5, 3].map(wall)") == ["23:59:53", "23:59:54", "23:59:55", "00:00:01"]
+    assert "made at 0:00.25 (23:59:53)" in page.locator("#chunk").inner_text()
 
 
 def test_it_seeks_on_click_and_the_picture_follows(show, report):
