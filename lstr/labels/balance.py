@@ -51,6 +51,14 @@ def few_examples(labels: Labels) -> Iterator[str]:
             yield f"{name}: {number}" + (f" in {trained}" if trained else "")
 
 
+def nothing_labelled(labels: Labels) -> str:
+    """A sentence where there are actions, and no video has one; else empty."""
+    videos = labels.videos.values()
+    if not videos or not actions_of(labels) or any(video.segments or video.n_chunks is not None for video in videos):
+        return ""
+    return f"no action is labelled in {'the only video' if len(videos) == 1 else f'any of the {len(videos)} videos'}"
+
+
 def one_subset(labels: Labels) -> str:
     """A sentence where the file puts several videos all into one subset; else empty."""
     subsets = {video.subset for video in labels.videos.values()}

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import PurePath
 
 from lstr.errors import LabelsError
-from lstr.labels.balance import few_examples, never_trained, one_subset, split_recordings
+from lstr.labels.balance import few_examples, never_trained, nothing_labelled, one_subset, split_recordings
 from lstr.labels.label_set import Labels, VideoLabels
 from lstr.labels.segment import Segment, mistake
 from lstr.labels.spellings import spellings_of
@@ -33,6 +33,8 @@ NO_MATCH = "no match"
 """The kind of the finding that no label belongs to any video."""
 OTHER_RATE = "another rate"
 """The kind of the finding that features are not 4 a second."""
+UNLABELLED = "nothing labelled"
+"""The kind of the finding that no video has an action."""
 ERROR, WARNING, NOTE = "error", "warning", "note"
 SEVERITIES = (ERROR, WARNING, NOTE)
 UNITS = (FRAMES, MILLISECONDS)
@@ -98,6 +100,8 @@ def check_set(labels: Labels) -> Iterator[Finding]:
     yield from (Finding(WARNING, "few examples", "", sentence) for sentence in few_examples(labels))
     yield from (Finding(WARNING, "spellings", "", question) for question in spellings_of(labels))
     yield from (Finding(WARNING, "one recording", "", sentence) for sentence in split_recordings(labels))
+    if sentence := nothing_labelled(labels):
+        yield Finding(WARNING, UNLABELLED, "", sentence)
     if sentence := one_subset(labels):
         yield Finding(WARNING, "one subset", "", sentence)
 

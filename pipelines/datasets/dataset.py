@@ -12,7 +12,7 @@ from lstr.chunk import FEATURES_PER_SECOND
 from lstr.config import WindowConfig
 from lstr.errors import CheckpointError, LabelsError, few
 from lstr.extractors.errors import RecipeError
-from lstr.labels.check import NOTE, OTHER_RATE, UNITS, Finding, check, check_set, in_order, stop_at_errors
+from lstr.labels.check import NOTE, OTHER_RATE, UNITS, UNLABELLED, Finding, check, check_set, in_order, stop_at_errors
 from lstr.labels.label_set import Labels, select, subset_named, targets
 from lstr.pipelines.annotations.label_files import read_label_files
 from lstr.pipelines.features.folder import FeatureFolder, seen_streams
@@ -216,12 +216,12 @@ class Dataset:
         known = replace(self.labels, videos={name: self.labels.videos[name] for name in lengths})
         found = check(known, lengths)
         stop_at_errors([finding for finding in found if finding.kind in UNITS], self.source)
-        of_features = [finding for finding in found if finding.kind == OTHER_RATE]
+        of_split = [finding for finding in found if finding.kind in (OTHER_RATE, UNLABELLED)]
         kinds = ("never trained", "one recording")
         return [
             Notice(f"{self.source}: {finding.sentence}.", warning=finding.severity != NOTE)
-            for finding in in_order([*of_features, *check_set(self.labels)])
-            if finding.severity == NOTE or finding.kind in (OTHER_RATE, *kinds)
+            for finding in in_order([*of_split, *check_set(self.labels)])
+            if finding.severity == NOTE or finding in of_split or finding.kind in kinds
         ]
 
 

@@ -178,6 +178,15 @@ def test_real_labels_are_clean(shared):
         assert check(read_labels(shared / "data" / name / "labels.json", lenient=True)) == []
 
 
+def test_labels_without_an_action():
+    """Scores of them are a table of dashes."""
+    videos = {name: VideoLabels("training", 10.0, ()) for name in "ab"}
+    found = [one for one in check(Labels(("Background", "A"), videos)) if one.kind == "nothing labelled"]
+    assert [one.sentence for one in found] == ["no action is labelled in any of the 2 videos"]
+    videos["b"] = VideoLabels("training", 10.0, (Segment(1, 2, "A"),))
+    assert "nothing labelled" not in [one.kind for one in check(Labels(("Background", "A"), videos))]
+
+
 @pytest.mark.parametrize(
     ("lengths", "words"),
     [
