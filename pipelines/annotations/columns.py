@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -82,6 +82,12 @@ class Layout:
     """The columns of the video: `video`, `subset` and `duration`, where there are such"""
     pieces: tuple[Piece, ...]
     notes: tuple[Note, ...] = ()
+
+    def columns(self) -> Iterator[Column]:
+        """All columns that the table is read by."""
+        yield from self.whole.values()
+        for piece in self.pieces:
+            yield from (one for one in (piece.start, piece.end, piece.label, piece.score) if isinstance(one, Column))
 
 
 Groups = dict[str, dict[str, Column]]

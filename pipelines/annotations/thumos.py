@@ -11,7 +11,8 @@ from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet, plain_line
 from lstr.pipelines.annotations.format import ConvertOptions, Detection, File, TextFormat, Written
-from lstr.pipelines.annotations.tables import first_line, number_text
+from lstr.pipelines.annotations.rows import first_line
+from lstr.pipelines.annotations.tables import number_text
 from lstr.pipelines.annotations.times import number_of
 from lstr.pipelines.files.atomic import write_text
 
