@@ -12,7 +12,7 @@ from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet, plain_line
 from lstr.pipelines.annotations.columns import TIMED, Column, Layout, Piece, layout_of
 from lstr.pipelines.annotations.format import DEFAULTS, EVERYTHING, FILES, ConvertOptions, File, TextFormat, VideoText
-from lstr.pipelines.annotations.rows import Rows, delimiter_of, first_line, refuse_swallowed
+from lstr.pipelines.annotations.rows import TIME, Rows, delimiter_of, first_line, refuse_swallowed
 from lstr.pipelines.annotations.times import Clock, number_of
 
 TOTALS = ("total", "totals", "grand total", "subtotal", "sum", "average", "mean", "summe", "gesamt", "somme", "suma")
@@ -83,12 +83,21 @@ def from_csv(text: str, name: str, options: ConvertOptions = DEFAULTS) -> Annota
         layout = _layout(header, text, options)
         clock = Clock(options.frames, options.rate_of)
         found: dict[str, dict[str, Any]] = {}
+        # what may be the video, where a person has named columns and not that one
+        names = list(layout.unread) if options.columns and "video" not in layout.whole else []
         for line, cells in rows:
             refuse_swallowed(cells, line, layout, table.delimiter)
             if any(_cell(cells, column) for column in layout.columns()):
                 _read_row(Row(cells, line, layout, clock), header, name, found)
+                names = [column for column in names if is_text(_cell(cells, column))]
     except csv.Error as error:
         raise AnnotationError(f"The table cannot be read ({error}).", "save it again as CSV in UTF-8.") from error
+    if names and any(entry["segments"] for entry in found.values()):
+        others = ", ".join(repr(column.name) for column in names)
+        raise AnnotationError(
+            f"No column is named as that of the video, and it may be one of these: {others}.",
+            f"name it with [[columns=video={names[0].name}]]; where the file is of one video, delete what is not read.",
+        )
     videos = {video: AnnotatedVideo(**entry) for video, entry in found.items()}
     return AnnotationSet(videos, (), layout.notes)
 
@@ -159,6 +168,11 @@ class Row:
 
 def _cell(cells: Sequence[str], column: Column | None) -> str:
     return cells[column.at].strip() if column and column.at < len(cells) else ""
+
+
+def is_text(cell: str) -> bool:
+    """Whether a cell holds something that is no number and no time."""
+    return bool(cell) and not TIME.fullmatch(cell)
 
 
 def _read_row(row: Row, header: Sequence[str], name: str, found: dict[str, dict[str, Any]]) -> None:
