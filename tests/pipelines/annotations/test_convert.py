@@ -273,6 +273,31 @@ def test_the_first_command_of_a_newcomer(labels, tmp_path, lstr):
     assert code == 0 and out.startswith("video,subset,start,end")
 
 
+@pytest.mark.parametrize(
+    ("file", "named"),
+    [
+        ("other.mp4", {"other": "other.mp4"}),
+        ("day 1/game.mp4", {"day 1/game": "day 1/game.mp4"}),
+        ("GAME.mp4", {}),
+    ],
+)
+def test_a_file_is_of_the_video_that_it_is_called_as_alone(labels, tmp_path, file, named):
+    done = convert([labels], "eaf", tmp_path / "eaf", ConvertOptions(video=tmp_path / file))
+    assert {i: v.media for i, v in done.annotated.videos.items() if v.media} == {
+        name: str(tmp_path / path) for name, path in named.items()
+    }
+    if not named:
+        with pytest.raises(AnnotationError, match="none of the 2 videos, of which the first is 'day 1/game'") as caught:
+            convert([labels], "html", tmp_path / "shown", ConvertOptions(video=tmp_path / file))
+        assert "[[video=DIR]]" in caught.value.hint and not (tmp_path / "shown").exists()
+
+
+def test_a_file_of_any_name_is_of_the_only_video(tmp_path):
+    (tmp_path / "a.csv").write_text("start,end,label\n1,2,jump\n")
+    done = convert([tmp_path / "a.csv"], "eaf", tmp_path / "a.eaf", ConvertOptions(video=tmp_path / "b.mp4"))
+    assert done.annotated.videos["a"].media == str(tmp_path / "b.mp4")
+
+
 def test_a_failed_conversion_leaves_nothing(tmp_path):
     (tmp_path / "a.csv").write_text("video,start,end,label\nx,1,2,jump\n")
     with pytest.raises(AnnotationError):
