@@ -1,5 +1,6 @@
 """The labels of a data set out of any file or folder of annotations, what every `--labels` takes; and in numbers."""
 
+import re
 import shlex
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -19,7 +20,7 @@ from lstr.labels.video_ids import check_ids
 from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.annotations.footage import Rates
 from lstr.pipelines.annotations.format import ConvertOptions, File
-from lstr.pipelines.annotations.formats import read_annotations, recognise, refuse_foreign
+from lstr.pipelines.annotations.formats import read_annotations, readable, recognise, refuse_foreign
 from lstr.pipelines.annotations.ids import plain_id
 from lstr.pipelines.annotations.perframe import INFO
 
@@ -77,11 +78,20 @@ def _read(path: Path, lenient: bool, present: Collection[str]) -> Labels:
         videos = present if isinstance(present, Mapping) else {}
         annotated = read_annotations(path, ConvertOptions(lenient=lenient, rate_of=Rates(lambda: videos)))
     except ExtractorError as error:
-        hint = error.hint
-        if "[[fps" in hint or "[[source_format" in hint:  # of the conversion
-            hint = f"convert it first: lstr labels convert {shlex.quote(str(path))} -o labels.json; {hint}"
-        raise LabelsError(str(error), hint) from error
+        raise LabelsError(str(error), _whole(error.hint, path)) from error
     return labels_from(annotated, str(path), lenient)
+
+
+def _whole(hint: str, path: Path) -> str:
+    """A hint of the conversion for commands that have no such settings: with the command that converts a file."""
+    command = f"lstr labels convert {shlex.quote(str(path))} -o labels.json"
+    if found := re.search(r"\[\[source_format(?:=(\w+))?", hint):
+        form = found[1] or "FORMAT"
+        forms = "" if found[1] else f", where FORMAT is {', '.join(readable())}"
+        return f"convert it first: `{command} --from {form}`{forms}."
+    if found := re.search(r"\[\[(fps=\d+)", hint):
+        return f"convert it first, at the rate of the videos: `{command} --set {found[1]}`."
+    return hint
 
 
 def labels_from(annotated: AnnotationSet, where: str, lenient: bool = False) -> Labels:

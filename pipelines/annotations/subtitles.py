@@ -211,7 +211,7 @@ def _score(text: str) -> float | None:
 
 
 VTT = VideoText("vtt", ".vtt", FILES | {"scores"}, from_vtt, to_vtt)
-SRT = VideoText("srt", ".srt", FILES, from_srt, to_srt)
+SRT = VideoText("srt", ".srt", FILES, from_srt, to_srt, encoded=False)
 ASS = VideoText(
     "ass",
     ".ass",
@@ -219,4 +219,5 @@ ASS = VideoText(
     from_ass,
     to_ass,
     lambda file: file.ending in (".ass", ".ssa"),
+    encoded=False,
 )

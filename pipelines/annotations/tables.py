@@ -37,7 +37,7 @@ class Csv(TextFormat):
     delimiter, unit, scale = ",", "", 1
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
-        text, notes = file.table
+        text, notes = file.text_and_notes
         read = from_csv(text, video_id, options)
         return replace(read, notes=(*notes, *read.notes))
 
@@ -251,5 +251,6 @@ AUDACITY = VideoText(
     FILES,
     from_audacity,
     to_audacity,
-    lambda file: file.ending == ".txt" and bool(TIMES.match(first_line(file.text))),
+    lambda file: file.ending == ".txt" and bool(TIMES.match(first_line(file.text_and_notes[0]))),
+    encoded=False,
 )
