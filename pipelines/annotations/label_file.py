@@ -17,7 +17,7 @@ from lstr.labels.label_set import Labels, Note, labels_of, read_json, read_label
 from lstr.labels.perframe import is_data_info, read_data_info
 from lstr.labels.segment import Segment
 from lstr.labels.video_ids import check_ids
-from lstr.pipelines.annotations.annotation import AnnotationSet
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
 from lstr.pipelines.annotations.footage import Rates
 from lstr.pipelines.annotations.format import ConvertOptions, File
 from lstr.pipelines.annotations.formats import read_annotations, readable, recognise, refuse_foreign
@@ -79,7 +79,24 @@ def _read(path: Path, lenient: bool, present: Collection[str]) -> Labels:
         annotated = read_annotations(path, ConvertOptions(lenient=lenient, rate_of=Rates(lambda: videos)))
     except ExtractorError as error:
         raise LabelsError(str(error), _whole(error.hint, path)) from error
-    return labels_from(annotated, str(path), lenient)
+    return labels_from(_called_as_media(annotated, present), str(path), lenient)
+
+
+def _called_as_media(annotated: AnnotationSet, present: Collection[str]) -> AnnotationSet:
+    """With the ids of the videos that files name inside, where their own name is none at hand and that one is."""
+    videos: dict[str, AnnotatedVideo] = {}
+    taken: dict[str, str] = {}
+    for name, video in annotated.videos.items():
+        meant = plain_id(video.media, present) if video.media and plain_id(name, present) not in present else name
+        if meant != name and meant in present and meant not in annotated.videos and meant not in videos:
+            taken[name] = meant
+        videos[taken.get(name, name)] = video
+    if not taken:
+        return annotated
+    (old, new), *others = taken.items()
+    more = f", and {len(others)} more so" if others else ""
+    note = Note("id of the media", f"{old!r} is taken as {new!r}{more}: the video that its file names")
+    return replace(annotated, videos=videos, notes=(*annotated.notes, note))
 
 
 def _whole(hint: str, path: Path) -> str:
