@@ -64,10 +64,15 @@ class Csv(TextFormat):
 
 
 class Tsv(Csv):
-    """A table with tabs and times in whole milliseconds, which every locale reads alike."""
+    """A table with tabs and times in whole milliseconds, which every locale reads alike; or what Excel saves as .txt."""
 
     name, suffix = "tsv", ".tsv"
     delimiter, unit, scale = "\t", "_ms", 1000
+
+    def recognises(self, file: File) -> bool:
+        if file.ending != ".txt":
+            return super().recognises(file)
+        return _is_header(first_line(file.text_and_notes[0]), DEFAULTS)
 
 
 def from_csv(text: str, name: str, options: ConvertOptions = DEFAULTS) -> AnnotationSet:

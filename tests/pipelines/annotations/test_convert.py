@@ -298,6 +298,7 @@ def test_a_file_is_of_the_video_that_it_is_called_as_alone(labels, tmp_path, fil
         ("a.srt", "1\n00:00:01,000 --> 00:00:02,000\nStoß\n"),
         ("a.ass", "[Events]\nFormat: Start, End, Text\nDialogue: 0:00:01.00,0:00:02.00,Stoß\n"),
         ("a.txt", "1\t2\tStoß\n"),
+        ("b.txt", "video\tstart\tend\tlabel\na\t1,5\t2\tStoß\n"),
         ("Stoß_val.txt", "Maß 1 2\n"),
     ],
 )
@@ -306,6 +307,13 @@ def test_forms_without_an_encoding_are_read_as_windows_saves_them(tmp_path, name
     for place in (tmp_path / name, tmp_path):
         read = read_annotations(place)
         assert read.classes == ("Stoß",) and "Windows-1252" in read.notes[0].sentence
+
+
+@pytest.mark.parametrize("subset", [[], {}, 0, False])
+def test_a_subset_that_is_no_text_is_refused(tmp_path, subset):
+    (tmp_path / "a.json").write_text(json.dumps({"database": {"v": {"subset": subset, "annotations": []}}}))
+    with pytest.raises(AnnotationError, match="Video v: the subset is"):
+        convert([tmp_path / "a.json"], "csv")
 
 
 @pytest.mark.parametrize("text", ["nothing\n", "", "so 1\n", "Day 3, camera 2\n"])
