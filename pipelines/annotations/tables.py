@@ -64,7 +64,7 @@ class Csv(TextFormat):
 
 
 class Tsv(Csv):
-    """A table with tabs and times in whole milliseconds, which every locale reads alike; or what Excel saves as .txt."""
+    """A table with tabs and times in whole milliseconds, which every locale reads alike; or Excel's text."""
 
     name, suffix = "tsv", ".tsv"
     delimiter, unit, scale = "\t", "_ms", 1000
