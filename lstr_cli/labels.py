@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import click
 
@@ -178,10 +177,10 @@ def check(labels, features, dataset, rgb, flow, skip_missing, subset, as_json):
     from lstr.errors import few
     from lstr.labels.check import stop_at_errors
     from lstr.pipelines.annotations.label_file import counts_of
-    from lstr.pipelines.annotations.label_files import is_labels
+    from lstr.pipelines.annotations.label_files import more_labels
 
-    more = [path for path in features if Path(path).is_file() and is_labels(path)]
-    files, features = [labels, *more], [path for path in features if path not in more]
+    more, features = more_labels(features)
+    files = [labels, *more]
     labelled, findings = _checked(files, features, (rgb, flow), dataset, skip_missing, subset)
     counts = counts_of(labelled)
     title = f"{few(files)}: {_in_words(counts)}"

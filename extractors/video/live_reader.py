@@ -24,6 +24,7 @@ from lstr.extractors.errors import StalledError, VideoError
 from lstr.extractors.stages import DECODE
 from lstr.extractors.video.containers import Opening
 from lstr.extractors.video.frames import FPS, Chunk, SourceFrame, chunks_of
+from lstr.extractors.video.gaps import Gap, joined
 from lstr.extractors.video.live_input import Input
 from lstr.extractors.video.probe import AVERAGE_RATE, comes_later
 from lstr.extractors.video.pyav_reader import PyAVReader
@@ -47,15 +48,6 @@ class LiveOptions:
     """Seconds without a frame, attempts to connect included, after which it has stalled."""
     waiting: int = 4
     """Whole chunks that wait at most."""
-
-
-@dataclass(frozen=True)
-class Gap:
-    """Chunks from `first` to before `end` that are not decided: `dropped`, or `unseen` because they never came."""
-
-    first: int
-    end: int
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -160,7 +152,7 @@ class LiveReader:
         with self.changed:
             passed = [gap for gap in self._missing if gap.end <= chunk]
             self._missing = [gap for gap in self._missing if gap.end > chunk]
-        return _joined(passed)
+        return joined(passed)
 
     def stop(self) -> None:
         """Read no more. What FFmpeg waits for now it may wait for a little longer, with nobody listening."""
@@ -324,7 +316,7 @@ class LiveReader:
             if drop and len(self._chunks) >= self.options.waiting:
                 oldest, _ = self._chunks.popleft()
                 self.dropped += 1
-                self._missing = _joined([*self._missing, Gap(oldest.index, oldest.index + 1, "dropped")])
+                self._missing = joined([*self._missing, Gap(oldest.index, oldest.index + 1, "dropped")])
             self.changed.wait_for(lambda: len(self._chunks) < self.options.waiting or self._stopped.is_set())
             self._chunks.append((chunk, Moment()))
             self.changed.notify_all()
@@ -353,13 +345,3 @@ class LiveReader:
             f"{shown(self.input.source)} sent no frame for {self.options.timeout:g} s.",
             f"{check}; [[timeout=SECONDS]] is how long it may be silent.",
         )
-
-
-def _joined(gaps: list[Gap]) -> list[Gap]:
-    """Gaps in order, neighbours of one reason as one."""
-    joined: list[Gap] = []
-    for gap in sorted(gaps, key=lambda gap: gap.first):
-        if joined and joined[-1].end == gap.first and joined[-1].reason == gap.reason:
-            gap = replace(gap, first=joined.pop().first)
-        joined.append(gap)
-    return joined

@@ -11,6 +11,7 @@ from pathlib import PurePath
 from lstr.errors import LabelsError
 from lstr.labels.balance import few_examples, never_trained, nothing_labelled, one_subset, split_recordings
 from lstr.labels.label_set import Labels, VideoLabels
+from lstr.labels.near_ids import NearIds
 from lstr.labels.segment import Segment, mistake
 from lstr.labels.spellings import spellings_of
 from lstr.labels.units import (
@@ -109,11 +110,17 @@ def check_set(labels: Labels) -> Iterator[Finding]:
 def missing(wanted: Iterable[str], present: Collection[str], what: str, severity: str) -> Iterator[Finding]:
     """The ids that have no labels, features or video (`what`), each with the id that may be meant."""
     by_name = {PurePath(name).name: name for name in present}
-    for name in wanted:
+    names = dict.fromkeys(wanted)
+    near: NearIds | None = None
+    for name in names:
         if name not in present:
-            path = PurePath(name)
-            meant = by_name.get(path.name) or by_name.get(path.stem)
-            hint = f"; do you mean {meant!r}? An id is the path in the folder without the ending" if meant else ""
+            path, hint = PurePath(name), ""
+            if meant := by_name.get(path.name) or by_name.get(path.stem):
+                hint = f"; do you mean {meant!r}? An id is the path in the folder without the ending"
+            else:
+                near = near or NearIds(other for other in present if other not in names)
+                if meant := near.meant_by(name):
+                    hint = f"; do you mean {meant!r}?"
             yield Finding(severity, f"no {what}", name, f"not found{hint}")
 
 

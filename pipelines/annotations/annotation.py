@@ -111,7 +111,7 @@ class AnnotationSet:
         for name, video in self.videos.items():
             if not isinstance(name, str):
                 raise AnnotationError(f"The id {brief(name)} of a video is no text.", "put it in quotes.")
-            _refuse_unless(not video.subset or is_name(video.subset), name, "subset", video.subset)
+            _refuse_unless(video.subset in (None, "") or is_name(video.subset), name, "subset", video.subset)
             _refuse_unless(video.media is None or isinstance(video.media, str), name, "media", video.media)
             for what, number in (("duration", video.duration), ("frame rate", video.fps)):
                 _refuse_unless(number is None or (is_time(number) and number >= 0), name, what, number)

@@ -2,8 +2,8 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from lstr.errors import brief, few
@@ -23,19 +23,23 @@ COLUMNS = {
 FRAME_COLUMNS = {
     "start": ("start_frame", "begin_frame", "frame_start", "first_frame"),
     "end": ("end_frame", "stop_frame", "frame_end", "last_frame"),
+    "duration": ("duration_frames", "duration_frame", "frame_duration"),
 }
 """Names of columns that count frames."""
 KNOWN = (
     *((column, names, False) for column, names in COLUMNS.items()),
     *((column, names, True) for column, names in FRAME_COLUMNS.items()),
 )
-NAMEABLE = (*COLUMNS, "start_frame", "end_frame")
+NAMEABLE = (*COLUMNS, "start_frame", "end_frame", "duration_frames", "duration_seconds")
 """What a person may say that a column is."""
 TIMED = ("duration", "start", "end")
 """Columns whose name a unit may follow; they are in milliseconds where that is `_ms`, ` ms` or ` (ms)`."""
 OF_A_SEGMENT = (*TIMED, "label", "score")
 """Columns that a wide table has several times."""
 UNIT = re.compile(r"([_ ](ms|sec|seconds|time|timestamp|\((ms|s|sec|seconds)\))){0,4}$", re.IGNORECASE)
+SECONDS = re.compile(r"[_ ](ms|sec|seconds|\((ms|s|sec|seconds)\))$", re.IGNORECASE)
+"""How a name ends that says its unit."""
+FRAMES = re.compile(r"[_ ]frames?$", re.IGNORECASE)
 MILLISECONDS = re.compile(r"[_ ](ms|\(ms\))$")
 NUMBERED = re.compile(r"(.*?)[ _.#-]?(\d{1,3})")
 """A name with a number, as the second start of a row has it: `start2`, `start_2`, or `start.1` of pandas."""
@@ -59,6 +63,8 @@ class Column:
     scale: int = 1
     """How many of its units are a second"""
     counts_frames: bool = False
+    is_beside_frames: bool = False
+    """Whether it holds seconds after a start that is a number of a frame"""
 
 
 @dataclass(frozen=True)
@@ -82,6 +88,14 @@ class Layout:
     """The columns of the video: `video`, `subset` and `duration`, where there are such"""
     pieces: tuple[Piece, ...]
     notes: tuple[Note, ...] = ()
+    unread: tuple[Column, ...] = ()
+    """Columns of other names"""
+
+    def columns(self) -> Iterator[Column]:
+        """All columns that the table is read by."""
+        yield from self.whole.values()
+        for piece in self.pieces:
+            yield from (one for one in (piece.start, piece.end, piece.label, piece.score) if isinstance(one, Column))
 
 
 Groups = dict[str, dict[str, Column]]
@@ -98,6 +112,9 @@ def layout_of(header: Sequence[str], named: Mapping[str, str], in_frames: bool) 
     seconds, frames = _grouped(cells)
     first, second = (frames, seconds) if in_frames else (seconds, frames)
     groups = {number: {**second.get(number, {}), **first.get(number, {})} for number in {**first, **second}}
+    for number, one in groups.items():
+        if "duration" in frames.get(number, {}) and "start" in one and one["start"].counts_frames:
+            one["duration"] = frames[number]["duration"]
     alone = groups.get("", {})
     pieces = []
     for one in filter(_is_timed, groups.values()):
@@ -108,9 +125,12 @@ def layout_of(header: Sequence[str], named: Mapping[str, str], in_frames: bool) 
     if not pieces:
         _refuse(cells, groups)
     whole: dict[str, Column] = {name: alone[name] for name in ("video", "subset") if name in alone}
-    if "duration" in alone and not any(piece.end is alone["duration"] for piece in pieces):
-        whole["duration"] = alone["duration"]
-    return Layout(whole, tuple(pieces), _notes(pieces))
+    lasting = alone.get("duration")
+    if lasting and not lasting.counts_frames and not any(piece.end.at == lasting.at for piece in pieces):
+        whole["duration"] = lasting
+    known = {column.at for groups in (seconds, frames) for one in groups.values() for column in one.values()}
+    unread = (Column(at, cell) for at, cell in enumerate(cells) if cell and at not in known)
+    return Layout(whole, tuple(pieces), _notes(pieces), tuple(unread))
 
 
 def _with_names(cells: list[str], named: Mapping[str, str]) -> list[str]:
@@ -172,7 +192,17 @@ def _is_timed(one: Mapping[str, Column]) -> bool:
 
 
 def _piece(one: Mapping[str, Column], label: Column | str, score: Column | None) -> Piece:
-    return Piece(one["start"], one.get("end") or one["duration"], "end" not in one, label, score)
+    """The segment of these columns. Raises AnnotationError where nobody knows what its duration counts."""
+    start, end = one["start"], one.get("end") or one["duration"]
+    if start.counts_frames and "end" not in one and not end.counts_frames:
+        if not SECONDS.search(end.name):
+            frames, seconds = (SECONDS.sub("", end.name) + unit for unit in ("_frames", "_seconds"))
+            raise AnnotationError(
+                f"The column {start.name!r} counts frames, and {end.name!r} does not say whether it does so too.",
+                f"call it {frames} or {seconds}.",
+            )
+        end = replace(end, is_beside_frames=True)
+    return Piece(start, end, "end" not in one, label, score)
 
 
 def _of_classes(cells: Sequence[str]) -> list[Piece]:
@@ -180,8 +210,8 @@ def _of_classes(cells: Sequence[str]) -> list[Piece]:
     found: dict[str, dict[str, Column]] = {}
     for at, cell in enumerate(cells):
         plain = _plain(cell)
-        counts_frames = plain.lower().endswith(("_frame", " frame"))
-        two = LAST_WORD.fullmatch(plain[: -len("_frame")] if counts_frames else plain)
+        counts_frames = bool(FRAMES.search(plain))
+        two = LAST_WORD.fullmatch(FRAMES.sub("", plain))
         for name, word in [(two[1], two[2]), (two[2], two[1])] if two else []:
             column = next((key for key in TIMED if word.lower() in COLUMNS[key]), None)
             if column and name.lower() not in NO_CLASSES:
@@ -208,9 +238,12 @@ def _refuse(cells: Sequence[str], groups: Groups) -> NoReturn:
     missing = {"start", "end", "label"} - present - ({"end"} if {"start", "duration"} <= present else set())
     if not missing:  # each is there, but not of one segment
         missing = {"label"} if any(map(_is_timed, groups.values())) else {"start", "end"}
-    named = ",".join(f"{column}=…" for column in ("start", "end", "label") if column in missing)
+    asked = missing if "video" in present else {"video", *missing}
+    named = ",".join(f"{column}=…" for column in ("video", "start", "end", "label") if column in asked)
     command = "lstr labels convert FILE -o labels.json --columns " + named
+    lasting = " (duration=… in the place of end=…)" if "end" in missing else ""
     raise AnnotationError(
         f"The table has no column {', '.join(sorted(missing))} (it has: {', '.join(header) or 'none'}).",
-        f"give it a first line such as: video,start,end,label; or say which of its columns are these: `{command}`.",
+        "give it a first line such as: video,start,end,label; or say which of its columns are these: "
+        f"`{command}`{lasting}.",
     )

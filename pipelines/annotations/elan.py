@@ -3,15 +3,17 @@
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
 from mimetypes import guess_type
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from lstr.labels.label_set import Note
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError
-from lstr.pipelines.annotations.format import EVERYTHING, VideoText
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
+from lstr.pipelines.annotations.format import EVERYTHING, ConvertOptions, File, VideoText
 
 SCHEMA = "http://www.mpi.nl/tools/elan/EAFv3.0.xsd"
 ACTION, SCORE = "action", "score"  # names of the two tier types
@@ -149,4 +151,26 @@ def _clean(text: str) -> str:
     return UNWRITABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-EAF = VideoText("eaf", ".eaf", EVERYTHING, from_eaf, to_eaf)
+def classes_of_two_kinds(text: str) -> tuple[Note, ...]:
+    """A note of a tier that has annotations with text, which is their class, and some without, whose class it is."""
+    for tier in ET.fromstring(text.encode()).findall("TIER"):
+        own = [(e.findtext("ANNOTATION_VALUE") or "").strip() for e in tier.findall("ANNOTATION/ALIGNABLE_ANNOTATION")]
+        name = tier.get("TIER_ID", "")
+        others = [label for label in own if label not in ("", name)]
+        if "" in own and others and not tier.get("PARENT_REF"):
+            sentence = (
+                f"the text of an annotation goes before the name of its tier: {others[0]!r} is a class beside {name!r}"
+            )
+            return (Note("text in tiers", sentence),)
+    return ()
+
+
+class Elan(VideoText):
+    """Files of ELAN, with a note of how their tiers were taken."""
+
+    def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
+        read = super().read(file, video_id, options)
+        return replace(read, notes=(*read.notes, *classes_of_two_kinds(file.text)))
+
+
+EAF = Elan("eaf", ".eaf", EVERYTHING, from_eaf, to_eaf)

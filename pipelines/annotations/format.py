@@ -130,12 +130,15 @@ class File:
             ) from error
 
     @cached_property
-    def table(self) -> tuple[str, tuple[Note, ...]]:
-        """The text of a table, also as Excel saves it on Windows, and a note of that."""
+    def text_and_notes(self) -> tuple[str, tuple[Note, ...]]:
+        """The text of a form that has no encoding of its own, also as programs save it on Windows; and a note of that.
+
+        Raises AnnotationError.
+        """
         with suppress(OSError, UnicodeDecodeError):
             content = read_bytes(self.path)
             if b"\0" not in content and not is_utf8(content):
-                sentence = f"{self.path.name} is not UTF-8: it is read as Windows-1252, in which Excel saves"
+                sentence = f"{self.path.name} is not UTF-8: it is read as Windows-1252"
                 return content.decode("cp1252"), (Note("encoding", sentence),)
         return self.text, ()
 
@@ -252,7 +255,7 @@ class VideoText(TextFormat):
     """A form of text with one file per video, by a function that reads it and one that writes it.
 
     parse: the video and the classes that a text holds. compose: the text of a video and all classes. looks: whether a
-    file is one of this format, where its suffix does not tell.
+    file is one of this format, where its suffix does not tell. encoded: whether its encoding is known, as UTF-8.
     """
 
     def __init__(
@@ -263,16 +266,18 @@ class VideoText(TextFormat):
         parse: Callable[[str], tuple[AnnotatedVideo, tuple[str, ...]]],
         compose: Callable[[AnnotatedVideo, Sequence[str]], str],
         looks: Callable[[File], bool] | None = None,
+        encoded: bool = True,
     ):
-        self.name, self.suffix, self.holds = name, suffix, holds
+        self.name, self.suffix, self.holds, self._encoded = name, suffix, holds, encoded
         self._parse, self._compose, self._looks = parse, compose, looks or super().recognises
 
     def recognises(self, file: File) -> bool:
         return self._looks(file)
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
-        video, classes = self._parse(file.text)
-        return AnnotationSet({video_id: video}, classes)
+        text, notes = (file.text, ()) if self._encoded else file.text_and_notes
+        video, classes = self._parse(text)
+        return AnnotationSet({video_id: video}, classes, notes)
 
     def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
         return self._compose(annotated.first[1], annotated.classes)

@@ -18,6 +18,7 @@ from lstr.pipelines.annotations.columns import AGGREGATED
 from lstr.pipelines.annotations.elan import EAF
 from lstr.pipelines.annotations.footage import Rates
 from lstr.pipelines.annotations.format import DEFAULTS, ConvertOptions, File, Format
+from lstr.pipelines.annotations.ids import plain_id
 from lstr.pipelines.annotations.labelstudio import LabelStudio
 from lstr.pipelines.annotations.perframe import PerFrame
 from lstr.pipelines.annotations.pictures import Mp4, Page, Png, Svg
@@ -225,8 +226,8 @@ def convert(
     annotated = annotated.with_subsets(options.subsets).renamed(options.rename)
     if options.classes:
         annotated = replace(annotated, classes=options.classes)
-    if folder := options.video:
-        annotated = annotated.each(lambda video_id, video: replace(video, media=_media(folder, video_id)))
+    if options.video:
+        annotated = _with_media(annotated, options.video, form)
     for video_id in annotated.videos:
         if fault := fault_of(video_id):
             raise AnnotationError(f"The video id {video_id!r} is {fault}.", "rename it, as in part_1/video_07.")
@@ -239,9 +240,29 @@ def convert(
     return result
 
 
-def _media(path: Path, video_id: str) -> str:
-    """The video in a folder that has this id, or the file itself."""
-    if not path.is_dir():
-        return str(path)
-    found = sorted(p for p in path.glob(f"{escape(video_id)}.*") if p.is_file())
-    return str(found[0] if found else path / video_id)
+def _with_media(annotated: AnnotationSet, place: Path, form: Format) -> AnnotationSet:
+    """With the files of the videos: those that a folder has, or the file of the one that it is called as.
+
+    Raises AnnotationError where a file is to be shown with annotations of several others.
+    """
+    if place.is_dir():
+        return annotated.each(lambda video_id, video: replace(video, media=_media(place, video_id)))
+    whole, own = place.absolute().with_suffix("").as_posix(), {place.stem, place.name}
+    meant = set(annotated.videos)
+    if len(meant) > 1:
+        meant = {name for name in meant if plain_id(name, own) in own}
+    if len(meant) > 1:  # of one name in several folders
+        meant = {name for name in meant if whole.endswith(f"/{plain_id(name, ())}")}
+    if not meant and annotated.videos and not form.reads:
+        count, first = len(annotated.videos), min(annotated.videos)
+        raise AnnotationError(
+            f"{place} is none of the {count} videos, of which the first is {first!r}.",
+            "name the folder that holds them: [[video=DIR]].",
+        )
+    return annotated.each(lambda name, video: replace(video, media=str(place)) if name in meant else video)
+
+
+def _media(folder: Path, video_id: str) -> str:
+    """The video in a folder that has this id."""
+    found = sorted(p for p in folder.glob(f"{escape(video_id)}.*") if p.is_file())
+    return str(found[0] if found else folder / video_id)

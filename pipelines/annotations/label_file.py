@@ -1,5 +1,6 @@
 """The labels of a data set out of any file or folder of annotations, what every `--labels` takes; and in numbers."""
 
+import re
 import shlex
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -16,10 +17,10 @@ from lstr.labels.label_set import Labels, Note, labels_of, read_json, read_label
 from lstr.labels.perframe import is_data_info, read_data_info
 from lstr.labels.segment import Segment
 from lstr.labels.video_ids import check_ids
-from lstr.pipelines.annotations.annotation import AnnotationSet
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
 from lstr.pipelines.annotations.footage import Rates
 from lstr.pipelines.annotations.format import ConvertOptions, File
-from lstr.pipelines.annotations.formats import read_annotations, recognise, refuse_foreign
+from lstr.pipelines.annotations.formats import read_annotations, readable, recognise, refuse_foreign
 from lstr.pipelines.annotations.ids import plain_id
 from lstr.pipelines.annotations.perframe import INFO
 
@@ -79,11 +80,37 @@ def _read(path: Path, lenient: bool, present: Collection[str]) -> Labels:
         videos = present if isinstance(present, Mapping) else {}
         annotated = read_annotations(path, ConvertOptions(lenient=lenient, rate_of=Rates(lambda: videos)))
     except ExtractorError as error:
-        hint = error.hint
-        if "[[fps" in hint or "[[source_format" in hint:  # of the conversion
-            hint = f"convert it first: lstr labels convert {shlex.quote(str(path))} -o labels.json; {hint}"
-        raise LabelsError(str(error), hint) from error
-    return labels_from(annotated, str(path), lenient)
+        raise LabelsError(str(error), _whole(error.hint, path)) from error
+    return labels_from(_called_as_media(annotated, present), str(path), lenient)
+
+
+def _called_as_media(annotated: AnnotationSet, present: Collection[str]) -> AnnotationSet:
+    """With the ids of the videos that files name inside, where their own name is none at hand and that one is."""
+    videos: dict[str, AnnotatedVideo] = {}
+    taken: dict[str, str] = {}
+    for name, video in annotated.videos.items():
+        meant = plain_id(video.media, present) if video.media and plain_id(name, present) not in present else name
+        if meant != name and meant in present and meant not in annotated.videos and meant not in videos:
+            taken[name] = meant
+        videos[taken.get(name, name)] = video
+    if not taken:
+        return annotated
+    (old, new), *others = taken.items()
+    more = f", and {len(others)} more so" if others else ""
+    note = Note("id of the media", f"{old!r} is taken as {new!r}{more}: the video that its file names")
+    return replace(annotated, videos=videos, notes=(*annotated.notes, note))
+
+
+def _whole(hint: str, path: Path) -> str:
+    """A hint of the conversion for commands that have no such settings: with the command that converts a file."""
+    command = f"lstr labels convert {shlex.quote(str(path))} -o labels.json"
+    if found := re.search(r"\[\[source_format(?:=(\w+))?", hint):
+        form = found[1] or "FORMAT"
+        forms = "" if found[1] else f", where FORMAT is {', '.join(readable())}"
+        return f"convert it first: `{command} --from {form}`{forms}."
+    if found := re.search(r"\[\[(fps=\d+)", hint):
+        return f"convert it first, at the rate of the videos: `{command} --set {found[1]}`."
+    return hint
 
 
 def labels_from(annotated: AnnotationSet, where: str, lenient: bool = False) -> Labels:

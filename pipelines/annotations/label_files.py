@@ -9,6 +9,7 @@ from pathlib import Path
 from lstr.errors import LabelsError, few
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES, is_video_name
 from lstr.labels.label_set import Labels, Note, VideoLabels
+from lstr.pipelines.annotations.footage import RECIPE
 from lstr.pipelines.annotations.formats import FOREIGN, readable_suffixes
 from lstr.pipelines.annotations.label_file import is_label_file, read_label_file
 
@@ -70,6 +71,26 @@ def divide_paths(paths: Sequence[str], endings: Collection[str] = VIDEO_SUFFIXES
         else:
             videos.append(path)
     return videos, labels
+
+
+def more_labels(paths: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The label files, folders of them included, and the features or videos among paths, in their order.
+
+    Patterns of label files become files. Raises LabelsError for one that no file matches.
+    """
+    labels: list[str] = []
+    others: list[str] = []
+    for path in paths:
+        if is_labels(path) and not _may_hold_features(Path(path)):
+            labels += _matching(path)
+        else:
+            others.append(path)
+    return labels, others
+
+
+def _may_hold_features(path: Path) -> bool:
+    """Whether a path is a folder with a recipe, or with arrays in its folders, which labels may be beside."""
+    return path.is_dir() and ((path / RECIPE).exists() or any(path.glob("*/*.npy")))
 
 
 def is_labels(path: str, endings: Collection[str] = VIDEO_SUFFIXES) -> bool:

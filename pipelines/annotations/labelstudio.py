@@ -1,12 +1,15 @@
 """Label Studio's tasks with timeline labels, and the labelling configuration that takes them."""
 
 import math
+import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
+from lstr.labels.label_set import Note
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
 from lstr.pipelines.annotations.footage import footage_at
@@ -16,6 +19,8 @@ from lstr.pipelines.annotations.times import RateOf, unknown
 from lstr.pipelines.files.atomic import write_text
 
 CONTROL, OBJECT = "videoLabels", "video"  # names in Label Studio's labelling configuration
+UPLOADED = re.compile(r"[0-9a-f]{8}-(.+)")
+"""The name of an uploaded file, and what Label Studio puts before it."""
 DEFAULT_FPS = 25.0
 """Label Studio's own, where neither the video nor the user states the frame rate."""
 
@@ -84,18 +89,27 @@ def to_labelstudio(annotated: AnnotationSet, fps: float | None = None) -> list[d
 def from_labelstudio(tasks: Any, fps: float | None = None, rate_of: RateOf = unknown) -> AnnotationSet:
     """An export or import of Label Studio; what people annotated goes before predictions. Raises AnnotationError.
 
-    Where the tasks' data do not have it, `fps` is the rate of the videos, or `rate_of` says it by id.
+    Where the tasks' data do not have it, `fps` is the rate of the videos, or `rate_of` says it by id. Tasks that were
+    skipped are left out; of several annotations the last counts.
     """
     tasks = tasks if isinstance(tasks, list) else [tasks]
     videos: dict[str, AnnotatedVideo] = {}
+    notes = []
     try:
+        uploads = Counter(_id_of(task, True) for task in tasks)
         for task in tasks:
-            data = task["data"]
-            media = data.get(OBJECT) or next((str(value) for value in data.values()), "video")
-            video_id = data.get("id") or PurePath(str(media)).stem
+            data, media = task["data"], _media_of(task)
+            video_id = _id_of(task, uploads[_id_of(task, True)] == 1)
             rate = data.get("fps") or fps or rate_of(video_id)
+            made = task.get("annotations") or []
+            finished = [one for one in made if not one.get("was_cancelled")]
+            if made and not finished:
+                notes.append(Note("skipped", f"{video_id!r} was skipped in Label Studio and is left out"))
+                continue
+            if len(finished) > 1:
+                notes.append(Note("several annotations", _last_counts(video_id, finished)))
             # an exported task lists the annotators' results, the newest last
-            results = task.get("annotations") or task.get("predictions") or [{"result": []}]
+            results = finished or task.get("predictions") or [{"result": []}]
             segments = []
             for region in results[-1]["result"]:
                 if region.get("type") != "timelinelabels":
@@ -115,7 +129,32 @@ def from_labelstudio(tasks: Any, fps: float | None = None, rate_of: RateOf = unk
         raise AnnotationError(
             f"These are no tasks of Label Studio ({error!r}).", "export the project as JSON."
         ) from error
-    return AnnotationSet(videos)
+    return AnnotationSet(videos, (), tuple(notes))
+
+
+def _media_of(task: Any) -> Any:
+    """Path or address of a task's video."""
+    data = task["data"]
+    return data.get(OBJECT) or next((str(value) for value in data.values()), "video")
+
+
+def _id_of(task: Any, is_one: bool) -> Any:
+    """The id of a task's video; of one that was uploaded without what Label Studio puts before its name.
+
+    is_one: whether no other upload has that name.
+    """
+    if known := task["data"].get("id"):
+        return known
+    name = PurePath(str(_media_of(task))).stem
+    uploaded = UPLOADED.fullmatch(name) if is_one and "upload" in PurePath(str(_media_of(task))).parts else None
+    return uploaded[1] if uploaded else name
+
+
+def _last_counts(video_id: str, annotations: Sequence[Any]) -> str:
+    """What is said of several annotations of one video."""
+    people = [one.get("completed_by") for one in annotations]
+    by = f", by the annotator {people[-1]}" if len(set(map(str, people))) > 1 and people[-1] is not None else ""
+    return f"{video_id!r} has {len(annotations)} annotations, of which the last counts{by}"
 
 
 def to_labelstudio_config(classes: Sequence[str], fps: float) -> str:

@@ -3,6 +3,7 @@
 import html
 import re
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from urllib.parse import quote, unquote
 
 from lstr.errors import brief
@@ -13,6 +14,10 @@ from lstr.pipelines.reports.palette import colours_of
 
 TIME = re.compile(r"(?:(\d{1,9}):)?(\d{1,2}):(\d{1,2})[.,](\d{1,3})")
 ARROW = re.compile(rf"\s*({TIME.pattern})\s*-->\s*({TIME.pattern})")
+TIMED = re.compile(rf"\s*{TIME.pattern}")
+"""How a line begins that is likely of a cue's times."""
+NO_CUE = re.compile(r"(NOTE|STYLE|REGION)(\s|$)")
+"""How a block of WebVTT begins that is likely no cue."""
 SCORE = re.compile(r"score=([0-9.eE+-]+)")
 SRT_TAG = re.compile(r"</?(?:b|i|u|s|font)(?=[\s>])")
 """How a tag begins that players of SubRip know."""
@@ -123,18 +128,35 @@ def from_ass(text: str) -> tuple[AnnotatedVideo, tuple[str, ...]]:
 
 
 def _cues(text: str) -> Iterator[tuple[str, float, float, list[str]]]:
-    """(line before the times, start, end, lines after them) of each cue; blocks without times are no cues."""
-    for block in re.split(r"\n[ \t]*\n", text.replace("\r\n", "\n").replace("\r", "\n")):
-        lines = block.strip("\n").split("\n")
-        at = next((i for i, line in enumerate(lines[:2]) if "-->" in line), None)
+    """(line before the times, start, end, lines after them) of each cue; blocks without times are no cues.
+
+    Raises AnnotationError, with the line, for times that are none of a cue, and for a cue that no blank line is before.
+    """
+    for number, lines in _blocks(text.replace("\r\n", "\n").replace("\r", "\n")):
+        is_cue = not NO_CUE.match(lines[0])
+        at = next((i for i, line in enumerate(lines[:2]) if "-->" in line or (is_cue and TIMED.match(line))), None)
         if at is None or re.match(r"NOTE(\s|$)", lines[0]):
             continue
         match = ARROW.match(lines[at])
         if not match:
             raise AnnotationError(
-                f"{brief(lines[at])} is no cue's times.", "write them as 00:00:01.000 --> 00:00:02.500."
+                f"Line {number + at}: {brief(lines[at])} is no cue's times.",
+                "write them as 00:00:01.000 --> 00:00:02.500.",
             )
+        if inner := next((i for i, line in enumerate(lines[at + 1 :], at + 1) if ARROW.match(line)), None):
+            raise AnnotationError(f"Line {number + inner}: no blank line is before this cue.", "put one before it.")
         yield lines[0] if at else "", _seconds(match[1]), _seconds(match[6]), lines[at + 1 :]
+
+
+def _blocks(text: str) -> Iterator[tuple[int, list[str]]]:
+    """The number of the first line, and the lines, of what stands between blank lines."""
+    lines: list[str] = []
+    for number, line in enumerate(chain(text.split("\n"), [""])):
+        if line.strip(" \t"):
+            lines.append(line)
+        elif lines:
+            yield number - len(lines) + 1, lines
+            lines = []
 
 
 def _without(opening: str | re.Pattern[str], closing: str, text: str) -> str:
@@ -189,7 +211,7 @@ def _score(text: str) -> float | None:
 
 
 VTT = VideoText("vtt", ".vtt", FILES | {"scores"}, from_vtt, to_vtt)
-SRT = VideoText("srt", ".srt", FILES, from_srt, to_srt)
+SRT = VideoText("srt", ".srt", FILES, from_srt, to_srt, encoded=False)
 ASS = VideoText(
     "ass",
     ".ass",
@@ -197,4 +219,5 @@ ASS = VideoText(
     from_ass,
     to_ass,
     lambda file: file.ending in (".ass", ".ssa"),
+    encoded=False,
 )

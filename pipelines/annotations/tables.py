@@ -3,15 +3,17 @@
 import csv
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from lstr.errors import brief
+from lstr.labels.label_set import Note
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet, plain_line
 from lstr.pipelines.annotations.columns import TIMED, Column, Layout, Piece, layout_of
 from lstr.pipelines.annotations.format import DEFAULTS, EVERYTHING, FILES, ConvertOptions, File, TextFormat, VideoText
+from lstr.pipelines.annotations.rows import TIME, Rows, delimiter_of, first_line, refuse_swallowed
 from lstr.pipelines.annotations.times import Clock, number_of
 
 TOTALS = ("total", "totals", "grand total", "subtotal", "sum", "average", "mean", "summe", "gesamt", "somme", "suma")
@@ -19,6 +21,9 @@ TOTALS = ("total", "totals", "grand total", "subtotal", "sum", "average", "mean"
 
 RUN = re.compile(r"'*[=+\-@＝＋－＠]")
 """How a text begins that a spreadsheet takes for a formula, and runs, unless an apostrophe is before it."""
+
+DEEPEST_HEADER = 20
+"""Lines of a table in which its header is looked for, where its first is none."""
 
 TIMES = re.compile(r"[-+\d.,eE ]+\t[-+\d.,eE ]+(\t|$)")
 """How a line of a label track begins."""
@@ -33,7 +38,7 @@ class Csv(TextFormat):
     delimiter, unit, scale = ",", "", 1
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
-        text, notes = file.table
+        text, notes = file.text_and_notes
         read = from_csv(text, video_id, options)
         return replace(read, notes=(*notes, *read.notes))
 
@@ -60,10 +65,15 @@ class Csv(TextFormat):
 
 
 class Tsv(Csv):
-    """A table with tabs and times in whole milliseconds, which every locale reads alike."""
+    """A table with tabs and times in whole milliseconds, which every locale reads alike; or Excel's text."""
 
     name, suffix = "tsv", ".tsv"
     delimiter, unit, scale = "\t", "_ms", 1000
+
+    def recognises(self, file: File) -> bool:
+        if file.ending != ".txt":
+            return super().recognises(file)
+        return _is_header(first_line(file.text_and_notes[0]), DEFAULTS)
 
 
 def from_csv(text: str, name: str, options: ConvertOptions = DEFAULTS) -> AnnotationSet:
@@ -72,21 +82,62 @@ def from_csv(text: str, name: str, options: ConvertOptions = DEFAULTS) -> Annota
     Without an end, a segment lasts for its duration; a wide table has several in a row. Frames are counted at the rate
     of the video, or all are left as numbers of frames where the options have one rate. Raises AnnotationError.
     """
-    first = text.split("\n", 1)[0]
-    delimiter = max("\t,;", key=first.count)
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    table = Rows(text)
+    rows = iter(table)
     try:
-        header = next(rows, [])
-        layout = layout_of(header, options.columns, options.frames is not None)
+        _, header = next(rows, (1, []))
+        layout = _layout(header, text, options)
         clock = Clock(options.frames, options.rate_of)
         found: dict[str, dict[str, Any]] = {}
-        for cells in rows:
-            if any(_cell(cells, column) for column in _columns(layout)):
-                _read_row(Row(cells, rows.line_num, layout, clock), header, name, found)
+        # what may be the video, with its first name and whether it has others
+        names = {column: ("", False) for column in layout.unread} if "video" not in layout.whole else {}
+        for line, cells in rows:
+            refuse_swallowed(cells, line, layout, table.delimiter)
+            if any(_cell(cells, column) for column in layout.columns()):
+                _read_row(Row(cells, line, layout, clock), header, name, found)
+                names = {
+                    column: (first or cell, several or first not in ("", cell))
+                    for column, (first, several) in names.items()
+                    if is_text(cell := _cell(cells, column))
+                }
     except csv.Error as error:
         raise AnnotationError(f"The table cannot be read ({error}).", "save it again as CSV in UTF-8.") from error
+    notes = layout.notes
+    if names and any(entry["segments"] for entry in found.values()):
+        others, likely = ", ".join(repr(column.name) for column in names), next(iter(names)).name
+        if options.columns:
+            raise AnnotationError(
+                f"No column is named as that of the video, and it may be one of these: {others}.",
+                f"name it with [[columns=video={likely}]]; where the file is of one video, delete what is not read.",
+            )
+        if any(several for _, several in names.values()):
+            known = f"no column says of which video a row is, so that all are of {name!r}; not read: {others}"
+            notes = (*notes, Note("one video", known))
     videos = {video: AnnotatedVideo(**entry) for video, entry in found.items()}
-    return AnnotationSet(videos, (), layout.notes)
+    return AnnotationSet(videos, (), notes)
+
+
+def _layout(header: Sequence[str], text: str, options: ConvertOptions) -> Layout:
+    """What the columns are. Raises AnnotationError, which names the line of the header where lines are above it."""
+    try:
+        return layout_of(header, options.columns, options.frames is not None)
+    except AnnotationError as error:
+        lines = text.splitlines()[:DEEPEST_HEADER]
+        if at := next((at for at, line in enumerate(lines) if _is_header(line, options)), 0):
+            raise AnnotationError(
+                f"The table does not begin with its header, which is in line {at + 1}.",
+                f"delete all lines above {brief(lines[at])}.",
+            ) from error
+        raise
+
+
+def _is_header(line: str, options: ConvertOptions) -> bool:
+    """Whether a line names the columns of a table."""
+    try:
+        layout_of(next(csv.reader([line], delimiter=delimiter_of(line)), []), options.columns, False)
+    except (AnnotationError, csv.Error):
+        return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -121,6 +172,10 @@ class Row:
         score = number_of(self.cell(piece.score), self.line) if self.cell(piece.score) else None
         return Segment(start, start + end if piece.lasts else end, label, score)
 
+    def is_timed(self, piece: Piece) -> bool:
+        """Whether a segment begins or ends; how long something lasts may be said of the video."""
+        return bool(self.cell(piece.start) or (self.cell(piece.end) and not piece.lasts))
+
     def is_full(self, piece: Piece) -> bool:
         """Whether all that a segment needs is there."""
         return all((self.cell(piece.start), self.cell(piece.end), self.label_of(piece)))
@@ -130,16 +185,19 @@ def _cell(cells: Sequence[str], column: Column | None) -> str:
     return cells[column.at].strip() if column and column.at < len(cells) else ""
 
 
-def _columns(layout: Layout) -> Iterator[Column]:
-    """All columns that a table is read by."""
-    yield from layout.whole.values()
-    for piece in layout.pieces:
-        yield from (one for one in (piece.start, piece.end, piece.label, piece.score) if isinstance(one, Column))
+def is_text(cell: str) -> bool:
+    """Whether a cell holds something that is no number and no time."""
+    return bool(cell) and not TIME.fullmatch(cell)
 
 
 def _read_row(row: Row, header: Sequence[str], name: str, found: dict[str, dict[str, Any]]) -> None:
     """Put a row into the video that it is of. Raises AnnotationError."""
     _refuse_totals(header, row.cells, row.line, any(map(row.is_full, row.layout.pieces)))
+    if "video" in row.layout.whole and not row.whole("video"):
+        raise AnnotationError(
+            f"Line {row.line}: the name of the video is missing.",
+            "write it into each row, for a spreadsheet leaves it out below merged cells; delete rows of totals.",
+        )
     video_id = row.whole("video") or name
     entry = found.setdefault(video_id, {"segments": []})
     if subset := row.whole("subset"):
@@ -149,7 +207,13 @@ def _read_row(row: Row, header: Sequence[str], name: str, found: dict[str, dict[
         frames = row.clock.frames or 1  # a duration is in seconds also where segments count frames
         entry["duration"] = row.clock.time_of(duration, column, row.line, video_id) / (frames if ":" in duration else 1)
     for piece in row.layout.pieces:
-        if label := row.label_of(piece):
+        label = row.label_of(piece)
+        if not label and row.is_timed(piece) and isinstance(piece.label, Column):
+            raise AnnotationError(
+                f"Line {row.line}: the label is missing.",
+                f"write one under {header[piece.label.at].strip()!r}, or delete the times beside it.",
+            )
+        if label:
             entry["segments"].append(row.segment(piece, label, video_id))
 
 
@@ -179,11 +243,6 @@ def from_audacity(text: str) -> tuple[AnnotatedVideo, tuple[str, ...]]:
     return AnnotatedVideo(tuple(segments)), ()
 
 
-def first_line(text: str) -> str:
-    """The first line that is not blank; empty without any."""
-    return next((line for line in text.splitlines() if line.strip()), "")
-
-
 def cell_of(value: Any) -> Any:
     """A value as a cell of a table: text that a spreadsheet would run gets an apostrophe before it."""
     return f"'{value}" if isinstance(value, str) and RUN.match(value) else value
@@ -207,5 +266,6 @@ AUDACITY = VideoText(
     FILES,
     from_audacity,
     to_audacity,
-    lambda file: file.ending == ".txt" and bool(TIMES.match(first_line(file.text))),
+    lambda file: file.ending == ".txt" and bool(TIMES.match(first_line(file.text_and_notes[0]))),
+    encoded=False,
 )

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -11,7 +12,8 @@ from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet, plain_line
 from lstr.pipelines.annotations.format import ConvertOptions, Detection, File, TextFormat, Written
-from lstr.pipelines.annotations.tables import first_line, number_text
+from lstr.pipelines.annotations.rows import first_line
+from lstr.pipelines.annotations.tables import number_text
 from lstr.pipelines.annotations.times import number_of
 from lstr.pipelines.files.atomic import write_text
 
@@ -23,6 +25,8 @@ THUMOS_NUMBERS = (7, 9, 12, 21, 22, 23, 24, 26, 31, 33, 36, 40, 45, 51, 68, 79, 
 `THUMOS_CLASSES`."""
 DETECTIONS = "detections.txt"
 CLASS_LIST = "detclasslist.txt"
+LINE = re.compile(r"\S\s+[-+.\deE]+\s+[-+.\deE]+\s*$")
+"""How a line ends: in the times of an annotation, or in the class and the score of a detection."""
 SEPARATORS = r"[%\s]"
 """What a video's name is percent-encoded for: white space stands between the cells of a line."""
 FORBIDDEN = r"[%/\\\x00-\x1f]"
@@ -38,17 +42,21 @@ class Thumos(TextFormat):
     is_folder = True
 
     def recognises(self, file: File) -> bool:
-        return file.ending == ".txt" and file.path.name != CLASS_LIST and "\t" not in first_line(file.text)
+        if file.ending != ".txt" or file.path.name == CLASS_LIST:
+            return False
+        line = first_line(file.text_and_notes[0])
+        is_named = _is_of_a_subset(file.path) or file.path.name == DETECTIONS or file.path.name.endswith(self.suffix)
+        return "\t" not in line and (is_named or bool(LINE.search(line)))
 
     def recognises_folder(self, folder: Path) -> bool:
-        return any(path.stem.endswith(tuple(f"_{ending}" for ending in SUBSETS)) for path in _texts(folder))
+        return any(map(_is_of_a_subset, _texts(folder)))
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
         names = file.path.parent / CLASS_LIST
-        return from_thumos(file.path, {p: File(p).text for p in (file.path, names) if p.exists()})
+        return _read(file.path, [path for path in (file.path, names) if path.exists()])
 
     def read_folder(self, folder: Path, options: ConvertOptions) -> AnnotationSet:
-        return from_thumos(folder, {path: File(path).text for path in _texts(folder)})
+        return _read(folder, _texts(folder))
 
     def render(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
         self._needs_files()
@@ -152,6 +160,16 @@ def from_thumos(folder: Path, read: Mapping[Path, str]) -> AnnotationSet:
     if not read:
         raise AnnotationError(f"{folder} holds no file of THUMOS.", "give a folder of CLASS_val.txt files.")
     return AnnotationSet({video: AnnotatedVideo(**entry) for video, entry in found.items()}, tuple(names.values()))
+
+
+def _read(place: Path, paths: Iterable[Path]) -> AnnotationSet:
+    files = {path: File(path).text_and_notes for path in paths}
+    read = from_thumos(place, {path: text for path, (text, _) in files.items()})
+    return replace(read, notes=tuple(note for _, notes in files.values() for note in notes))
+
+
+def _is_of_a_subset(path: Path) -> bool:
+    return path.stem.endswith(tuple(f"_{ending}" for ending in SUBSETS))
 
 
 def _texts(folder: Path) -> list[Path]:

@@ -40,6 +40,8 @@ class Clock:
         if seconds is not None:
             return seconds * (self.frames or 1)
         number = number_of(cell, line) / column.scale
+        if column.is_beside_frames:
+            return number * (self.frames or 1)
         if not column.counts_frames or self.frames:
             return number
         return number / self._rate(f"The table counts frames ({column.name})", video_id)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.extractors.run import FeatureRow
 from lstr.extractors.video.frames import CHUNK_SECONDS
-from lstr.extractors.video.live_reader import Gap
+from lstr.extractors.video.gaps import Gap
 from lstr.timeline import Event, Timeline, iso
 
 TOP = 3

@@ -13,7 +13,7 @@ import numpy as np
 
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.extractors.video.frames import CHUNK_SECONDS
-from lstr.extractors.video.live_reader import Gap
+from lstr.extractors.video.gaps import Gap
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.format import Detection

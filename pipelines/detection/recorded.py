@@ -6,7 +6,7 @@ from time import monotonic
 from lstr.extractors.devices import choose_device, videos_at_once
 from lstr.extractors.flow.workers import default_workers
 from lstr.extractors.prefetch import Ahead, closed_after
-from lstr.extractors.video.live_reader import Gap
+from lstr.extractors.video.gaps import Gap
 from lstr.pipelines.detection.effort import Since
 from lstr.pipelines.detection.events import Ended, SourceEvent
 from lstr.pipelines.detection.running import Deciding, Made, Ready, Running

@@ -41,6 +41,7 @@ def test_one_label_serves_all_segments_of_a_row():
     [
         ("start,end,onset,offset,label\n1,2,10,20,fall\n", [(1.0, 2.0, "fall")]),
         ("start,end,label,start_frame,end_frame\n1,2,fall,30,60\n", [(1.0, 2.0, "fall")]),
+        ("start,duration,duration_frames,label\n1,1,60,fall\n", [(1.0, 2.0, "fall")]),
         ("start,end,label,event1\n1,2,fall,x\n", [(1.0, 2.0, "fall")]),
     ],
 )
@@ -62,6 +63,54 @@ def test_what_lacks_a_column_is_refused(header, missing):
     with pytest.raises(AnnotationError, match=f"no column {missing} ") as caught:
         from_csv(f"{header}\na,1,2,x\n", "")
     assert "--columns" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("header", "row", "found"),
+    [
+        ("start_frame,duration_frames", "30,60", (1.5, 4.5)),
+        ("start_frame,duration_seconds", "30,60", (1.5, 61.5)),
+        ("start_frame,duration (ms)", "30,500", (1.5, 2.0)),
+        ("start_frame,duration,duration_frames", "30,7,60", (1.5, 4.5)),
+        ("fall_start_frame,fall_duration_frames", "30,60", (1.5, 4.5)),
+    ],
+)
+@pytest.mark.parametrize("frames", [None, 20])
+def test_a_duration_beside_frames_says_what_it_counts(header, row, found, frames):
+    options = ConvertOptions(frames=frames, rate_of=lambda _: 20)
+    read = from_csv(f"{header},label\n{row},fall\n" if "fall" not in header else f"{header}\n{row}\n", "a", options)
+    assert segments((read.in_seconds(frames) if frames else read).videos["a"]) == [(*found, "fall")]
+
+
+@pytest.mark.parametrize("frames", [None, 20])
+def test_a_duration_beside_frames_is_refused_where_it_may_be_either(frames):
+    options = ConvertOptions(frames=frames, rate_of=lambda _: 20)
+    text = "video,start_frame,duration,label\na,30,60,fall\n"
+    with pytest.raises(AnnotationError, match="'start_frame' counts frames, and 'duration' does not say") as caught:
+        from_csv(text, "", options)
+    assert caught.value.hint == "call it duration_frames or duration_seconds."
+    named = ConvertOptions(frames=frames, rate_of=lambda _: 20, columns={"duration_frames": "duration"})
+    read = from_csv(text, "", named)
+    assert segments((read.in_seconds(frames) if frames else read).videos["a"]) == [(1.5, 4.5, "fall")]
+
+
+FRENCH = "vidéo;début;fin;comportement;note\na;1;2;chute;5\nb;1;2;chute;\n"
+
+
+def test_a_column_that_may_be_the_video_is_not_left_out_unsaid(tmp_path, lstr):
+    path = tmp_path / "fr.csv"
+    path.write_text(FRENCH)
+    code, _, err = lstr("labels", "check", path)
+    hint = (
+        f"lstr labels convert {path} -o labels.json --columns video=…,start=…,end=…,label=…` (duration=… in the place"
+    )
+    assert code == 2 and hint in " ".join(err.split()), err
+    words = ("labels", "convert", path, "--to", "csv", "--columns")
+    code, _, err = lstr(*words, "start=début,end=fin,label=comportement")
+    assert code == 2 and "may be one of these: 'vidéo'." in err and "--columns video=vidéo" in err, err
+    assert lstr(*words, "video=vidéo,start=début,end=fin,label=comportement")[0] == 0
+    path.write_text("Beginn;Ende;Aktion;Nr;Notiz\n1;2;Sturz;1;gut\n1;2;Sturz;2;\n")
+    assert lstr(*words, "start=Beginn,end=Ende,label=Aktion")[0] == 0, "a number or a remark here and there is no video"
 
 
 def test_columns_are_named_in_any_language():

@@ -189,7 +189,7 @@ def test_subsets_and_classes(labels, tmp_path, lstr):
         (["bad.vtt", "--to", "csv"], 2, "begin with WEBVTT"),
         (["LABELS", "--to", "perframe"], 2, "add -o DIR"),
         (["LABELS", "--to", "mp4", "-o", "out"], 2, "is not there"),
-        (["latin.srt", "--to", "vtt"], 2, "not UTF-8"),
+        (["latin.vtt", "--to", "srt"], 2, "not UTF-8"),
         (["bad.json", "--to", "vtt"], 2, "not JSON"),
         (["empty", "--to", "vtt"], 2, "holds no annotations"),
         (["mixed", "--to", "csv"], 2, "mixed holds csv, vtt."),
@@ -202,7 +202,7 @@ def test_mistakes(labels, tmp_path, monkeypatch, lstr, arguments, code, words):
     Path("odd.xyz").write_text("?")
     Path("bad.vtt").write_text("1\n")
     Path("bad.json").write_text("{")
-    Path("latin.srt").write_bytes("1\n00:00:01,0 --> 00:00:02,0\nZürich\n".encode("latin-1"))
+    Path("latin.vtt").write_bytes("WEBVTT\n\n00:00:01,0 --> 00:00:02,0\nZürich\n".encode("latin-1"))
     Path("empty").mkdir()
     Path("mixed").mkdir()
     Path("mixed/a.vtt").write_text("WEBVTT\n")
@@ -271,6 +271,62 @@ def test_the_first_command_of_a_newcomer(labels, tmp_path, lstr):
     assert json.loads(target.read_text())["database"]["a"]["subset"] == "training", "not only when it is read"
     code, out, _ = lstr("labels", "convert", target, "--to", "csv", "-o", "-")
     assert code == 0 and out.startswith("video,subset,start,end")
+
+
+@pytest.mark.parametrize(
+    ("file", "named"),
+    [
+        ("other.mp4", {"other": "other.mp4"}),
+        ("day 1/game.mp4", {"day 1/game": "day 1/game.mp4"}),
+        ("GAME.mp4", {}),
+    ],
+)
+def test_a_file_is_of_the_video_that_it_is_called_as_alone(labels, tmp_path, file, named):
+    done = convert([labels], "eaf", tmp_path / "eaf", ConvertOptions(video=tmp_path / file))
+    assert {i: v.media for i, v in done.annotated.videos.items() if v.media} == {
+        name: str(tmp_path / path) for name, path in named.items()
+    }
+    if not named:
+        with pytest.raises(AnnotationError, match="none of the 2 videos, of which the first is 'day 1/game'") as caught:
+            convert([labels], "html", tmp_path / "shown", ConvertOptions(video=tmp_path / file))
+        assert "[[video=DIR]]" in caught.value.hint and not (tmp_path / "shown").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.srt", "1\n00:00:01,000 --> 00:00:02,000\nStoß\n"),
+        ("a.ass", "[Events]\nFormat: Start, End, Text\nDialogue: 0:00:01.00,0:00:02.00,Stoß\n"),
+        ("a.txt", "1\t2\tStoß\n"),
+        ("b.txt", "video\tstart\tend\tlabel\na\t1,5\t2\tStoß\n"),
+        ("Stoß_val.txt", "Maß 1 2\n"),
+    ],
+)
+def test_forms_without_an_encoding_are_read_as_windows_saves_them(tmp_path, name, text):
+    (tmp_path / name).write_bytes(text.encode("cp1252"))
+    for place in (tmp_path / name, tmp_path):
+        read = read_annotations(place)
+        assert read.classes == ("Stoß",) and "Windows-1252" in read.notes[0].sentence
+
+
+@pytest.mark.parametrize("subset", [[], {}, 0, False])
+def test_a_subset_that_is_no_text_is_refused(tmp_path, subset):
+    (tmp_path / "a.json").write_text(json.dumps({"database": {"v": {"subset": subset, "annotations": []}}}))
+    with pytest.raises(AnnotationError, match="Video v: the subset is"):
+        convert([tmp_path / "a.json"], "csv")
+
+
+@pytest.mark.parametrize("text", ["nothing\n", "", "so 1\n", "Day 3, camera 2\n"])
+def test_a_text_that_is_no_annotation_does_not_make_a_folder_of_two_forms(tmp_path, text):
+    (tmp_path / "a.srt").write_text("1\n00:00:01,000 --> 00:00:02,000\njump\n")
+    (tmp_path / "notes.txt").write_text(text)
+    assert read_annotations(tmp_path).videos.keys() == {"a"}
+
+
+def test_a_file_of_any_name_is_of_the_only_video(tmp_path):
+    (tmp_path / "a.csv").write_text("start,end,label\n1,2,jump\n")
+    done = convert([tmp_path / "a.csv"], "eaf", tmp_path / "a.eaf", ConvertOptions(video=tmp_path / "b.mp4"))
+    assert done.annotated.videos["a"].media == str(tmp_path / "b.mp4")
 
 
 def test_a_failed_conversion_leaves_nothing(tmp_path):

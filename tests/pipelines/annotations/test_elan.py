@@ -10,6 +10,8 @@ from hypothesis import given
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError
 from lstr.pipelines.annotations.elan import from_eaf, to_eaf
+from lstr.pipelines.annotations.formats import read_annotations
+from lstr.pipelines.annotations.label_file import read_label_file
 from tests.support.annotated import AWKWARD, CLASSES, scored, videos
 
 
@@ -78,6 +80,43 @@ def test_a_file_of_elan_with_names_in_the_tiers_only():
     <TIER TIER_ID="note" PARENT_REF="jump"><ANNOTATION><REF_ANNOTATION ANNOTATION_ID="b" ANNOTATION_REF="a">
     <ANNOTATION_VALUE>nice</ANNOTATION_VALUE></REF_ANNOTATION></ANNOTATION></TIER></ANNOTATION_DOCUMENT>"""
     assert from_eaf(text) == (AnnotatedVideo((Segment(0.5, 0.9, "jump"),)), ("jump",))
+
+
+TIERS = """<ANNOTATION_DOCUMENT><HEADER><MEDIA_DESCRIPTOR MEDIA_URL="{media}"/></HEADER><TIME_ORDER>
+    <TIME_SLOT TIME_SLOT_ID="t1" TIME_VALUE="500"/><TIME_SLOT TIME_SLOT_ID="t2" TIME_VALUE="900"/></TIME_ORDER>
+    <TIER TIER_ID="jump">{annotations}</TIER></ANNOTATION_DOCUMENT>"""
+VALUE = """<ANNOTATION><ALIGNABLE_ANNOTATION TIME_SLOT_REF1="t1" TIME_SLOT_REF2="t2">
+    <ANNOTATION_VALUE>{}</ANNOTATION_VALUE></ALIGNABLE_ANNOTATION></ANNOTATION>"""
+
+
+def eaf_of(*values: str, media: str = "") -> str:
+    return TIERS.format(media=media, annotations="".join(map(VALUE.format, values)))
+
+
+@pytest.mark.parametrize(
+    ("values", "is_noted"), [(("", "well"), True), (("", "jump"), False), (("a", "b"), False), (("", ""), False)]
+)
+def test_a_note_says_which_is_the_class_where_tiers_name_some(tmp_path, values, is_noted):
+    (tmp_path / "a.eaf").write_text(eaf_of(*values))
+    notes = read_annotations(tmp_path / "a.eaf").notes
+    assert bool(notes) == is_noted and all("'well' is a class beside 'jump'" in note.sentence for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("present", "expected"),
+    [
+        ({"clip 1"}, "clip 1"),
+        ({"day/clip 1"}, "a_JS"),
+        ({"films/clip 1"}, "films/clip 1"),
+        ({"a_JS", "clip 1"}, "a_JS"),
+        ((), "a_JS"),
+    ],
+)
+def test_a_file_that_no_video_is_called_as_is_of_its_media(tmp_path, present, expected):
+    (tmp_path / "a_JS.eaf").write_text(eaf_of("", media="file:///C:/films/clip%201.mp4"))
+    read = read_label_file(tmp_path / "a_JS.eaf", present=present)
+    assert list(read.videos) == [expected]
+    assert any(note.kind == "id of the media" for note in read.notes) == (expected != "a_JS")
 
 
 @pytest.mark.parametrize("text", ["no xml", "<other/>", to_eaf(AWKWARD, CLASSES).replace('TIME_VALUE="0"', "")])

@@ -200,6 +200,22 @@ def test_frame_numbers_are_found_by_the_rate_of_the_videos(small_set, tmp_path, 
         assert code == 2 and "frame numbers" in err and "hint: " in err, err
 
 
+def test_hints_of_a_check_work_as_they_are_typed(tmp_path, lstr, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("two").mkdir()
+    Path("two/a.srt").write_text("1\n00:00:01,000 --> 00:00:02,000\njump\n")
+    write(Path("two/b.csv"), "b,train,1,2,jump")
+    task = {"type": "timelinelabels", "value": {"ranges": [{"start": 26, "end": 50}], "timelinelabels": ["jump"]}}
+    Path("ls.json").write_text(json.dumps([{"data": {"video": "a.mp4"}, "annotations": [{"result": [task]}]}]))
+    for place in ("two", "ls.json"):
+        for command in (["labels", "check"], ["info"]):
+            code, _, err = lstr(*command, place)
+            assert code == 2 and "[[" not in err, err
+            typed = " ".join(err.split()).partition("`lstr ")[2].partition("`")[0]
+            Path("labels.json").unlink(missing_ok=True)
+            assert lstr(*typed.split())[0] == 0 and Path("labels.json").exists(), err
+
+
 def test_the_check_in_words(small_set, tmp_path, lstr):
     tidy = write(tmp_path / "tidy.csv", *(f"v{i},{s},{k + 0.5},{k + 1},jump" for i, s in enumerate(("train", "test"))
                                           for k in range(5)))  # fmt: skip

@@ -74,6 +74,20 @@ def test_videos_and_labels_are_told_apart(files, tmp_path):
     assert caught.value.hint
 
 
+def test_a_check_takes_folders_and_patterns_of_labels_beside_videos(small_set, files, tmp_path, lstr):
+    names = ["scene_00", "scene_01", "scene_02", "scene_03"]
+    (tmp_path / "srt").mkdir()
+    for name in names[1:]:
+        (tmp_path / "srt" / f"{name}.srt").write_text("1\n00:00:01,000 --> 00:00:02,000\nwalk\n")
+    files[0].write_text("video,start,end,label\nscene_00,1,2,walk\n")
+    for more in (tmp_path / "srt", tmp_path / "srt" / "*.srt"):
+        for at_hand in (small_set.videos, small_set.features):
+            code, out, err = lstr("labels", "check", files[0], more, at_hand)
+            assert code == 0 and "4 videos, 4 segments, 1 class" in out and "not found" not in out, err
+    code, _, err = lstr("labels", "check", files[0], tmp_path / "none*.srt", small_set.videos)
+    assert code == 2 and "No label file matches" in err
+
+
 @pytest.mark.long
 def test_learn_and_check_take_several(small_set, files, tmp_path, lstr):
     names = ["scene_00", "scene_01", "scene_02"]

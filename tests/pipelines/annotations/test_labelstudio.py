@@ -92,6 +92,51 @@ def test_an_export_of_label_studio():
     assert "[[fps=25]]" in caught.value.hint
 
 
+def exported(video: str, *annotations: tuple) -> dict:
+    """A task; each annotation is (start, who, whether it was skipped)."""
+    made = [
+        {
+            "completed_by": who,
+            "was_cancelled": skipped,
+            "result": [
+                {
+                    "type": "timelinelabels",
+                    "value": {"ranges": [{"start": start, "end": 50}], "timelinelabels": ["jump"]},
+                }
+            ],
+        }
+        for start, who, skipped in annotations
+    ]
+    return {"data": {"video": video}, "annotations": made}
+
+
+@pytest.mark.parametrize(
+    ("media", "names"),
+    [
+        (["/data/upload/3/ab12cd00-seq01.mp4"], ["seq01"]),
+        (["/data/upload/3/ab12cd00-a-b.mp4", "/data/upload/3/ab12cd01-c.mp4"], ["a-b", "c"]),
+        (["/data/upload/3/ab12cd00-a.mp4", "/data/upload/3/ab12cd01-a.mp4"], ["ab12cd00-a", "ab12cd01-a"]),
+        (["/films/ab12cd00-a.mp4", "s3://films/ab12cd01-b.mp4"], ["ab12cd00-a", "ab12cd01-b"]),
+    ],
+)
+def test_the_name_of_an_upload_is_the_one_that_it_had_before(media, names):
+    assert list(from_labelstudio([exported(path, (1, 1, False)) for path in media], fps=25).videos) == names
+
+
+def test_skipped_tasks_are_left_out_and_the_last_annotation_counts():
+    tasks = [
+        exported("a.mp4", (1, 1, False), (26, 2, False), (30, 3, True)),
+        exported("b.mp4", (1, 1, True)),
+        exported("c.mp4"),
+    ]
+    read = from_labelstudio(tasks, fps=25)
+    assert read.videos.keys() == {"a", "c"} and segments(read.videos["a"]) == [(1.0, 2.0, "jump")]
+    assert [note.sentence for note in read.notes] == [
+        "'a' has 2 annotations, of which the last counts, by the annotator 2",
+        "'b' was skipped in Label Studio and is left out",
+    ]
+
+
 def test_label_studio_configuration_names_the_classes():
     import xml.etree.ElementTree as ET
 

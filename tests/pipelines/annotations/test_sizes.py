@@ -42,6 +42,8 @@ def seconds(read: Callable[[str], object], text: str) -> float:
         pytest.param(from_srt, lambda size: CUE + "<b " * size, id="srt tags"),
         pytest.param(from_srt, lambda size: CUE + "{\\" * size, id="srt braces"),
         pytest.param(from_vtt, lambda size: "WEBVTT\n\n" + CUE + "<" * size, id="vtt"),
+        pytest.param(from_srt, lambda size: CUE + "x" + "\n0:00:00" * size, id="srt without blank lines"),
+        pytest.param(from_srt, lambda size: CUE + "x" + "\n \n" * size, id="srt of blank lines"),
         pytest.param(from_ass, lambda size: EVENTS + "{\\" * size, id="ass"),
         pytest.param(lambda t: from_csv(t, ""), lambda size: f"start,end,label,{'_ms' * size}x\n", id="csv"),
         pytest.param(

@@ -92,6 +92,33 @@ def test_what_is_no_subtitle(read, text, words):
     assert caught.value.hint
 
 
+CUE = "1\n00:00:01,000 --> 00:00:02,000\njump\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (f"{CUE}\n2\n00:00:04,270 -> 00:00:07,430\nsit\n", "Line 6: '00:00:04,270 -> "),
+        (f"{CUE} \t\n\n\n00:00:04,270 00:00:07,430\nsit\n", "Line 7: "),
+        (f"{CUE}\n2\n 0:0:4,2\nsit", "Line 6: "),
+        (f"{CUE}\r\n2\r\n00:00:04,270 --> 7\r\nsit\r\n", "Line 6: "),
+        (f"{CUE}2\n00:00:04,270 --> 00:00:07,430\nsit\n", "Line 5: no blank line is before this cue"),
+    ],
+)
+def test_damaged_times_of_a_cue_are_named_by_their_line(text, words):
+    for read, whole, more in ((from_srt, text, 0), (from_vtt, f"WEBVTT\n\n{text}", 2)):
+        line = words[5 : words.index(":")]
+        with pytest.raises(AnnotationError, match=words.replace(f"Line {line}", f"Line {int(line) + more}")) as caught:
+            read(whole)
+        assert caught.value.hint
+
+
+@pytest.mark.parametrize("block", ["NOTE", "STYLE", "REGION", "NOTE so", "at 00:01.500"])
+def test_blocks_of_other_text_are_left_out(block):
+    video = from_vtt(f"WEBVTT\n\n{block}\nid: 0:01.500 0:02.500\n\n{CUE}")[0]
+    assert segments(video) == [(1.0, 2.0, "jump")]
+
+
 def test_a_cue_ends_after_it_starts():
     moment = AnnotatedVideo((Segment(2.0, 2.0, "blink"),))
     assert from_vtt(to_vtt(moment))[0].segments[0].end > 2.0

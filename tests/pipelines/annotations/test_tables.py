@@ -136,6 +136,67 @@ def test_a_row_of_totals_is_named_by_its_line(row):
     assert len(from_csv("video,start,end,label\nTotal,1,2,jump\n", "x").videos) == 1
 
 
+@pytest.mark.parametrize("row", [",3,4,sit", ",,212.3,", ",,,sit", " ,3,,"])
+def test_a_video_that_a_row_does_not_name_is_an_error(row):
+    """Merged cells of a spreadsheet: the rows below are of no video that is named after the file."""
+    with pytest.raises(AnnotationError, match="Line 3: the name of the video is missing") as caught:
+        from_csv(f"video,start,end,label,remark\na,1,2,jump,\n{row}\n", "x")
+    assert "merged cells" in caught.value.hint
+    assert from_csv("video,start,end,label,remark\na,1,2,jump,\n,,,,much\n,,,\n\n", "x").videos.keys() == {"a"}
+
+
+@pytest.mark.parametrize("row", ["a,3,4,", "a,3,4,  ", "a,3,4", "a,3,", "a,,4,"])
+def test_times_without_a_label_are_an_error(row):
+    with pytest.raises(AnnotationError, match="Line 3: the label is missing") as caught:
+        from_csv(f"video,start,end,Class\na,1,2,jump\n{row}\n", "x")
+    assert "'Class'" in caught.value.hint
+    assert from_csv("video,start,duration,label\na,1,2,jump\nb,,60,\nc\n", "x").videos["c"].segments == ()
+
+
+ROWS = 'a;1;2;jump;"two\r\nlines; 3, 4"\r\nb;1;2;sit;12" of "it"\r\n'
+
+
+@pytest.mark.parametrize(
+    ("rows", "line"),
+    [
+        ('a;1;2;jump\na;1;2;"jump\nb;3;4;sit\n', 3),
+        ('a;1;2;jump\na;1;2;jump\nb;3;4;"sit', 4),
+        ('a;1;2;"jump\na;1;2;"sit"\nb;3;4;"sit"\n', 2),
+        ('a;1;2;"jump\na;1;2;sit"\nb;3;4;sit\n', 2),
+        ('a;1;2;jump;"nice\nb;3;4;sit;nice"\n', 2),
+        ('a;1;2;jump;"nice\nb;3;4;sit;\nb;5;6;sit;nice"\n', 2),
+        (f'{ROWS}"a;1;2;jump;\nb;3;4;sit;nice\n', 5),
+        ('a;1;2;"jump" x;"nice\nb;3;4;sit;\n', 2),
+    ],
+)
+def test_a_quotation_mark_that_is_not_closed_is_named_by_its_line(rows, line):
+    with pytest.raises(AnnotationError, match=f"^Line {line}: a quotation mark is not closed") as caught:
+        from_csv(f"video;start;end;label;remark\n{rows}", "x")
+    assert caught.value.hint
+
+
+def test_remarks_of_several_lines_and_quotation_marks_inside_a_cell_are_read():
+    read = from_csv(f'video;start;end;label;remark\n{ROWS}c;3;"4";"""so"" it";\nd;3;4;"so" it;', "x")
+    assert [segments(video)[0][2] for video in read.videos.values()] == ["jump", "sit", '"so" it', "so it"]
+    with pytest.raises(AnnotationError, match="Line 5: 'x' is no number"):
+        from_csv(f"video;start;end;label;remark\n{ROWS}c;x;4;jump;", "x")
+
+
+@pytest.mark.parametrize("mark", ["sep=;\n", "SEP=;\r\n", '"sep=;"\r\n', "\n\n", ";;;\n"])
+def test_excel_s_own_mark_and_blank_lines_may_be_above_the_header(mark):
+    read = from_csv(f"{mark}video;start;end;label\na;1,5;2;jump, high\n", "x")
+    assert segments(read.videos["a"]) == [(1.5, 2.0, "jump, high")]
+    with pytest.raises(AnnotationError, match=f"Line {2 + mark.count(chr(10))}: 'x'"):
+        from_csv(f"{mark}video;start;end;label\na;x;2;jump, high\n", "x")
+
+
+@pytest.mark.parametrize(("title", "line"), [("Notes\n", 2), ("Notes;;;\n;;;\n", 3), ("Notes, all\n\n", 3)])
+def test_a_title_above_the_header_is_to_be_deleted(title, line):
+    with pytest.raises(AnnotationError, match=f"header, which is in line {line}") as caught:
+        from_csv(f"{title}video;start;end;label\na;1;2;jump\n", "x")
+    assert caught.value.hint == "delete all lines above 'video;start;end;label'."
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -150,3 +211,14 @@ def test_broken_tables(text, words):
     with pytest.raises(AnnotationError, match=words) as caught:
         from_csv(text, "x")
     assert caught.value.hint
+
+
+def test_rows_of_several_videos_that_no_column_names_have_a_note():
+    """Ten videos under a header of another language were one video of the file's name, without a word."""
+    table = "Film;start;end;label\nseq01;1;2;kick\nseq02;3;4;push\n"
+    read = from_csv(table, "sheet")
+    assert [*read.videos] == ["sheet"]
+    (note,) = read.notes
+    assert note.sentence.startswith("no column says of which video a row is") and "'Film'" in note.sentence
+    assert from_csv(table.replace("seq02", "seq01"), "sheet").notes == ()  # the observer's name, say
+    assert from_csv("start;end;label\n1;2;kick\n", "sheet").notes == ()

@@ -1,0 +1,91 @@
+"""Rows of a table of text: what is between its cells, the line of each, and quotation marks that are not closed."""
+
+import csv
+import io
+import re
+from collections.abc import Iterator, Sequence
+
+from lstr.pipelines.annotations.annotation import AnnotationError
+from lstr.pipelines.annotations.columns import Column, Layout
+
+DELIMITERS = "\t,;"
+SEPARATOR = re.compile(r'"?sep=(.)"?[ \t]*(?:\r\n|\r|\n|$)', re.IGNORECASE)
+"""The first line by which Excel knows what is between cells."""
+TIME = re.compile(r"\s*-?\d[-+\d.,:;eE]*\s*")
+"""What is likely a time."""
+
+
+def first_line(text: str) -> str:
+    """The first line that is not blank; empty without any."""
+    return next((line for line in text.splitlines() if line.strip()), "")
+
+
+def delimiter_of(line: str) -> str:
+    """What is between the cells of a line: tabs, commas or semicolons."""
+    return max(DELIMITERS, key=line.count)
+
+
+class Rows:
+    """The rows of a table, each with the line that it begins in, without those above the first that is not blank.
+
+    To iterate raises AnnotationError for a quotation mark that is not closed, and csv.Error.
+    """
+
+    def __init__(self, text: str):
+        mark = SEPARATOR.match(text)
+        self._above = 1 if mark else 0
+        rest = text[mark.end() :] if mark else text
+        self.delimiter = mark[1] if mark else delimiter_of(first_line(rest))
+        self._lines = io.StringIO(rest, newline="")
+        self._line = ""
+
+    def __iter__(self) -> Iterator[tuple[int, list[str]]]:
+        reader = csv.reader(self._remembered(), delimiter=self.delimiter, strict=True)
+        is_above = True
+        while True:
+            begins = reader.line_num + 1
+            try:
+                cells = next(reader)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                if reader.line_num > begins or str(error).startswith("unexpected end"):
+                    raise unclosed(begins + self._above) from error
+                cells = next(csv.reader([self._line], delimiter=self.delimiter))  # of text beside quotation marks
+                if any("\n" in cell or "\r" in cell for cell in cells):
+                    raise unclosed(begins + self._above) from error
+            is_above = is_above and not any(map(str.strip, cells))
+            if not is_above:
+                yield begins + self._above, cells
+
+    def _remembered(self) -> Iterator[str]:
+        for line in self._lines:
+            self._line = line
+            yield line
+
+
+def unclosed(line: int) -> AnnotationError:
+    """The error of a quotation mark that makes one cell of all that follows it."""
+    return AnnotationError(
+        f"Line {line}: a quotation mark is not closed.",
+        "delete it, or write one at the end of its cell too; a quotation mark inside a quoted cell is written twice.",
+    )
+
+
+def refuse_swallowed(cells: Sequence[str], line: int, layout: Layout, delimiter: str) -> None:
+    """Raise AnnotationError where a cell holds several lines that are rows of their own, and no remark.
+
+    line: where the row begins. A cell that is read never has several lines.
+    """
+    read = {column.at for column in layout.columns()}
+    times = [[piece.start, piece.end] for piece in layout.pieces]
+    for at, cell in enumerate(cells):
+        lines = cell.strip().splitlines()
+        if len(lines) > 1 and (at in read or any(_is_row(inner.split(delimiter), times) for inner in lines[1:])):
+            raise unclosed(line)
+        line += cell.count("\n")
+
+
+def _is_row(cells: Sequence[str], times: Sequence[Sequence[Column]]) -> bool:
+    """Whether cells have a segment's times where a table has them."""
+    return any(all(column.at < len(cells) and TIME.fullmatch(cells[column.at]) for column in pair) for pair in times)
