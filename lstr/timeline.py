@@ -23,6 +23,7 @@ FORMAT = "lstr-timeline/1"
 """What a timeline file names as its format."""
 HORIZON_CHUNKS = 8
 """Chunks ahead, 2 s, within which an action may be expected."""
+EXAMPLE = "on=0.5 and off=0.35"
 TOLERANCE = 1e-6
 """Chunks: a length in seconds that is this near a whole number of chunks is that number."""
 
@@ -92,12 +93,12 @@ class Thresholds:
             wrong = self.off if 0 <= self.on <= 1 else self.on
             raise ThresholdError(
                 f"A threshold of {wrong:g} is never crossed as meant: scores are from 0 to 1.",
-                "give scores, not percent, as in on=0.5 and off=0.35.",
+                f"give scores, not percent, as in {EXAMPLE}.",
             )
         if self.off > self.on:
             raise ThresholdError(
                 f"A class cannot begin at a score of {self.on:g} and end below {self.off:g}.",
-                "let 0 <= off <= on, as in on=0.5 and off=0.35.",
+                f"let 0 <= off <= on, as in {EXAMPLE}.",
             )
         if not (0 <= self.min_length < math.inf and 0 <= self.merge_gap < math.inf):
             raise ThresholdError(
@@ -328,4 +329,7 @@ def changed(stored: Mapping[str, Any], overrides: Mapping[str, Any]) -> Threshol
         merged["off"] = min(merged["off"], merged["on"])
     elif "on" not in chosen:
         merged["on"] = max(merged["off"], merged["on"])
-    return Thresholds(**merged)
+    try:
+        return Thresholds(**merged)
+    except ThresholdError as error:  # the values may be options of a command, which says them in its own words
+        raise ThresholdError(str(error), error.hint.replace(EXAMPLE, "[[on=0.5]] and [[off=0.35]]")) from error

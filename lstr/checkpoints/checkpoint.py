@@ -121,7 +121,7 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
         try:
             trained = from_json(content.get("config"))
         except ConfigError as error:
-            raise CheckpointError(f"{path}: {error}", error.hint) from error
+            raise ConfigError(f"{path}: {error}", error.hint) from error
         config = change(trained, overrides)
         if {config.kind, trained.kind} == {"lstr", "testra"}:  # the same tensors, with another meaning
             raise CheckpointError(
