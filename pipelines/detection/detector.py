@@ -56,8 +56,8 @@ class Decisions(Iterator[Decision]):
             if isinstance(event, Ended):
                 self.timeline = self.timelines[event.id] = event.timeline
                 self.ended = list(event.events)
-                if self._at_once:
-                    return
+                if self._at_once:  # its last decision is out
+                    continue
             yield event
 
     def __next__(self) -> Decision:
