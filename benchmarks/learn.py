@@ -1,7 +1,7 @@
-"""`lstr learn` on two small public sets and on the demo's drawings: how long it takes, and what comes of it.
+"""`lstr learn --flow dis` on two small public sets and on the demo's drawings: how long it takes, and what comes of it.
 
-Each is learnt from nothing, in a home folder of its own, from the videos that its labels call training, and measured on
-those that they call testing. The figures of a machine that does other work say little of its speed.
+Each is learnt by the command that README names, from nothing, in a home folder of its own. The figures of a machine
+that does other work say little of its speed.
 
 python benchmarks/learn.py shared/data --work work    writes learn.json and the pictures of docs/images
 
@@ -104,6 +104,8 @@ def main() -> None:
             folder / "labels.json",
             "-o",
             model,
+            "--flow",
+            "dis",
             "--set",
             "learn.folds=0",
         )
