@@ -290,11 +290,13 @@ def status_text(one: Watched, now: float) -> str:
 def speed_text(timeline: dict, name: str = "") -> str:
     """How fast a source that is over was decided, what that cost, and of a live one its lag, in one line."""
     speed, live = timeline["speed"], timeline.get("live")
-    if live:  # its speed is that of its clock
-        words = ["latency " + latency_text(**speed["latency_ms"]), f"dropped {live['dropped']}"]
-        words += [f"{live['unseen'] * CHUNK_SECONDS:g} s that it never sent"] * bool(live.get("unseen"))
+    words = [f"{speed['decisions_per_second']} decisions a second"]
+    if live:  # how near it is to real time says how long the source was away, not how fast the machine is
+        words += ["latency " + latency_text(**speed["latency_ms"]), f"dropped {live['dropped']}"]
+        if unseen := live.get("unseen"):
+            words.append(f"{unseen * CHUNK_SECONDS:g} s that it never sent")
     else:
-        words = [f"{speed['decisions_per_second']} decisions a second", f"{speed['realtime_factor']} × real time"]
+        words.append(f"{speed['realtime_factor']} × real time")
     words.append(f"{speed['processor_seconds_per_video_second']} processor seconds for a second of video")
     return f"{clean(name)}: {', '.join(words)}" if name else ", ".join(words)
 

@@ -83,7 +83,7 @@ def probe(path: str | Path) -> Video:
     if path.is_dir():
         raise MissingPathError(f"{path} is a folder, not a video.", "name a file in it.")
     if not path.is_file():  # a FIFO would be waited for
-        hint = f"pipe it in, where it is a video: write `- < {shlex.quote(str(path))}` in its place."
+        hint = f"pipe it in, where it is a video: `lstr detect - < {shlex.quote(str(path))} -m MODEL`."
         raise VideoError(f"{path} is no file on a disk, such as a pipe.", hint)
     if path.stat().st_size == 0:
         raise VideoError(f"{path} is empty (0 bytes).", "copy or record the file again.")

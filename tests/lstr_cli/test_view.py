@@ -191,3 +191,6 @@ def test_the_last_line_of_a_source():
     live = {"speed": {**speed, "latency_ms": {"p50": 110.4, "p95": 432.2}}, "live": {"dropped": 7}}
     text = speed_text(live, "door\x1b")
     assert text.startswith("door\ufffd: 3.98 decisions") and "latency p50 110, p95 432 ms, dropped 7" in text
+    assert "real time" not in text and "never sent" not in text
+    live["live"]["unseen"] = 12
+    assert "dropped 7, 3 s that it never sent" in speed_text(live)
