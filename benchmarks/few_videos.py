@@ -1,6 +1,6 @@
 """What `lstr learn` makes of two small public sets when every video teaches and is held out once, in three folds.
 
-python benchmarks/few_videos.py SHARED/data --work WORK [--time 12m] [--recipe NAME] [--sets ut_interaction] [--seeds 3]
+python benchmarks/few_videos.py SHARED/data --work WORK [--time 12m] [--recipe NAME] [--sets urfall] [--seeds 0 1 2]
 
 Adds to few-videos.json; what is learnt in the work folder is not learnt again. The sets' own division into training and
 testing has no part: all videos count. A machine that does other work learns less in the same time.
@@ -61,14 +61,14 @@ def main() -> None:
     parser.add_argument("--time")
     parser.add_argument("--recipe")
     parser.add_argument("--sets", nargs="+", default=[*SETS], choices=SETS)
-    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     options = parser.parse_args()
     options.work.mkdir(exist_ok=True)
     recipe = Path(options.recipe).stem if options.recipe else "default"
     record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
     for name in options.sets:
         labels = all_training(options.data / name / "labels.json", options.work)
-        for seed in range(options.seeds):
+        for seed in options.seeds:
             run = f"{name}-{recipe}-{options.time or 'unbounded'}-{seed}"
             model = options.work / f"{run}.lstr"
             words = [*(["--time", options.time] if options.time else [])]

@@ -88,7 +88,7 @@ class Thresholds:
     highest: bool = False
 
     def __post_init__(self) -> None:
-        _check_kinds(asdict(self))
+        _check_kinds(vars(self))
         if not (0 <= self.on <= 1 and 0 <= self.off <= 1):
             wrong = self.off if 0 <= self.on <= 1 else self.on
             raise ThresholdError(
@@ -203,14 +203,14 @@ class Timeline:
 
         `ahead` (H, C) are the scores of the chunks to come, of a model that anticipates: a class that is not on and
         reaches its `on` within 2 s is `expected`, once until it has `started`, or `lapsed` because none of them reaches
-        its `off`. Raises LstrError for what are no scores of
-        the classes, and for a chunk that is before the last one.
+        its `off`. Raises LstrError for scores of another shape or not from 0 to 1, and for a chunk before the last one.
         """
         chunk, scores = round(time / CHUNK_SECONDS) - 1, np.asarray(scores)
-        if scores.shape != (len(self.classes),) or not (scores.min() >= 0 and scores.max() <= 1 + TOLERANCE):
-            what = f"of shape {scores.shape}" if scores.shape != (len(self.classes),) else "not from 0 to 1"
+        wrong = f"of shape {scores.shape}" if scores.shape != (len(self.classes),) else ""
+        if wrong or not (scores.min() >= 0 and scores.max() <= 1 + TOLERANCE):  # nor is NaN
             raise LstrError(
-                f"These scores of {len(self.classes)} classes are {what}.", "push one score for each, from 0 to 1."
+                f"These scores of {len(self.classes)} classes are {wrong or 'not from 0 to 1'}.",
+                "push one score for each, from 0 to 1.",
             )
         if chunk < self._newest:
             raise LstrError(

@@ -306,7 +306,7 @@ def _say_left(heard: Signals | None, folder: Path | None, has_decided: bool) -> 
 def _say_nothing_found(timeline: dict) -> None:
     """What came nearest to an action in a source, and how to see it."""
     best, thresholds = timeline.get("best"), timeline["thresholds"]
-    name = timeline.get("name") or timeline["source"]
+    name = _name(timeline)
     if not best:
         console.say(f"{name}: nothing found, for the model knows no action.")
         return
@@ -323,7 +323,7 @@ def _say_nothing_found(timeline: dict) -> None:
 
 
 def _show(timeline: dict) -> None:
-    name = timeline.get("name") or timeline["source"]
+    name = _name(timeline)
     if not timeline["segments"] and console.is_terminal():  # a table without rows is an empty box
         console.show(f"{name}: {timeline['decided']} decisions, no action")
         return
@@ -342,6 +342,11 @@ def _show(timeline: dict) -> None:
     columns = (*(("began",) if is_live else ()), "start s", "end s", "action", "score")
     numbers = [i for i, column in enumerate(columns) if column not in ("began", "action")]
     console.show_table(title, columns, rows, right=numbers)
+
+
+def _name(timeline: dict) -> str:
+    """What a person calls a source."""
+    return timeline.get("name") or timeline["source"]
 
 
 def _clock(at: str) -> str:

@@ -118,10 +118,11 @@ def command(paths, settings, to, as_json, **options):
     if to and result.findings:
         from lstr.pipelines.evaluation.paper_table import WRITERS, repeated, rows_of
 
-        names = [one.name for one in result.findings.judged]
-        for at, first in repeated(result.findings.judged).items():
-            console.warn(f"{names[at]} is {names[first]} again: the table has it once.")
-        click.echo(WRITERS[to](rows_of(result.findings.judged)), nl=False)
+        judged = result.findings.judged
+        again = repeated(judged)
+        for at, first in again.items():
+            console.warn(f"{judged[at].name} is {judged[first].name} again: the table has it once.")
+        click.echo(WRITERS[to](rows_of([one for at, one in enumerate(judged) if at not in again])), nl=False)
     elif result.findings:
         show_findings(result.findings)
     else:

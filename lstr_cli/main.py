@@ -122,8 +122,8 @@ def _run(interruptions: Interruptions) -> int:
     except Exception as error:  # the last net: a user sees a traceback only with LSTR_DEBUG
         if os.environ.get("LSTR_DEBUG"):
             click.echo(displayed(traceback.format_exc()), err=True)
-        if (why := refusal(sys.stdout)) or (isinstance(error, OSError) and _is_of_echo(error)):
-            return _unprinted(why or str(error.strerror))  # type: ignore[attr-defined]  # an OSError
+        if why := refusal(sys.stdout):
+            return _unprinted(why)
         if hasattr(error, "hint") and hasattr(error, "exit_code"):  # the typed errors of lstr and extractors
             code = _fail(str(error), error.hint, error.exit_code)
         else:
@@ -144,11 +144,6 @@ def _unprinted(why: str) -> int:
 def _lacks_memory(error: Exception) -> bool:
     """Whether memory ran out before a job began, which has words of its own."""
     return isinstance(error, MemoryError) or any(words in str(error) for words in UNMAPPED)
-
-
-def _is_of_echo(error: OSError) -> bool:
-    """Whether an error came of printing: a stream without a buffer keeps nothing that could be tried again."""
-    return traceback.extract_tb(error.__traceback__)[-1].name in ("echo", "print")
 
 
 def _fail(sentence: str, hint: str, code: int) -> int:

@@ -147,11 +147,15 @@ def _checked(kind: Any, options: Mapping[str, Any], call: str) -> dict[str, Any]
     names = [field.name for field in fields(kind) if field.init]
     for name in options:
         if name not in names:
-            near = get_close_matches(name, names, 1)
-            meant = f"did you mean {near[0]}?" if near else f"`help(lstr.{call})` has its arguments."
-            hint = f"a setting is given as [[settings.{name}=…]]." if "settings" in names and not near else meant
+            if near := get_close_matches(name, names, 1):
+                hint = f"did you mean {near[0]}?"
+            elif "settings" in names:
+                hint = f"a setting is given as [[settings.{name}=…]]."
+            else:
+                hint = f"`help(lstr.{call})` has its arguments."
             raise ConfigError(f"lstr.{call} has no argument {name!r}.", hint)
     settings = options.get("settings", {})
     if not isinstance(settings, Mapping):
         raise ConfigError(f"The settings are {settings!r}.", "give values by name, as [[settings.NAME=VALUE]].")
-    return {**options, **({"settings": {name: str(value) for name, value in settings.items()}} if settings else {})}
+    as_text = {name: str(value) for name, value in settings.items()}
+    return {**options, **({"settings": as_text} if as_text else {})}

@@ -3,7 +3,6 @@
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
 from mimetypes import guess_type
@@ -92,12 +91,20 @@ def from_eaf(text: str) -> tuple[AnnotatedVideo, tuple[str, ...]]:
 
     Tiers that hang on others are left out, but for the scores of a file of ours. Raises AnnotationError.
     """
+    return _video_of(_document(text))
+
+
+def _document(text: str) -> ET.Element:
     try:
         root = ET.fromstring(text.encode())
     except ET.ParseError as error:
         raise AnnotationError(f"The file is not XML ({error}).", "save it again in ELAN.") from error
     if root.tag != "ANNOTATION_DOCUMENT":
         raise AnnotationError(f"The file is a {root.tag}, not ELAN's.", "give an .eaf file.")
+    return root
+
+
+def _video_of(root: ET.Element) -> tuple[AnnotatedVideo, tuple[str, ...]]:
     # what has no time or score is "", which is no number
     slots = {slot.get("TIME_SLOT_ID"): slot.get("TIME_VALUE", "") for slot in root.iter("TIME_SLOT")}
     scores = {
@@ -151,9 +158,9 @@ def _clean(text: str) -> str:
     return UNWRITABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-def classes_of_two_kinds(text: str) -> tuple[Note, ...]:
+def _classes_of_two_kinds(root: ET.Element) -> tuple[Note, ...]:
     """A note of a tier that has annotations with text, which is their class, and some without, whose class it is."""
-    for tier in ET.fromstring(text.encode()).findall("TIER"):
+    for tier in root.findall("TIER"):
         own = [(e.findtext("ANNOTATION_VALUE") or "").strip() for e in tier.findall("ANNOTATION/ALIGNABLE_ANNOTATION")]
         name = tier.get("TIER_ID", "")
         others = [label for label in own if label not in ("", name)]
@@ -169,8 +176,9 @@ class Elan(VideoText):
     """Files of ELAN, with a note of how their tiers were taken."""
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
-        read = super().read(file, video_id, options)
-        return replace(read, notes=(*read.notes, *classes_of_two_kinds(file.text)))
+        root = _document(file.text)
+        video, classes = _video_of(root)
+        return AnnotationSet({video_id: video}, classes, _classes_of_two_kinds(root))
 
 
 EAF = Elan("eaf", ".eaf", EVERYTHING, from_eaf, to_eaf)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from lstr.pipelines.annotations.annotation import AnnotationError
-from lstr.pipelines.annotations.columns import Column, Layout
+from lstr.pipelines.annotations.columns import Layout
 
 DELIMITERS = "\t,;"
 SEPARATOR = re.compile(r'"?sep=(.)"?[ \t]*(?:\r\n|\r|\n|$)', re.IGNORECASE)
@@ -77,15 +77,18 @@ def refuse_swallowed(cells: Sequence[str], line: int, layout: Layout, delimiter:
 
     line: where the row begins. A cell that is read never has several lines.
     """
-    read = {column.at for column in layout.columns()}
-    times = [[piece.start, piece.end] for piece in layout.pieces]
     for at, cell in enumerate(cells):
-        lines = cell.strip().splitlines()
-        if len(lines) > 1 and (at in read or any(_is_row(inner.split(delimiter), times) for inner in lines[1:])):
+        later = cell.strip().splitlines()[1:]
+        if later and (_is_read(at, layout) or any(_is_row(inner.split(delimiter), layout) for inner in later)):
             raise unclosed(line)
         line += cell.count("\n")
 
 
-def _is_row(cells: Sequence[str], times: Sequence[Sequence[Column]]) -> bool:
+def _is_read(at: int, layout: Layout) -> bool:
+    return any(column.at == at for column in layout.columns())
+
+
+def _is_row(cells: Sequence[str], layout: Layout) -> bool:
     """Whether cells have a segment's times where a table has them."""
+    times = ((piece.start, piece.end) for piece in layout.pieces)
     return any(all(column.at < len(cells) and TIME.fullmatch(cells[column.at]) for column in pair) for pair in times)

@@ -218,10 +218,10 @@ class Dataset:
         stop_at_errors([finding for finding in found if finding.kind in UNITS], self.source)
         of_split = [finding for finding in found if finding.kind in (OTHER_RATE, UNLABELLED)]
         kinds = ("never trained", "one recording")
+        of_set = [finding for finding in check_set(self.labels) if finding.severity == NOTE or finding.kind in kinds]
         return [
             Notice(f"{self.source}: {finding.sentence}.", warning=finding.severity != NOTE)
-            for finding in in_order([*of_split, *check_set(self.labels)])
-            if finding.severity == NOTE or finding in of_split or finding.kind in kinds
+            for finding in in_order([*of_split, *of_set])
         ]
 
 

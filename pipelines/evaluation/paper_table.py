@@ -66,15 +66,12 @@ def rows_of(judged: Sequence[Judged]) -> list[Row]:
     """A row for each training, in the order of the checkpoints; a file that states no training is one of its own.
 
     Runs of one row were trained alike on the same labels, are scored on the same features and have other seeds: a
-    second checkpoint of a seed, as best.pt beside checkpoint.pt, is in a row of its own, and one that is an earlier one
-    again (`repeated`) in none.
+    second checkpoint of a seed, as best.pt beside checkpoint.pt, is in a row of its own. Leave out what is `repeated`,
+    which would be such a row.
     """
     together: dict[tuple[str, str, int], list[Judged]] = {}
     seen: Counter[tuple[str, str, int | None]] = Counter()
-    again = repeated(judged)
     for at, entry in enumerate(judged):
-        if at in again:
-            continue
         seed = _seed(entry.evaluation.loaded)
         training, features = _training_of(entry.evaluation.loaded) or f"#{at}", _features_of(entry)
         together.setdefault((training, features, seen[training, features, seed]), []).append(entry)

@@ -63,7 +63,7 @@ def check_recipe(loaded: Checkpoint, folder: FeatureFolder | FeatureFolders, all
 def _other_arrays(loaded: Checkpoint, folder: FeatureFolder | FeatureFolders) -> list[str]:
     trained = (loaded.extra.get("data") or {}).get(ARRAYS) or []
     names = folder.only(streams_of_model(loaded.config.streams)).names
-    if not trained or set(trained) & set(names) == set(trained):
+    if set(trained) <= set(names):
         return []
     return [
         f"{loaded.path} was trained on arrays called {', '.join(trained)}, and these are called {', '.join(names)}: if "

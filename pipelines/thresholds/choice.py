@@ -26,9 +26,7 @@ def choose_thresholds(loaded: Checkpoint, choice: ThresholdChoice = None) -> Thr
     if isinstance(choice, Thresholds):
         return choice
     if choice is not None and not isinstance(choice, Mapping):
-        raise ThresholdError(
-            f"{choice!r} are no thresholds.", f"use a Thresholds, or values of {', '.join(NAMES)} by name."
-        )
+        raise ThresholdError(f"{choice!r} are no thresholds.", BY_NAME)
     if choice is None or is_values(choice):
         return thresholds_of(loaded, choice)
     stored = loaded.extra.get("thresholds") or {}
