@@ -1,7 +1,7 @@
-"""`lstr learn --flow dis` on two small public sets and on the demo's drawings: how long it takes, and what comes of it.
+"""`lstr learn` on two small public sets and on the demo's drawings: how long it takes, and what comes of it.
 
-Each is learnt by the command that README names, from nothing, in a home folder of its own. The figures of a machine
-that does other work say little of its speed.
+Each is learnt by the command that README names, in a home folder of its own: by default, and as before networks began
+with ImageNet weights. The figures of a machine that does other work say little of its speed.
 
 python benchmarks/learn.py shared/data --work work    writes learn.json and the pictures of docs/images
 
@@ -27,6 +27,14 @@ RECORD = Path(__file__).resolve().parent / "learn.json"
 PICTURES = RECORD.parents[1] / "docs" / "images"
 CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
 SETS = {"ut_interaction": "UT-Interaction", "urfall": "UR Fall Detection"}
+BEFORE = ("--flow", "dis", "--set", "learn.folds=0")
+RUNS: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "ut_interaction": ("ut_interaction", "UT-Interaction", ()),
+    "ut_interaction-dis": ("ut_interaction", "UT-Interaction, `--flow dis`", BEFORE),
+    "urfall-dis": ("urfall", "UR Fall Detection, `--flow dis`", BEFORE),
+}
+"""Name in the record: folder of the set, title, and words of the command beside videos, labels and output."""
+PICTURED = "ut_interaction"
 KEPT = ("mAP", "mcAP", "per_class")
 
 
@@ -86,7 +94,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("data", type=Path, help="folder with ut_interaction/ and urfall/")
     parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--only", nargs="+", default=["demo", *SETS], choices=["demo", *SETS], help="the others stay")
+    parser.add_argument("--only", nargs="+", default=["demo", *RUNS], choices=["demo", *RUNS], help="the others stay")
     options = parser.parse_args()
     work, record = options.work, json.loads(RECORD.read_text()) if RECORD.exists() else {}
     work.mkdir(exist_ok=True)
@@ -94,26 +102,15 @@ def main() -> None:
         seconds = timed("demo", work, "demo", "-o", work / "demo")
         record["demo"] = {"title": "the demo's drawings"} | described(work / "demo" / "demo.lstr", seconds)
         photograph(work / "demo" / "timeline" / "index.html", "demo-index.png", 430)
-    for name, title in {name: title for name, title in SETS.items() if name in options.only}.items():
-        model, folder = work / f"{name}.lstr", options.data / name
-        seconds = timed(
-            name,
-            work,
-            "learn",
-            folder / "videos",
-            folder / "labels.json",
-            "-o",
-            model,
-            "--flow",
-            "dis",
-            "--set",
-            "learn.folds=0",
-        )
+    for name in [name for name in RUNS if name in options.only]:
+        (folder, title, words), model = RUNS[name], work / f"{name}.lstr"
+        videos, labels = options.data / folder / "videos", options.data / folder / "labels.json"
+        seconds = timed(name, work, "learn", videos, labels, "-o", model, *words)
         record[name] = {"title": title, **described(model, seconds)}
     write_json(RECORD, {**record, **about_machine()})
-    if "ut_interaction" in options.only:
-        draw_timelines(work / "ut_interaction.lstr", options.data / "ut_interaction", work)
-        photograph(work / "ut_interaction.learn" / "report" / "report.html", "ut-interaction-report.png", 1150)
+    if PICTURED in options.only:
+        draw_timelines(work / f"{PICTURED}.lstr", options.data / RUNS[PICTURED][0], work)
+        photograph(work / f"{PICTURED}.learn" / "report" / "report.html", "ut-interaction-report.png", 1150)
 
 
 if __name__ == "__main__":

@@ -38,8 +38,8 @@ MEASURED = 5.0  # seconds of a step, after which its own speed says more than th
 @click.option(
     "--recipe",
     metavar="NAME|FILE",
-    help="How features are made: pretrained, difference, grey, live (for cameras), fast, faithful, or a recipe file.  "
-    "[default: pretrained, or difference where the time is short]",
+    help="How features are made: pretrained, motion, difference, grey, live (for cameras), fast, faithful, or a recipe "
+    "file.  [default: pretrained, or motion where the time is short]",
 )
 @click.option("--stream", type=click.Choice(["rgb", "flow", "both"]), help="Which networks.  [default: all]")
 @algorithm_option
