@@ -6,7 +6,6 @@ from records import interval, percentiles, record, scored
 
 from lstr.metrics.rates import interval_text, rate_interval
 
-
 SETS = ("ut_interaction", "urfall")
 
 
