@@ -119,7 +119,7 @@ def _but(spans: Mapping[str, Spans], label: str) -> Spans:
 
 def _met_by(events: Spans, others: Spans) -> NDArray[np.bool_]:
     """Which events (N,) overlap any of the others."""
-    return belong_together(events, others).any(axis=1)
+    return np.asarray(belong_together(events, others).any(axis=1))
 
 
 def _entry(judged: Sequence[JudgedEvents], edge: float) -> Entry:

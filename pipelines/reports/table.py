@@ -66,17 +66,28 @@ def to_csv(table: Table) -> str:
 
 
 def to_markdown(table: Table) -> str:
-    """Numbers are to the right."""
+    """Numbers are to the right; the title is bold above."""
     rule = ["---" if column.is_text else "---:" for column in table.columns]
     escaped = [[cell.replace("|", r"\|") for cell in line] for line in (table.names, rule, *table.texts())]
-    return "".join(f"| {' | '.join(line)} |\n" for line in escaped)
+    title = f"**{table.title}**\n\n" if table.title else ""
+    return title + "".join(f"| {' | '.join(line)} |\n" for line in escaped)
 
 
 def to_latex(table: Table) -> str:
-    """A tabular, which needs no package."""
+    """A tabular, which needs no package; the title is a comment above."""
     body = [" & ".join(map(_in_latex, line)) + r" \\" for line in (table.names, *table.texts())]
     columns = "".join("l" if column.is_text else "r" for column in table.columns)
-    parts = [rf"\begin{{tabular}}{{{columns}}}", r"\hline", body[0], r"\hline", *body[1:], r"\hline", r"\end{tabular}"]
+    title = [f"% {table.title}"] if table.title else []
+    parts = [
+        *title,
+        rf"\begin{{tabular}}{{{columns}}}",
+        r"\hline",
+        body[0],
+        r"\hline",
+        *body[1:],
+        r"\hline",
+        r"\end{tabular}",
+    ]
     return "\n".join(parts) + "\n"
 
 
