@@ -82,7 +82,7 @@ def transitions(
 
 
 def probabilities(counts: NDArray[np.int64]) -> list[list[float | None]]:
-    """Of each state what follows it, as shares of what does (A, A); None in the row of one that nothing follows."""
+    """What follows each state, as shares of what does (A, A); None in the row of one that nothing follows."""
     sums = counts.sum(axis=1)
     return [[int(n) / int(total) if total else None for n in row] for row, total in zip(counts, sums, strict=True)]
 

@@ -87,7 +87,7 @@ def belong_together(truth: Spans, detections: Spans) -> NDArray[np.bool_]:
 
 
 def _of_action(video: VideoEvents, label: str, ambiguous: Spans, edge: float) -> JudgedEvents:
-    """As if there were no other action."""
+    """Judge one action as if there were no other."""
     truth, detections = labelled_spans(video.truth, label, video.seconds), spans_of(video.detections, label)
     pairs = find(truth, detections)
     found, paired = np.zeros(len(truth), bool), np.zeros(len(detections), bool)

@@ -60,7 +60,7 @@ ABOUT_TRANSITIONS = (
 
 @dataclass(frozen=True)
 class BudgetOptions:
-    """Whose time goes where."""
+    """What a time budget is made of, and where it is written."""
 
     labels: Sequence[str]
     """Label files, or folders that `lstr detect` wrote"""

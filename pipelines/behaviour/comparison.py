@@ -63,7 +63,7 @@ NOTES = {
 
 @dataclass(frozen=True)
 class CompareOptions:
-    """Whose labels to compare."""
+    """Which labels are compared, and where what is found is written."""
 
     labels: str
     """A: a label file, or a folder that `lstr detect` wrote"""
