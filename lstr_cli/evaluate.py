@@ -59,7 +59,7 @@ SOME_FAILED = 3
 @device_option
 @click.option(
     "--to",
-    type=click.Choice(["csv", "latex", "md"]),
+    type=click.Choice(["csv", "latex", "md", "html"]),
     help="Print one table for a paper; runs that differ in their seed alone are a row of mean and deviation.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
@@ -116,13 +116,14 @@ def command(paths, settings, to, as_json, **options):
     from lstr_cli.evaluation_tables import show_findings, show_thresholds
 
     if to and result.findings:
-        from lstr.pipelines.evaluation.paper_table import WRITERS, repeated, rows_of
+        from lstr.pipelines.evaluation.paper_table import repeated, rows_of, write_rows
 
         judged = result.findings.judged
         again = repeated(judged)
         for at, first in again.items():
             console.warn(f"{judged[at].name} is {judged[first].name} again: the table has it once.")
-        click.echo(WRITERS[to](rows_of([one for at, one in enumerate(judged) if at not in again])), nl=False)
+        rows = rows_of([one for at, one in enumerate(judged) if at not in again])
+        click.echo(write_rows(rows, to), nl=False)
     elif result.findings:
         show_findings(result.findings)
     else:

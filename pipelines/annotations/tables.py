@@ -15,12 +15,10 @@ from lstr.pipelines.annotations.columns import TIMED, Column, Layout, Piece, lay
 from lstr.pipelines.annotations.format import DEFAULTS, EVERYTHING, FILES, ConvertOptions, File, TextFormat, VideoText
 from lstr.pipelines.annotations.rows import TIME, Rows, delimiter_of, first_line, refuse_swallowed
 from lstr.pipelines.annotations.times import Clock, number_of
+from lstr.pipelines.reports.table import RUN, cell_of
 
 TOTALS = ("total", "totals", "grand total", "subtotal", "sum", "average", "mean", "summe", "gesamt", "somme", "suma")
 """What spreadsheets write before a row that sums up the others."""
-
-RUN = re.compile(r"'*[=+\-@＝＋－＠]")
-"""How a text begins that a spreadsheet takes for a formula, and runs, unless an apostrophe is before it."""
 
 DEEPEST_HEADER = 20
 """Lines of a table in which its header is looked for, where its first is none."""
@@ -241,11 +239,6 @@ def from_audacity(text: str) -> tuple[AnnotatedVideo, tuple[str, ...]]:
         start, end, label = (*line.split("\t", 2), "", "")[:3]
         segments.append(Segment(number_of(start, number), number_of(end, number), label.strip()))
     return AnnotatedVideo(tuple(segments)), ()
-
-
-def cell_of(value: Any) -> Any:
-    """A value as a cell of a table: text that a spreadsheet would run gets an apostrophe before it."""
-    return f"'{value}" if isinstance(value, str) and RUN.match(value) else value
 
 
 def text_of(cell: str) -> str:
