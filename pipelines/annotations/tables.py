@@ -13,7 +13,7 @@ from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet, plain_line
 from lstr.pipelines.annotations.columns import TIMED, Column, Layout, Piece, layout_of
 from lstr.pipelines.annotations.format import DEFAULTS, EVERYTHING, FILES, ConvertOptions, File, TextFormat, VideoText
-from lstr.pipelines.annotations.rows import TIME, Rows, delimiter_of, first_line, refuse_swallowed
+from lstr.pipelines.annotations.rows import Rows, delimiter_of, first_line, is_text, refuse_swallowed, surplus_of
 from lstr.pipelines.annotations.times import Clock, number_of
 from lstr.pipelines.reports.table import RUN, cell_of
 
@@ -85,6 +85,8 @@ def from_csv(text: str, name: str, options: ConvertOptions = DEFAULTS) -> Annota
     try:
         _, header = next(rows, (1, []))
         layout = _layout(header, text, options)
+        surplus = surplus_of(Rows(text), layout)
+        surplus.refuse()
         clock = Clock(options.frames, options.rate_of)
         found: dict[str, dict[str, Any]] = {}
         # what may be the video, with its first name and whether it has others
@@ -100,7 +102,7 @@ def from_csv(text: str, name: str, options: ConvertOptions = DEFAULTS) -> Annota
                 }
     except csv.Error as error:
         raise AnnotationError(f"The table cannot be read ({error}).", "save it again as CSV in UTF-8.") from error
-    notes = layout.notes
+    notes = (*layout.notes, *surplus.notes())
     if names and any(entry["segments"] for entry in found.values()):
         others, likely = ", ".join(repr(column.name) for column in names), next(iter(names)).name
         if options.columns:
@@ -181,11 +183,6 @@ class Row:
 
 def _cell(cells: Sequence[str], column: Column | None) -> str:
     return cells[column.at].strip() if column and column.at < len(cells) else ""
-
-
-def is_text(cell: str) -> bool:
-    """Whether a cell holds something that is no number and no time."""
-    return bool(cell) and not TIME.fullmatch(cell)
 
 
 def _read_row(row: Row, header: Sequence[str], name: str, found: dict[str, dict[str, Any]]) -> None:
