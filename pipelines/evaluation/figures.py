@@ -110,7 +110,7 @@ def draw_operating_curves(document: dict) -> Figure:
         edges = rate_interval(one["false_alarms"], events["hours"]) if name == "together" else None
         if edges:
             axes.plot(edges, [dot[1]] * 2, color=colour, lw=0.8, clip_on=False)
-        end = max(end, alarms[-1], dot[0])
+        end = max(end, alarms[-1], dot[0], *(edges or ()))
     axes.set_xscale("symlog", linthresh=1, linscale=0.5)  # 0 is to be seen, and so are hundreds
     axes.set(xlim=(-0.05, end * 1.1), ylim=(0, 1.02), xlabel="false alarms an hour", ylabel="recall")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -171,10 +171,10 @@ def draw_confusion(document: dict) -> Figure:
     busy = (counts.sum(axis=0) + counts.sum(axis=1))[open_to]
     chosen = sorted(np.array(open_to)[np.argsort(-busy, kind="stable")[:MOST_CONFUSED]].tolist())
     shown = counts[np.ix_(chosen, chosen)]
-    figure, axes = _figure(1.6 + 0.19 * len(chosen))
+    names = [short(classes[i], 18) for i in chosen]
+    figure, axes = _figure(0.8 + 0.1 * max(8, *map(len, names)) + 0.19 * len(chosen))  # they stand upright below it
     norm = PowerNorm(0.5, 0, max(1, shown.max()))  # most mistakes are with background; the others are to be seen too
     image = axes.imshow(np.ma.masked_equal(shown, 0), cmap="viridis", norm=norm, aspect="auto")
-    names = [short(classes[i], 18) for i in chosen]
     at = range(len(chosen))
     axes.set(xticks=at, yticks=at, ylabel="is", xlabel="decided")
     axes.set_xticklabels(names, rotation=90, fontsize=7.5)

@@ -112,7 +112,7 @@ class LearnPlan:
         """Which models are trained, and what of them the file will have, in one sentence; empty of plans of before."""
         if not self.kinds:
             return ""
-        if len(self.candidates) < 2 and not self.twice:
+        if not self.folds or (len(self.candidates) < 2 and not self.twice):
             return f"one model sees the features, of kind {self.kinds[0]}"
         of_kinds = f"of kind {self.kinds[0]}" if len(self.kinds) == 1 else f"of kinds {' and '.join(self.kinds)}"
         tried = f"models {of_kinds} are tried ({', '.join(self.candidates)}), alone, averaged"

@@ -100,6 +100,7 @@ def test_two_learnings_of_one_file_are_one_too_many(videos, tmp_path, lstr):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.long
 def test_a_plan_says_what_is_averaged_and_on_what_thresholds_are_chosen(videos, tmp_path, lstr):
     """`--set model.kind=trn` packed an average of several, and the plan said nothing of it; nor what folds=0 costs."""
     words = ("learn", videos / "videos", videos / "labels.json", "-o", tmp_path / "x", "--flow", "dis", "--dry-run")

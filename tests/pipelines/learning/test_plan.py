@@ -53,6 +53,7 @@ def test_what_is_tried_and_packed_is_said():
     plan = replace(planned(None), folds=3, candidates=("a",), kinds=("rnn",))
     assert plan.models == "one model sees the features, of kind rnn" and not planned(None).models
     assert "(a), alone, averaged and by two seeds; an average" in replace(plan, twice=True).models
+    assert replace(plan, folds=0, candidates=(), twice=True).models == plan.models
     both = replace(plan, candidates=("a", "b"), kinds=("rnn", "trn"))
     assert both.models.startswith("models of kinds rnn and trn are tried (a, b), alone, averaged; ")
     assert LearnPlan.from_dict(both.to_dict()) == both
