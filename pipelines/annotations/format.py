@@ -24,6 +24,9 @@ FILES = frozenset({"videos without segments"})
 EVERYTHING = frozenset({"scores", "subsets", "durations", "classes without segments"}) | FILES
 """What a set of annotations may have beside labels and times, see `AnnotationSet.held`."""
 
+BEGINNING = 1 << 18
+"""Characters by which a table is recognised; SimBA's header alone has 10,000."""
+
 
 @dataclass(frozen=True)
 class ConvertOptions:
@@ -141,6 +144,12 @@ class File:
                 sentence = f"{self.path.name} is not UTF-8: it is read as Windows-1252"
                 return content.decode("cp1252"), (Note("encoding", sentence),)
         return self.text, ()
+
+    @property
+    def beginning(self) -> str:
+        """The first whole lines of its text, or all of a short one. Raises AnnotationError."""
+        text, _ = self.text_and_notes
+        return text if len(text) <= BEGINNING else text[: text.rfind("\n", 0, BEGINNING) + 1]
 
     @cached_property
     def json(self) -> Any:

@@ -4,6 +4,8 @@ import csv
 import io
 import re
 from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Protocol
 
 from lstr.pipelines.annotations.annotation import AnnotationError
 from lstr.pipelines.annotations.columns import Layout
@@ -25,6 +27,18 @@ def delimiter_of(line: str) -> str:
     return max(DELIMITERS, key=line.count)
 
 
+class Table(Protocol):
+    """Rows of cells with their lines, which may be gone through again."""
+
+    delimiter: str
+    """What is between cells where a cell holds lines"""
+
+    def first_lines(self, count: int) -> list[str]:
+        """The first lines as text."""
+
+    def __iter__(self) -> Iterator[tuple[int, list[str]]]: ...
+
+
 class Rows:
     """The rows of a table, each with the line that it begins in, without those above the first that is not blank.
 
@@ -36,8 +50,12 @@ class Rows:
         self._above = 1 if mark else 0
         rest = text[mark.end() :] if mark else text
         self.delimiter = mark[1] if mark else delimiter_of(first_line(rest))
-        self._lines = io.StringIO(rest, newline="")
+        self._text, self._rest = text, rest
         self._line = ""
+
+    def first_lines(self, count: int) -> list[str]:
+        """The first lines as they are written, blank ones too."""
+        return list(islice((line.rstrip("\r\n") for line in io.StringIO(self._text)), count))
 
     def __iter__(self) -> Iterator[tuple[int, list[str]]]:
         reader = csv.reader(self._remembered(), delimiter=self.delimiter, strict=True)
@@ -59,7 +77,7 @@ class Rows:
                 yield begins + self._above, cells
 
     def _remembered(self) -> Iterator[str]:
-        for line in self._lines:
+        for line in io.StringIO(self._rest, newline=""):
             self._line = line
             yield line
 
