@@ -146,7 +146,7 @@ def from_binary(table: Table, name: str, options: ConvertOptions) -> AnnotationS
         rows = iter(table)
         _, header = next(rows, (1, []))
         columns = _columns(header, options.classes)
-        values, moments, last_line = _read(rows, header, columns)
+        values, moments, lines = _read(rows, header, columns)
     except csv.Error as error:
         raise AnnotationError(f"The table cannot be read ({error}).", "save it again as CSV in UTF-8.") from error
     if not values or not len(moments):
@@ -154,34 +154,33 @@ def from_binary(table: Table, name: str, options: ConvertOptions) -> AnnotationS
             "The table has no column of 0 and 1 with a name.", "name its columns in the first line, one an action."
         )
     video_id = name.removesuffix(LABELS) if columns.has_background else name
-    edges = _edges(moments, columns, last_line)
+    edges = _edges(moments, columns, lines)
     if columns.time is None:
         a_second = options.frames or Clock(None, options.rate_of).rate("The table has a row for each frame", video_id)
     else:
         a_second = 1.0
-    left = 1.0 if options.frames else a_second  # by what the times are divided here
-    if columns.time is not None and options.frames:
-        left = 1 / options.frames
+    left = a_second / (options.frames or 1.0)  # what one rate of all divides by later
+    times = (edges / left).tolist()
     names = {at: columns.actions[at] for at in values}
     unknown = _unknown(values, names)
     on = {names[at]: np.asarray(column) == ON for at, column in values.items()}
     segments = [
-        Segment(edges[first] / left, edges[stop] / left, label)
+        Segment(times[first], times[stop], label)
         for label, column in [*on.items(), (AMBIGUOUS, unknown)]
         for first, stop in runs(column)
     ]
     notes = []
     if edges[0] / a_second > max(1.0, GAP * (edges[1] - edges[0]) / a_second):
-        segments.append(Segment(0.0, edges[0] / left, AMBIGUOUS))
-        notes.append(Note("not labelled", f"{name!r} has no rows before {edges[0] / a_second:g} s: {_SO}"))
+        segments.append(Segment(0.0, times[0], AMBIGUOUS))
+        notes.append(Note("not labelled", f"{video_id!r} has no rows before {edges[0] / a_second:g} s: {_SO}"))
     if unknown.any():
         seconds = float(np.diff(edges)[unknown].sum()) / a_second
-        notes.append(Note("not labelled", f"{seconds:g} s of {name!r} are not labelled (-1): {_SO}"))
+        notes.append(Note("not labelled", f"{seconds:g} s of {video_id!r} are not labelled (-1): {_SO}"))
     if columns.is_measured:
         labels = few([brief(label) for label in names.values()])
         sentence = f"of {len(header)} columns the last that hold only 0 and 1 are actions: {labels}"
         notes.append(Note("columns of actions", sentence))
-    classes = (*on, *((AMBIGUOUS,) if notes and any(s.label == AMBIGUOUS for s in segments) else ()))
+    classes = (*on, *{s.label for s in segments} - on.keys())
     video = AnnotatedVideo(tuple(segments), duration=float(edges[-1] / a_second))
     return AnnotationSet({video_id: video}, classes, tuple(notes))
 
@@ -191,14 +190,15 @@ _SO = f"that time counts as {AMBIGUOUS}, and neither trains nor is scored"
 
 def _read(
     rows: Iterator[tuple[int, list[str]]], header: Sequence[str], columns: Columns
-) -> tuple[dict[int, NDArray[np.uint8]], NDArray[np.float64], int]:
-    """Values (rows,) of each column of an action, the rows' moments, and the last line. Raises AnnotationError."""
+) -> tuple[dict[int, NDArray[np.uint8]], NDArray[np.float64], list[int]]:
+    """Values (rows,) of each column of an action, the rows' moments, and their lines. Raises AnnotationError."""
     values = {at: bytearray() for at in columns.actions}
     moments: list[float] = []
-    line = 0
+    lines = []
     for line, cells in rows:
         if not any(map(str.strip, cells)):
             continue
+        lines.append(line)
         moments.append(_moment(cells, columns, line))
         for at in reversed(list(values)):
             value = _value(cells, at)
@@ -214,10 +214,10 @@ def _read(
                     "neither 0 nor 1.",
                     "write 1 where the action is, 0 where it is not, and -1 where nobody looked.",
                 )
-    return {at: np.frombuffer(found, np.uint8) for at, found in values.items()}, np.array(moments), line
+    return {at: np.frombuffer(found, np.uint8) for at, found in values.items()}, np.array(moments), lines
 
 
-def _edges(moments: NDArray[np.float64], columns: Columns, last_line: int) -> NDArray[np.float64]:
+def _edges(moments: NDArray[np.float64], columns: Columns, lines: Sequence[int]) -> NDArray[np.float64]:
     """When each row begins, and when the last ends (rows + 1,). Raises AnnotationError where rows are missing."""
     if columns.time is None and columns.frame is None:
         return np.arange(len(moments) + 1, dtype=float)
@@ -225,11 +225,10 @@ def _edges(moments: NDArray[np.float64], columns: Columns, last_line: int) -> ND
         moments = moments - 1
     steps = np.diff(moments)
     step = float(np.median(steps)) if len(steps) else 1.0
-    above = last_line - len(moments)
     if (steps <= 0).any():
         at = int(np.argmax(steps <= 0))
         raise AnnotationError(
-            f"Line {above + at + 2}: {moments[at + 1]:g} does not come after {moments[at]:g}.",
+            f"Line {lines[at + 1]}: {moments[at + 1]:g} does not come after {moments[at]:g}.",
             "sort the rows by time, and give each video a file of its own.",
         )
     apart = steps > GAP * step
@@ -238,7 +237,7 @@ def _edges(moments: NDArray[np.float64], columns: Columns, last_line: int) -> ND
     if apart.any():
         at = int(np.argmax(apart))
         raise AnnotationError(
-            f"Line {above + at + 2}: rows are missing between {moments[at]:g} and {moments[at + 1]:g}.",
+            f"Line {lines[at + 1]}: rows are missing between {moments[at]:g} and {moments[at + 1]:g}.",
             "add them, with -1 where nobody looked.",
         )
     return np.append(moments, moments[-1] + step)

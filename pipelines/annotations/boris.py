@@ -10,7 +10,7 @@ from lstr.errors import brief, few
 from lstr.labels.label_set import AMBIGUOUS, SUBSET_NAMES, Note, subset_named
 from lstr.labels.segment import is_time
 from lstr.pipelines.annotations.annotation import AnnotationError, AnnotationSet
-from lstr.pipelines.annotations.boris_project import to_boris
+from lstr.pipelines.annotations.boris_project import VARIABLE, to_boris
 from lstr.pipelines.annotations.format import EVERYTHING, ConvertOptions, File, TextFormat
 from lstr.pipelines.annotations.observations import Bout, Event, Observation, bouts_of, videos_of
 from lstr.pipelines.annotations.timeline_json import to_text
@@ -19,8 +19,6 @@ MEDIA = ("MEDIA", "VIDEO", "AUDIO")
 """Types of observations that show files; the last two are those of the first versions."""
 OTHERS = {"LIVE": "live, without a video", "IMAGES": "of pictures"}
 SUBSETS = {*SUBSET_NAMES, *SUBSET_NAMES.values()}
-SUBSET = "subset"
-"""The independent variable that says it."""
 SAVE = "open the project in BORIS and save it again."
 
 
@@ -172,7 +170,7 @@ def _numbers(place: str, what: str, found: Any) -> dict[str, float]:
 
 def _subset(variables: Any) -> str | None:
     """The subset that an independent variable of that name says."""
-    found = variables.get(SUBSET) if isinstance(variables, dict) else None
+    found = variables.get(VARIABLE) if isinstance(variables, dict) else None
     return subset_named(found) if isinstance(found, str) and found.strip().casefold() in SUBSETS else None
 
 
@@ -189,12 +187,15 @@ def _unwatched(place: str, interval: Any, lengths: Sequence[float | None]) -> li
 def _lost(project: Project, behaviours: Sequence[Behaviour]) -> list[Note]:
     """Notes of what a label has no place for; subjects are told of with the bouts."""
     rows = [row for coded in project.observations.values() for row in coded.events]
+    variables = [coded.independent_variables for coded in project.observations.values()]
+    named = sorted({str(name) for found in variables if isinstance(found, dict) for name in found} - {VARIABLE})
     categories = sorted({str(behaviour.category) for behaviour in behaviours if behaviour.category})
     kinds = {
         "modifiers": sum(len(row) > 3 and bool(str(row[3] or "").replace("None", "").strip("|")) for row in rows),
         "comments": sum(len(row) > 4 and bool(row[4]) for row in rows),
     }
     notes = [Note(kind, f"{kind} of {count} events are not kept") for kind, count in kinds.items() if count]
-    if categories:
-        notes.append(Note("categories", f"categories of behaviours are not kept: {few(list(map(brief, categories)))}"))
+    for kind, names in (("categories of behaviours", categories), ("independent variables", named)):
+        if names:
+            notes.append(Note(kind, f"{kind} are not kept: {few(list(map(brief, names)))}"))
     return notes

@@ -16,7 +16,7 @@ KEYS = string.ascii_lowercase + string.digits + string.ascii_uppercase
 PLAYERS = 8
 STATE, POINT = "State event", "Point event"
 VARIABLE = "subset"
-"""The independent variable that holds it."""
+"""The independent variable that holds a video's subset."""
 
 
 def to_boris(annotated: AnnotationSet) -> dict[str, Any]:

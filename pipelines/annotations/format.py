@@ -1,6 +1,7 @@
 """What a format of annotations is: a name, what it holds, and how it is recognised, read and written."""
 
 import json
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -140,6 +141,8 @@ class File:
         """
         with suppress(OSError, UnicodeDecodeError):
             content = read_bytes(self.path)
+            if content[:2] in (BOM_UTF16_LE, BOM_UTF16_BE):  # Excel's "Unicode text"
+                return content.decode("utf-16").replace("\r\n", "\n"), ()
             if b"\0" not in content and not is_utf8(content):
                 sentence = f"{self.path.name} is not UTF-8: it is read as Windows-1252"
                 return content.decode("cp1252"), (Note("encoding", sentence),)

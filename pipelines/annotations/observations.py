@@ -111,7 +111,7 @@ def videos_of(observations: Sequence[Observation], classes: Sequence[str], notes
             if seen[file] and subjects:
                 several[file] = None
             seen[file] |= dict.fromkeys(subjects, observation.name)
-            facts = {"duration": observation.lengths.get(file), "fps": observation.rates.get(file)}
+            facts: dict[str, object] = {"duration": observation.lengths.get(file), "fps": observation.rates.get(file)}
             facts["subset"] = observation.subset
             known[file] |= {name: value for name, value in facts.items() if value is not None}
         starts = _starts(observation)
@@ -156,7 +156,11 @@ def _ids(observations: Sequence[Observation]) -> dict[str, str]:
             if file not in ids:
                 ids[file] = _id(file, observation.name)
     meant = Counter(ids.values())
-    return {file: name if meant[name] == 1 else _whole(file) for file, name in ids.items()}
+    ids = {file: name if meant[name] == 1 else _whole(file) for file, name in ids.items()}
+    if len(set(ids.values())) < len(ids):
+        twice = Counter(ids.values()).most_common(1)[0][0]
+        raise AnnotationError(f"Two files would be the video {twice!r}.", "write the path of each file in one way.")
+    return ids
 
 
 def _id(file: str, name: str) -> str:

@@ -45,9 +45,8 @@ class Workbook(Format):
             ((sheet, how) for sheet in sheets if (how := _reader(sheet, options))),
             (next((sheet for sheet in sheets if sheet.rows), Sheet("", [])), from_table),
         )
-        name = video_id.removesuffix(file.path.suffix)
         try:
-            found = read(chosen, name, options)
+            found = read(chosen, video_id, options)
         except AnnotationError as error:
             where = f"Sheet {chosen.name!r}"
             text = str(error)

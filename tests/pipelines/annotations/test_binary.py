@@ -40,7 +40,6 @@ def test_a_table_is_known_by_its_beginning(tmp_path, text):
         "a,b\n",
         "1,0\n0,1\n1,1\n",
         "video,walk\nx,1\n",
-        "x,0.5\n1,0.25\n",
         "",
     ],
 )

@@ -49,7 +49,7 @@ def test_states_are_pairs_by_subject_and_modifiers_and_points_have_no_length():
     found = from_boris(project(o1=observation(events)))
     assert segments(found.videos["v/a"]) == [(1.0, 3.0, "walk"), (2.0, 4.0, "walk"), (2.5, 2.5, "call")]
     assert found.classes == ("walk", "call") and found.videos["v/a"].duration == 10
-    assert kinds(found) == {"subjects", "point events", "modifiers", "comments", "categories"}
+    assert kinds(found) == {"subjects", "point events", "modifiers", "comments", "categories of behaviours"}
     assert "modifiers of 2 events" in " ".join(note.sentence for note in found.notes)
 
 
@@ -135,6 +135,8 @@ def test_what_is_no_project_is_refused(content):
 
 
 def test_files_are_called_by_what_tells_them_apart():
+    with pytest.raises(AnnotationError, match="Two files would be the video 'v/a.mp4'"):
+        from_boris(project(o=observation(files=["/v/a.mp4", "//v/a.mp4"])))
     files = {"x": "/home/ann/v/a.mp4", "day/b": "/data/day/b.mp4", "y": r"C:\v\c.avi", "z": "/other/a.mp4"}
     found = from_boris(project(**{name: observation(files=[file]) for name, file in files.items()}))
     assert set(found.videos) == {"home/ann/v/a.mp4", "day/b", "c", "other/a.mp4"}

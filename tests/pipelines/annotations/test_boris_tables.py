@@ -23,10 +23,11 @@ Time,Media file path,Total length,FPS,Subject,Behavior,Behavioral category,Comme
 67.750,films/a.mp4,360,25.0,ann,walk,,,STOP
 68.000,films/a.mp4,360,25.0,No focal subject,call,,hm,POINT
 """
-TABULAR = """Observation id\tObservation type\tSource\tTime offset (s)\tMedia duration (s)\tFPS\tSubject\tBehavior\t\
+SOURCE = "player #1:a.mp4;b.mp4|player #2:c.mp4\t0\t10.000;20.000|5\t25.000;25.000|30"
+TABULAR = f"""Observation id\tObservation type\tSource\tTime offset (s)\tMedia duration (s)\tFPS\tSubject\tBehavior\t\
 Modifier #1\tBehavior type\tTime\tMedia file name\tImage index\tComment
-o1\tMedia file(s)\tplayer #1:a.mp4;b.mp4|player #2:c.mp4\t0\t10.000;20.000|5\t25.000;25.000|30\t\twalk\tfast\tSTART\t8\ta.mp4\t200\t
-o1\tMedia file(s)\tplayer #1:a.mp4;b.mp4|player #2:c.mp4\t0\t10.000;20.000|5\t25.000;25.000|30\t\twalk\tfast\tSTOP\t12\tb.mp4\t50\t
+o1\tMedia file(s)\t{SOURCE}\t\twalk\tfast\tSTART\t8\ta.mp4\t200\t
+o1\tMedia file(s)\t{SOURCE}\t\twalk\tfast\tSTOP\t12\tb.mp4\t50\t
 """
 AGGREGATED = """Observation id,Observation date,Description,Media file,Total length,FPS,Subject,Behavior,\
 Behavioral category,Modifiers,Behavior type,Start (s),Stop (s),Duration (s),Comment start,Comment stop

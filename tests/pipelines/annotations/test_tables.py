@@ -108,7 +108,9 @@ def test_a_table_as_excel_saves_it_is_read_with_a_note(tmp_path, lstr):
     code, _, err = lstr("labels", "convert", path, "--to", "vtt")
     assert code == 0 and "Windows-1252" in err
     assert "Windows-1252" in lstr("labels", "check", path)[1]
-    path.write_bytes("video,start".encode("utf-16"))
+    path.write_bytes("video;start;end;label\r\na;1,5;2;Stürzen\r\n".encode("utf-16"))
+    assert read_annotations(path).classes == ("Stürzen",), "Excel's Unicode text"
+    path.write_bytes("video,start".encode("utf-16-le"))
     with pytest.raises(AnnotationError, match="not UTF-8"):
         read_annotations(path)
 
