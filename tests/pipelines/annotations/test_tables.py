@@ -110,7 +110,7 @@ def test_a_table_as_excel_saves_it_is_read_with_a_note(tmp_path, lstr):
     assert "Windows-1252" in lstr("labels", "check", path)[1]
     path.write_bytes("video;start;end;label\r\na;1,5;2;Stürzen\r\n".encode("utf-16"))
     assert read_annotations(path).classes == ("Stürzen",), "Excel's Unicode text"
-    path.write_bytes("video,start".encode("utf-16-le"))
+    path.write_bytes(b"video\0,st\xe4rt")
     with pytest.raises(AnnotationError, match="not UTF-8"):
         read_annotations(path)
 
