@@ -2,21 +2,32 @@
 
 python benchmarks/few_videos.py SHARED/data --work WORK [--time 12m] [--recipe NAME] [--sets urfall] [--seeds 0 1 2]
 
+With --pictures also the timelines of three sequences of UT-Interaction and the report, in docs/images, as the last seed
+has them: of a video by what lacks it. No picture holds a frame, for the videos are for academic use.
+
 Adds to few-videos.json; what is learnt in the work folder is not learnt again. The sets' own division into training and
 testing has no part: all videos count. A machine that does other work learns less in the same time.
 """
 
 import argparse
+import base64
 import json
+import re
 from pathlib import Path
 
-from learn import SETS, timed
+import numpy as np
+from learn import PICTURES, SETS, photograph, timed
 
+from lstr.chunk import CHUNK_SECONDS
+from lstr.labels.segment import Segment
+from lstr.pipelines.evaluation.watching import FULL_SCALE, NO_SCORE
 from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.provenance import about_machine
+from lstr.pipelines.reports.figure import write_figure
 
 RECORD = Path(__file__).resolve().parent / "few-videos.json"
+PICTURED = ("seq08", "seq09", "seq10")
 OF_EVENTS = ("labels", "found", "missed", "false_alarms", "false_alarms_per_hour", "iou", "interval")
 
 
@@ -53,6 +64,31 @@ def described(model: Path, seconds: float) -> dict:
     }
 
 
+def draw_timelines(report: Path) -> None:
+    """The timelines of the pictured sequences as the page of a learning shows them, and the top of the page."""
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', report.read_text(), re.DOTALL)
+    assert data is not None
+    page = json.loads(data[1])
+    classes = page["classes"]
+    for video in [video for video in page["models"][0]["videos"] if video["id"] in PICTURED]:
+        scores = np.full((video["chunks"], len(classes)), np.nan)
+        for place, curve in video["curves"].items():  # of a minute no stretch is longer than a chunk
+            codes = np.frombuffer(base64.b64decode(curve), np.uint8)
+            scores[:, int(place)] = np.where(codes == NO_SCORE, np.nan, codes / FULL_SCALE)
+        segments = [Segment(classes[at], start, end, score) for at, start, end, _, score, _ in video["detections"]]
+        truth = [Segment(classes[at], start, end) for at, start, end, _ in video["labels"]]
+        timeline = {
+            "source": video["id"],
+            "classes": classes,
+            "duration": video["duration"],
+            "chunks": video["chunks"],
+            "seconds_per_chunk": CHUNK_SECONDS,
+            "segments": [segment.to_dict() for segment in segments],
+        }
+        write_figure(PICTURES / f"ut-interaction-{video['id']}.png", timeline, scores, truth)
+    photograph(report, "ut-interaction-report.png", 1150)
+
+
 def main() -> None:
     """Learn what is not yet learnt in the work folder, then write the record."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
@@ -62,6 +98,7 @@ def main() -> None:
     parser.add_argument("--recipe")
     parser.add_argument("--sets", nargs="+", default=[*SETS], choices=SETS)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--pictures", action="store_true")
     options = parser.parse_args()
     options.work.mkdir(exist_ok=True)
     recipe = Path(options.recipe).stem if options.recipe else "default"
@@ -76,6 +113,8 @@ def main() -> None:
             seconds = timed(run, options.work, "learn", options.data / name / "videos", labels, "-o", model, *words)
             record[run] = {"title": SETS[name], **described(model, seconds), **about_machine()}
             write_json(RECORD, record)
+            if options.pictures and name == "ut_interaction":
+                draw_timelines(model.with_suffix(".learn") / "report" / "report.html")
 
 
 if __name__ == "__main__":

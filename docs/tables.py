@@ -21,6 +21,7 @@ TABLES: dict[str, Callable[[], Iterator[list]]] = {
     "parity": tables_of_accuracy.parity,
     "joined": tables_of_accuracy.joined,
     "small-memory": tables_of_accuracy.small_memory,
+    "parts": tables_of_accuracy.parts,
     "results": tables_of_accuracy.results,
     "learnt": tables_of_accuracy.learnt,
     "random-networks": tables_of_accuracy.random_networks,

@@ -6,12 +6,15 @@ from records import interval, percentiles, record, scored
 
 from lstr.metrics.rates import interval_text, rate_interval
 
+SETS = ("ut_interaction", "urfall")
+
 
 def results() -> Iterator[list]:
     """README's one table: models on random and on trained networks, beside the time prior."""
     finetuned, kinds = record("finetuned"), record("kinds")
     yield ["features, model", "UT-Interaction mAP", "UR Fall mAP"]
-    cells = [scored(kinds[name]["rnn"]) for name in ("ut_interaction", "urfall")]
+    yield ["**`lstr learn` by default**, networks that begin with ImageNet weights", *map(_by_default, SETS)]
+    cells = [scored(kinds[name]["rnn"]) for name in SETS]
     yield ["`--recipe smallest`, the RNN that `lstr learn` takes for little video", *cells]
     for title, key in (
         ("trained by `lstr finetune`, RGB and flow, LSTR", "finetuned both: lstr"),
@@ -19,15 +22,62 @@ def results() -> Iterator[list]:
         ("random networks, RGB and flow, LSTR", "random both: lstr"),
         ("none: the time prior, which sees no video", "labels: time_prior"),
     ):
-        cells = [finetuned[name][key] for name in ("ut_interaction", "urfall")]
+        cells = [finetuned[name][key] for name in SETS]
         yield [title, *(f"{cell['mAP']:.3f}" if "labels" in key else scored(cell) for cell in cells)]
+
+
+def _default_runs(name: str) -> list[dict]:
+    """The runs of `lstr learn` by default without a time, one for each seed."""
+    runs = record("few-videos")
+    return [run for key, run in sorted(runs.items()) if key.startswith(f"{name}-default-unbounded-")]
+
+
+def _by_default(name: str) -> str:
+    runs = _default_runs(name)
+    if len(runs) == 1:
+        return scored(runs[0])
+    low, high = min(run["mAP"] for run in runs), max(run["mAP"] for run in runs)
+    return f"{low:.3f} to {high:.3f} by {len(runs)} seeds"
+
+
+PARTS = {
+    "small-change": "changes alone, a network as ImageNet taught it",
+    "small-grey": "greys alone",
+    "small-difference": "differences alone",
+    "small": "all three joined, features of networks that lack each video",
+    "small-seen": "all three joined, features of networks that know the videos",
+    "average over streams": "average of the three that see one stream",
+    "average over streams and small-seen": "that and the model that sees all three",
+}
+"""What the default is made of, by the names of a run's record."""
+
+
+def parts() -> Iterator[list]:
+    """What each part of the default is worth."""
+    runs = {name: _default_runs(name) for name in SETS}
+    of_all = ", ".join(str(at) for at in range(len(runs["ut_interaction"])))
+    yield ["what the model is made of", f"UT-Interaction mAP, seeds {of_all}", "UR Fall mAP"]
+    kinds = record("kinds")
+    smallest = [f"{kinds[name]['rnn']['mAP']:.3f}" for name in SETS]
+    yield ["before: differences of 64 pixels, from random weights (`--recipe smallest`)", *smallest]
+    for key, title in PARTS.items():
+        yield [title, *(", ".join(f"{_tried(run)[key]:.3f}" for run in runs[name]) for name in SETS)]
+    yield ["what was taken: that, the best of its models by two seeds", *(_taken(runs[name]) for name in SETS)]
+
+
+def _tried(run: dict) -> dict[str, float]:
+    return {one["model"]: one["mAP"] for one in run["tried"]}
+
+
+def _taken(runs: list[dict]) -> str:
+    return ", ".join(f"**{run['mAP']:.3f}**" for run in runs)
 
 
 def learnt() -> Iterator[list]:
     """What `lstr learn` makes of each set, in how long."""
     data = record("learn")
     yield ["", "videos: learnt from, held out", "caught", "false alarms", "late", "mAP", "time prior", "took"]
-    for name in ("ut_interaction", "urfall", "demo"):
+    for name in ("ut_interaction-dis", "urfall-dis", "demo"):
         one = data[name]
         videos, together, hours = one["videos"], one["events"]["together"], one["events"]["hours"]
         rates = interval_text(rate_interval(together["false_alarms"], hours))
@@ -82,7 +132,7 @@ def finetuned_networks() -> Iterator[list]:
 
 def held_out() -> Iterator[list]:
     """Each class of the three held-out sequences that the pictures show."""
-    data = record("learn")["ut_interaction"]
+    data = record("learn")["ut_interaction-dis"]
     yield ["class", "found", "false alarms", "late", "chunks", "AP", "time prior AP", "chance AP"]
     systems = [data[name]["per_class"] for name in ("lstr", "time_prior", "chance")]
     for label in sorted(systems[0], key=lambda name: -systems[0][name]["AP"]):

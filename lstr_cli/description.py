@@ -69,6 +69,8 @@ def text(key: str, value: Any) -> str:
         return f"{value:.2f} s"
     if key == "hours":
         return clock(3600 * value)
+    if key == "members":
+        return _list([" as ".join(filter(None, (one["kind"], one["preset"]))) for one in value])
     if isinstance(value, list | tuple):
         return _list(value)
     if isinstance(value, float):

@@ -1,6 +1,8 @@
 """`lstr evaluate`: events and per-frame mAP, beside two baselines, of one checkpoint or of several side by side."""
 
-from typing import Any
+from itertools import takewhile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,11 +14,16 @@ from lstr_cli.options import data_settings, device_option, mismatch_setting
 from lstr_cli.quantities import PerHour
 from lstr_cli.settings import model_set_option, setting
 
+if TYPE_CHECKING:  # they bring numpy
+    from lstr.pipelines.evaluation.findings import Findings
+
 SOME_FAILED = 3
+OF_FEATURES = ("published", "choose_thresholds", "false_alarms", "allow_seen", "benchmark", "dataset", "rgb", "flow")
+"""Options that only an evaluation on feature folders has."""
 
 
 @click.command("evaluate", cls=Command)
-@click.argument("paths", metavar="(MODEL... FEATURES...)...|OLD NEW VIDEOS... LABELS", nargs=-1, required=True)
+@click.argument("paths", metavar="(MODEL... FEATURES...)...|MODEL... VIDEOS... LABELS", nargs=-1, required=True)
 @click.option("--labels", metavar="FILE", help="Labels: JSON, CSV, ELAN, … or a data_info.json.")
 @click.option("-o", "--output", metavar="DIR", help="Write report.html, JSON, CSV and figures into DIR.")
 @click.option("--subset", help="Subset to score.  [default: testing, else validation]")
@@ -59,7 +66,7 @@ SOME_FAILED = 3
 @device_option
 @click.option(
     "--to",
-    type=click.Choice(["csv", "latex", "md"]),
+    type=click.Choice(["csv", "latex", "md", "html"]),
     help="Print one table for a paper; runs that differ in their seed alone are a row of mean and deviation.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
@@ -68,10 +75,10 @@ def command(paths, settings, to, as_json, **options):
 
     MODEL is a model file (.lstr) or a checkpoint; FEATURES a folder of its recipe.
 
-    Two model files with videos and labels are compared on the videos that neither has seen: each makes its own
-    features, and one sentence says which is better and whether by more than chance (in mAP and event F1, on the same
-    resamples of the videos). Leaves with 0 whichever is better, with 4 where no such video is left or the classes
-    differ, and with 3 where a video cannot be read.
+    Model files with videos and labels are measured on the videos that none of them has seen: each makes features of
+    its own, whatever its recipe. Of two, one sentence says which is better and whether by more than chance (in mAP and
+    event F1, on the same resamples of the videos). Leaves with 0 whichever is better, with 4 where no such video is
+    left or the classes differ, and with 3 where a video cannot be read.
 
     Events are those that `lstr detect` announces with the checkpoint's thresholds: a label is found by a detection
     of its class that overlaps it with an IoU of 0.3 or starts within a second of it.
@@ -87,7 +94,9 @@ def command(paths, settings, to, as_json, **options):
     Examples:
       lstr evaluate run/checkpoint.pt features --labels labels.json
       lstr evaluate fall.lstr features --labels labels.json -o evaluation
+      lstr evaluate fall.lstr new_videos/ labels.json
       lstr evaluate old.lstr new.lstr videos/ labels.json
+      lstr evaluate a.lstr b.lstr c.lstr videos/ labels.json --to md
       lstr evaluate run/checkpoint.pt features --labels labels.json --choose-thresholds
       lstr evaluate run/checkpoint.pt features --labels labels.json --choose-thresholds --false-alarms 2/h
       lstr evaluate a.pt b.pt c.pt features --labels labels.json --subset validation --json
@@ -97,13 +106,10 @@ def command(paths, settings, to, as_json, **options):
     """
     from lstr.pipelines.evaluation.job import EvaluateOptions, evaluate
 
-    if to and (as_json or options["choose_thresholds"] or options["labels"] is None):
-        raise click.UsageError(
-            "--to makes a table of checkpoints on labelled features: give --labels, and neither --json nor "
-            "--choose-thresholds."
-        )
-    if options["labels"] is None:
-        _compare(paths, as_json, **{name: options[name] for name in ("subset", "resamples", "device")})
+    if to and (as_json or options["choose_thresholds"]):
+        raise click.UsageError("--to makes a table: give neither --json nor --choose-thresholds with it.")
+    if options["labels"] is None or _are_videos(paths):
+        _on_videos(paths, settings, to, as_json, **options)
         return
     (checkpoints, features), *beside = _sorted(paths)
     if options["false_alarms"] is not None and not options["choose_thresholds"]:
@@ -116,13 +122,7 @@ def command(paths, settings, to, as_json, **options):
     from lstr_cli.evaluation_tables import show_findings, show_thresholds
 
     if to and result.findings:
-        from lstr.pipelines.evaluation.paper_table import WRITERS, repeated, rows_of
-
-        judged = result.findings.judged
-        again = repeated(judged)
-        for at, first in again.items():
-            console.warn(f"{judged[at].name} is {judged[first].name} again: the table has it once.")
-        click.echo(WRITERS[to](rows_of([one for at, one in enumerate(judged) if at not in again])), nl=False)
+        _show_table(result.findings, to)
     elif result.findings:
         show_findings(result.findings)
     else:
@@ -133,26 +133,59 @@ def command(paths, settings, to, as_json, **options):
         console.say_next(*after_evaluate(checkpoints[0]))
 
 
-def _compare(paths: tuple[str, ...], as_json: bool, **options: Any) -> None:
-    """Two model files on videos that neither has seen; the last path is the labels."""
+def _show_table(findings: "Findings", to: str) -> None:
+    """The table for a paper."""
+    from lstr.pipelines.evaluation.paper_table import repeated, rows_of, write_rows
+
+    judged = findings.judged
+    again = repeated(judged)
+    for at, first in again.items():
+        console.warn(f"{judged[at].name} is {judged[first].name} again: the table has it once.")
+    rows = rows_of([one for at, one in enumerate(judged) if at not in again])
+    click.echo(write_rows(rows, to), nl=False)
+
+
+def _are_videos(paths: tuple[str, ...]) -> bool:
+    """Whether model files are followed by something else than feature folders."""
+    from lstr.pipelines.features.folder import is_feature_folder
+    from lstr.pipelines.model_files.model_file import is_meant_as_model
+
+    models = [path for path in paths if is_meant_as_model(path)]
+    others = [Path(path) for path in paths[len(models) :]]
+    known = [path for path in others if path.exists()]
+    return paths[: len(models)] == (*models,) and bool(known) and not any(map(is_feature_folder, known))
+
+
+def _on_videos(paths: tuple[str, ...], settings: Any, to: str | None, as_json: bool, **options: Any) -> None:
+    """Model files on videos that none has seen; without --labels the last path is the labels."""
     import sys
 
     from lstr.pipelines.comparison.job import ComparisonOptions, compare_models
     from lstr.pipelines.model_files.model_file import is_meant_as_model
     from lstr_cli.evaluation_tables import show_comparison
 
-    if len(paths) < 4 or not all(map(is_meant_as_model, paths[:2])):
+    models = [*takewhile(is_meant_as_model, paths)]
+    others = [*paths[len(models) :], *filter(None, [options["labels"]])]
+    if not models or len(others) < 2:
         raise click.UsageError(
-            "Give --labels FILE with checkpoints and features; or two model files, videos and labels, as in "
+            "Give --labels FILE with checkpoints and features; or model files, videos and labels, as in "
             "old.lstr new.lstr videos/ labels.json."
         )
-    old, new, *videos, labels = paths
-    chosen = ComparisonOptions(old, new, videos, labels, **options)
+    unfit = [name for name in OF_FEATURES if options[name]]
+    if unfit or settings:
+        name = f"--{unfit[0].replace('_', '-')}" if unfit else "--set model.…"
+        raise click.UsageError(f"{name} is for checkpoints on features: leave it out, or give --labels and features.")
+    shared = {name: options[name] for name in ("subset", "resamples", "device", "output")}
+    chosen = ComparisonOptions(models, others[:-1], others[-1], **shared)
     result = console.follow(compare_models(chosen), "videos", _say_failed)
     if as_json:
         console.show_json(result.document)
+    elif to:
+        _show_table(result.findings, to)
     else:
         show_comparison(result)
+    if result.page:
+        console.say(f"report: {result.page.resolve()}")
     if result.failed:
         sys.exit(SOME_FAILED)
 
@@ -167,8 +200,6 @@ def _sorted(paths: tuple[str, ...]) -> list[tuple[list[str], list[str]]]:
 
     The last path is a folder, though it may be missing.
     """
-    from pathlib import Path
-
     groups: list[tuple[list[str], list[str]]] = [([], [])]
     for at, path in enumerate(paths):
         is_folder = at == len(paths) - 1 or Path(path).is_dir()

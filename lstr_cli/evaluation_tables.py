@@ -44,7 +44,10 @@ def show_findings(findings: Findings) -> None:
 
 
 def show_comparison(comparison: "Comparison") -> None:
-    """Which of two model files is better, and the figures that say it."""
+    """Which of two model files is better, and the figures that say it; else what each evaluation shows."""
+    if comparison.sentence is None:
+        show_findings(comparison.findings)
+        return
     console.show(comparison.sentence)
     for entry in comparison.findings.judged:
         console.show(f"{entry.name}: {sentence(entry.document['events'])}")

@@ -8,8 +8,9 @@ import click
 from lstr_cli import console
 from lstr_cli.command import Group
 from lstr_cli.completion import AnnotationFormat
+from lstr_cli.label_reports import budget, compare
 from lstr_cli.next_steps import after_convert
-from lstr_cli.options import PATH, RULES, data_settings, events_options
+from lstr_cli.options import PATH, RULES, data_settings, events_options, rename_setting
 from lstr_cli.settings import setting
 
 ONE = {"videos": "video", "segments": "segment", "classes": "class"}
@@ -17,13 +18,19 @@ ONE = {"videos": "video", "segments": "segment", "classes": "class"}
 
 @click.group("labels", cls=Group)
 def command():
-    """Check label files, and convert annotations.
+    """Check label files, convert annotations, report time budgets and agreement.
 
     \b
     Examples:
       lstr labels convert annotations/*.eaf -o labels.json
       lstr labels check labels.json videos
+      lstr labels budget labels.json
+      lstr labels compare anna.csv ben.csv
     """
+
+
+command.add_command(budget)
+command.add_command(compare)
 
 
 def _subsets(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str | None, str]:
@@ -37,13 +44,6 @@ def _columns(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
     if wrong := [name for name, equals, header in pairs if not (name and equals and header)]:
         raise click.BadParameter(f"{wrong[0]!r} is not NAME=HEADER, as in start=Beginn.")
     return {name.strip(): header for name, _, header in pairs}
-
-
-def _renamed(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    pairs = [value.partition("=") for value in values]
-    if wrong := [value for value, (old, _, new) in zip(values, pairs, strict=True) if not (old and new)]:
-        raise click.BadParameter(f"{wrong[0]!r} is not OLD=NEW, as in Fall=fall.")
-    return {old: new for old, _, new in pairs}
 
 
 def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
@@ -80,14 +80,7 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     callback=_columns,
     help="Tables: which column is what, as in start=Beginn,end=Ende,label=Aktion.",
 )
-@setting(
-    "class.rename",
-    "rename",
-    multiple=True,
-    metavar="OLD=NEW",
-    callback=_renamed,
-    help="Another name of a class; repeatable.",
-)
+@rename_setting
 @click.option("--as-labels", is_flag=True, help="Drop the scores: what was detected becomes labels to train on.")
 @click.option("--features", type=PATH, metavar="DIR", help="perframe: make as many chunks as these features have.")
 @setting("name", default="LSTR", help="perframe: the data set's name in data_info.json.")

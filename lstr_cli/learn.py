@@ -38,8 +38,8 @@ MEASURED = 5.0  # seconds of a step, after which its own speed says more than th
 @click.option(
     "--recipe",
     metavar="NAME|FILE",
-    help="How features are made: pretrained, difference, grey, live (for cameras), fast, faithful, or a recipe file.  "
-    "[default: pretrained, or difference where the time is short]",
+    help="How features are made: pretrained, motion, difference, grey, live (for cameras), fast, faithful, or a recipe "
+    "file.  [default: pretrained, or motion where the time is short]",
 )
 @click.option("--stream", type=click.Choice(["rgb", "flow", "both"]), help="Which networks.  [default: all]")
 @algorithm_option
@@ -187,6 +187,8 @@ def _say_plan(planned: "Learning") -> None:
     kept = (f"the {stream} network as it is" for stream, n in plan.epochs.items() if not n)
     epochs = ", ".join([*trained, *kept])
     console.say(f"about {console.clock(plan.seconds)} in all{within}; {epochs}; {plan.bytes / 1e6:.0f} MB of disk")
+    if plan.models:
+        console.say(plan.models)
     begun = "goes on with what is in" if planned.begun else "everything is kept in"
     console.say(f"{begun} {planned.workspace.path}; after Ctrl-C run the same command again")
 
@@ -196,7 +198,11 @@ def _show(learnt: "Learnt", as_json: bool) -> None:
         verdict = {"verdict": learnt.verdict} if learnt.verdict else {}
         console.show_json({"model": str(learnt.model), "report": str(learnt.report), **verdict, **learnt.about})
         return
+    from lstr.pipelines.model_files.description import is_average, model_of
+
     for line in learnt.lines():
         console.show(line)
+    if is_average(learnt.about):
+        console.say(f"{learnt.model} has {model_of(learnt.about)}")
     console.show(f"next: lstr detect VIDEO -m {shlex.quote(str(learnt.model))} -o timeline")
     console.say(f"report: {Path(learnt.report).resolve()}")

@@ -178,6 +178,22 @@ def events_options(declare):
     )
 
 
+def _renamed(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    pairs = [value.partition("=") for value in values]
+    if wrong := [value for value, (old, _, new) in zip(values, pairs, strict=True) if not (old and new)]:
+        raise click.BadParameter(f"{wrong[0]!r} is not OLD=NEW, as in Fall=fall.")
+    return {old: new for old, _, new in pairs}
+
+
+rename_setting = setting(
+    "class.rename",
+    "rename",
+    multiple=True,
+    metavar="OLD=NEW",
+    callback=_renamed,
+    help="Another name of a class; repeatable.",
+)
+"""`class.rename=OLD=NEW`, passed as the dict `rename`."""
 dataset_setting = setting("dataset", metavar="NAME", help="Which data set of a data_info.json; else the root's name.")
 data_settings = together(
     dataset_setting,

@@ -95,7 +95,19 @@ def find(truth: Spans, detections: Spans) -> NDArray[np.int64]:
     most one pair, and there are as many pairs as there can be, those whose starts are nearest.
     """
     fits = _fits(truth, detections)
-    return _pairs(truth, detections, fits[f"iou {FOUND_IOU}"] | fits[f"onset {FOUND_ONSET}"])
+    return largest_pairs(truth, detections, fits[f"iou {FOUND_IOU}"] | fits[f"onset {FOUND_ONSET}"])
+
+
+def largest_pairs(truth: Spans, detections: Spans, fits: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """The largest set of pairs (P, 2) that fit, and of the largest the one whose starts are nearest together."""
+    if not fits.any():
+        return np.zeros((0, 2), dtype=np.int64)
+    from scipy.optimize import linear_sum_assignment
+
+    apart = np.where(fits, _apart(truth, detections), 0)
+    worth = 1 + apart.max() * min(fits.shape)  # of a pair: more than all distances can add up to
+    pairs = np.stack(linear_sum_assignment(np.where(fits, apart - worth, 0)), axis=1)
+    return pairs[fits[pairs[:, 0], pairs[:, 1]]]
 
 
 def overlaps(truth: Spans, detections: Spans) -> NDArray[np.float64]:
@@ -121,10 +133,21 @@ def labelled_spans(segments: Sequence[Segment], label: str, seconds: float) -> S
     return spans
 
 
+def covered(spans: Spans, by: Spans | None = None) -> float:
+    """Seconds that lie in any of the spans, and in any of `by` if that is set."""
+    edges = np.unique(np.concatenate([spans, spans[:0] if by is None else by]))
+    middles, lengths = (edges[1:] + edges[:-1]) / 2, np.diff(edges)
+    inside = np.ones(len(middles), dtype=bool)
+    for some in (spans, by):
+        if some is not None:
+            inside &= ((some[:, :1] <= middles) & (middles <= some[:, 1:])).any(axis=0)
+    return float(lengths[inside].sum())
+
+
 def is_ambiguous(detections: Spans, ambiguous: Spans) -> NDArray[np.bool_]:
     """Which detections (M,) are labelled ambiguous in at least half, so that they are no false alarms."""
     shares = [
-        _covered(span[None], ambiguous) >= MOSTLY * (span[1] - span[0]) - SLACK if len(ambiguous) else False
+        covered(span[None], ambiguous) >= MOSTLY * (span[1] - span[0]) - SLACK if len(ambiguous) else False
         for span in detections
     ]
     return np.array(shares, dtype=bool)
@@ -149,18 +172,6 @@ def _fits(truth: Spans, detections: Spans) -> dict[str, NDArray[np.bool_]]:
     return {f"iou {least}": shared >= least - SLACK for least in IOUS} | within
 
 
-def _pairs(truth: Spans, detections: Spans, fits: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """The largest set of pairs (P, 2) that fit, and of the largest the one whose starts are nearest together."""
-    if not fits.any():
-        return np.zeros((0, 2), dtype=np.int64)
-    from scipy.optimize import linear_sum_assignment
-
-    apart = np.where(fits, _apart(truth, detections), 0)
-    worth = 1 + apart.max() * min(fits.shape)  # of a pair: more than all distances can add up to
-    pairs = np.stack(linear_sum_assignment(np.where(fits, apart - worth, 0)), axis=1)
-    return pairs[fits[pairs[:, 0], pairs[:, 1]]]
-
-
 def _count(video: VideoEvents, label: str) -> tuple[NDArray[np.float64], list[float]]:
     """A class's counts in a video (len(_COLUMNS),), and the delay of each label that was found."""
     truth, detections = labelled_spans(video.truth, label, video.seconds), spans_of(video.detections, label)
@@ -168,10 +179,10 @@ def _count(video: VideoEvents, label: str) -> tuple[NDArray[np.float64], list[fl
     if not len(truth) and not len(detections):
         return counts, []
     ambiguous = spans_of(video.truth, AMBIGUOUS)
-    counts[:2] = len(truth), _covered(detections) - _covered(detections, np.concatenate([truth, ambiguous]))
+    counts[:2] = len(truth), covered(detections) - covered(detections, np.concatenate([truth, ambiguous]))
     excused = is_ambiguous(detections, ambiguous)
     found = find(truth, detections)
-    fitting = {name: _pairs(truth, detections, fits) for name, fits in _fits(truth, detections).items()}
+    fitting = {name: largest_pairs(truth, detections, fits) for name, fits in _fits(truth, detections).items()}
     for column, pairs in {"found": found, **fitting}.items():
         place = _PLACE[column]
         false = np.delete(np.arange(len(detections)), pairs[:, 1])
@@ -180,17 +191,6 @@ def _count(video: VideoEvents, label: str) -> tuple[NDArray[np.float64], list[fl
         return counts, []
     of_label = [time for s, time in zip(video.detections, video.announced, strict=True) if s.label == label]
     return counts, [float(of_label[d] - truth[t, 0]) for t, d in found]
-
-
-def _covered(spans: Spans, by: Spans | None = None) -> float:
-    """Seconds that lie in any of the spans, and in any of `by` if that is set."""
-    edges = np.unique(np.concatenate([spans, spans[:0] if by is None else by]))
-    middles, lengths = (edges[1:] + edges[:-1]) / 2, np.diff(edges)
-    inside = np.ones(len(middles), dtype=bool)
-    for some in (spans, by):
-        if some is not None:
-            inside &= ((some[:, :1] <= middles) & (middles <= some[:, 1:])).any(axis=0)
-    return float(lengths[inside].sum())
 
 
 def _entry(counts: NDArray[np.float64], hours: float, late: Sequence[float]) -> Entry:

@@ -19,8 +19,9 @@ from lstr.pipelines.annotations.columns import UNIT, scale_of
 from lstr.pipelines.annotations.footage import footage_at
 from lstr.pipelines.annotations.format import EVERYTHING, ConvertOptions, File, TextFormat
 from lstr.pipelines.annotations.rows import TIME, Rows, Table
-from lstr.pipelines.annotations.tables import cell_of, from_csv, is_header, text_of
+from lstr.pipelines.annotations.tables import from_csv, is_header, text_of
 from lstr.pipelines.annotations.times import Clock, number_of
+from lstr.pipelines.reports.table import cell_of
 
 TIME_NAMES = ("time", "t", "timestamp", "seconds", "second")
 FRAME_NAMES = ("", "frame", "frames", "index", "unnamed: 0", "frame number", "frame index", "frame id", "frame no")

@@ -1,7 +1,7 @@
 """What a format of annotations is: a name, what it holds, and how it is recognised, read and written."""
 
 import json
-from codecs import BOM_UTF16_BE, BOM_UTF16_LE
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE, BOM_UTF32_LE
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -101,13 +101,15 @@ class Detection:
         return AnnotationSet({self.id: video}, tuple(self.timeline["classes"]))
 
 
-def is_utf8(content: bytes) -> bool:
-    """Whether bytes are text in UTF-8."""
+def encoding_of(content: bytes) -> tuple[str, str] | None:
+    """The codec of a text that is not in UTF-8, and what people call it; None of UTF-8, and of what is no text."""
+    if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) and not content.startswith(BOM_UTF32_LE):
+        return "utf-16", "UTF-16"
     try:
         content.decode()
     except UnicodeDecodeError:
-        return False
-    return True
+        return None if b"\0" in content else ("cp1252", "Windows-1252")
+    return None
 
 
 @dataclass(frozen=True)
@@ -135,18 +137,20 @@ class File:
 
     @cached_property
     def text_and_notes(self) -> tuple[str, tuple[Note, ...]]:
-        """The text of a form that has no encoding of its own, also as programs save it on Windows; and a note of that.
+        """The text of a form that has no encoding of its own, also as programs save it on Windows, and a note of that.
 
         Raises AnnotationError.
         """
+        text, notes = "", tuple[Note, ...]()
         with suppress(OSError, UnicodeDecodeError):
-            content = read_bytes(self.path)
-            if content[:2] in (BOM_UTF16_LE, BOM_UTF16_BE):  # Excel's "Unicode text"
-                return content.decode("utf-16").replace("\r\n", "\n"), ()
-            if b"\0" not in content and not is_utf8(content):
-                sentence = f"{self.path.name} is not UTF-8: it is read as Windows-1252"
-                return content.decode("cp1252"), (Note("encoding", sentence),)
-        return self.text, ()
+            if found := encoding_of(read_bytes(self.path)):
+                codec, name = found
+                text = read_text(self.path, codec)
+                notes = (Note("encoding", f"{self.path.name} is not UTF-8: it is read as {name}"),)
+        text = text or self.text
+        if "\0" in text:
+            raise AnnotationError(f"{self.path} has bytes of zero, as no text has.", "save it again as text in UTF-8.")
+        return text, notes
 
     @property
     def beginning(self) -> str:

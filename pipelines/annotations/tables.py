@@ -13,14 +13,12 @@ from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet, plain_line
 from lstr.pipelines.annotations.columns import TIMED, Column, Layout, Piece, layout_of
 from lstr.pipelines.annotations.format import DEFAULTS, EVERYTHING, FILES, ConvertOptions, File, TextFormat, VideoText
-from lstr.pipelines.annotations.rows import TIME, Rows, Table, delimiter_of, first_line, refuse_swallowed
+from lstr.pipelines.annotations.rows import Rows, Table, delimiter_of, first_line, is_text, refuse_swallowed, surplus_of
 from lstr.pipelines.annotations.times import Clock, number_of
+from lstr.pipelines.reports.table import RUN, cell_of
 
 TOTALS = ("total", "totals", "grand total", "subtotal", "sum", "average", "mean", "summe", "gesamt", "somme", "suma")
 """What spreadsheets write before a row that sums up the others."""
-
-RUN = re.compile(r"'*[=+\-@＝＋－＠]")
-"""How a text begins that a spreadsheet takes for a formula, and runs, unless an apostrophe is before it."""
 
 DEEPEST_HEADER = 20
 """Lines of a table in which its header is looked for, where its first is none."""
@@ -90,6 +88,8 @@ def from_table(table: Table, name: str, options: ConvertOptions = DEFAULTS) -> A
     try:
         _, header = next(rows, (1, []))
         layout = _layout(header, table, options)
+        surplus = surplus_of(table, layout)
+        surplus.refuse()
         clock = Clock(options.frames, options.rate_of)
         found: dict[str, dict[str, Any]] = {}
         # what may be the video, with its first name and whether it has others
@@ -105,7 +105,7 @@ def from_table(table: Table, name: str, options: ConvertOptions = DEFAULTS) -> A
                 }
     except csv.Error as error:
         raise AnnotationError(f"The table cannot be read ({error}).", "save it again as CSV in UTF-8.") from error
-    notes = layout.notes
+    notes = (*layout.notes, *surplus.notes())
     if names and any(entry["segments"] for entry in found.values()):
         others, likely = ", ".join(repr(column.name) for column in names), next(iter(names)).name
         if options.columns:
@@ -196,11 +196,6 @@ def _cell(cells: Sequence[str], column: Column | None) -> str:
     return cells[column.at].strip() if column and column.at < len(cells) else ""
 
 
-def is_text(cell: str) -> bool:
-    """Whether a cell holds something that is no number and no time."""
-    return bool(cell) and not TIME.fullmatch(cell)
-
-
 def _read_row(row: Row, header: Sequence[str], name: str, found: dict[str, dict[str, Any]]) -> None:
     """Put a row into the video that it is of. Raises AnnotationError."""
     _refuse_totals(header, row.cells, row.line, any(map(row.is_full, row.layout.pieces)))
@@ -252,11 +247,6 @@ def from_audacity(text: str) -> tuple[AnnotatedVideo, tuple[str, ...]]:
         start, end, label = (*line.split("\t", 2), "", "")[:3]
         segments.append(Segment(number_of(start, number), number_of(end, number), label.strip()))
     return AnnotatedVideo(tuple(segments)), ()
-
-
-def cell_of(value: Any) -> Any:
-    """A value as a cell of a table: text that a spreadsheet would run gets an apostrophe before it."""
-    return f"'{value}" if isinstance(value, str) and RUN.match(value) else value
 
 
 def text_of(cell: str) -> str:

@@ -1,1 +1,1 @@
-"""Which of two model files is better, on videos that neither has seen."""
+"""How good model files are on videos that none of them has seen, and which of several is better."""

@@ -1,4 +1,4 @@
-"""The comparison job: two model files, videos and labels to which one is better on what neither has seen."""
+"""The comparison job: model files, videos and labels to how good each is on what none has seen, by its own features."""
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
@@ -18,12 +18,14 @@ from lstr.pipelines.datasets.seen_videos import SeenError
 from lstr.pipelines.evaluation.analysis import RESAMPLES
 from lstr.pipelines.evaluation.findings import Findings, names_of
 from lstr.pipelines.evaluation.job import judge
+from lstr.pipelines.evaluation.report import write_evaluation
 from lstr.pipelines.evaluation.scoring import Scoring
 from lstr.pipelines.extraction.chunk_cache import find_cache
 from lstr.pipelines.extraction.job import extract
 from lstr.pipelines.extraction.options import ExtractOptions
 from lstr.pipelines.extraction.resume import Outcome
 from lstr.pipelines.features.joined_folders import open_roots
+from lstr.pipelines.files.atomic import check_writable
 from lstr.pipelines.files.remote import Place
 from lstr.pipelines.files.videos import find_sources
 from lstr.pipelines.model_files.model_file import ModelFile, open_model
@@ -36,12 +38,12 @@ LEARNT_FROM = ("training", "validation")
 
 @dataclass(frozen=True)
 class ComparisonOptions:
-    """Which two model files, on which videos."""
+    """Which model files, on which videos."""
 
-    old: str | Path
-    new: str | Path
+    models: Sequence[str | Path]
+    """Each is compared with the first"""
     videos: Sequence[str]
-    """Files, folders, patterns, URLs; what has no label, or what either model has seen, is left out"""
+    """Files, folders, patterns, URLs; what has no label, or what one of the models has seen, is left out"""
     labels: str | Path
     subset: str | None = None
     """Only videos that the labels have in this subset"""
@@ -50,6 +52,8 @@ class ComparisonOptions:
     cache: str | Path | None = None
     """Where frames and flow are kept; None for the usual folder"""
     device: str | None = None
+    output: str | Path | None = None
+    """Folder for report.html, JSON, CSV and figures"""
     sources: Mapping[str, Place] | None = None
     """The videos by id, where they have been found before; `videos` is then not looked at"""
 
@@ -60,32 +64,37 @@ class Comparison:
 
     findings: Findings
     videos: Sequence[str]
-    """The videos that neither has seen, by id"""
+    """The videos that no model has seen, by id"""
     failed: Sequence[Failed] = ()
+    page: Path | None = None
+    """The report, if `output` was set"""
 
     @property
-    def sentence(self) -> str:
-        """Which is better, and whether by more than chance."""
-        return self.findings.comparison[0]["sentence"]
+    def sentence(self) -> str | None:
+        """Which of two is better, and whether by more than chance; None of one model, and of more than two."""
+        return self.findings.comparison[0]["sentence"] if len(self.findings.comparison) == 1 else None
 
     @property
     def document(self) -> dict[str, Any]:
-        """What `--json` prints: the verdict, the figures that it is of, and both evaluations."""
-        row = self.findings.comparison[0]
-        return {"sentence": self.sentence, "better": row["better"], "videos": self.videos, **self.findings.document}
+        """What `--json` prints: of two the verdict, and the figures and evaluations of all."""
+        verdict = {"sentence": self.sentence, "better": self.findings.comparison[0]["better"]} if self.sentence else {}
+        whole = self.findings.document
+        return {**verdict, **whole, "videos": self.videos} if self.findings.several else whole
 
 
 Event = Progress | Notice | Failed | Finished[Comparison]
 
 
 def compare_models(options: ComparisonOptions) -> Generator[Event, None, None]:
-    """Measure two model files on the labelled videos that neither has seen, and say which is better.
+    """Measure model files on the labelled videos that none has seen, and compare each with the first.
 
-    Each sees the videos by its own networks and recipe; features are made in a folder that goes away at the end. Raises
-    SeenError where no video is left, CheckpointError where the two do not know the same classes, MissingPathError,
-    LabelsError, and what extraction raises.
+    Each sees the videos by its own networks and recipe, several of one recipe by the same features, which are made in a
+    folder that goes away at the end. Raises SeenError where no video is left, CheckpointError where the models do not
+    know the same classes, MissingPathError, LabelsError, OutputError, and what extraction raises.
     """
-    models = [open_model(path) for path in (options.old, options.new)]
+    if options.output:
+        check_writable(Path(options.output))
+    models = [open_model(path) for path in options.models]
     found, not_read = options.sources, list[str]()
     if found is None:
         found = find_sources(options.videos, VIDEO_SUFFIXES, tell=not_read.append)
@@ -97,23 +106,30 @@ def compare_models(options: ComparisonOptions) -> Generator[Event, None, None]:
     videos = unseen(labelled, models)
     if len(videos) < len(labelled):
         left = sorted(labelled.keys() - videos.keys())
-        yield Notice(f"left out, for one of the two has seen them: {few(left)}", warning=False)
+        who = "the model" if len(models) == 1 else f"one of the {'two' if len(models) == 2 else 'models'}"
+        yield Notice(f"left out, for {who} has seen them: {few(left)}", warning=False)
     _check_classes(models, labels, str(options.labels))
     names = names_of([model.path.absolute() for model in models])
     device, failed = choose_device(options.device), dict[str, Failed]()
     with TemporaryDirectory(prefix="lstr-comparison-") as folder:
-        entries = []
-        for at, (name, model) in enumerate(zip(names, models, strict=True)):
-            with closing(_features(videos, model, Path(folder) / str(at), options, device)) as events:
+        made: dict[str, Path] = {}
+        for name, model in zip(names, models, strict=True):
+            if model.recipe.id in made:
+                continue
+            made[model.recipe.id] = Path(folder) / str(len(made))
+            with closing(_features(videos, model, made[model.recipe.id], options, device)) as events:
                 for event in events:
                     if isinstance(event, Failed):
                         failed[event.id] = event
                     yield replace(event, what=name) if isinstance(event, Progress) else event
-            entries.append((name, model, Path(folder) / str(at)))
         kept = [i for i in videos if i not in failed]
-        scored = [(name, model.checkpoint(device), _split(path, model, labels, kept)) for name, model, path in entries]
+        scored = [
+            (name, model.checkpoint(device), _split(made[model.recipe.id], model, labels, kept))
+            for name, model in zip(names, models, strict=True)
+        ]
         findings = yield from judge(scored, Scoring(), options.resamples)
-    yield Finished(Comparison(findings, kept, tuple(failed.values())))
+        page = write_evaluation(Path(options.output), findings) if options.output else None
+    yield Finished(Comparison(findings, kept, tuple(failed.values()), page))
 
 
 def unseen(videos: Mapping[str, Place], models: Sequence[ModelFile]) -> dict[str, Place]:
@@ -129,23 +145,25 @@ def unseen(videos: Mapping[str, Place], models: Sequence[ModelFile]) -> dict[str
     left = {i: path for i, path in videos.items() if i not in known}
     left = {i: path for i, path in left.items() if not (isinstance(path, Path) and sha256_of(path) in known)}
     if not left:
-        some = f" of {len(videos)}" if videos else ""
+        some, paths = f" of {len(videos)}" if videos else "", [str(model.path) for model in models]
+        who = f"{paths[0]} has not" if len(paths) == 1 else f"neither {' nor '.join(paths)} has"
         raise SeenError(
-            f"There is no labelled video{some} that neither {models[0].path} nor {models[1].path} has seen.",
-            "give videos with labels that neither was trained on: only they show which is better on new ones.",
+            f"There is no labelled video{some} that {who} seen.",
+            "give videos with labels that no model here was trained on: only they show how good one is on new ones.",
         )
     return left
 
 
 def _check_classes(models: Sequence[ModelFile], labels: Labels, source: str) -> None:
-    """Raise CheckpointError unless both models know the same classes, and all that the labels have."""
+    """Raise CheckpointError unless all models know the same classes, and all that the labels have."""
     known = [{*model.classes} - {BACKGROUND, AMBIGUOUS} for model in models]
-    if known[0] != known[1]:
-        raise CheckpointError(
-            f"{models[0].path} and {models[1].path} know other classes: {few(sorted(known[0] ^ known[1]))} is known to "
-            "one alone.",
-            "evaluate each on labels of its own classes.",
-        )
+    for model, classes in zip(models, known, strict=True):
+        if classes != known[0]:
+            raise CheckpointError(
+                f"{models[0].path} and {model.path} know other classes: {few(sorted(known[0] ^ classes))} is known to "
+                "one alone.",
+                "evaluate each on labels of its own classes.",
+            )
     if others := {*labels.classes} - {BACKGROUND, AMBIGUOUS} - known[0]:
         raise CheckpointError(
             f"{source} has classes that the models do not know: {few(sorted(others))}.",

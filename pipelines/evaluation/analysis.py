@@ -11,6 +11,7 @@ from lstr.labels.segment import Segment
 from lstr.metrics import bootstrap
 from lstr.metrics import per_frame as metrics
 from lstr.metrics.actions import FOUND_IOU, VideoEvents, measure_events, resampled_f1
+from lstr.metrics.event_errors import measure_errors
 from lstr.metrics.scoring_rule import EVERY_CHUNK
 from lstr.metrics.stages import per_stage, published_per_stage
 from lstr.metrics.starts import confusion, detection_delay, predicted_classes, start_precision
@@ -135,13 +136,19 @@ def _of_video(video: LabelledVideo, scores: np.ndarray, classes: Sequence[str]) 
 def analyse_events(evaluation: Evaluation, resamples: int) -> dict[str, Any]:
     """Event metrics at the thresholds that `lstr detect` uses, those thresholds, and the operating curves.
 
-    Intervals are of the same draws of videos as those of the per-frame means.
+    Intervals are of the same draws of videos as those of the per-frame means. Each entry has its `kinds` of labels and
+    detections, see `lstr.metrics.event_errors.measure_errors`.
     """
     split, scores, rules = evaluation.split, evaluation.scores, thresholds_of(evaluation.loaded)
     classes, videos = split.labels.classes, _detected(evaluation)
     truth = [video.truth for video in videos]
+    found = measure_events(videos, classes, bootstrap.draw(len(videos), resamples))
+    errors = measure_errors(videos, classes)
+    per_class = {label: one | {"kinds": errors["per_class"][label]} for label, one in found["per_class"].items()}
     return {
-        **measure_events(videos, classes, bootstrap.draw(len(videos), resamples)),
+        **found,
+        "together": found["together"] | {"kinds": errors["together"]},
+        "per_class": per_class,
         "thresholds": Timeline(classes, rules).describe(),
         "operating_curves": describe_curves(sweep(scores, truth, classes, rules)),
     }

@@ -7,6 +7,8 @@ from typing import Any
 
 from lstr.metrics import rates
 from lstr.metrics.actions import ONSETS
+from lstr.metrics.event_errors import EDGE
+from lstr.pipelines.behaviour.kinds import OF_FALSE_ALARMS, OF_LABELS
 from lstr.pipelines.evaluation.findings import Judged
 
 FIGURES = ("precision", "recall", "f1")
@@ -22,7 +24,10 @@ class EventTable:
 
 
 def event_tables(judged: Sequence[Judged]) -> list[EventTable]:
-    """What was found and what was false; how well it fits; and by other rules. Each is narrow enough for a terminal."""
+    """What was found and what was false; of what kinds that is; how well it fits; and by other rules.
+
+    Each is narrow enough for a terminal.
+    """
     entries = list(_entries(judged))
     name = "checkpoint" if len(judged) > 1 else "class"
     return [
@@ -32,6 +37,16 @@ def event_tables(judged: Sequence[Judged]) -> list[EventTable]:
                 "actions found, missed and detected falsely, and seconds until found ones are announced",
                 ("actions", "found", "missed", "false alarms", "false s", "p50 s", "p95 s"),
                 _counts,
+            ),
+            (
+                f"actions by what was detected of them: edges off by more than {EDGE:g} s; by how much starts are late",
+                (*OF_LABELS.values(), "start s"),
+                _of_labels,
+            ),
+            (
+                "false alarms by what they are",
+                ("false alarms", *OF_FALSE_ALARMS.values()),
+                _of_false_alarms,
             ),
             (
                 "IoU of at least 0.3 with the label, and false alarms an hour",
@@ -55,6 +70,17 @@ def _counts(one: dict[str, Any]) -> list[str]:
     ]
 
 
+def _of_labels(one: dict[str, Any]) -> list[str]:
+    kinds = one["kinds"]
+    median = kinds["start"]["median"]
+    return [*(str(kinds["labels"][kind]) for kind in OF_LABELS), "–" if median is None else f"{median:+.2f}"]
+
+
+def _of_false_alarms(one: dict[str, Any]) -> list[str]:
+    kinds = one["kinds"]["false_alarms"]
+    return [str(one["false_alarms"]), *(str(kinds[kind]) for kind in OF_FALSE_ALARMS)]
+
+
 def _closeness(one: dict[str, Any]) -> list[str]:
     figures = [f"{figure_text(one['iou']['0.3'][key], 2)} {_edges(one, key, 2)}".rstrip() for key in FIGURES]
     return [*figures, rate_text(one)]
@@ -75,6 +101,10 @@ def csv_rows(judged: Sequence[Judged]) -> list[dict[str, Any]]:
             row |= {key: value for key, value in one.items() if not isinstance(value, dict) and key != "interval"}
             for kind in ("iou", "onset"):
                 row |= {f"{key}_{kind}_{limit}": of[key] for limit, of in one[kind].items() for key in FIGURES}
+            for of in ("labels", "missed", "detections", "false_alarms"):
+                row |= {f"{of}_{kind}": count for kind, count in one["kinds"][of].items()}
+            for edge in ("start", "end"):
+                row |= {f"{edge}_{key}": value for key, value in one["kinds"][edge].items()}
             row |= {f"delay_{key}_s": value for key, value in one["delay"].items()}
             for name, edges in (one["interval"] or {}).items():
                 low, high = edges or (None, None)

@@ -1,10 +1,7 @@
 """Figures of an evaluation, for its page and for a paper: matplotlib, text as text, the same in light and dark."""
 
-import io
 import math
-import warnings
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from matplotlib import rc_context
@@ -18,56 +15,11 @@ from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, runs
 from lstr.metrics import per_frame as metrics
 from lstr.metrics.rates import rate_interval
 from lstr.pipelines.evaluation.scoring import Scores
+from lstr.pipelines.reports.drawing import INK, PLAIN, SOFT, WIDTH, short
 from lstr.pipelines.reports.figure import thinned
-from lstr.pipelines.reports.palette import DETECTION, EMPHASIS, TRUTH, colour_of, colours_of, dark, light
+from lstr.pipelines.reports.palette import DETECTION, EMPHASIS, TRUTH, colour_of, colours_of
 
-INK, SOFT, LINE = map(light, ("ink", "soft", "line"))
-DARK = {light(name): dark(name) for name in ("ink", "soft", "line")}
-"""What each colour that carries no data becomes on a dark page"""
-WIDTH = 4.2  # inches: letters of 9 points stay legible where a phone shows the page 400 pixels wide
 MOST_CURVES, MOST_CONFUSED, MOST_LANES, MOST_LINES, MOST_POINTS = 60, 20, 6, 8, 500
-PLAIN: dict[Any, Any] = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "lstr",  # the same figure is the same file
-    "text.parse_math": False,  # a class may be called $x$
-    "font.size": 9,
-    "text.color": INK,
-    "axes.labelcolor": SOFT,
-    "axes.edgecolor": LINE,
-    "xtick.color": SOFT,
-    "ytick.color": SOFT,
-    "xtick.labelcolor": SOFT,
-    "ytick.labelcolor": INK,
-    "grid.color": LINE,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
-    "axes.titlesize": 9,
-    "axes.axisbelow": True,
-}
-
-
-def render(figure: Figure, form: str) -> bytes:
-    """The figure as `svg`, without a background, or as `png`, on white."""
-    target = io.BytesIO()
-    with warnings.catch_warnings(), rc_context(PLAIN):
-        warnings.filterwarnings("ignore", message="Glyph .* missing")
-        if form == "svg":
-            figure.savefig(target, format="svg", transparent=True, metadata={"Date": None})
-        else:
-            figure.savefig(target, format="png", dpi=200, facecolor="white")
-    return target.getvalue()
-
-
-def for_page(svg: bytes) -> bytes:
-    """An SVG that takes the dark colours where its reader prefers them."""
-    rules = "".join(
-        f'[style*="{kind}: {light}"]{{{kind}:{dark}!important}}'
-        for light, dark in DARK.items()
-        for kind in ("fill", "stroke")
-    )
-    style = f"<style>@media (prefers-color-scheme:dark){{{rules}}}</style>"
-    return svg.replace(b"<defs>", f"{style}<defs>".encode(), 1)
 
 
 def _figure(height: float) -> tuple[Figure, Axes]:
@@ -119,7 +71,7 @@ def draw_found(document: dict) -> Figure:
         axes.barh(at, width, 0.62, left, label=key.replace("_", " "), **look)
         left += counts
     axes.set(
-        yticks=at, yticklabels=[_short(name, 18) for name in names], xlabel="actions", ylim=(-0.6, len(names) - 0.4)
+        yticks=at, yticklabels=[short(name, 18) for name in names], xlabel="actions", ylim=(-0.6, len(names) - 0.4)
     )
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.tick_params(axis="y", length=0)
@@ -152,7 +104,7 @@ def draw_operating_curves(document: dict) -> Figure:
         if not found:
             continue
         alarms, recall = np.array(found).T
-        axes.step(alarms, np.maximum.accumulate(recall), color=colour, lw=width, where="post", label=_short(name, 18))
+        axes.step(alarms, np.maximum.accumulate(recall), color=colour, lw=width, where="post", label=short(name, 18))
         dot = one["false_alarms_per_hour"], one["found"] / one["labels"]
         axes.plot(*dot, "o", color=colour, ms=5, clip_on=False)
         edges = rate_interval(one["false_alarms"], events["hours"]) if name == "together" else None
@@ -189,7 +141,7 @@ def draw_precision_recall(scores: Scores, targets: np.ndarray, classes: Sequence
         axes.step(recall[points], precision[points], color=colours[name], lw=1.2, where="post")
         axes.axhline(on[:, column].mean(), color=SOFT, lw=0.8, ls=":")
         value = metrics.average_precision(scores[:, column], on[:, column])
-        axes.set_title(f"{_short(name, 13)} {value:.2f}", fontsize=8)
+        axes.set_title(f"{short(name, 13)} {value:.2f}", fontsize=8)
         axes.set(xlim=(0, 1), ylim=(0, 1.02), xticks=(0, 0.5, 1), yticks=(0, 0.5, 1))
         axes.grid(lw=0.5)
     figure.supxlabel("recall", fontsize=9, color=SOFT)
@@ -222,7 +174,7 @@ def draw_confusion(document: dict) -> Figure:
     figure, axes = _figure(1.6 + 0.19 * len(chosen))
     norm = PowerNorm(0.5, 0, max(1, shown.max()))  # most mistakes are with background; the others are to be seen too
     image = axes.imshow(np.ma.masked_equal(shown, 0), cmap="viridis", norm=norm, aspect="auto")
-    names = [_short(classes[i], 18) for i in chosen]
+    names = [short(classes[i], 18) for i in chosen]
     at = range(len(chosen))
     axes.set(xticks=at, yticks=at, ylabel="is", xlabel="decided")
     axes.set_xticklabels(names, rotation=90, fontsize=7.5)
@@ -299,7 +251,7 @@ def draw_video(scores: Scores, targets: np.ndarray, classes: Sequence[str]) -> F
             axes.fill_between(times, base, base + 0.9 * curve, step="pre", color=colour, alpha=0.75, lw=0)
     axes.set(
         yticks=np.arange(len(columns)) + 0.45,
-        yticklabels=[_short(classes[column], 18) for column in reversed(columns)],
+        yticklabels=[short(classes[column], 18) for column in reversed(columns)],
         ylim=(0, max(1, len(columns))),
         xlim=(0, max(1, len(scores)) / FEATURES_PER_SECOND),
         xlabel="seconds",
@@ -316,7 +268,3 @@ def _lanes(scores: Scores, targets: np.ndarray, classes: Sequence[str]) -> list[
     labelled = [i for i in actions if targets[:, i].any()]
     others = sorted((i for i in actions if i not in labelled and peak[i] >= 0.3), key=lambda i: -peak[i])
     return (labelled + others)[:MOST_LANES]
-
-
-def _short(name: str, letters: int) -> str:
-    return name if len(name) <= letters else name[: letters - 1] + "…"

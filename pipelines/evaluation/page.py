@@ -1,9 +1,7 @@
 """The HTML page of an evaluation: its videos to watch, what a person needs, then tables; in light and dark."""
 
-import base64
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ from lstr.pipelines.evaluation.event_rows import event_tables, figure_text, inte
 from lstr.pipelines.evaluation.findings import Findings, Judged
 from lstr.pipelines.evaluation.scoring import DECIDED_BY_OTHERS, MEASURED_BY_FOLDS
 from lstr.pipelines.files.atomic import write_text
+from lstr.pipelines.reports.markup import Drawing, card, draw_table, folded, note, show_figures
 from lstr.pipelines.reports.page import Script, build_page, read_markup
 from lstr.pipelines.weights.known import origins_of_checkpoint
 
@@ -32,19 +31,6 @@ COMPARED = "<!-- compared --><!-- end -->"
 """Where the page says whether the model is better than another, as soon as that is known"""
 
 
-@dataclass(frozen=True)
-class Drawing:
-    """A figure of the page."""
-
-    group: str
-    """The checkpoint that it is of, when several are compared"""
-    title: str
-    note: str
-    svg: bytes
-    first: bool = False
-    """Whether it is seen at once; the others are folded"""
-
-
 def draw_page(findings: Findings, drawings: Sequence[Drawing], watching: Mapping[str, Any]) -> str:
     """The page of an evaluation, with `watching` as `watching.describe_watching` has it. Every name is escaped."""
     judged, several = findings.judged, findings.several
@@ -52,22 +38,22 @@ def draw_page(findings: Findings, drawings: Sequence[Drawing], watching: Mapping
     title = f"{len(judged)} checkpoints compared" if several else f"Evaluation of {first.name}"
     warnings = "".join(f"<div>{escape(text)}</div>" for text in findings.warnings)
     body = [
-        f'<div class="opening">{_sentences(judged)}{COMPARED}{_note(_about(first.document))}{_origins(judged)}</div>',
+        f'<div class="opening">{_sentences(judged)}{COMPARED}{note(_about(first.document))}{_origins(judged)}</div>',
         f'<div class="warnings" role="note" aria-label="Warnings">{warnings}</div>' if warnings else "",
         read_markup("watching.html"),
         _compared(findings) if several else _needed(first.document),
-        _figures([one for one in drawings if one.first]),
-        "" if several else _folded("Actions found, by action", _events(judged)),
-        _folded("Means over chunks", _means(judged)),
+        show_figures([one for one in drawings if one.first]),
+        "" if several else folded("Actions found, by action", _events(judged)),
+        folded("Means over chunks", _means(judged)),
         _quoted(findings.quoted, judged) if findings.quoted else "",
     ]
     for entry in judged:
         name = f"{entry.name}: " if several else ""
-        body.append(_folded(f"{name}Actions found, by action", _events([entry])) if several else "")
-        body.append(_folded(f"{name}Classes, chunk by chunk", _classes(entry.document)))
-        body.append(_folded(f"{name}Portions of the actions, and starts", _stages(entry.document)))
-        drawn = _figures([one for one in drawings if not one.first and one.group == (several and entry.name or "")])
-        body.append(_folded(f"{name}More figures", drawn) if drawn else "")
+        body.append(folded(f"{name}Actions found, by action", _events([entry])) if several else "")
+        body.append(folded(f"{name}Classes, chunk by chunk", _classes(entry.document)))
+        body.append(folded(f"{name}Portions of the actions, and starts", _stages(entry.document)))
+        drawn = show_figures([one for one in drawings if not one.first and one.group == (several and entry.name or "")])
+        body.append(folded(f"{name}More figures", drawn) if drawn else "")
     markup = "".join(f"{part}\n" for part in body if part)
     return build_page(title, markup, ("evaluation.css",), Script(("marks.js", "zoom.js", "watching.js"), watching))
 
@@ -90,7 +76,7 @@ def _origins(judged: Sequence[Judged]) -> str:
             names = [stream for stream, one in of_streams.items() if one == origin]
             *before, last = names
             which = f"{', '.join(before)} and {last} networks" if before else f"{last} network"
-            texts.append(_note(f"{of_model}the {which} began with {origin}."))
+            texts.append(note(f"{of_model}the {which} began with {origin}."))
     return "".join(texts)
 
 
@@ -131,11 +117,7 @@ def _needed(document: dict[str, Any]) -> str:
 
 def _compared(findings: Findings) -> str:
     """Checkpoints side by side, which is what a comparison is for: not folded."""
-    return _card(f"<h3>Actions found</h3>{_events(findings.judged)}") + "\n" + _card(_differences(findings))
-
-
-def _folded(title: str, content: str) -> str:
-    return f'<details class="card"><summary><h2>{escape(title)}</h2></summary>{content}</details>'
+    return card(f"<h3>Actions found</h3>{_events(findings.judged)}") + "\n" + card(_differences(findings))
 
 
 def _means(judged: Sequence[Judged]) -> str:
@@ -144,21 +126,17 @@ def _means(judged: Sequence[Judged]) -> str:
         if system in judged[0].document:
             means = [figure_text(judged[0].document[system][mean]) for mean in ("mAP", "mcAP")]
             rows.append([system.replace("_", " "), *means, "", ""])
-    table = _table(["", "mAP", "mcAP", "videos", "chunks"], rows)
+    table = draw_table(["", "mAP", "mcAP", "videos", "chunks"], rows)
     convention = judged[0].document["convention"]
-    return table + _note(f"{CONVENTIONS} Intervals are {convention}.")
+    return table + note(f"{CONVENTIONS} Intervals are {convention}.")
 
 
 def _events(judged: Sequence[Judged]) -> str:
     shown = []
     for i, table in enumerate(event_tables(judged)):
-        shown.append(_note(f"{table.title[0].upper()}{table.title[1:]}." if i else EVENTS))
-        shown.append(_table(table.columns, table.rows, total=len(judged) == 1))
+        shown.append(note(f"{table.title[0].upper()}{table.title[1:]}." if i else EVENTS))
+        shown.append(draw_table(table.columns, table.rows, total=len(judged) == 1))
     return "".join(shown)
-
-
-def _note(text: str) -> str:
-    return f'<p class="soft">{escape(text)}</p>'
 
 
 def _sentences(judged: Sequence[Judged]) -> str:
@@ -175,8 +153,8 @@ def _differences(findings: Findings) -> str:
     for entry, row in zip(findings.judged[1:], findings.comparison, strict=True):
         cells = [f"{row[m]['difference']:+.3f} {interval_text(row[m].get('interval'), '+')}" for m in ("mAP", "mcAP")]
         rows.append([entry.name, *cells])
-    note = _note("On the same resamples of the videos; an interval without 0 is a difference they agree on.")
-    return f"<h3>Ahead of {escape(findings.judged[0].name)}</h3>{note}" + _table(["", "mAP", "mcAP"], rows)
+    about = note("On the same resamples of the videos; an interval without 0 is a difference they agree on.")
+    return f"<h3>Ahead of {escape(findings.judged[0].name)}</h3>{about}" + draw_table(["", "mAP", "mcAP"], rows)
 
 
 def _quoted(quoted: dict[str, Any], judged: Sequence[Judged]) -> str:
@@ -187,9 +165,9 @@ def _quoted(quoted: dict[str, Any], judged: Sequence[Judged]) -> str:
     for entry in judged:
         rows.append([entry.name, "", figure_text(100 * entry.document["lstr"][metric], 1), "this evaluation"])
     left_out = ", ".join(quoted["left_out"])
-    note = _note(f"Rows of the table in the LSTR paper that are not at hand: {left_out}.")
-    table = _table(["", "features", metric, "source"], rows)
-    return _folded(f"{quoted['name']}, quoted, {metric} in per cent", table + note)
+    about = note(f"Rows of the table in the LSTR paper that are not at hand: {left_out}.")
+    table = draw_table(["", "features", metric, "source"], rows)
+    return folded(f"{quoted['name']}, quoted, {metric} in per cent", table + about)
 
 
 def _classes(document: dict[str, Any]) -> str:
@@ -206,7 +184,7 @@ def _classes(document: dict[str, Any]) -> str:
     total += [figure_text(document[s]["mAP"]) for s in systems]
     total += [f"{document['delay']['detected']} of {document['delay']['actions']}"]
     total += [figure_text(document["delay"]["median"], 2)]
-    return _table([*columns, "decided right", "median delay to it, s"], [*rows, total], total=True)
+    return draw_table([*columns, "decided right", "median delay to it, s"], [*rows, total], total=True)
 
 
 def _stages(document: dict[str, Any]) -> str:
@@ -217,28 +195,5 @@ def _stages(document: dict[str, Any]) -> str:
         for mean in ("mAP", "mcAP")
     ]
     offsets = [f"{offset} s" for offset in document["starts"]["offsets"]]
-    starts = _table(["mAP of starts within", *offsets], [["", *map(figure_text, document["starts"]["mAP"])]])
-    return _table(columns, rows) + starts
-
-
-def _table(columns: Sequence[str], rows: Iterable[Sequence[str]], total: bool = False) -> str:
-    rows = list(rows)
-    head = "".join(f"<th>{escape(column)}</th>" for column in columns)
-    lines = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows]
-    body = "".join(f"<tr>{line}</tr>" for line in (lines[:-1] if total else lines))
-    body += f'<tr class="total">{lines[-1]}</tr>' if total else ""
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
-
-
-def _figures(drawings: Sequence[Drawing]) -> str:
-    shown = []
-    for drawing in drawings:
-        address = base64.b64encode(drawing.svg).decode()
-        note = _note(drawing.note) if drawing.note else ""
-        image = f'<img alt="{escape(drawing.title)}" src="data:image/svg+xml;base64,{address}">'
-        shown.append(f'<figure class="card"><h3>{escape(drawing.title)}</h3>{note}{image}</figure>')
-    return f'<div class="grid">{"".join(shown)}</div>' if shown else ""
-
-
-def _card(content: str) -> str:
-    return f'<section class="card">{content}</section>'
+    starts = draw_table(["mAP of starts within", *offsets], [["", *map(figure_text, document["starts"]["mAP"])]])
+    return draw_table(columns, rows) + starts

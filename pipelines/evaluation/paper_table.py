@@ -1,14 +1,12 @@
 """Several checkpoints as one table for a paper; runs that differ in their seed alone are one row."""
 
-import csv
-import io
 import json
 import math
 import os
 import re
 import statistics
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,13 +15,13 @@ import numpy as np
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.pipelines.evaluation.analysis import figure_of
 from lstr.pipelines.evaluation.findings import Judged
+from lstr.pipelines.reports.table import WRITERS, Cell, Column, Table
 
 FIGURES = ("mAP", "mcAP", "event F1")
 OF_A_RUN = ("seed", "save_seconds")
 """Settings of a training in which the runs of one row may differ."""
 OF_A_NAME = re.compile(r"[\W_]+(?:seed|run|s|r)?[\W_]*$", re.IGNORECASE)
 """What the common beginning of the names of several runs ends in, and is no name."""
-SPECIAL = re.compile(r"[&%$#_{}]")
 
 
 @dataclass(frozen=True)
@@ -124,50 +122,31 @@ def _common_name(names: Sequence[str]) -> str:
     return OF_A_NAME.sub("", os.path.commonprefix(list(names))) or names[0]
 
 
-def to_csv(rows: Sequence[Row]) -> str:
-    """Shares with all their digits; seeds with spaces between."""
-    out = io.StringIO()
-    table = csv.writer(out, lineterminator="\n")
-    table.writerow(["checkpoint", "runs", "seeds", *(f"{f}{end}" for f in FIGURES for end in ("", " deviation"))])
+def raw_table(rows: Sequence[Row]) -> Table:
+    """For a spreadsheet: shares with all their digits; seeds with spaces between."""
+    columns = [Column("checkpoint", is_text=True), Column("runs"), Column("seeds", is_text=True)]
+    columns += [Column(f"{figure}{end}") for figure in FIGURES for end in ("", " deviation")]
+    lines: list[list[Cell]] = []
     for row in rows:
         seeds = " ".join(str(seed) for seed in row.seeds if seed is not None)
         pairs = [(row.mean(figure), row.deviation(figure)) for figure in FIGURES]
-        table.writerow([row.name, len(row.seeds), seeds, *(value for pair in pairs for value in pair)])
-    return out.getvalue()
+        lines.append([row.name, len(row.seeds), seeds, *(value for pair in pairs for value in pair)])
+    return Table("", columns, lines)
 
 
-def to_markdown(rows: Sequence[Row]) -> str:
-    """Percent with one digit."""
-    lines = [["checkpoint", "runs", *FIGURES], ["---", *["---:"] * (1 + len(FIGURES))], *_cells(rows, "±")]
-    escaped = [[cell.replace("|", r"\|") for cell in line] for line in lines]
-    return "".join(f"| {' | '.join(line)} |\n" for line in escaped)
+def table_of(rows: Sequence[Row]) -> Table:
+    """For people: percent with one digit, and the deviation of several runs."""
 
-
-def to_latex(rows: Sequence[Row]) -> str:
-    """A tabular in percent with one digit, which needs no package."""
-    lines = [["checkpoint", "runs", *FIGURES], *_cells(rows, r"$\pm$")]
-    body = [" & ".join([_escaped(line[0]), *line[1:]]) + r" \\" for line in lines]
-    columns = "l" + "r" * (1 + len(FIGURES))
-    parts = [rf"\begin{{tabular}}{{{columns}}}", r"\hline", body[0], r"\hline", *body[1:], r"\hline", r"\end{tabular}"]
-    return "\n".join(parts) + "\n"
-
-
-def _cells(rows: Sequence[Row], sign: str) -> list[list[str]]:
-    """Name, number of runs and figures of each row."""
-
-    def cell(row: Row, figure: str) -> str:
+    def cell(row: Row, figure: str) -> str | None:
         mean, deviation = row.mean(figure), row.deviation(figure)
         if mean is None or math.isnan(mean):
-            return "–" if sign == "±" else "--"
-        return f"{100 * mean:.1f}" + ("" if deviation is None else f" {sign} {100 * deviation:.1f}")
+            return None
+        return f"{100 * mean:.1f}" + ("" if deviation is None else f" ± {100 * deviation:.1f}")
 
-    return [[row.name, str(len(row.seeds)), *(cell(row, figure) for figure in FIGURES)] for row in rows]
-
-
-def _escaped(text: str) -> str:
-    text = text.replace("\\", r"\textbackslash ").replace("~", r"\textasciitilde ").replace("^", r"\textasciicircum ")
-    return SPECIAL.sub(r"\\\g<0>", text)
+    columns = [Column("checkpoint", is_text=True), Column("runs"), *map(Column, FIGURES)]
+    return Table("", columns, [[row.name, len(row.seeds), *(cell(row, f) for f in FIGURES)] for row in rows])
 
 
-WRITERS: dict[str, Callable[[Sequence[Row]], str]] = {"csv": to_csv, "latex": to_latex, "md": to_markdown}
-"""By what `lstr evaluate --to` calls them."""
+def write_rows(rows: Sequence[Row], form: str) -> str:
+    """The table in a form of `lstr.pipelines.reports.table.WRITERS`, as `lstr evaluate --to` prints it."""
+    return WRITERS[form](raw_table(rows) if form == "csv" else table_of(rows))

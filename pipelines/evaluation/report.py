@@ -11,14 +11,16 @@ from matplotlib.figure import Figure
 
 from lstr.extractors.names import slug
 from lstr.metrics.starts import OFFSETS
-from lstr.pipelines.annotations.tables import cell_of
 from lstr.pipelines.evaluation import figures
 from lstr.pipelines.evaluation.event_rows import csv_rows
 from lstr.pipelines.evaluation.findings import Findings, Judged, without_nan
-from lstr.pipelines.evaluation.page import Drawing, draw_page
+from lstr.pipelines.evaluation.page import draw_page
 from lstr.pipelines.evaluation.watching import describe_watching
-from lstr.pipelines.files.atomic import replacing, write_text
+from lstr.pipelines.files.atomic import write_text
 from lstr.pipelines.files.json_files import write_json
+from lstr.pipelines.reports.drawing import save
+from lstr.pipelines.reports.markup import Drawing
+from lstr.pipelines.reports.table import cell_of
 
 AP_TITLE = "Average precision of each class"
 FIRST = ("found", "operating-curves", "delay", "confusion")
@@ -78,11 +80,11 @@ def write_evaluation(folder: Path, findings: Findings) -> Path:
     drawings = []
     if several:
         figure = figures.draw_classes([one.name for one in judged], [one.document for one in judged])
-        drawings.append(Drawing("", AP_TITLE, "", _saved(folder, "classes", figure), first=True))
+        drawings.append(Drawing("", AP_TITLE, "", save(folder, "classes", figure), first=True))
     for i, entry in enumerate(judged, start=1):
         prefix = f"{i}-{slug(entry.name, 'checkpoint')}-" if several else ""
         for name, title, note, figure in _figures(entry, alone=not several):
-            svg = _saved(folder, f"{prefix}{name}", figure)
+            svg = save(folder, f"{prefix}{name}", figure)
             drawings.append(Drawing(entry.name if several else "", title, note, svg, name in FIRST and not several))
     path = folder / "report.html"
     write_text(path, draw_page(findings, drawings, describe_watching(findings, folder)))
@@ -126,12 +128,3 @@ def _extremes(per_video: Sequence[dict]) -> list[tuple[str, int, int]]:
     n_best = min(SHOWN_VIDEOS, (len(order) + 1) // 2)
     best, worst = order[:n_best], order[::-1][: min(SHOWN_VIDEOS, len(order) - n_best)]
     return [(rank, place, int(i)) for rank, of in (("best", best), ("worst", worst)) for place, i in enumerate(of, 1)]
-
-
-def _saved(folder: Path, name: str, figure: Figure) -> bytes:
-    """The figure's SVG, which is now in the folder beside its PNG."""
-    drawn = {form: figures.render(figure, form) for form in ("svg", "png")}
-    for form, content in drawn.items():
-        with replacing(folder / "figures" / f"{name}.{form}") as temporary:
-            temporary.write_bytes(content)
-    return figures.for_page(drawn["svg"])

@@ -113,7 +113,8 @@ def _verdict(planned: Learning, options: LearnOptions) -> Generator[Event, None,
         return None
     sources = {i: planned.videos[i] for i in planned.parts.of(TESTING)}
     labels, cache, device = planned.workspace.labels, options.cache, options.device
-    chosen = ComparisonOptions(options.init, planned.model, (), labels, cache=cache, device=device, sources=sources)
+    pair = (options.init, planned.model)
+    chosen = ComparisonOptions(pair, (), labels, cache=cache, device=device, sources=sources)
     try:
         for event in compare_models(chosen):
             if isinstance(event, Finished):

@@ -259,6 +259,7 @@ def measured_plan(
         tried,
         at_once=together,
         twice=twice,
+        kinds=tuple(dict.fromkeys(models[one.name][0].kind for one in candidates)),
     )
 
 

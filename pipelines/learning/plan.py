@@ -104,6 +104,30 @@ class LearnPlan:
     """Networks of a stream that are trained at once, each with `threads`"""
     twice: bool = False
     """Whether the best of the models is trained by two seeds, and averaged"""
+    kinds: tuple[str, ...] = ()
+    """The kinds of these models, or of the only one"""
+
+    @property
+    def models(self) -> str:
+        """Which models are trained, and what of them the file will have, in one sentence; empty of plans of before."""
+        if not self.kinds:
+            return ""
+        if len(self.candidates) < 2 and not self.twice:
+            return f"one model sees the features, of kind {self.kinds[0]}"
+        of_kinds = f"of kind {self.kinds[0]}" if len(self.kinds) == 1 else f"of kinds {' and '.join(self.kinds)}"
+        tried = f"models {of_kinds} are tried ({', '.join(self.candidates)}), alone, averaged"
+        seeds = " and by two seeds" if self.twice else ""
+        return f"{tried}{seeds}; an average of several is packed unless one alone is better"
+
+    @property
+    def doubt(self) -> str:
+        """What holding videos out costs thresholds, where the networks know all others; empty where they do not."""
+        if self.folds or self.videos.get("validation") or not any(self.epochs.values()):
+            return ""
+        return (
+            "thresholds are chosen on videos that the networks have learnt from, which score higher than new ones: "
+            "expect many false alarms. Folds avoid that, and so do validation videos beside the testing ones."
+        )
 
     @property
     def seconds(self) -> float:
@@ -132,7 +156,8 @@ class LearnPlan:
         steps = tuple(PlannedStep(step.get("key") or keys[step["name"]], step["seconds"]) for step in values["steps"])
         kept = {"measured": values.get("folds", 0), **values}
         kept.pop("seconds", None)
-        return cls(**{**kept, "steps": steps, "candidates": tuple(values.get("candidates", ()))})
+        names = {name: tuple(values.get(name, ())) for name in ("candidates", "kinds")}
+        return cls(**{**kept, **names, "steps": steps})
 
 
 @dataclass(frozen=True)

@@ -123,6 +123,8 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice, None, Le
         if parts is not ladder[0]:
             yield Notice(f"{short[0]} So {LESS[bool(parts.folds)]}.")
         plan = replace(plan, recipe=str(features[0]) if len(choices) > 1 else None)
+    if plan.doubt:
+        yield Notice(plan.doubt)
     features = next((one for one in choices if one[0] == plan.recipe), choices[0])
     return Learning(model, workspace, videos, parts, settings, features, device, request, task, plan, begun)
 

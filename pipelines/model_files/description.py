@@ -1,5 +1,6 @@
 """The model card of a model file: what model.json says, in Markdown, for people."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -63,7 +64,25 @@ def _trained(document: Mapping[str, Any]) -> str:
     videos = f"{len(seen)} videos, {known} of them known by content (SHA-256): {names}{more}." if seen else ""
     networks = [f"- {stream}: {network_of(entry)}" for stream, entry in document["networks"].items()]
     how = f"Features are made by recipe `{recipe.id}`, with these networks:"
-    return "\n\n".join(filter(None, (videos, how, "\n".join(networks))))
+    sees = f"What sees the features is {_line(model_of(document))}."
+    return "\n\n".join(filter(None, (videos, how, "\n".join(networks), sees)))
+
+
+def is_average(document: Mapping[str, Any]) -> bool:
+    """Whether a file has several models, whose scores are averaged."""
+    return document["config"].get("kind") == "average"
+
+
+def model_of(document: Mapping[str, Any]) -> str:
+    """The model of a file by its kind, in words; of an average how many of each kind."""
+    if not is_average(document):
+        return f"a model of kind {document['config'].get('kind', 'lstr')}"
+    members = document["checkpoint"]["extra"].get("members")
+    kinds = Counter(one["kind"] for one in members) if members else Counter[str]()
+    if len(kinds) == 1:
+        return f"an average of {kinds.total()} models of kind {next(iter(kinds))}"
+    each = " and ".join(f"{n} of kind {kind}" for kind, n in kinds.items())
+    return f"an average of {kinds.total()} models, {each}" if kinds else "an average of several models"
 
 
 def network_of(entry: Mapping[str, Any]) -> str:

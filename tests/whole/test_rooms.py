@@ -65,7 +65,7 @@ ORDER = {
         ("features",),
         ("weights",),
         ("model_files", "annotations"),
-        ("networks", "thresholds"),
+        ("networks", "thresholds", "behaviour"),
         ("datasets",),
         ("extraction", "evaluation", "detection", "info"),
         ("training", "quantisation", "comparison"),

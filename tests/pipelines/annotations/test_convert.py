@@ -302,11 +302,34 @@ def test_a_file_is_of_the_video_that_it_is_called_as_alone(labels, tmp_path, fil
         ("Stoß_val.txt", "Maß 1 2\n"),
     ],
 )
-def test_forms_without_an_encoding_are_read_as_windows_saves_them(tmp_path, name, text):
-    (tmp_path / name).write_bytes(text.encode("cp1252"))
+@pytest.mark.parametrize(
+    ("codec", "mark", "called"),
+    [("cp1252", "", "Windows-1252"), ("utf-16-le", "\ufeff", "UTF-16"), ("utf-16-be", "\ufeff", "UTF-16")],
+)
+def test_forms_without_an_encoding_are_read_as_windows_saves_them(tmp_path, name, text, codec, mark, called):
+    (tmp_path / name).write_bytes((mark + text.replace("\n", "\r\n")).encode(codec))
     for place in (tmp_path / name, tmp_path):
         read = read_annotations(place)
-        assert read.classes == ("Stoß",) and "Windows-1252" in read.notes[0].sentence
+        assert read.classes == ("Stoß",) and called in read.notes[0].sentence
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.srt", "a.ass", "a.txt"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "video\tstart\tend\tlabel\r\na\t1\t2\tjump\r\n".encode("utf-16-le"),
+        "video\tstart\tend\tlabel\r\na\t1\t2\tStoß\r\n".encode("utf-16-be"),
+        "video,start,end,label\na,1,2,jump\n".encode("utf-32"),
+        "video,start,end,label\na,1,2,jump\n".encode("utf-16") + b"\0",
+        "\ufeffvideo,start,end,label\na,1,2,\ud800\n".encode("utf-16-le", "surrogatepass"),
+        b"video,start,end,label\na,1,2,ju\0mp\n",
+    ],
+)
+def test_zeros_without_a_mark_are_no_text(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(AnnotationError, match=f"{name} (has bytes of zero|is not UTF-8)") as caught:
+        read_annotations(tmp_path / name)
+    assert "UTF-8" in caught.value.hint and "\0" not in str(caught.value)
 
 
 @pytest.mark.parametrize("subset", [[], {}, 0, False])

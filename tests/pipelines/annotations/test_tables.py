@@ -108,11 +108,15 @@ def test_a_table_as_excel_saves_it_is_read_with_a_note(tmp_path, lstr):
     code, _, err = lstr("labels", "convert", path, "--to", "vtt")
     assert code == 0 and "Windows-1252" in err
     assert "Windows-1252" in lstr("labels", "check", path)[1]
-    path.write_bytes("video;start;end;label\r\na;1,5;2;Stürzen\r\n".encode("utf-16"))
-    assert read_annotations(path).classes == ("Stürzen",), "Excel's Unicode text"
-    path.write_bytes(b"video\0,st\xe4rt")
-    with pytest.raises(AnnotationError, match="not UTF-8"):
-        read_annotations(path)
+
+
+def test_unicode_text_of_excel_is_read_with_a_note(tmp_path, lstr):
+    """UTF-16 with a mark, tabs, and quotation marks where a cell has a comma: it was refused."""
+    path = tmp_path / "x.txt"
+    path.write_bytes('video\tstart\tend\tlabel\r\na\t"1,5"\t2\tStürzen\r\n'.encode("utf-16"))
+    annotated = read_annotations(path)
+    assert segments(annotated.videos["a"]) == [(1.5, 2.0, "Stürzen")] and "UTF-16" in annotated.notes[0].sentence
+    assert "UTF-16" in lstr("labels", "check", path)[1]
 
 
 def test_a_duration_beside_a_start_is_the_segment_s():

@@ -1,5 +1,7 @@
-"""Two model files on videos that neither has seen."""
+"""Model files on videos that none of them has seen, each by features of its own."""
 
+import csv
+import io
 import json
 import shutil
 
@@ -13,6 +15,7 @@ from lstr.pipelines.datasets.seen_videos import SeenError
 from lstr.pipelines.evaluation.verdict import FEWEST
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.model_files.packing import write_model
+from lstr.pipelines.weights.folder import open_weights
 from tests.support.feature_set import TINY
 from tests.support.finetuned import CLASSES
 
@@ -70,8 +73,12 @@ def test_what_cannot_be_compared(lstr, finetuned, models, tmp_path):
     seen = [finetuned.videos[i] for i in finetuned.training]
     code, _, err = lstr("evaluate", old, new, *seen, models / "labels.json")
     assert code == 4 and "no labelled video of 2 that neither" in err and "hint: " in err
-    code, _, err = lstr("evaluate", old, videos_of(finetuned), models / "labels.json")
-    assert code == 2 and "two model files, videos and labels" in err
+    for words in ((old, models / "labels.json"), (videos_of(finetuned), models / "labels.json"), (old, old)):
+        code, _, err = lstr("evaluate", *words)
+        assert code == 2 and "model files, videos and labels" in err
+    for more in ("--published", "--allow-seen", "--choose-thresholds", "--set=model.n_heads=2", "--set=rgb_features=x"):
+        code, _, err = lstr("evaluate", old, new, videos_of(finetuned), models / "labels.json", more)
+        assert code == 2 and "is for checkpoints on features" in err, err
     labels = json.loads((models / "labels.json").read_text())
     (tmp_path / "labels.json").write_text(json.dumps(labels | {"classes": ["fall", "jump"]}))
     code, _, err = lstr("evaluate", old, new, videos_of(finetuned), tmp_path / "labels.json")
@@ -83,6 +90,39 @@ def test_what_cannot_be_compared(lstr, finetuned, models, tmp_path):
     assert code == 3 and "cannot be told" in out and "broken" in err
 
 
+@pytest.fixture
+def narrow(finetuned, models, tmp_path):
+    """A model file of another recipe: it sees flow alone."""
+    weights = open_weights(finetuned.weights.path)
+    recipe = weights.recipe.narrowed(["flow"])
+    model = make_model(configure(**TINY | {"rgb_dim": 0}), len(CLASSES)).eval()
+    save(tmp_path / "flow.pt", model, CLASSES, json.loads(recipe.to_json()), {"training_videos": []}, {})
+    return write_model(tmp_path / "flow.lstr", tmp_path / "flow.pt", finetuned.weights.path, {}).path
+
+
+@pytest.mark.long
+def test_models_of_several_recipes_are_in_one_table(lstr, finetuned, models, narrow, tmp_path):
+    """Three model files with videos and labels were refused, and --to with videos too."""
+    paths = (models / "old.lstr", models / "new.lstr", narrow)
+    for last in (
+        (videos_of(finetuned), models / "labels.json"),
+        (videos_of(finetuned), "--labels", models / "labels.json"),
+    ):
+        code, out, err = lstr("evaluate", *paths, *last, "--to", "csv")
+        assert code == 0, err
+        rows = [*csv.DictReader(io.StringIO(out))]
+        assert [row["checkpoint"] for row in rows] == ["old", "new", "flow"] and all(float(r["mAP"]) > 0 for r in rows)
+    code, out, err = lstr("evaluate", *paths, *last, "--json", "-o", tmp_path / "evaluation")
+    document = json.loads(out)
+    assert [one["lstr"]["mAP"] for one in document["checkpoints"]] == [float(row["mAP"]) for row in rows]
+    assert len(document["comparison"]) == 2 and "better" not in document
+    assert (tmp_path / "evaluation" / "report.html").is_file() and "report: " in err
+    alone = json.loads(lstr("evaluate", narrow, *last, "--json")[1])
+    assert alone["lstr"]["mAP"] == float(rows[2]["mAP"]) and alone["videos"] == 1
+    code, out, _ = lstr("evaluate", narrow, *last)
+    assert code == 0 and out.startswith("caught ")
+
+
 def test_a_video_is_known_by_content_under_another_name(finetuned, models, tmp_path):
     opened = [open_model(models / name) for name in ("old.lstr", "new.lstr")]
     renamed = tmp_path / "other.mp4"
@@ -91,3 +131,5 @@ def test_a_video_is_known_by_content_under_another_name(finetuned, models, tmp_p
         unseen({"other": renamed}, opened)
     with pytest.raises(SeenError):
         unseen({"scene_09": tmp_path / "gone.mp4"}, opened)
+    with pytest.raises(SeenError, match=r"old\.lstr has not seen"):
+        unseen({"other": renamed}, opened[:1])

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from lstr.checkpoints.loaded import TENSORS
-from lstr.pipelines.evaluation.paper_table import FIGURES, Row, to_csv, to_latex, to_markdown
+from lstr.pipelines.evaluation.paper_table import FIGURES, Row, write_rows
 from tests.support.feature_set import TINY_SETTINGS
 
 
@@ -96,10 +96,10 @@ def test_tables_escape_names_and_leave_out_what_is_not_known():
         Row("a_b|c & 50%", [0, 1], {**dict.fromkeys(FIGURES, [0.5, 0.6]), "event F1": [None, 0.5]}),
         Row("x", [None], dict.fromkeys(FIGURES, [0.123])),
     ]
-    assert to_markdown(rows).splitlines()[2:] == [
+    assert write_rows(rows, "md").splitlines()[2:] == [
         r"| a_b\|c & 50% | 2 | 55.0 ± 7.1 | 55.0 ± 7.1 | – |",
         "| x | 1 | 12.3 | 12.3 | 12.3 |",
     ]
-    latex = to_latex(rows).splitlines()
+    latex = write_rows(rows, "latex").splitlines()
     assert latex[4] == r"a\_b|c \& 50\% & 2 & 55.0 $\pm$ 7.1 & 55.0 $\pm$ 7.1 & -- \\"
-    assert to_csv(rows).splitlines()[1].startswith("a_b|c & 50%,2,0 1,0.55,0.07")
+    assert write_rows(rows, "csv").splitlines()[1].startswith("a_b|c & 50%,2,0 1,0.55,0.07")

@@ -100,6 +100,19 @@ def test_two_learnings_of_one_file_are_one_too_many(videos, tmp_path, lstr):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_plan_says_what_is_averaged_and_on_what_thresholds_are_chosen(videos, tmp_path, lstr):
+    """`--set model.kind=trn` packed an average of several, and the plan said nothing of it; nor what folds=0 costs."""
+    words = ("learn", videos / "videos", videos / "labels.json", "-o", tmp_path / "x", "--flow", "dis", "--dry-run")
+    small = [word for name, value in SMALL.items() for word in ("--set", f"{name}={value}")]
+    code, out, err = lstr(*words, *small, "--set", "model.kind=trn", "--device", "cpu")
+    assert code == 0 and out == "", err
+    assert "models of kind trn are tried (trn-small-seen, trn-small), alone, averaged" in err
+    assert "an average of several is packed" in err and "thresholds are chosen on" not in err
+    code, _, err = lstr(*words, *small, "--set", "learn.folds=0", "--device", "cpu")
+    assert code == 0 and "one model sees the features, of kind rnn" in err
+    assert "warning: thresholds are chosen on videos that the networks have learnt from" in err
+
+
 @pytest.mark.long
 def test_another_time_goes_on_with_what_was_begun(videos, tmp_path):
     """Once networks are trained, with the plan that they began with; a finished file is learnt anew."""

@@ -41,6 +41,23 @@ def test_without_a_time_all_epochs_are_trained():
     assert [plan.doing(step.key).number for step in plan.steps] == list(range(1, 8))
 
 
+def test_only_thresholds_on_videos_that_networks_know_are_doubted():
+    plan = planned(None)
+    assert "have learnt from" in plan.doubt
+    spared = {"training": 4, "validation": 1}
+    assert not replace(plan, folds=3).doubt and not replace(plan, videos=spared).doubt
+    assert not replace(plan, epochs={"flow": 0}).doubt
+
+
+def test_what_is_tried_and_packed_is_said():
+    plan = replace(planned(None), folds=3, candidates=("a",), kinds=("rnn",))
+    assert plan.models == "one model sees the features, of kind rnn" and not planned(None).models
+    assert "(a), alone, averaged and by two seeds; an average" in replace(plan, twice=True).models
+    both = replace(plan, candidates=("a", "b"), kinds=("rnn", "trn"))
+    assert both.models.startswith("models of kinds rnn and trn are tried (a, b), alone, averaged; ")
+    assert LearnPlan.from_dict(both.to_dict()) == both
+
+
 def test_networks_that_stay_as_they_begin_are_no_step():
     of_two = replace(COSTS, image={"difference": 0.01, "change": 0.01})
     keys = [step.key for step in make_steps(OF_BOTH, of_two, {"difference": 2, "change": 0}, 64, 1)]

@@ -13,6 +13,7 @@ from lstr.extractors.errors import RecipeError
 from lstr.kinds import configure, make_model
 from lstr.pipelines.detection.job import DetectOptions, detect_sources
 from lstr.pipelines.model_files.averaging import write_average
+from lstr.pipelines.model_files.description import model_of
 from lstr.pipelines.model_files.model_file import open_checkpoint, open_model
 from lstr.pipelines.model_files.packing import write_model
 from lstr.pipelines.model_files.parts import unpack_model
@@ -60,7 +61,10 @@ def test_an_average_is_packed_and_detects(lstr, finetuned, members, tmp_path):
     code, out, err = lstr("info", file, "--json")
     about = json.loads(out)
     assert code == 0 and about["model"] == "average" and [one["kind"] for one in about["members"]] == ["rnn", "lfb"]
+    assert "rnn, lfb" in lstr("info", file)[1]
+    assert model_of(open_model(file).about) == "an average of 2 models, 1 of kind rnn and 1 of kind lfb"
     single = [write_model(tmp_path / f"{path.parent.name}.lstr", path, weights, {}).path for path in members]
+    assert [model_of(open_model(path).about) for path in single] == ["a model of kind rnn", "a model of kind lfb"]
     code, _, err = lstr("pack", *single, "-o", tmp_path / "again.lstr")
     assert code == 0 and "networks inside: rgb, flow" in err, err
     unpack_model(file, tmp_path / "out")

@@ -1,0 +1,154 @@
+"""What kind of error an event is: in pieces, several as one, an edge off, another action, or nobody's (Ward, 2011)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
+from lstr.metrics.actions import SLACK, Spans, VideoEvents, find, is_ambiguous, labelled_spans, spans_of
+
+EDGE = 0.5
+"""Seconds that an edge may be off: two decisions; a person who labels by hand is no surer"""
+OF_LABELS = ("correct", "edges", "fragmented", "merged", "fragmented_merged", "wrong_action", "deleted")
+OF_DETECTIONS = ("correct", "edges", "fragment", "merging", "fragment_merging", "wrong_action", "inserted")
+CORRECT, EDGES, IN_PIECES, AS_ONE, BOTH, WRONG_ACTION, ALONE = range(len(OF_LABELS))
+"""Places in OF_LABELS and in OF_DETECTIONS"""
+
+Kinds = NDArray[np.int64]
+Entry = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class JudgedEvents:
+    """The kinds of a video's labels and detections of one action."""
+
+    truth: Spans
+    """(N, 2) the labels, cut at the video's end"""
+    detections: Spans
+    """(M, 2) the detections, those left out as well"""
+    labels: Kinds
+    """(N,) places in OF_LABELS"""
+    found: NDArray[np.bool_]
+    """(N,) whether a detection finds the label (`actions.find`)"""
+    detected: Kinds
+    """(M,) places in OF_DETECTIONS; -1 of a detection that is left out, because it is labelled ambiguous"""
+    false: NDArray[np.bool_]
+    """(M,) whether the detection is a false alarm"""
+    edges: Spans
+    """(P, 2) seconds by which start and end of a detection are later than its label's, of those that are one to one"""
+
+
+def judge_events(video: VideoEvents, classes: Sequence[str], edge: float = EDGE) -> dict[str, JudgedEvents]:
+    """The kinds of labels and detections of each action of a video; `edge`: seconds that an edge may be off.
+
+    A label and a detection of its action belong together where they overlap, or where `actions.find` pairs them. One
+    label with several detections is in pieces, one detection with several labels takes them as one. A label or
+    detection without any of its own action is one of a wrong action where it overlaps another action's: a label, where
+    that is a detection without a label of its own; a detection, any label.
+    """
+    actions = [label for label in classes if label not in (BACKGROUND, AMBIGUOUS)]
+    ambiguous = spans_of(video.truth, AMBIGUOUS)
+    of_action = {label: _of_action(video, label, ambiguous, edge) for label in actions}
+    labelled = {label: one.truth for label, one in of_action.items()}
+    unexplained = {label: one.detections[one.detected == ALONE] for label, one in of_action.items()}
+    for label, one in of_action.items():
+        one.labels[(one.labels == ALONE) & _met_by(one.truth, _but(unexplained, label))] = WRONG_ACTION
+    for label, one in of_action.items():
+        one.detected[(one.detected == ALONE) & _met_by(one.detections, _but(labelled, label))] = WRONG_ACTION
+    return of_action
+
+
+def measure_errors(videos: Sequence[VideoEvents], classes: Sequence[str], edge: float = EDGE) -> Entry:
+    """How many labels and detections are of each kind, in JSON's types: {"together": {...}, "per_class": {...}}.
+
+    Each has `labels`, a number for each of OF_LABELS, which add up to the labels; `missed`, the same of those that are
+    not found; `detections` and `false_alarms`, a number for each of OF_DETECTIONS; and `start` and `end` with how many
+    edges are `early` and `late` by more than `edge` seconds, and the `median` (s, below 0 early, None without any),
+    of labels and detections that are one to one. See `judge_events`. The sums are those of `actions.measure_events`.
+    """
+    judged = [judge_events(video, classes, edge) for video in videos]
+    actions = [label for label in classes if label not in (BACKGROUND, AMBIGUOUS)]
+    return {
+        "together": _entry([one for video in judged for one in video.values()], edge),
+        "per_class": {label: _entry([video[label] for video in judged], edge) for label in actions},
+    }
+
+
+def belong_together(truth: Spans, detections: Spans) -> NDArray[np.bool_]:
+    """Which labels (N, 2) overlap which detections (M, 2), (N, M): for longer than an instant, unless one is none."""
+    shared = np.minimum(truth[:, None, 1], detections[None, :, 1]) - np.maximum(
+        truth[:, None, 0], detections[None, :, 0]
+    )
+    instant = (truth[:, 1] <= truth[:, 0])[:, None] | (detections[:, 1] <= detections[:, 0])[None]
+    return np.asarray((shared > SLACK) | (instant & (shared >= -SLACK)))
+
+
+def _of_action(video: VideoEvents, label: str, ambiguous: Spans, edge: float) -> JudgedEvents:
+    """Judge one action as if there were no other."""
+    truth, detections = labelled_spans(video.truth, label, video.seconds), spans_of(video.detections, label)
+    pairs = find(truth, detections)
+    found, paired = np.zeros(len(truth), bool), np.zeros(len(detections), bool)
+    found[pairs[:, 0]], paired[pairs[:, 1]] = True, True
+    left_out = is_ambiguous(detections, ambiguous) & ~paired
+    links = belong_together(truth, detections)
+    links[pairs[:, 0], pairs[:, 1]] = True
+    links[:, left_out] = False
+    of_label, of_detection = links.sum(axis=1), links.sum(axis=0)
+    rows, columns = np.nonzero(links & (of_label == 1)[:, None] & (of_detection == 1)[None])
+    edges = detections[columns] - truth[rows]
+    labels = _kinds(of_label == 0, of_label > 1, (links & (of_detection > 1)[None]).any(axis=1))
+    detected = _kinds(of_detection == 0, (links & (of_label > 1)[:, None]).any(axis=0), of_detection > 1)
+    off = (np.abs(edges) > edge + SLACK).any(axis=1)
+    labels[rows[off]], detected[columns[off]] = EDGES, EDGES
+    detected[left_out] = -1
+    return JudgedEvents(truth, detections, labels, found, detected, ~paired & ~left_out, edges)
+
+
+def _kinds(alone: NDArray[np.bool_], in_pieces: NDArray[np.bool_], as_one: NDArray[np.bool_]) -> Kinds:
+    """The kinds (N,) of labels or detections, edges and other actions aside."""
+    return np.select([alone, in_pieces & as_one, in_pieces, as_one], [ALONE, BOTH, IN_PIECES, AS_ONE], CORRECT)
+
+
+def _but(spans: Mapping[str, Spans], label: str) -> Spans:
+    """The spans of all actions but one."""
+    return np.concatenate([np.zeros((0, 2)), *(some for name, some in spans.items() if name != label)])
+
+
+def _met_by(events: Spans, others: Spans) -> NDArray[np.bool_]:
+    """Which events (N,) overlap any of the others."""
+    return np.asarray(belong_together(events, others).any(axis=1))
+
+
+def _entry(judged: Sequence[JudgedEvents], edge: float) -> Entry:
+    labels = _joined([one.labels for one in judged])
+    missed = _joined([one.labels[~one.found] for one in judged])
+    detections = _joined([one.detected for one in judged])
+    false = _joined([one.detected[one.false] for one in judged])
+    edges = np.concatenate([np.zeros((0, 2)), *(one.edges for one in judged)])
+    return {
+        "labels": _counts(labels, OF_LABELS),
+        "missed": _counts(missed, OF_LABELS),
+        "detections": _counts(detections, OF_DETECTIONS),
+        "false_alarms": _counts(false, OF_DETECTIONS),
+        "start": _offsets(edges[:, 0], edge),
+        "end": _offsets(edges[:, 1], edge),
+    }
+
+
+def _joined(parts: Sequence[Kinds]) -> Kinds:
+    return np.concatenate([np.zeros(0, np.int64), *parts])
+
+
+def _counts(kinds: Kinds, names: Sequence[str]) -> dict[str, int]:
+    return {name: int(np.count_nonzero(kinds == place)) for place, name in enumerate(names)}
+
+
+def _offsets(seconds: NDArray[np.float64], edge: float) -> Entry:
+    return {
+        "early": int(np.count_nonzero(seconds < -edge - SLACK)),
+        "late": int(np.count_nonzero(seconds > edge + SLACK)),
+        "median": float(np.median(seconds)) if len(seconds) else None,
+    }

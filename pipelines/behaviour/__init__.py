@@ -1,0 +1,1 @@
+"""What behaviour scientists report of labels: time budgets, ethograms, and how far two observers agree."""

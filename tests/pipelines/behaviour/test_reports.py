@@ -1,0 +1,174 @@
+"""Time budgets and agreement as a user has them: commands, files, pages, and what is refused."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from lstr.pipelines.behaviour.ethogram import draw_ethogram
+from lstr.pipelines.behaviour.observed import LAST_END, OF_FILE, STATED
+from lstr.pipelines.reports.drawing import render
+from tests.support.browser import HOSTILE, write_greys
+from tests.support.mistakes import mistake
+
+A = {"one": [("hug", 2, 8), ("kick", 10, 12)], "two": [("kick", 1, 3)]}
+B = {"one": [("hug", 2, 4.5), ("hug", 5.5, 8), ("hug", 10, 12)], "two": [("kick", 1.25, 3.25)]}
+
+
+def write(path, videos, duration=20.0, classes=None):
+    entries = {
+        name: {"duration": duration, "annotations": [{"label": a, "segment": [s, e]} for a, s, e in actions]}
+        for name, actions in videos.items()
+    }
+    entries = {name: {k: v for k, v in one.items() if v is not None} for name, one in entries.items()}
+    path.write_text(json.dumps({"database": entries} | ({"classes": classes} if classes else {})))
+    return path
+
+
+@pytest.fixture
+def files(tmp_path):
+    return write(tmp_path / "a.json", A), write(tmp_path / "b.json", B)
+
+
+def test_a_budget_of_all_and_of_each_in_bins(files, lstr):
+    document = json.loads(lstr("labels", "budget", files[0], "--bin", "5s", "--json")[1])
+    hug, kick = document["together"]
+    assert (hug["action"], hug["count"], hug["seconds"], hug["share"]) == ("hug", 1, 6.0, 0.15)
+    assert (kick["count"], kick["latency"], kick["per_minute"]) == (2, 5.5, 3.0)
+    assert document["per_video"]["two"]["actions"][1]["per_minute"] == 3.0
+    assert document["lengths"] == {STATED: 2} and document["observed_seconds"] == 40.0
+    assert [(row["start"], row["count"], row["seconds"]) for row in document["bins"] if row["action"] == "hug"] == [
+        (0.0, 1, 3.0), (5.0, 0, 3.0), (10.0, 0, 0.0), (15.0, 0, 0.0),
+    ]  # fmt: skip
+    assert document["transitions"]["counts"] == [[0, 1], [0, 0]]
+    assert document["transitions_with_pauses"]["counts"] == [[0, 0, 1], [0, 0, 0], [0, 1, 0]]
+    code, out, _ = lstr("labels", "budget", files[0])
+    assert code == 0 and out.startswith("3 events in 2 videos, 40 s watched; longest: hug, 15 % of the time\n")
+    rows = list(csv.DictReader(io.StringIO(lstr("labels", "budget", files[0], "--to", "csv")[1])))
+    assert [(row["video"], row["action"], row["count"]) for row in rows[:3]] == [
+        ("all", "hug", "1"), ("all", "kick", "2"), ("one", "hug", "1"),
+    ]  # fmt: skip
+    assert "<caption>time budget</caption>" in lstr("labels", "budget", files[0], "--to", "html")[1]
+
+
+def test_lengths_come_from_labels_videos_or_the_last_end(tmp_path, lstr):
+    labels = write(tmp_path / "a.json", {"greys": A["one"]}, duration=None)
+    code, out, err = lstr("labels", "budget", labels, "--json")
+    assert json.loads(out)["lengths"] == {LAST_END: 1} and json.loads(out)["observed_seconds"] == 12.0
+    assert "1 of 1 videos state no length: each is taken to end with its last label" in err
+    (tmp_path / "videos").mkdir()
+    write_greys(tmp_path / "videos" / "greys.mp4")
+    code, out, err = lstr("labels", "budget", labels, tmp_path / "videos", "--json")
+    document = json.loads(out)
+    assert document["lengths"] == {OF_FILE: 1} and document["observed_seconds"] == 10.0
+    assert "1 labels start after the end of their video and are left out, in greys" in err
+    assert [row["count"] for row in document["together"]] == [1, 0]
+    instant = write(tmp_path / "i.json", {"x": [("look", 3, 3)]}, duration=None)
+    assert json.loads(lstr("labels", "budget", instant, "--json")[1])["together"][0]["count"] == 1
+
+
+def test_two_files_are_compared(files, lstr, tmp_path):
+    document = json.loads(lstr("labels", "compare", *files, "--json")[1])
+    kinds = document["kinds"]["together"]
+    assert {name: n for name, n in kinds["labels"].items() if n} == {"correct": 1, "fragmented": 1, "wrong_action": 1}
+    assert {name: n for name, n in kinds["detections"].items() if n} == {
+        "correct": 1, "fragment": 2, "wrong_action": 1,
+    }  # fmt: skip
+    assert document["frames"]["chunks"] == 160 and document["events"]["together"]["matched"]["0.25"]["pairs"] == 2
+    assert document["per_video"]["two"]["kappa"] == pytest.approx(0.8611, abs=1e-4)
+    code, out, _ = lstr("labels", "compare", *files)
+    assert code == 0 and "; 1 of A in pieces in B; 1 another action\n" in out
+    assert r"hug & 24 & 28 & 20 & 0.93 & 0.73 & 0.72 \\" in lstr("labels", "compare", *files, "--to", "latex")[1]
+    (row,) = (r for r in csv.DictReader(io.StringIO(lstr("labels", "compare", *files, "--to", "csv")[1]))
+              if r["action"] == "together")  # fmt: skip
+    assert (row["A in pieces"], row["B piece of one"], row["events A"], row["events B"]) == ("1", "2", "3", "4")
+    assert len(row) == len(set(row)) == 31
+    same = json.loads(lstr("labels", "compare", files[0], files[0], "--json")[1])
+    assert same["frames"]["together"]["kappa"] == 1.0 and same["events"]["together"]["mean_iou"] == 1.0
+
+
+def test_what_detect_wrote_is_read_as_labels_are(files, lstr, tmp_path):
+    """A folder with a timeline, its lines, its scores and a page of each video."""
+    assert lstr("labels", "convert", files[1], "--to", "json", "-o", tmp_path / "timeline")[0] == 0
+    assert lstr("labels", "convert", files[1], "--to", "jsonl", "-o", tmp_path / "timeline")[0] == 0
+    (tmp_path / "timeline" / "index.html").write_text("<html>")
+    found = [json.loads(lstr("labels", "compare", files[0], other, "--json")[1]) for other in
+             (files[1], tmp_path / "timeline")]  # fmt: skip
+    assert found[0]["kinds"] == found[1]["kinds"] and found[0]["frames"] == found[1]["frames"]
+    assert json.loads(lstr("labels", "budget", tmp_path / "timeline", "--json")[1])["videos"] == 2
+
+
+@pytest.mark.long
+def test_pages_and_files_of_reports(files, lstr, tmp_path, show):
+    write(tmp_path / "c.json", {**B, HOSTILE: []}, classes=["hug", "kick", HOSTILE])
+    code, _, err = lstr("labels", "compare", files[0], tmp_path / "c.json", "-o", tmp_path / "out")
+    assert code == 0 and "report: " in err, err
+    names = {path.name for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    assert names == {
+        "report.html", "agreement.json", "agreement.csv", "by-video.csv",
+        "01-one.svg", "01-one.png", "02-two.svg", "02-two.png",
+    }  # fmt: skip
+    assert lstr("labels", "budget", tmp_path / "c.json", "-o", tmp_path / "budget", "--bin", "4s")[0] == 0
+    assert len(list(csv.DictReader((tmp_path / "budget" / "budget.csv").open()))) == 3 * (1 + 5 + 3 * (1 + 5))
+    for folder, n_tables in (("out", 5), ("budget", 7)):
+        for width in (1280, 390):
+            page = show(tmp_path / folder / "report.html", width)
+            assert page.locator("table").count() == n_tables and page.locator("h1").count() == 1
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, "only tables scroll sideways"
+
+
+def test_an_ethogram_shows_moments_and_names():
+    from lstr.labels.segment import Segment
+
+    sides = {"A": [Segment(1, 1, "$x$")], "B": [Segment(2, 3, HOSTILE)]}
+    svg = render(draw_ethogram("a_b", sides, ["$x$", HOSTILE], 7200.0), "svg").decode()
+    assert "$x$" in svg and "&lt;script" in svg and "<script" not in svg and "a_b" in svg
+
+
+def test_what_cannot_be_compared_is_said_with_what_to_do(files, lstr, tmp_path):
+    other = write(tmp_path / "other.json", {"three": A["one"]})
+    mistake(lstr("labels", "compare", files[0], other), 2, "have no video in common", "'one'", "name each video alike")
+    renamed = write(tmp_path / "renamed.json", {"one": [("Hug", 2, 8), ("Kicks", 10, 12)]})
+    mistake(
+        lstr("labels", "compare", files[0], renamed), 2, "No action is in both",
+        "--set class.rename=Hug=hug --set class.rename=Kicks=kick",
+    )  # fmt: skip
+    words = ("--set", "class.rename=Hug=hug", "--set", "class.rename=Kicks=kick")
+    code, out, err = lstr("labels", "compare", files[0], renamed, *words, "--json")
+    assert json.loads(out)["frames"]["together"]["kappa"] == 1.0 and "does not have it: two of " in err
+    code, _, err = lstr("labels", "compare", files[0], renamed, *words[:2])
+    assert code == 0 and "only in A: kick; only in B: Kicks; if two names mean one action" in err
+    mistake(lstr("labels", "compare", *files, "--set", "class.rename=x=y"), 2, "has a class 'x'", "hug, kick")
+    empty = write(tmp_path / "empty.json", {})
+    for words in (("budget", empty), ("compare", files[0], empty)):
+        mistake(lstr("labels", *words), 2, "empty.json names no video", "lstr labels check")
+    nothing = write(tmp_path / "nothing.json", {"one": []}, duration=None, classes=["hug"])
+    mistake(lstr("labels", "budget", nothing), 2, "nobody says how long", "give the videos")
+    mistake(lstr("labels", "budget", write(tmp_path / "none.json", {"one": []})), 2, "No action is labelled")
+    mistake(lstr("labels", "compare", files[0], tmp_path / "gone.json"), 2, "There is no label file", "check the path")
+    (tmp_path / "none").mkdir()
+    mistake(lstr("labels", "budget", files[0], tmp_path / "none"), 2, "There is no video in")
+    mistake(lstr("labels", "budget", files[0], "--bin", "0.001"), 2, "20000 bins", "--bin 60s")
+    mistake(lstr("labels", "budget", files[0], "--json", "--to", "csv"), 2, "two forms of one result")
+
+
+def test_real_labels_shifted_and_in_pieces(shared, lstr, tmp_path):
+    """UT-Interaction with every hug in two pieces and all else a second late."""
+    path = shared / "data" / "ut_interaction" / "labels.json"
+    content = json.loads(path.read_text())
+    for entry in content["database"].values():
+        changed = []
+        for one in entry["annotations"]:
+            start, end = one["segment"]
+            middle = (start + end) / 2
+            parts = [(start, middle - 0.5), (middle + 0.5, end)] if one["label"] == "hug" else [(start + 1, end)]
+            changed += [{"label": one["label"], "segment": list(part)} for part in parts]
+        entry["annotations"] = changed
+    (tmp_path / "b.json").write_text(json.dumps(content))
+    kinds = json.loads(lstr("labels", "compare", path, tmp_path / "b.json", "--json")[1])["kinds"]
+    assert kinds["per_class"]["hug"]["labels"]["fragmented"] == 10
+    assert kinds["per_class"]["hug"]["detections"]["fragment"] == 20
+    assert kinds["together"]["labels"]["edges"] == 50 == kinds["together"]["start"]["late"]
+    assert kinds["together"]["start"]["median"] == pytest.approx(1.0) and kinds["together"]["end"]["late"] == 0
+    assert sum(kinds["together"]["labels"].values()) == 60
