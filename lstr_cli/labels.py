@@ -67,7 +67,12 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
 )
 @click.option("-o", "--output", type=PATH, metavar="PATH", help="File or folder; else a text goes to standard output.")
 @click.option("--subset", "subsets", multiple=True, metavar="[OLD=]NEW", callback=_subsets, help="Name subsets.")
-@click.option("--classes", metavar="A,B,…", callback=_names, help="Classes in the order of the score columns.")
+@click.option(
+    "--classes",
+    metavar="A,B,…",
+    callback=_names,
+    help="Classes in the order of the score columns; of a binary table, the columns that count.",
+)
 @click.option(
     "--columns",
     multiple=True,
@@ -85,7 +90,7 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     metavar="FPS",
     help="The sources count frames, so many a second, where seconds belong: make seconds of them.",
 )
-@setting("fps", type=click.FloatRange(min=0, min_open=True), help="labelstudio: frames a second.")
+@setting("fps", type=click.FloatRange(min=0, min_open=True), help="labelstudio, binary: frames a second.")
 @click.option(
     "--video",
     type=PATH,
@@ -96,15 +101,17 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
 def convert(sources, to, output, **options):
     """Write annotations in another form, from labels of any origin or from what `lstr detect` wrote.
 
-    FORMAT is json (timeline), jsonl, csv, tsv, vtt, srt, ass, eaf (ELAN), labelstudio, activitynet (what --labels
-    takes), thumos, audacity, perframe (target_perframe and data_info.json); to show them also png, svg, html, mp4;
-    and stored scores (npy) can be read. What the new form has no place for is named.
+    FORMAT is json (timeline), jsonl, csv, tsv, vtt, srt, ass, eaf (ELAN), boris (its project), binary (a column an
+    action, 0 or 1), labelstudio, activitynet (what --labels takes), thumos, audacity, perframe (target_perframe and
+    data_info.json); to show them also png, svg, html, mp4; and borisevents (its exports), xlsx (Excel) and stored
+    scores (npy) can be read. What the new form has no place for is named.
 
     \b
     Examples:
       lstr labels convert annotations/*.eaf -o labels.json
       lstr labels convert labels.csv --frames 30 -o labels.json
       lstr labels convert codes.csv --video videos -o labels.json
+      lstr labels convert labels.json --to boris --video videos -o study.boris
       lstr labels convert werte.csv --columns start=Beginn,end=Ende,label=Aktion -o labels.json
       lstr labels convert timeline/game.json --to vtt > game.vtt
       lstr labels convert labels.json --to perframe --features features -o features

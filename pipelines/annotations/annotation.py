@@ -1,7 +1,7 @@
 """What all annotation formats have in common: videos, and labelled segments of them in seconds."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -96,6 +96,10 @@ class AnnotationSet:
         classes, notes = dict.fromkeys(self.classes + other.classes), dict.fromkeys(self.notes + other.notes)
         return AnnotationSet({**self.videos, **other.videos}, tuple(classes), tuple(notes))
 
+    def noted(self, notes: Sequence[Note]) -> "AnnotationSet":
+        """With notes before its own."""
+        return replace(self, notes=(*notes, *self.notes))
+
     def checked(self) -> "AnnotationSet":
         """The set itself. Raises AnnotationError where a segment is no piece of time or has no label."""
         for name, video in self.videos.items():
@@ -177,6 +181,17 @@ def _refuse_unless(right: bool, where: str, what: str, value: object) -> None:
 
 def _order(segment: Segment) -> tuple[float, float, str, float]:
     return segment.start, segment.end, segment.label, segment.score or 0
+
+
+def layers_of(segments: Sequence[Segment]) -> list[list[Segment]]:
+    """Segments by start, dealt to as few lists as let none overlap; at least one list."""
+    layers: list[list[Segment]] = [[]]
+    for a in segments:
+        free = next((layer for layer in layers if not layer or layer[-1].end <= a.start > layer[-1].start), None)
+        if free is None:
+            layers.append(free := [])
+        free.append(a)
+    return layers
 
 
 def plain_line(label: str) -> str:

@@ -47,11 +47,6 @@ NO_CLASSES = ("t", "time", "frame", "segment", "clip", "video", "label", "action
 """What stands beside start and end in a header, and is no class."""
 LAST_WORD = re.compile(r"(.+)[ _.:-]([^ _.:-]+)")
 """`fall_start`, the start of a class that the header names."""
-AGGREGATED = "export its observations as aggregated events in CSV, which have start and stop in one row."
-BORIS = ("behavior type", "status")
-"""Columns of BORIS's tabular export, which say START or STOP."""
-BORIS_FIRST = "observation id"
-"""What its header begins with, or in earlier versions what stands above it."""
 
 
 @dataclass(frozen=True)
@@ -153,6 +148,11 @@ def _with_names(cells: list[str], named: Mapping[str, str]) -> list[str]:
     return cells
 
 
+def scale_of(cell: str) -> int:
+    """How many units of a column of times are a second, by its name in small letters."""
+    return 1000 if MILLISECONDS.search(cell) else 1
+
+
 def _plain(cell: str) -> str:
     """A name without its unit."""
     return UNIT.sub("", cell)
@@ -166,7 +166,7 @@ def _grouped(cells: Sequence[str]) -> tuple[Groups, Groups]:
         for column, names, counts_frames in KNOWN:
             number = _number(cell, column, names, seen[cell])
             if number is not None:
-                scale = 1000 if column in TIMED and MILLISECONDS.search(cell) else 1
+                scale = scale_of(cell) if column in TIMED else 1
                 one = Column(at, cell, scale, counts_frames)
                 found[counts_frames].setdefault(number, {}).setdefault(column, one)
         seen[cell] += 1
@@ -215,7 +215,7 @@ def _of_classes(cells: Sequence[str]) -> list[Piece]:
         for name, word in [(two[1], two[2]), (two[2], two[1])] if two else []:
             column = next((key for key in TIMED if word.lower() in COLUMNS[key]), None)
             if column and name.lower() not in NO_CLASSES:
-                scale = 1000 if MILLISECONDS.search(cell.lower()) else 1
+                scale = scale_of(cell.lower())
                 found.setdefault(name.strip(), {}).setdefault(column, Column(at, cell, scale, counts_frames))
                 break
     return [_piece(one, name, None) for name, one in found.items() if _is_timed(one)]
@@ -233,8 +233,6 @@ def _notes(pieces: Sequence[Piece]) -> tuple[Note, ...]:
 def _refuse(cells: Sequence[str], groups: Groups) -> NoReturn:
     """Raise AnnotationError for a header that lacks what must be."""
     header, present = [cell.lower() for cell in cells], {column for one in groups.values() for column in one}
-    if ("behavior" in header and any(cell in header for cell in BORIS)) or header[:1] == [BORIS_FIRST]:
-        raise AnnotationError("The table is BORIS's tabular export, with a row for each start and stop.", AGGREGATED)
     missing = {"start", "end", "label"} - present - ({"end"} if {"start", "duration"} <= present else set())
     if not missing:  # each is there, but not of one segment
         missing = {"label"} if any(map(_is_timed, groups.values())) else {"start", "end"}

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 from lstr.labels.label_set import Note
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet, layers_of
 from lstr.pipelines.annotations.format import EVERYTHING, ConvertOptions, File, VideoText
 
 SCHEMA = "http://www.mpi.nl/tools/elan/EAFv3.0.xsd"
@@ -47,7 +47,7 @@ def to_eaf(video: AnnotatedVideo, classes: Sequence[str]) -> str:
     ids = count(1)
     taken: set[str] = set()
     for label in classes:
-        for i, layer in enumerate(_layers([a for a in video.segments if a.label == label])):
+        for i, layer in enumerate(layers_of([a for a in video.segments if a.label == label])):
             name = _clean(label) if i == 0 else f"{_clean(label)} ({i + 1})"
             while {name, f"{name} {SCORE}"} & taken:  # a class may itself be called "kick (2)"
                 name += "'"
@@ -141,17 +141,6 @@ def _video_of(root: ET.Element) -> tuple[AnnotatedVideo, tuple[str, ...]]:
     subset = known.get(f"{PROPERTY}subset")
     video = AnnotatedVideo(tuple(segments), subset, float(duration) if duration else None, media)
     return video, tuple(classes)
-
-
-def _layers(segments: list[Segment]) -> list[list[Segment]]:
-    """Segments by start, dealt to as few lists as let none overlap; at least one list."""
-    layers: list[list[Segment]] = [[]]
-    for a in segments:
-        free = next((layer for layer in layers if not layer or layer[-1].end <= a.start > layer[-1].start), None)
-        if free is None:
-            layers.append(free := [])
-        free.append(a)
-    return layers
 
 
 def _clean(text: str) -> str:

@@ -31,6 +31,15 @@ def footage_at(video: Path) -> Footage | None:
     return None
 
 
+def has_sound(video: Path) -> bool | None:
+    """Whether a file has a track of sound; None where it cannot be read."""
+    from lstr.extractors.video.containers import open_container
+
+    with left_out(video), open_container(video) as container:
+        return bool(container.streams.audio)
+    return None
+
+
 def videos_among(inputs: Sequence[str | Path]) -> dict[str, Path]:
     """The videos by id that files and folders hold; none where one of them is a feature folder or holds none.
 

@@ -25,6 +25,9 @@ FILES = frozenset({"videos without segments"})
 EVERYTHING = frozenset({"scores", "subsets", "durations", "classes without segments"}) | FILES
 """What a set of annotations may have beside labels and times, see `AnnotationSet.held`."""
 
+BEGINNING = 1 << 18
+"""Characters by which a table is recognised; SimBA's header alone has 10,000."""
+
 
 @dataclass(frozen=True)
 class ConvertOptions:
@@ -148,6 +151,12 @@ class File:
         if "\0" in text:
             raise AnnotationError(f"{self.path} has bytes of zero, as no text has.", "save it again as text in UTF-8.")
         return text, notes
+
+    @property
+    def beginning(self) -> str:
+        """The first whole lines of its text, or all of a short one. Raises AnnotationError."""
+        text, _ = self.text_and_notes
+        return text if len(text) <= BEGINNING else text[: text.rfind("\n", 0, BEGINNING) + 1]
 
     @cached_property
     def json(self) -> Any:

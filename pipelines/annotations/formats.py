@@ -14,7 +14,9 @@ from lstr.extractors.video.inputs import find_videos
 from lstr.labels.video_ids import fault_of
 from lstr.pipelines.annotations.activitynet import ActivityNetJson
 from lstr.pipelines.annotations.annotation import AnnotationError, AnnotationSet
-from lstr.pipelines.annotations.columns import AGGREGATED
+from lstr.pipelines.annotations.binary import Binary
+from lstr.pipelines.annotations.boris import Boris
+from lstr.pipelines.annotations.boris_tables import BorisEvents
 from lstr.pipelines.annotations.elan import EAF
 from lstr.pipelines.annotations.footage import Rates
 from lstr.pipelines.annotations.format import DEFAULTS, ConvertOptions, File, Format
@@ -27,6 +29,7 @@ from lstr.pipelines.annotations.subtitles import ASS, SRT, VTT
 from lstr.pipelines.annotations.tables import AUDACITY, Csv, Tsv
 from lstr.pipelines.annotations.thumos import Thumos
 from lstr.pipelines.annotations.timeline_json import LINES, TimelineJson
+from lstr.pipelines.annotations.workbook import Workbook
 from lstr.pipelines.failures import described
 
 FORMATS: dict[str, Format] = {
@@ -34,8 +37,12 @@ FORMATS: dict[str, Format] = {
     for form in (
         TimelineJson(),
         LINES,
+        Boris(),
+        BorisEvents(),
+        Binary(),
         Csv(),
         Tsv(),
+        Workbook(),
         VTT,
         SRT,
         ASS,
@@ -56,11 +63,9 @@ FORMATS: dict[str, Format] = {
 
 WORKBOOK = (
     "a workbook of a spreadsheet program",
-    "save its sheet as CSV in UTF-8, with columns such as video,start,end,label.",
+    "save it as .xlsx, or its sheet as CSV in UTF-8, with columns such as video,start,end,label.",
 )
-FOREIGN = dict.fromkeys((".xlsx", ".xlsm", ".xls", ".ods", ".numbers"), WORKBOOK) | {
-    ".boris": ("a project of BORIS", AGGREGATED)
-}
+FOREIGN = dict.fromkeys((".xls", ".ods", ".numbers"), WORKBOOK)
 """Files of other programs by their endings: what they are, and what to do with them."""
 
 

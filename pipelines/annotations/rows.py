@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
+from typing import Protocol
 
 from lstr.errors import brief
 from lstr.labels.label_set import Note
@@ -33,6 +35,18 @@ def delimiter_of(line: str) -> str:
     return max(DELIMITERS, key=line.count)
 
 
+class Table(Protocol):
+    """Rows of cells with their lines, which may be gone through again."""
+
+    delimiter: str
+    """What is between cells where a cell holds lines"""
+
+    def first_lines(self, count: int) -> list[str]:
+        """The first lines as text."""
+
+    def __iter__(self) -> Iterator[tuple[int, list[str]]]: ...
+
+
 def is_text(cell: str) -> bool:
     """Whether a cell holds something that is no number and no time."""
     return bool(cell.strip()) and not TIME.fullmatch(cell)
@@ -49,8 +63,12 @@ class Rows:
         self._above = 1 if mark else 0
         rest = text[mark.end() :] if mark else text
         self.delimiter = mark[1] if mark else delimiter_of(first_line(rest))
-        self._lines = io.StringIO(rest, newline="")
+        self._text, self._rest = text, rest
         self._line = ""
+
+    def first_lines(self, count: int) -> list[str]:
+        """The first lines as they are written, blank ones too."""
+        return list(islice((line.rstrip("\r\n") for line in io.StringIO(self._text)), count))
 
     def __iter__(self) -> Iterator[tuple[int, list[str]]]:
         reader = csv.reader(self._remembered(), delimiter=self.delimiter, strict=True)
@@ -72,7 +90,7 @@ class Rows:
                 yield begins + self._above, cells
 
     def _remembered(self) -> Iterator[str]:
-        for line in self._lines:
+        for line in io.StringIO(self._rest, newline=""):
             self._line = line
             yield line
 
@@ -135,7 +153,7 @@ class Surplus:
         return (Note("more cells", f"line {line} has more cells than the header has names: {brief(text)} is not read"),)
 
 
-def surplus_of(table: Rows, layout: Layout) -> Surplus:
+def surplus_of(table: Table, layout: Layout) -> Surplus:
     """The rows of a table that have more cells than its header, as far as they can be read.
 
     A number with a decimal comma is two cells where commas stand between cells. Two cells are taken for one where the

@@ -4,7 +4,7 @@ import csv
 import io
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from lstr.errors import brief
@@ -13,7 +13,7 @@ from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet, plain_line
 from lstr.pipelines.annotations.columns import TIMED, Column, Layout, Piece, layout_of
 from lstr.pipelines.annotations.format import DEFAULTS, EVERYTHING, FILES, ConvertOptions, File, TextFormat, VideoText
-from lstr.pipelines.annotations.rows import Rows, delimiter_of, first_line, is_text, refuse_swallowed, surplus_of
+from lstr.pipelines.annotations.rows import Rows, Table, delimiter_of, first_line, is_text, refuse_swallowed, surplus_of
 from lstr.pipelines.annotations.times import Clock, number_of
 from lstr.pipelines.reports.table import RUN, cell_of
 
@@ -37,8 +37,7 @@ class Csv(TextFormat):
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
         text, notes = file.text_and_notes
-        read = from_csv(text, video_id, options)
-        return replace(read, notes=(*notes, *read.notes))
+        return from_csv(text, video_id, options).noted(notes)
 
     def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
         held = annotated.held()
@@ -71,7 +70,7 @@ class Tsv(Csv):
     def recognises(self, file: File) -> bool:
         if file.ending != ".txt":
             return super().recognises(file)
-        return _is_header(first_line(file.text_and_notes[0]), DEFAULTS)
+        return _is_header_line(first_line(file.text_and_notes[0]), DEFAULTS)
 
 
 def from_csv(text: str, name: str, options: ConvertOptions = DEFAULTS) -> AnnotationSet:
@@ -80,12 +79,16 @@ def from_csv(text: str, name: str, options: ConvertOptions = DEFAULTS) -> Annota
     Without an end, a segment lasts for its duration; a wide table has several in a row. Frames are counted at the rate
     of the video, or all are left as numbers of frames where the options have one rate. Raises AnnotationError.
     """
-    table = Rows(text)
+    return from_table(Rows(text), name, options)
+
+
+def from_table(table: Table, name: str, options: ConvertOptions = DEFAULTS) -> AnnotationSet:
+    """A table with a header whose rows are segments, as `from_csv` reads a text. Raises AnnotationError."""
     rows = iter(table)
     try:
         _, header = next(rows, (1, []))
-        layout = _layout(header, text, options)
-        surplus = surplus_of(Rows(text), layout)
+        layout = _layout(header, table, options)
+        surplus = surplus_of(table, layout)
         surplus.refuse()
         clock = Clock(options.frames, options.rate_of)
         found: dict[str, dict[str, Any]] = {}
@@ -117,13 +120,13 @@ def from_csv(text: str, name: str, options: ConvertOptions = DEFAULTS) -> Annota
     return AnnotationSet(videos, (), notes)
 
 
-def _layout(header: Sequence[str], text: str, options: ConvertOptions) -> Layout:
+def _layout(header: Sequence[str], table: Table, options: ConvertOptions) -> Layout:
     """What the columns are. Raises AnnotationError, which names the line of the header where lines are above it."""
     try:
         return layout_of(header, options.columns, options.frames is not None)
     except AnnotationError as error:
-        lines = text.splitlines()[:DEEPEST_HEADER]
-        if at := next((at for at, line in enumerate(lines) if _is_header(line, options)), 0):
+        lines = table.first_lines(DEEPEST_HEADER)
+        if at := next((at for at, line in enumerate(lines) if _is_header_line(line, options)), 0):
             raise AnnotationError(
                 f"The table does not begin with its header, which is in line {at + 1}.",
                 f"delete all lines above {brief(lines[at])}.",
@@ -131,11 +134,19 @@ def _layout(header: Sequence[str], text: str, options: ConvertOptions) -> Layout
         raise
 
 
-def _is_header(line: str, options: ConvertOptions) -> bool:
+def _is_header_line(line: str, options: ConvertOptions) -> bool:
     """Whether a line names the columns of a table."""
     try:
-        layout_of(next(csv.reader([line], delimiter=delimiter_of(line)), []), options.columns, False)
-    except (AnnotationError, csv.Error):
+        return is_header(next(csv.reader([line], delimiter=delimiter_of(line)), []), options)
+    except csv.Error:
+        return False
+
+
+def is_header(cells: Sequence[str], options: ConvertOptions = DEFAULTS) -> bool:
+    """Whether cells name the columns of a table of segments."""
+    try:
+        layout_of(cells, options.columns, False)
+    except AnnotationError:
         return False
     return True
 

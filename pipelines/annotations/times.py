@@ -33,7 +33,7 @@ class Clock:
     def time_of(self, cell: str, column: Column, line: int, video_id: str) -> float:
         """The time in a cell: a number, h:mm:ss or h:mm:ss:ff. Raises AnnotationError."""
         if found := TIMECODE.fullmatch(cell.strip()):
-            rate = self._rate(f"Line {line}: {brief(cell)} counts frames", video_id)
+            rate = self.rate(f"Line {line}: {brief(cell)} counts frames", video_id)
             frame = _frame_of(found, rate, line)
             return frame if self.frames else frame / rate
         seconds = clock_seconds(cell)
@@ -44,9 +44,10 @@ class Clock:
             return number * (self.frames or 1)
         if not column.counts_frames or self.frames:
             return number
-        return number / self._rate(f"The table counts frames ({column.name})", video_id)
+        return number / self.rate(f"The table counts frames ({column.name})", video_id)
 
-    def _rate(self, what: str, video_id: str) -> float:
+    def rate(self, what: str, video_id: str) -> float:
+        """Frames a second of a video; `what` begins the sentence of the AnnotationError where nobody knows."""
         rate = self.frames or self.rate_of(video_id)
         if rate is None:
             raise AnnotationError(

@@ -8,11 +8,14 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from time import monotonic
 from typing import Any
+from zipfile import ZipFile
 
 import numpy as np
+import openpyxl
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -221,9 +224,31 @@ def annotation_files(form: str, suffix: str) -> Callable[[Path], st.SearchStrate
         checkpoint_labels.write_bytes(as_json({**LABELS, "database": {"c": LABELS["database"]["c"]}}))
         convert([checkpoint_labels], form, folder / f"sound{suffix}")
         text = (folder / f"sound{suffix}").read_text()
-        return one(changed_text(text) | (changed_json(json.loads(text)) if suffix == ".json" else changed_text(text)))
+        is_json = suffix in (".json", ".boris")
+        return one(changed_text(text) | (changed_json(json.loads(text)) if is_json else changed_text(text)))
 
     return files
+
+
+def workbook_files(folder: Path) -> st.SearchStrategy[dict[str, bytes]]:
+    """Of a few bytes changed, and of one sheet's own text changed inside a sound archive."""
+    book = openpyxl.Workbook()
+    for row in (["video", "start", "end", "label"], ["a", 1.5, 2, "walk"], ["a", timedelta(seconds=3), "4,5", "run"]):
+        book.active.append(row)
+    book.save(folder / "sound.xlsx")
+    content = (folder / "sound.xlsx").read_bytes()
+    with ZipFile(io.BytesIO(content)) as archive:
+        members = {info.filename: archive.read(info) for info in archive.infolist()}
+
+    def packed(sheet: bytes) -> bytes:
+        out = io.BytesIO()
+        with ZipFile(out, "w") as archive:
+            for name, text in members.items():
+                archive.writestr(name, sheet if "sheet1" in name else text)
+        return out.getvalue()
+
+    sheet = next(text for name, text in members.items() if "sheet1" in name)
+    return one(changed_bytes(content) | changed_text(sheet.decode()).map(packed))
 
 
 def read_labels(path: Path) -> None:
@@ -257,6 +282,13 @@ TIMELINE = {
     "segments": [{"label": "fall", "start": 0.5, "end": 1.5, "score": 0.5}],
     "gaps": [],
 }
+EXPORT = """Observation id,Time offset (s),Media duration (s),FPS,Subject,Behavior,Modifier #1,Behavior type,Time,\
+Media file name
+o,0.5,10,25,ann,walk,fast,START,1.5,a.mp4
+o,0.5,10,25,ann,walk,fast,STOP,2.5,a.mp4
+o,0.5,10,25,,call,,POINT,3,a.mp4
+"""
+BINARY = "time,background,walk,run\n0,1,0,0\n0.5,0,1,1\n1,-1,-1,-1\n1.5,0,0,1\n"
 TARGETS = {
     "labels": Target("labels.json", lambda _: one(changed_json(LABELS)), read_labels),
     "timeline": Target("v.json", lambda _: one(changed_json(TIMELINE)), read_labels),
@@ -264,6 +296,10 @@ TARGETS = {
         f"labels, {form}": Target(f"v{suffix}", annotation_files(form, suffix), read_labels)
         for form, suffix in (("csv", ".csv"), ("eaf", ".eaf"), ("vtt", ".vtt"), ("srt", ".srt"))
     },
+    "labels, boris": Target("v.boris", annotation_files("boris", ".boris"), read_labels),
+    "labels, exports of BORIS": Target("v.csv", lambda _: one(changed_text(EXPORT)), read_labels),
+    "labels, binary": Target("v.csv", lambda _: one(changed_text(BINARY)), read_labels),
+    "labels, workbook": Target("v.xlsx", workbook_files, read_labels),
     "labels, Label Studio": Target("v.json", annotation_files("labelstudio", ".json"), read_labels),
     "recipe": Target(
         "recipe.json", lambda _: one(changed_json(CONFIGURED)), lambda p: (find_recipe(str(p)), describe(p, {}))
@@ -281,7 +317,15 @@ TARGETS = {
     "Matroska": Target("v.mkv", video_files(".mkv", "libx264"), read_video),
     "AVI": Target("v.avi", video_files(".avi", "mpeg4"), read_video),
 }
-QUICK = {"labels": 60, "timeline": 40, "recipe": 100, "recipe file": 100, "metrics": 100, "weights folder": 40}
+QUICK = {
+    "labels": 60,
+    "timeline": 40,
+    "recipe": 100,
+    "recipe file": 100,
+    "metrics": 100,
+    "weights folder": 40,
+    "labels, boris": 40,
+}
 """Examples of the readers that take a millisecond each, in every run, always the same ones."""
 
 

@@ -151,21 +151,8 @@ def test_spellings_become_one_class(tmp_path, lstr):
     assert "is not OLD=NEW" in lstr(*words, "class.rename=leap")[2]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Observation id,o1\n\nMedia file(s)\n\nTime,Media file path,Behavior,Status\n1,a.mp4,jump,START\n",
-        "Observation id,Subject,Behavior,Behavior type,Time\no1,x,jump,START,1\n",
-    ],
-)
-def test_both_tabular_exports_of_boris_say_what_they_are(text):
-    with pytest.raises(AnnotationError, match="BORIS's tabular export") as caught:
-        from_csv(text, "")
-    assert "aggregated events" in caught.value.hint
-
-
 def test_a_folder_of_another_program_says_what_it_holds(tmp_path, lstr):
     (tmp_path / "own").mkdir()
-    (tmp_path / "own" / "study.boris").write_text("{}")
+    (tmp_path / "own" / "study.ods").write_text("{}")
     code, _, err = lstr("labels", "check", tmp_path / "own")
-    assert code == 2 and "a project of BORIS" in err and "hint: " in err
+    assert code == 2 and "a workbook" in err and "hint: " in err

@@ -1,0 +1,183 @@
+"""BORIS's projects: what they say of videos, what they cannot, and ours as BORIS reads them."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+
+from lstr.labels.segment import Segment
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
+from lstr.pipelines.annotations.boris import from_boris
+from lstr.pipelines.annotations.boris_project import to_boris
+from lstr.pipelines.annotations.formats import read_annotations
+from lstr.pipelines.annotations.label_file import read_label_file
+from tests.support.annotated import AWKWARD, CLASSES, segments, sets
+
+ETHOGRAM = {
+    "0": {"code": "walk", "type": "State event", "key": "w", "category": "moves", "modifiers": {}},
+    "1": {"code": "call", "type": "Point event", "key": "c", "category": "", "modifiers": ""},
+}
+
+
+def observation(events=(), files=("v/a.mp4",), **other) -> dict:
+    lengths = {file: 10.0 for file in files}
+    content = {
+        "type": "MEDIA",
+        "file": {"1": list(files), "2": []},
+        "time offset": 0.0,
+        "media_info": {"length": lengths, "fps": {}},
+    }
+    return {**content, "events": list(events), **other}
+
+
+def project(**observations) -> dict:
+    return {"behaviors_conf": ETHOGRAM, "subjects_conf": {}, "observations": observations}
+
+
+def kinds(annotated: AnnotationSet) -> set[str]:
+    return {note.kind for note in annotated.notes}
+
+
+def test_states_are_pairs_by_subject_and_modifiers_and_points_have_no_length():
+    events = [
+        [1.0, "ann", "walk", "fast", ""],
+        [2.0, "ben", "walk", "", "nice"],
+        [3.0, "ann", "walk", "fast", "", 75],
+        [2.5, "", "call", "None|None", ""],
+        [4.0, "ben", "walk", "", ""],
+    ]
+    found = from_boris(project(o1=observation(events)))
+    assert segments(found.videos["v/a"]) == [(1.0, 3.0, "walk"), (2.0, 4.0, "walk"), (2.5, 2.5, "call")]
+    assert found.classes == ("walk", "call") and found.videos["v/a"].duration == 10
+    assert kinds(found) == {"subjects", "point events", "modifiers", "comments", "categories of behaviours"}
+    assert "modifiers of 2 events" in " ".join(note.sentence for note in found.notes)
+
+
+def test_a_time_offset_is_no_part_of_the_video():
+    found = from_boris(
+        project(o=observation([[61, "", "walk", "", ""], [62.5, "", "walk", "", ""]], **{"time offset": 60}))
+    )
+    assert segments(found.videos["v/a"]) == [(1.0, 2.5, "walk")]
+
+
+def test_an_observation_of_several_files_is_cut_where_they_are():
+    events = [[t, "", "walk", "", ""] for t in (8, 12, 15, 20)] + [[10, "", "call", "", ""]]
+    found = from_boris(project(o=observation(events, ("a.mp4", "b.mp4"))))
+    assert segments(found.videos["a"]) == [(8.0, 10.0, "walk")]
+    assert segments(found.videos["b"]) == [(0.0, 0.0, "call"), (0.0, 2.0, "walk"), (5.0, 10.0, "walk")]
+    whole = observation(events, ("a.mp4", "b.mp4"), media_info={})
+    with pytest.raises(AnnotationError, match="'o' shows 2 files one after another, and does not say how long 'a.mp4'"):
+        from_boris(project(o=whole))
+
+
+def test_players_beside_the_first_and_observations_without_a_video_are_told():
+    two = observation(file={"1": ["a.mp4"], "2": ["side.mp4"]})
+    found = from_boris(project(two=two, live=observation(type="LIVE", file=[]), odd=observation(type="IMAGES")))
+    assert found.videos.keys() == {"a"} and kinds(found) >= {"several players", "no video"}
+    with pytest.raises(AnnotationError, match="No observation of the project shows a video"):
+        from_boris(project(live=observation(type="LIVE", file={})))
+
+
+def test_what_was_not_watched_is_ambiguous():
+    part = {"observation time interval": [2, 8]}
+    found = from_boris(project(o=observation([[3, "", "walk", "", ""], [4, "", "walk", "", ""]], **part)))
+    assert segments(found.videos["v/a"]) == [(0, 2, "Ambiguous"), (3, 4, "walk"), (8, 10, "Ambiguous")]
+    assert "part of a video" in kinds(found)
+
+
+def test_two_observations_of_a_video_are_one_where_their_subjects_differ():
+    def of(subject):
+        return observation([[1, subject, "walk", "", ""], [2, subject, "walk", "", ""]])
+
+    found = from_boris(project(o1=of("ann"), o2=of("ben")))
+    assert len(found.videos["v/a"].segments) == 2 and "several observations" in kinds(found)
+    with pytest.raises(AnnotationError, match="'o1' and 'o2' both code the subject 'ann' in 'v/a.mp4'"):
+        from_boris(project(o1=of("ann"), o2=of("ann")))
+
+
+@pytest.mark.parametrize(
+    ("events", "words"),
+    [
+        ([[1, "ann", "walk", "", ""]], r"'o', event 1: 'walk' of 'ann' at 1 s begins and never ends"),
+        ([[1, "", "walk", "x", ""], [2, "", "walk", "", ""]], "event 1: 'walk' at 1 s begins and never ends"),
+        ([[1, "", "sleep", "", ""]], "event 1 is 'sleep', which the ethogram does not have"),
+        ([[float("nan"), "", "call", "", ""]], "event 1: the time is nan"),
+        ([["soon", "", "call", "", ""]], "event 1: the time is 'soon'"),
+        ([[10**400, "", "call", "", ""]], "event 1: the time is"),
+        ([[1]], "event 1 has no code"),
+    ],
+)
+def test_an_event_that_means_nothing_is_named(events, words):
+    with pytest.raises(AnnotationError, match=words) as caught:
+        from_boris(project(o=observation(events)))
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({"media_creation_date_as_offset": True}, "counts its times from when its media were made"),
+        ({"file": {"1": []}}, "'o' shows no file"),
+        ({"file": {"1": [3]}}, "no paths"),
+        ({"time offset": "x"}, "the time offset is 'x'"),
+        ({"media_info": {"length": {"a": "long"}}}, "the length of 'a' is 'long'"),
+    ],
+)
+def test_an_observation_that_cannot_be_placed_is_named(other, words):
+    with pytest.raises(AnnotationError, match=words):
+        from_boris(project(o=observation(**other)))
+
+
+@pytest.mark.parametrize("content", [{}, [], {"behaviors_conf": [], "observations": {}}, {"behaviors_conf": ETHOGRAM}])
+def test_what_is_no_project_is_refused(content):
+    with pytest.raises(AnnotationError, match="no project of BORIS"):
+        from_boris(content)
+
+
+def test_files_are_called_by_what_tells_them_apart():
+    with pytest.raises(AnnotationError, match="Two files would be the video 'v/a.mp4'"):
+        from_boris(project(o=observation(files=["/v/a.mp4", "//v/a.mp4"])))
+    files = {"x": "/home/ann/v/a.mp4", "day/b": "/data/day/b.mp4", "y": r"C:\v\c.avi", "z": "/other/a.mp4"}
+    found = from_boris(project(**{name: observation(files=[file]) for name, file in files.items()}))
+    assert set(found.videos) == {"home/ann/v/a.mp4", "day/b", "c", "other/a.mp4"}
+
+
+def test_ours_has_what_boris_reads():
+    """A key a class, states in pairs, overlaps of one class by subjects, and a list of files for each player."""
+    content = to_boris(AnnotationSet({"a b": AWKWARD}, CLASSES))
+    behaviours = content["behaviors_conf"]
+    assert [one["code"] for one in behaviours.values()] == list(CLASSES)
+    keys = [one["key"] for one in behaviours.values()]
+    assert keys[0] == "w" and len(set(keys)) == len(keys) and all(len(key) == 1 for key in keys)
+    coded = content["observations"]["a b"]
+    assert (
+        coded["type"] == "MEDIA" and coded["file"]["1"] == ["videos/a b.mp4"] and set(coded["file"]) == set("12345678")
+    )
+    assert coded["media_info"]["length"] == {"videos/a b.mp4": 3700.25}
+    assert coded["events"][:3] == [[0.0, "", "wave", "", ""], [0.5, "2", "wave", "", ""], [1.0, "", "<script>", "", ""]]
+    assert content["subjects_conf"]["0"]["name"] == "2" and content["project_format_version"] == "7.0"
+    points = to_boris(AnnotationSet({"a": AnnotatedVideo((Segment(1, 1, "blink"),))}))
+    assert points["behaviors_conf"]["0"]["type"] == "Point event" and len(points["observations"]["a"]["events"]) == 1
+
+
+@settings(deadline=None, max_examples=30)
+@given(sets(1000, least=0))
+def test_there_and_back(annotated):
+    read = from_boris(json.loads(json.dumps(to_boris(annotated))))
+    assert read.classes == annotated.classes
+    for name, video in annotated.videos.items():
+        found = next(v for v in read.videos.values() if v.media == name)
+        assert segments(found, 3) == segments(video, 3) and found.subset == video.subset
+        assert found.duration == video.duration
+
+
+def test_labels_of_a_project_belong_to_the_videos_that_it_names(tmp_path, lstr):
+    content = project(o=observation([[1, "", "walk", "", ""], [2, "", "walk", "", ""]], ["/else/where/fall-01.mp4"]))
+    (tmp_path / "study.boris").write_text(json.dumps(content))
+    assert read_label_file(tmp_path / "study.boris", present={"fall-01"}).videos["fall-01"].segments
+    code, out, err = lstr("labels", "convert", tmp_path / "study.boris", "-o", tmp_path / "again.boris")
+    assert code == 0, err
+    assert segments(read_annotations(tmp_path / "again.boris").videos["fall-01"]) == [(1, 2, "walk")]
+    (tmp_path / "study.boris").write_text("[" * 100_000)
+    code, _, err = lstr("labels", "check", tmp_path / "study.boris")
+    assert code == 2 and "is not JSON" in err
