@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import os
+import pickle
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import av
 import numpy as np
@@ -17,6 +19,9 @@ from tests.support.browser import CHROMIUM, FLAGS, report_on, until, write_greys
 from tests.support.feature_set import FeatureSet, write_features
 from tests.support.finetuned import FinetunedSet, write_finetuned
 from tests.support.oldest import installed_versions
+from tests.support.small_set import SmallSet, write_small_set
+
+T = TypeVar("T")
 
 with suppress(ImportError):  # the tests of a GPU need none of the test extras
     from hypothesis import HealthCheck, settings
@@ -55,59 +60,33 @@ def shared() -> Path:
     return folder
 
 
-@dataclass(frozen=True)
-class SmallSet:
-    """Four tiny videos, their labels, features and a checkpoint, made once by the real jobs."""
-
-    videos: Path
-    labels: Path
-    features: Path
-    checkpoint: Path
+@pytest.fixture(scope="session")
+def base(tmp_path_factory) -> Path:
+    """A folder of this run, the same for all its processes."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
 
 @pytest.fixture(scope="session")
-def small_set(tmp_path_factory) -> SmallSet:
-    """Rendered, extracted and trained: everything but the size is as a user has it. The same for all processes."""
-    base = tmp_path_factory.getbasetemp()
-    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    root = base / "small set"  # a space, because users' folders have them
-    made = SmallSet(root / "videos", root / "labels.json", root / "features", root / "run" / "checkpoint.pt")
-    with (base / "small set.lock").open("w") as lock:
+def small_set(base) -> SmallSet:
+    """Four tiny videos, their labels, features and a checkpoint, made once for all processes by the real jobs."""
+    return made_once(base / "small set", write_small_set)  # a space, because users' folders have them
+
+
+@pytest.fixture(scope="session")
+def finetuned(base) -> FinetunedSet:
+    """Videos, and networks in two folds that have seen some of them, made once for all processes."""
+    return made_once(base / "finetuned", write_finetuned)
+
+
+def made_once(root: Path, write: Callable[[Path], T]) -> T:
+    """What `write` makes in a folder and returns; the other processes wait for it."""
+    kept = root.with_name(f"{root.name}.pickle")
+    with root.with_name(f"{root.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not root.exists():
-            write_small_set(root)
-    return made
-
-
-def write_small_set(root: Path) -> None:
-    """What `small_set` holds."""
-    from lstr.extractors.presets import PRESETS
-    from lstr.extractors.video.inputs import find_videos
-    from lstr.pipelines.datasets.dataset import read_split
-    from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
-    from lstr.pipelines.extraction.job import extract
-    from lstr.pipelines.extraction.options import ExtractOptions
-    from lstr.pipelines.extraction.resume import Outcome
-    from lstr.pipelines.progress import Failed
-    from lstr.pipelines.training.config import resolve
-    from lstr.pipelines.training.run import Task, train_model
-
-    labels = render_scenes(root, SceneConfig(n_videos=4, n_testing=1, seconds=5.0, width=96, height=64))
-    features = root / "features"
-    options = ExtractOptions(features, device="cpu", threads=2, workers=1, recipe=PRESETS["fast"], calibrate=labels)
-    events = list(extract(find_videos([root / "videos"]), options))
-    assert {e.state for e in events if isinstance(e, Outcome)} == {"done"}
-    assert not [e for e in events if isinstance(e, Failed)]
-    split = read_split(features, labels, "training")
-    model, config = resolve("lstr-small", {"train.epochs": "80", "model.d_model": "64"}, split.dims)
-    for _ in train_model(Task(split, model, config), root / "run"):
-        pass
-
-
-@pytest.fixture(scope="session")
-def finetuned(tmp_path_factory) -> FinetunedSet:
-    """Videos, and networks in two folds that have seen some of them."""
-    return write_finetuned(tmp_path_factory.mktemp("finetuned"))
+        if not kept.exists():
+            kept.write_bytes(pickle.dumps(write(root)))
+        return pickle.loads(kept.read_bytes())
 
 
 @pytest.fixture
@@ -145,10 +124,9 @@ def lstr(monkeypatch, capsys):
 
 
 @pytest.fixture(autouse=True)
-def own_home(monkeypatch, tmp_path_factory):
+def own_home(monkeypatch, tmp_path_factory, base):
     """No test reads or leaves a default checkpoint outside its own folder; converted networks are made once for all."""
-    home, base = tmp_path_factory.mktemp("lstr home "), tmp_path_factory.getbasetemp()
-    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "runtimes"
+    home, shared = tmp_path_factory.mktemp("lstr home "), base / "runtimes"
     shared.mkdir(exist_ok=True)
     (home / "runtimes").symlink_to(shared)
     monkeypatch.setenv("LSTR_HOME", str(home))

@@ -135,9 +135,9 @@ IN_EXTRACT = {
 
 @pytest.mark.parametrize("name", IN_EXTRACT)
 @pytest.mark.long
-def test_extract_of_what_is_no_video(lstr, bad, tmp_path, name):
+def test_extract_of_what_is_no_video(lstr, bad, small_set, tmp_path, name):
     code, words = IN_EXTRACT[name]
-    result = lstr("extract", bad / name, "-o", tmp_path / "features", "--recipe", "fast", "--workers", "1")
+    result = lstr("extract", bad / name, "-o", tmp_path / "features", "--recipe", small_set.recipe, "--workers", "1")
     mistake(result, code, words, name)
     left = [p for p in (tmp_path / "features").rglob("*") if p.suffix == ".npy" or ".tmp-" in p.name]
     assert left == [] and (code == 3 or not (tmp_path / "features").exists())
@@ -156,7 +156,7 @@ def test_outputs_that_cannot_be_written(lstr, small_set, tmp_path):
     (tmp_path / "file").write_text("in the way")
     video = small_set.videos / "scene_00.mp4"
     for output in (tmp_path / "file", tmp_path / "file" / "below", "/proc/none"):
-        result = lstr("extract", video, "-o", output, "--recipe", "fast", "--workers", "1")
+        result = lstr("extract", video, "-o", output, "--recipe", small_set.recipe, "--workers", "1")
         mistake(result, 2, "-o")
         mistake(lstr("detect", small_set.features, "-c", small_set.checkpoint, "-o", output), 2, "cannot be written")
         train = ("train", small_set.features, "--labels", small_set.labels, "--preset", "lstr-small")
@@ -165,13 +165,16 @@ def test_outputs_that_cannot_be_written(lstr, small_set, tmp_path):
 
 
 def test_features_of_another_recipe(lstr, small_set, tmp_path):
-    result = lstr("extract", small_set.videos, "-o", small_set.features, "--recipe", "faithful", "--workers", "1")
-    mistake(result, 4, "another recipe", "flow.crops")
+    crops = json.loads(small_set.recipe.read_text())
+    crops["flow"]["crops"] = 10
+    (tmp_path / "crops.json").write_text(json.dumps(crops))
+    own = ("--recipe", tmp_path / "crops.json", "--workers", "1")
+    mistake(lstr("extract", small_set.videos, "-o", small_set.features, *own), 4, "another recipe", "flow.crops")
     shutil.copytree(small_set.features, tmp_path / "features")
     recipe = json.loads((tmp_path / "features" / "recipe.json").read_text())
     (tmp_path / "features" / "recipe.json").write_text(json.dumps(recipe | {"long_side": 160}))
     evaluate = ("evaluate", small_set.checkpoint, tmp_path / "features", "--labels", small_set.labels)
-    mistake(lstr(*evaluate), 4, "different recipes", "long_side: 160 against 320")
+    mistake(lstr(*evaluate), 4, "different recipes", "long_side: 160 against 96")
     mistake(lstr("detect", tmp_path / "features", "-c", small_set.checkpoint), 4, "different recipes")
 
 
@@ -254,7 +257,9 @@ def test_detect_shows_a_table_beside_files(lstr, small_set, tmp_path):
 def test_one_bad_file_among_good_ones(lstr, small_set, bad, tmp_path):
     shutil.copy(small_set.videos / "scene_00.mp4", bad / "no videos" / "good.mp4")
     shutil.copy(bad / "text.mp4", bad / "no videos" / "text.mp4")
-    code, _, err = lstr("extract", bad / "no videos", "-o", tmp_path / "f", "--recipe", "fast", "--workers", "2")
+    code, _, err = lstr(
+        "extract", bad / "no videos", "-o", tmp_path / "f", "--recipe", small_set.recipe, "--workers", "2"
+    )
     assert code == 3 and "1 done, 0 kept, 1 failed" in err
     code, _, err = lstr("detect", bad / "no videos", "-c", small_set.checkpoint, "-o", tmp_path / "t")
     assert code == 3 and (tmp_path / "t" / "good.json").exists() and err.count("failed: ") == 1
@@ -362,22 +367,24 @@ def test_weights_of_ones_own_all_the_way(lstr, small_set, tmp_path):
     from tests.support.backbones import build_backbone
 
     for name, seed in (("mine.pth", 5), ("other.pth", 6)):
-        backbone = build_backbone("resnet50")
+        backbone = build_backbone("mobilenetv3")
         randomise(backbone, seed)
         state = {f"backbone.{key}": value for key, value in backbone.state_dict().items()}
         torch.save({"meta": {}, "state_dict": state}, tmp_path / name)
     mine, other = (("--weights", f"rgb={tmp_path / name}") for name in ("mine.pth", "other.pth"))
     features, run = tmp_path / "features", tmp_path / "run"
-    code, _, err = lstr("extract", small_set.videos, "-o", features, "--recipe", "fast", *mine)
+    code, _, err = lstr("extract", small_set.videos, "-o", features, "--recipe", small_set.recipe, *mine)
     assert code == 0 and "flow networks carry random weights" in err and "rgb and flow" not in err
-    assert sorted(p.name for p in features.glob("*_*")) == ["flow_random_bninception", "rgb_custom_resnet50"]
+    assert sorted(p.name for p in features.glob("*_*")) == ["flow_random_shufflenetv2", "rgb_custom_mobilenetv3"]
     train = ("train", features, "--labels", small_set.labels, "-o", run, "--preset", "lstr-small")
     assert lstr(*train, "--set", "train.epochs=1", "--set", "model.d_model=16")[0] == 0
     detect = ("detect", small_set.videos / "scene_03.mp4", "-c", run / "checkpoint.pt")
     assert lstr(*detect, "--weights", tmp_path / "mine.pth")[0] == 0, "the file says that it is for rgb"
     assert lstr(*detect)[0] == 0, "the run knows where its weights were"
     mistake(lstr(*detect, *other), 4, "rgb.sha256")
-    mistake(lstr("extract", small_set.videos, "-o", features, "--recipe", "fast", *other), 4, "another recipe")
+    mistake(
+        lstr("extract", small_set.videos, "-o", features, "--recipe", small_set.recipe, *other), 4, "another recipe"
+    )
     (tmp_path / "mine.pth").rename(tmp_path / "moved.pth")
     mistake(lstr(*detect), 4, "mine.pth", "--weights rgb=")
 

@@ -99,7 +99,7 @@ def test_nothing_found_says_what_came_nearest(lstr, small_set, tmp_path):
 @pytest.mark.long
 def test_a_begun_folder_refuses_before_its_videos_are_looked_at(lstr, small_set):
     command = ("extract", small_set.videos, "-o", small_set.features, "--recipe")
-    for recipe in (("faithful",), ("fast", "--set", f"recipe.precision={other_precision(small_set)}")):
+    for recipe in (("faithful",), (small_set.recipe, "--set", f"recipe.precision={other_precision(small_set)}")):
         for plan in ((), ("--dry-run",)):
             result = lstr(*command, *recipe, *plan)
             mistake(result, 4, "another recipe")

@@ -14,11 +14,12 @@ from lstr.extractors.weights.published_files import sha256_of
 from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
 from lstr.pipelines.weights.folder import WeightsFolder, fit_name, write_network, write_weights
 from tests.support.backbones import build_backbone
+from tests.support.small_set import PICTURES
 
 NAMES = {"rgb": "resnet50", "flow": "bninception"}
 CLASSES = ("Background", "fall")
-SMALL = replace(PRESETS["fast"], flow_algorithm="dis", long_side=96, short_side=64, crop=64)
-"""Images so small that the networks cost next to nothing."""
+SMALL = replace(PRESETS["fast"], flow_algorithm="dis", **PICTURES)
+"""The published networks, on images so small that they cost little."""
 
 
 @dataclass(frozen=True)

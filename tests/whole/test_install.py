@@ -157,14 +157,14 @@ def test_make_installs_what_each_target_needs(tmp_path):
 
 
 @pytest.mark.long
-def test_a_wheel_works(installed, tmp_path):
+def test_a_wheel_works(installed, small_set, tmp_path):
     """From a video to features, and to a page with the data files in it."""
     video = write_video(tmp_path / "v.mp4", range(0, 1200, 25))
     lstr = ("-m", "lstr_cli.main")
     assert installed(*lstr, "--version").startswith("lstr")
     assert "resnet50" in installed(*lstr, "weights", "list")
     features = tmp_path / "features"
-    installed(*lstr, "extract", video, "-o", features, "--recipe", "fast", "--cache", "none")
+    installed(*lstr, "extract", video, "-o", features, "--recipe", small_set.recipe, "--cache", "none")
     assert len(list(features.glob("*/v.npy"))) == 2
     (tmp_path / "labels.csv").write_text("video,start,end,label\nv,0.5,1.5,jump\n")
     installed(*lstr, "labels", "convert", tmp_path / "labels.csv", "--to", "html", "-o", tmp_path / "pages")

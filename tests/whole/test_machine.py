@@ -93,6 +93,7 @@ def shell(line: str, within: Sequence[str] = (), **more) -> subprocess.Completed
     return subprocess.run([*within, "bash", "-c", command], capture_output=True, text=True, check=False, **more)
 
 
+@pytest.mark.long
 def test_locks_of_processes_cannot_be_made(feature_set, tmp_path):
     """As in a container whose /dev/shm is read-only: a private one here, in a name space of the command alone."""
     own = ["unshare", "--mount", "--propagation", "private"]
@@ -119,7 +120,7 @@ def test_standard_output_that_is_full_or_closed():
 @pytest.mark.long
 @pytest.mark.parametrize("where", ["/dev/full", "&-"], ids=["full", "closed"])
 @pytest.mark.parametrize(
-    "command", ["models --json", "info RUN", "detect FEATURES -m RUN", "detect FEATURES -m RUN --json"]
+    "command", ["models rnn --json", "info RUN", "detect FEATURES -m RUN", "detect FEATURES -m RUN --json"]
 )
 def test_results_that_nobody_gets(small_set, command, where):
     """Closed output lost them with 0, and full output was a failure of the program, or of an output folder."""

@@ -101,11 +101,11 @@ def test_a_pipe_is_not_waited_for_where_a_text_or_a_video_is_meant(small_set, tm
     words, out = "no file on a disk, such as a pipe", tmp_path / "out"
     extract = ("extract", small_set.videos, "-o", out, "--recipe")
     mistake(lstr(*extract, tmp_path / "p.json"), 4, "p.json", "neither a recipe nor a file")
-    mistake(lstr(*extract, "fast", "--calibrate", tmp_path / "p.txt"), 2, "p.txt", words)
+    mistake(lstr(*extract, small_set.recipe, "--calibrate", tmp_path / "p.txt"), 2, "p.txt", words)
     train = ("train", small_set.features, "--labels", small_set.labels, "-o", out)
     mistake(lstr(*train, "--config", tmp_path / "p.json"), 2, "p.json", words)
     mistake(lstr("pack", small_set.checkpoint, "-o", tmp_path / "m.lstr", "--metrics", tmp_path / "p.json"), 2, words)
-    code, _, err = lstr("extract", tmp_path / "p.mp4", "-o", out, "--recipe", "fast")
+    code, _, err = lstr("extract", tmp_path / "p.mp4", "-o", out, "--recipe", small_set.recipe)
     assert code == 3 and words in err and f"lstr detect - < {tmp_path / 'p.mp4'}" in err
     mistake(lstr("detect", tmp_path / "p.mp4", "-m", small_set.checkpoint, "-o", out), 3, words)
 

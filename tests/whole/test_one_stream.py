@@ -24,6 +24,7 @@ class OneStream:
 
     videos: Path
     labels: Path
+    recipe: Path
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def two(small_set, tmp_path) -> OneStream:
     for video_id in subsets.values():
         shutil.copy(next(small_set.videos.rglob(f"{video_id}.*")), tmp_path / "videos")
     (tmp_path / "labels.json").write_text(json.dumps(database))
-    return OneStream(tmp_path / "videos", tmp_path / "labels.json")
+    return OneStream(tmp_path / "videos", tmp_path / "labels.json", small_set.recipe)
 
 
 @pytest.mark.parametrize("stream", ["rgb", pytest.param("flow", marks=pytest.mark.slow)])
@@ -45,7 +46,7 @@ def test_one_stream_from_video_to_detection(lstr, two, tmp_path, monkeypatch, st
     features, run, out = tmp_path / "features", tmp_path / "run", tmp_path / "timeline"
     if stream == "rgb":
         monkeypatch.setattr(FlowWorkers, "__init__", lambda *_: pytest.fail("flow is computed"))
-    made = ["--recipe", "fast", "--stream", stream, *(["--flow", "dis"] if stream == "flow" else [])]
+    made = ["--recipe", two.recipe, "--stream", stream, *(["--flow", "dis"] if stream == "flow" else [])]
     code, _, err = lstr("extract", two.videos, "-o", features, *made, "--calibrate", two.labels, "--workers", "1")
     assert code == 0, err
     folder = open_features(features)
@@ -109,11 +110,11 @@ def test_a_folder_from_elsewhere_may_have_one_stream(tmp_path, small_set, lstr):
     from lstr.pipelines.datasets.dataset import read_split
 
     published = tmp_path / "published"
-    shutil.copytree(small_set.features / "flow_random_bninception", published / "flow_kinetics_bninception")
+    shutil.copytree(small_set.features / "flow_random_shufflenetv2", published / "flow_kinetics_bninception")
     split = read_split(published, small_set.labels, "training")
     assert split.dims == (0, 1024) and split.videos[0].features[[0, 3]].shape == (2, 1024)
     with pytest.raises(RecipeError, match="no folder named rgb_x"):
         open_features(published, rgb="rgb_x")
     evaluate = ("evaluate", small_set.checkpoint, published, "--labels", small_set.labels)
     code, _, err = lstr(*evaluate)
-    assert code == 4 and "(2048, 1024)" in err and "(0, 1024)" in err, "a model of both streams needs both"
+    assert code == 4 and "(576, 1024)" in err and "(0, 1024)" in err, "a model of both streams needs both"

@@ -125,7 +125,8 @@ class OpenVINONetwork(RunningNetwork):
 
         job = self.job
         with torch.no_grad():
-            traced = TorchScriptPythonDecoder(job.pooled(exact_precision(job)), example_input=job.example())
+            network, unchecked = job.pooled(exact_precision(job)), {"check_trace": False}  # features are checked below
+            traced = TorchScriptPythonDecoder(network, example_input=job.example(), trace_kwargs=unchecked)
         frontend = FrontEndManager().load_by_framework("pytorch")
         self._model = frontend.convert(frontend.load(traced))
         if job.precision == INT8:

@@ -252,7 +252,9 @@ def test_a_recogniser_from_the_command_line_to_a_detection(configs, small_set, t
 
     features, run = tmp_path / "features", tmp_path / "run"
     network = ["--set", f"recipe.rgb.network={configs / 'tsn_r18.py'}", "--weights", f"rgb={configs / 'tsn_r18.pth'}"]
-    code, _, err = lstr("extract", small_set.videos, "-o", features, "--recipe", "fast", "--stream", "rgb", *network)
+    code, _, err = lstr(
+        "extract", small_set.videos, "-o", features, "--recipe", small_set.recipe, "--stream", "rgb", *network
+    )
     assert code == 0 and "random" not in err, err
     settings = [f"--set=model.{name}={value}" for name, value in TINY.items()]
     code, _, err = lstr(

@@ -51,6 +51,7 @@ def test_published_weights_give_the_published_scores(published):
         assert np.abs(ours[:there].numpy() - theirs[-there:]).max() < 2e-4
 
 
+@pytest.mark.long
 def test_a_stream_of_published_weights_gives_the_published_scores(published, monkeypatch):
     """Where parts are kept, as at the published size, within what the published code is off exact arithmetic."""
     _, loaded, _, arrays, features = published

@@ -26,6 +26,8 @@ OF_THEIR_OWN = {
 }
 CASES = [(kind, changes) for kind in KINDS for changes in ({}, *OF_THEIR_OWN.get(kind, ()))]
 CASES += [("average", AVERAGED)]
+LONG = (AVERAGED, *OF_THEIR_OWN["mat"])  # several seconds each; every kind that they are made of is tried in every run
+CASES = [pytest.param(*case, marks=pytest.mark.long) if case[1] in LONG else case for case in CASES]
 each_case = pytest.mark.parametrize("kind, changes", CASES, ids=lambda of: "…" if of is AVERAGED else str(of))
 
 

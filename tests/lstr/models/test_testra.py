@@ -57,6 +57,7 @@ def test_published_weights_give_the_published_scores(published):
     assert (predict_ahead(loaded.model, features) - expected).abs().max() < 1e-5
 
 
+@pytest.mark.long
 def test_a_stream_of_published_weights_gives_the_published_scores(published):
     _, loaded, arrays, features = published
     expected = probabilities(arrays["logits"])

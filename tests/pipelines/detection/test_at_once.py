@@ -83,7 +83,7 @@ class Rows:
             for k in range(self.n):
                 self.taken += 1
                 self.begun.set()
-                rgb, flow = random.normal(size=2048), random.normal(size=1024)
+                rgb, flow = random.normal(size=576), random.normal(size=1024)
                 yield FeatureRow(k, (k + 1) / 4, {"rgb": rgb.astype(np.float32), "flow": flow.astype(np.float32)})
             if self.fails:
                 raise VideoError("It is damaged.", "record it again.")

@@ -21,6 +21,7 @@ from lstr.pipelines.detection.outputs import DEFAULT, FORMATS, write_outputs
 from tests.support.annotated import scored, segments
 from tests.support.detections import decisions_of, open_sources, run_recorded
 from tests.support.processes import heed_interrupts
+from tests.support.small_set import DIMS
 
 SUFFIXES = {name: ALL_FORMATS[name].suffix for name in FORMATS}
 TEXTS = [name for name, form in ALL_FORMATS.items() if isinstance(form, TextFormat)]
@@ -119,7 +120,9 @@ def test_an_anticipating_model_says_what_is_expected(small_set, tmp_path):
 
     torch.manual_seed(0)
     loaded = load(small_set.checkpoint)
-    config = configure(d_model=16, n_heads=2, d_feedforward=16, n0=2, n1=2, anticipation=4)
+    rgb, flow = DIMS
+    small = {"d_model": 16, "n_heads": 2, "d_feedforward": 16, "n0": 2, "n1": 2}
+    config = configure(rgb_dim=rgb, flow_dim=flow, anticipation=4, **small)
     model = make_model(config, len(loaded.classes)).eval()
     extra = {"thresholds": {label: {"on": 0.2, "off": 0.19} for label in loaded.classes}}
     save(tmp_path / "ahead.pt", model, loaded.classes, loaded.recipe, {}, extra, loaded.calibration)

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -34,6 +35,7 @@ from lstr.pipelines.features.remote_folder import create_folder
 from lstr.pipelines.progress import Progress
 from tests.support.extraction import extracted, returned
 from tests.support.processes import heed_interrupts
+from tests.support.small_set import SMALL
 from tests.support.videos import remux
 
 
@@ -45,12 +47,12 @@ def workers():
 
 @pytest.fixture(scope="module")
 def twostream():
-    return build_twostream(PRESETS["fast"], WeightSources(), "cpu", "float32")
+    return build_twostream(SMALL, WeightSources(), "cpu", "float32")
 
 
 def options(small_set, **changed) -> ExtractOptions:
     """Those that the small set was extracted with, but for what is changed."""
-    made = {"device": "cpu", "recipe": PRESETS["fast"], "calibrate": small_set.labels}
+    made = {"device": "cpu", "recipe": SMALL, "calibrate": small_set.labels}
     return ExtractOptions(small_set.features, **(made | changed))
 
 
@@ -137,7 +139,7 @@ def test_rows_do_not_depend_on_later_chunks(small_set, workers, twostream):
     path = small_set.videos / "scene_00.mp4"
 
     def rows(n):
-        chunks = open_chunks(path, 320)[2]
+        chunks = open_chunks(path, SMALL.long_side)[2]
         return list(twostream.rows((c for c in chunks if c.index < n), workers))
 
     whole, part = rows(20), rows(7)
@@ -149,7 +151,7 @@ def test_rows_do_not_depend_on_later_chunks(small_set, workers, twostream):
 
 def test_a_live_chunk_is_not_kept_waiting(small_set, workers, twostream):
     """Its row is out before the source has the next chunk; of a file, more are read first."""
-    chunks = list(itertools.islice(open_chunks(small_set.videos / "scene_00.mp4", 320)[2], 3))
+    chunks = list(itertools.islice(open_chunks(small_set.videos / "scene_00.mp4", SMALL.long_side)[2], 3))
     rows, taken = [], threading.Semaphore(0)
 
     def live():
@@ -167,7 +169,7 @@ def test_a_live_chunk_is_not_kept_waiting(small_set, workers, twostream):
 
 
 def test_no_thread_outlives_rows_that_are_not_taken_to_their_end(small_set, workers, twostream):
-    rows = twostream.rows(open_chunks(small_set.videos / "scene_00.mp4", 320)[2], workers)
+    rows = twostream.rows(open_chunks(small_set.videos / "scene_00.mp4", SMALL.long_side)[2], workers)
     next(rows)
     rows.close()
     assert not {"reader", "networks"} & {thread.name for thread in threading.enumerate()}
@@ -175,10 +177,10 @@ def test_no_thread_outlives_rows_that_are_not_taken_to_their_end(small_set, work
 
 @pytest.mark.long
 def test_calibration_normalises(small_set, workers):
-    twostream = build_twostream(PRESETS["fast"], WeightSources(), "cpu", "float32")
+    twostream = build_twostream(SMALL, WeightSources(), "cpu", "float32")
     videos = find_videos([small_set.videos])
     stored = returned(calibrate_twostream(twostream, videos, workers, n_chunks=12))
-    variance = stored["flow"]["conv1_7x7_s2_bn.running_var"]
+    variance = stored["flow"]["conv1.1.running_var"]
     assert (variance != 1).all() and set(stored) == {"rgb", "flow"}
 
 
@@ -195,8 +197,9 @@ def test_calibration_lists(small_set, tmp_path):
 
 def test_options_that_contradict_the_folder(small_set, workers, tmp_path):
     videos = find_videos([small_set.videos])
+    crops = replace(SMALL, flow=replace(SMALL.flow, crops=10))
     with pytest.raises(RecipeError, match="flow.crops"):
-        returned(prepare(videos, options(small_set, recipe=PRESETS["faithful"]), workers))
+        returned(prepare(videos, options(small_set, recipe=crops), workers))
     begun = open_features(small_set.features).recipe.precision
     other = next(precision for precision in PRECISIONS if precision != begun)
     with pytest.raises(RecipeError, match="precision"):
@@ -260,7 +263,7 @@ def test_damaged_videos(lstr, small_set, tmp_path):
     data = remux(small_set.videos / "scene_00.mp4", tmp_path / "whole.mkv").read_bytes()
     (tmp_path / "cut.mkv").write_bytes(data[: len(data) * 2 // 3])
     output = tmp_path / "features"
-    command = ["extract", tmp_path / "cut.mkv", "-o", output, "--recipe", "fast", "--flow", "dis"]
+    command = ["extract", tmp_path / "cut.mkv", "-o", output, "--recipe", small_set.recipe, "--flow", "dis"]
     code, _, err = lstr(*command)
     assert code == 3 and "cut.mkv is damaged" in err and "--allow-damaged" in err
     assert not list(output.rglob("*.npy")) and not list(output.rglob("records/*"))
@@ -276,5 +279,5 @@ def test_damaged_videos(lstr, small_set, tmp_path):
 def test_a_video_too_small_for_dis_fails_alone(lstr, small_set, shared, tmp_path):
     tiny = shared / "data" / "odd_videos" / "moviepy" / "bitmap.mp4"
     videos = [tiny, small_set.videos / "scene_00.mp4"]
-    code, _, err = lstr("extract", *videos, "-o", tmp_path / "features", "--recipe", "fast", "--flow", "dis")
+    code, _, err = lstr("extract", *videos, "-o", tmp_path / "features", "--recipe", small_set.recipe, "--flow", "dis")
     assert code == 3 and "too small for DIS flow" in err and "1 done" in err

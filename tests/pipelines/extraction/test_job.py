@@ -4,7 +4,6 @@ import threading
 
 import pytest
 
-from lstr.extractors.presets import PRESETS
 from lstr.pipelines.extraction.job import NetworksReady, extract, plan
 from lstr.pipelines.extraction.options import ExtractOptions
 from lstr.pipelines.extraction.plan import Plan
@@ -13,12 +12,13 @@ from lstr.pipelines.failures import read_failures
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.files.atomic import leftovers
 from lstr.pipelines.progress import Failed, Finished, Notice, Progress, result_of
+from tests.support.small_set import SMALL
 
 
 @pytest.fixture
 def options(tmp_path) -> ExtractOptions:
     """RGB alone, which needs no flow."""
-    recipe = PRESETS["fast"].narrowed(["rgb"])
+    recipe = SMALL.narrowed(["rgb"])
     return ExtractOptions(tmp_path / "features", device="cpu", threads=1, workers=1, recipe=recipe)
 
 

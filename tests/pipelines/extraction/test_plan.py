@@ -20,6 +20,7 @@ from lstr.pipelines.extraction.plan import (
 from lstr.pipelines.extraction.resume import Outcome, Summary
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.files.json_files import append_jsonl, read_jsonl
+from tests.support.small_set import DIMS, SMALL
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def half_done(small_set, tmp_path):
 
 
 def planned(videos, features) -> Plan:
-    return make_plan(find_videos([videos]), features, PRESETS["fast"], "native", "cpu", lambda n: Share(2, n))
+    return make_plan(find_videos([videos]), features, SMALL, "native", "cpu", lambda n: Share(2, n))
 
 
 def test_the_plan_of_a_job_half_done(half_done):
@@ -51,7 +52,7 @@ def test_the_plan_of_a_job_half_done(half_done):
     }
     assert plan.to_dict()["hours"] == 20 / 3600 and plan.to_dict()["hours_to_do"] == 10 / 3600 and plan.chunks == 40
     assert plan.to_dict()["failed_before"] == 1 and plan.share == Share(2, 3), "of what is not done"
-    assert 40 * 4 * (2048 + 1024) < plan.bytes < 41 * 4 * (2048 + 1024) < plan.free_bytes
+    assert 40 * 4 * sum(DIMS) < plan.bytes < 41 * 4 * sum(DIMS) < plan.free_bytes
     spent = sum(plan_record["seconds"]["total"] * plan_record["threads"] for plan_record in records(half_done[1]))
     assert plan.seconds == pytest.approx(40 * spent / 40 / 6) and "by the 2 done here" in plan.rate.origin
     told = json.loads(json.dumps(plan.to_dict()))
@@ -86,16 +87,17 @@ def test_rates():
     assert measured_rate([record], "cuda") is None
 
 
-def test_dry_run(lstr, half_done):
+def test_dry_run(lstr, small_set, half_done):
     videos, features = half_done
+    recipe = small_set.recipe
     before = sorted(features.rglob("*"))
-    code, out, err = lstr("extract", videos, "-o", features, "--recipe", "fast", "--workers", "1", "--dry-run")
+    code, out, err = lstr("extract", videos, "-o", features, "--recipe", recipe, "--workers", "1", "--dry-run")
     lines = out.splitlines()
     assert code == 0 and err == "" and "scene_01\t5.0\t20\tfailed before\tit was damaged" in lines
     assert any(line.startswith("bad\t0.0\t0\tunreadable\t") for line in lines)
     assert lines[-1].startswith("plan: 5 files, 0:00:20 of video: 2 done, 2 to do, 1 unreadable (1 failed before); ")
-    assert "0:00:10 of video, 496 kB of disk, about 0:00:" in lines[-1] and "by the 2 done here" in lines[-1]
-    code, out, _ = lstr("extract", videos, "-o", features, "--recipe", "fast", "--dry-run", "--json")
+    assert "0:00:10 of video, 260 kB of disk, about 0:00:" in lines[-1] and "by the 2 done here" in lines[-1]
+    code, out, _ = lstr("extract", videos, "-o", features, "--recipe", recipe, "--dry-run", "--json")
     assert code == 0 and json.loads(out)["chunks_to_do"] == 40
     assert sorted(features.rglob("*")) == before
 
@@ -106,7 +108,7 @@ def test_a_run_says_its_plan_first_and_its_speed_last(lstr, small_set, tmp_path)
     listed.write_text(f"{small_set.videos / 'scene_00.mp4'}\n\n{tmp_path / 'bad.mp4'}\r\n")
     (tmp_path / "bad.mp4").write_text("no video")
     output, failed = tmp_path / "features", tmp_path / "features" / "failed.jsonl"
-    made = ["-o", output, "--recipe", "fast", "--flow", "dis", "--workers", "1"]
+    made = ["-o", output, "--recipe", small_set.recipe, "--flow", "dis", "--workers", "1"]
     code, out, err = lstr("extract", "--list", listed, *made, "--json")
     lines = err.splitlines()
     assert code == 3 and lines[0].startswith("plan: 2 files, 0:00:05 of video: 0 done, 1 to do, 1 unreadable; to do: ")

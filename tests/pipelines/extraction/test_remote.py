@@ -9,7 +9,11 @@ from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.files.remote import RemoteFile
 
-FAST = ("--recipe", "fast", "--flow", "dis", "--workers", "1")
+
+@pytest.fixture(scope="module")
+def how(small_set):
+    """By which recipe, and how."""
+    return "--recipe", small_set.recipe, "--flow", "dis", "--workers", "1"
 
 
 @pytest.fixture(scope="module")
@@ -32,9 +36,9 @@ def elsewhere(scene):
 
 
 @pytest.mark.long
-def test_sources_and_features_elsewhere(lstr, elsewhere, scene, tmp_path):
+def test_sources_and_features_elsewhere(lstr, elsewhere, how, scene, tmp_path):
     features = RemoteFile("memory://out/features")
-    command = ("extract", elsewhere, "-o", features, *FAST)
+    command = ("extract", elsewhere, "-o", features, *how)
     code, out, err = lstr(*command, elsewhere.joinpath("gone.mp4"))
     assert code == 3 and out == "" and "1 done, 0 kept, 2 failed; features in memory://out/features" in err, err
     assert "failed: text: memory://videos/text.mp4 is not a readable video" in err
@@ -58,11 +62,11 @@ def test_sources_and_features_elsewhere(lstr, elsewhere, scene, tmp_path):
 
 
 @pytest.mark.long
-def test_one_side_elsewhere(lstr, elsewhere, scene, tmp_path):
+def test_one_side_elsewhere(lstr, elsewhere, how, scene, tmp_path):
     """The same features, whichever side is here; several processes cannot share this process's file system."""
     features = RemoteFile("memory://out/features")
-    assert lstr("extract", scene, "-o", features, *FAST)[0] == 0
-    assert lstr("extract", elsewhere.joinpath("a"), "-o", tmp_path / "f", *FAST)[0] == 0
+    assert lstr("extract", scene, "-o", features, *how)[0] == 0
+    assert lstr("extract", elsewhere.joinpath("a"), "-o", tmp_path / "f", *how)[0] == 0
     record = json.loads((tmp_path / "f" / "records" / "good.json").read_text())
     assert record["source"] == "memory://videos/a/good.mp4"
     mine = json.loads(features.joinpath("records", "scene_00.json").read())
@@ -72,28 +76,28 @@ def test_one_side_elsewhere(lstr, elsewhere, scene, tmp_path):
 
 
 @pytest.mark.long
-def test_random_networks_are_calibrated_on_videos_elsewhere(lstr, elsewhere, tmp_path):
+def test_random_networks_are_calibrated_on_videos_elsewhere(lstr, elsewhere, how, tmp_path):
     (tmp_path / "list.txt").write_text("memory://videos/a/good.mp4\ntext\n")
-    code, _, err = lstr("extract", elsewhere, "-o", tmp_path / "f", *FAST, "--calibrate", tmp_path / "list.txt")
+    code, _, err = lstr("extract", elsewhere, "-o", tmp_path / "f", *how, "--calibrate", tmp_path / "list.txt")
     assert code == 3 and "1 done, 0 kept, 1 failed" in err, err
     recipe = json.loads((tmp_path / "f" / "recipe.json").read_text())
     assert recipe["rgb"]["calibrated_on"] == ["a/good", "text"]
 
 
-def test_addresses_that_cannot_be_meant(lstr, elsewhere, scene, tmp_path):
+def test_addresses_that_cannot_be_meant(lstr, elsewhere, how, scene, tmp_path):
     for given, words in (("memory://none", "memory://none holds no video"), ("sss://x/y", "no known kind of address")):
-        code, out, err = lstr("extract", given, "-o", tmp_path / "f", *FAST)
+        code, out, err = lstr("extract", given, "-o", tmp_path / "f", *how)
         assert code == 2 and out == "" and words in err and err.count("hint: ") == 1, err
-    code, out, err = lstr("extract", scene, "-o", "abfs://box/features", *FAST)
+    code, out, err = lstr("extract", scene, "-o", "abfs://box/features", *how)
     assert code == 2 and "pip install adlfs" in err, err
     assert not (tmp_path / "f").exists()
 
 
 @pytest.mark.long
-def test_whole_videos_only(lstr, elsewhere, scene, tmp_path):
+def test_whole_videos_only(lstr, elsewhere, how, scene, tmp_path):
     """What is told of a damaged video names the source, not the copy that was made of it."""
     content = elsewhere.joinpath("a", "good.mp4").read()
     elsewhere.joinpath("a", "good.mp4").write(content[: len(content) // 2])
-    code, _, err = lstr("extract", elsewhere.joinpath("a"), "-o", "memory://out/f", *FAST)
+    code, _, err = lstr("extract", elsewhere.joinpath("a"), "-o", "memory://out/f", *how)
     assert code == 3 and "memory://videos/a/good.mp4" in err and "lstr-scratch" not in err, err
     assert [p for p in RemoteFile("memory://out/f").below() if p.endswith(".npy")] == []

@@ -46,10 +46,10 @@ def test_row_files_are_plain_npy(tmp_path, rows):
 
 def test_our_folder(small_set):
     folder = open_features(small_set.features)
-    assert folder.names == ("rgb_random_resnet50", "flow_random_bninception")
+    assert folder.names == ("rgb_random_mobilenetv3", "flow_random_shufflenetv2")
     assert folder.ids() == [f"scene_{i:02d}" for i in range(4)]
     rgb, flow = folder.load("scene_00")
-    assert rgb.shape == (20, 2048) and flow.shape == (20, 1024) and rgb.dtype == flow.dtype == np.float32
+    assert rgb.shape == (20, 576) and flow.shape == (20, 1024) and rgb.dtype == flow.dtype == np.float32
     assert np.isfinite(rgb).all() and rgb.std(0).mean() > 0.01 and flow.std(0).mean() > 0.01
     record = json.loads(folder.record("scene_00").read_text())
     wanted = {"id", "source", "bytes", "mtime", "recipe", "duration", "chunks", "decoded_frames", "header_frames"}

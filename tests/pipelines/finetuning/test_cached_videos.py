@@ -22,6 +22,7 @@ from lstr.pipelines.finetuning.run_folder import check_output
 from lstr.pipelines.progress import Notice, Progress
 from tests.support.extraction import returned
 from tests.support.injected import SIZE, inject, write_bad
+from tests.support.small_set import SMALL
 from tests.support.videos import write_video
 
 
@@ -109,7 +110,7 @@ def test_what_is_stopped_within_a_video_keeps_those_before(videos, cache, failed
 
 def test_chunks_are_those_of_the_features(small_set):
     """So that `lstr extract` finds what was made to train its networks."""
-    assert chunks_of(PRESETS["fast"]) == chunk_recipe(open_features(small_set.features).recipe)
+    assert chunks_of(SMALL) == chunk_recipe(open_features(small_set.features).recipe)
 
 
 @pytest.mark.parametrize("stage", ["probe", "decode", "flow", "write"])

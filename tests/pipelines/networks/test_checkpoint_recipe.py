@@ -30,12 +30,12 @@ def timelines(folder) -> list[dict]:
 def test_features_of_another_recipe_are_scored_where_that_is_allowed(lstr, small_set, other_features, tmp_path):
     detect = ["detect", other_features, "-c", small_set.checkpoint, "-o", tmp_path / "out", "-f", "json,html"]
     code, _, err = lstr(*detect)
-    assert code == 4 and "long_side: 160 against 320" in err and ALLOW in err
+    assert code == 4 and "long_side: 160 against 96" in err and ALLOW in err
     code, _, err = lstr(*detect, *ALLOW.split())
-    assert code == 0 and err.count("long_side: 160 against 320") == 1, "said once, not for each of the four videos"
+    assert code == 0 and err.count("long_side: 160 against 96") == 1, "said once, not for each of the four videos"
     found = timelines(tmp_path / "out")
-    assert len(found) == 4 and all("long_side: 160 against 320" in t["warnings"][-1] for t in found)
-    assert "long_side: 160 against 320" in next((tmp_path / "out").rglob("*.html")).read_text()
+    assert len(found) == 4 and all("long_side: 160 against 96" in t["warnings"][-1] for t in found)
+    assert "long_side: 160 against 96" in next((tmp_path / "out").rglob("*.html")).read_text()
     evaluate = ["evaluate", small_set.checkpoint, other_features, "--labels", small_set.labels, "--json"]
     code, _, err = lstr(*evaluate)
     assert code == 4 and ALLOW in err
@@ -50,7 +50,7 @@ def test_features_of_another_recipe_are_scored_where_that_is_allowed(lstr, small
 @pytest.mark.long
 def test_other_weights_and_other_flow_are_taken_where_that_is_allowed(lstr, small_set, tmp_path):
     torch.manual_seed(0)
-    torch.save(build_backbone("resnet50").state_dict(), tmp_path / "own.pth")
+    torch.save(build_backbone("mobilenetv3").state_dict(), tmp_path / "own.pth")
     video = next(small_set.videos.rglob("*.mp4"))
     detect = ["detect", video, "-c", small_set.checkpoint, "-o", tmp_path / "out", "-f", "json"]
     code, _, err = lstr(*detect, "--set", "recipe.flow_algorithm=dis")

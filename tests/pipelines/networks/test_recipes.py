@@ -186,11 +186,14 @@ def test_the_recipe_that_nobody_names(tmp_path, small_set):
     """By the device for a new folder; a folder that was begun keeps its own, whatever the machine."""
     assert default_recipe(tmp_path / "new", "cpu")[0] == "fast"
     assert default_recipe(tmp_path / "new", "cuda")[0] == "faithful"
-    for device in ("cpu", "cuda"):
-        name, why = default_recipe(small_set.features, device)
-        assert name == "fast" and str(small_set.features) in why
     begun = json.loads((small_set.features / "recipe.json").read_text())
-    begun["flow"] |= {"crops": 10}
+    begun["rgb"] |= {"network": "resnet50"}
+    begun["flow"] |= {"network": "bninception"}
     (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "recipe.json").write_text(json.dumps(begun))
+    for device in ("cpu", "cuda"):
+        name, why = default_recipe(tmp_path / "begun", device)
+        assert name == "fast" and str(tmp_path / "begun") in why
+    begun["flow"] |= {"crops": 10}
     (tmp_path / "begun" / "recipe.json").write_text(json.dumps(begun))
     assert default_recipe(tmp_path / "begun", "cpu")[0] == "faithful"

@@ -96,7 +96,7 @@ def test_a_model_of_one_stream_computes_no_other(small_set, split, tmp_path, mon
 
 def test_widths_that_do_not_fit(split, tmp_path):
     model, config = resolve("lstr-small", TINY | {"model.rgb_dim": "7"}, split.dims)
-    with pytest.raises(CheckpointError, match=r"takes features of width \(7, 1024\), .* holds \(2048, 1024\)"):
+    with pytest.raises(CheckpointError, match=r"takes features of width \(7, 1024\), .* holds \(576, 1024\)"):
         list(train_model(Task(split, model, config), tmp_path))
 
 

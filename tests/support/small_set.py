@@ -1,0 +1,53 @@
+"""A small set of drawn videos, with what the real jobs make of it."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lstr.extractors.presets import PRESETS, StreamPreset
+from lstr.pipelines.files.json_files import write_json
+
+NAMES = {"rgb": "mobilenetv3", "flow": "shufflenetv2"}
+DIMS = (576, 1024)
+PICTURES = {"long_side": 96, "short_side": 64, "crop": 64}
+SMALL = replace(PRESETS["fast"], **{stream: StreamPreset(name) for stream, name in NAMES.items()}, **PICTURES)
+"""A recipe whose networks and images are so small that they cost next to nothing: to open and run those of
+`fast` was most of what many a test did."""
+
+
+@dataclass(frozen=True)
+class SmallSet:
+    """Four tiny videos, their labels, features and a checkpoint, made once by the real jobs."""
+
+    videos: Path
+    labels: Path
+    recipe: Path
+    """A recipe file that says SMALL, which is the features' own."""
+    features: Path
+    checkpoint: Path
+
+
+def write_small_set(root: Path) -> SmallSet:
+    """Rendered, extracted and trained: everything but the size is as a user has it."""
+    from lstr.extractors.video.inputs import find_videos
+    from lstr.pipelines.datasets.dataset import read_split
+    from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
+    from lstr.pipelines.extraction.job import extract
+    from lstr.pipelines.extraction.options import ExtractOptions
+    from lstr.pipelines.extraction.resume import Outcome
+    from lstr.pipelines.progress import Failed
+    from lstr.pipelines.training.config import resolve
+    from lstr.pipelines.training.run import Task, train_model
+
+    labels = render_scenes(root, SceneConfig(n_videos=4, n_testing=1, seconds=5.0, width=96, height=64))
+    recipe, features = root / "small.json", root / "features"
+    networks = {stream: {"network": name} for stream, name in NAMES.items()}
+    write_json(recipe, {"based_on": "fast", **networks, **PICTURES})
+    options = ExtractOptions(features, device="cpu", threads=2, workers=1, recipe=SMALL, calibrate=labels)
+    events = list(extract(find_videos([root / "videos"]), options))
+    assert {e.state for e in events if isinstance(e, Outcome)} == {"done"}
+    assert not [e for e in events if isinstance(e, Failed)]
+    split = read_split(features, labels, "training")
+    model, config = resolve("lstr-small", {"train.epochs": "80", "model.d_model": "64"}, split.dims)
+    for _ in train_model(Task(split, model, config), root / "run"):
+        pass
+    return SmallSet(root / "videos", labels, recipe, features, root / "run" / "checkpoint.pt")
