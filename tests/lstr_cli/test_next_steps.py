@@ -71,13 +71,22 @@ def test_each_command_leads_to_the_next(lstr, small_set, tmp_path, monkeypatch):
 
 def test_extract_leads_to_train(lstr, small_set, tmp_path):
     """The features are there already, so that nothing is computed; with --json a program reads, and no line is said."""
-    command = ("extract", small_set.videos, "-o", small_set.features, "--workers", "1")
+    command = ("extract", small_set.videos, "-o", small_set.features, "--recipe", small_set.recipe, "--workers", "1")
     code, _, err = lstr(*command)
-    assert code == 0 and "recipe: fast, as " in err and "4 kept" in err
+    assert code == 0 and "4 kept" in err
     labels = str(small_set.labels)
     assert next_of(err) == ["lstr", "train", str(small_set.features), "--labels", labels, "-o", "run"]
     code, _, err = lstr(*command, "--json")
     assert code == 0 and "next:" not in err
+
+
+@pytest.mark.long
+def test_a_begun_folder_goes_on_with_its_recipe(lstr, small_set, tmp_path):
+    """Which is said where nobody names one."""
+    command = ("extract", small_set.videos / "scene_00.mp4", "-o", tmp_path / "features", "--workers", "1")
+    assert lstr(*command, "--recipe", "fast")[0] == 0
+    code, _, err = lstr(*command)
+    assert code == 0 and "recipe: fast, as " in err and "1 kept" in err
 
 
 def test_converted_labels_are_checked_next(lstr, tmp_path):
