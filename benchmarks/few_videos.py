@@ -75,8 +75,8 @@ def draw_timelines(report: Path) -> None:
         for place, curve in video["curves"].items():  # of a minute no stretch is longer than a chunk
             codes = np.frombuffer(base64.b64decode(curve), np.uint8)
             scores[:, int(place)] = np.where(codes == NO_SCORE, np.nan, codes / FULL_SCALE)
-        segments = [Segment(classes[at], start, end, score) for at, start, end, _, score, _ in video["detections"]]
-        truth = [Segment(classes[at], start, end) for at, start, end, _ in video["labels"]]
+        segments = [Segment(start, end, classes[at], score) for at, start, end, _, score, _ in video["detections"]]
+        truth = [Segment(start, end, classes[at]) for at, start, end, _ in video["labels"]]
         timeline = {
             "source": video["id"],
             "classes": classes,

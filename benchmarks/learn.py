@@ -61,11 +61,12 @@ def described(model: Path, seconds: float) -> dict:
 
 
 def photograph(page: Path, picture: str, height: int) -> None:
-    """A page as a person sees it first."""
+    """A page as a person sees it first, but for the frames of its video, which may be nobody's to give away."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
         shown = browser.new_page(viewport={"width": 1100, "height": height}, color_scheme="light")
         shown.goto(page.resolve().as_uri())
+        shown.evaluate("document.querySelectorAll('video').forEach(video => { video.style.visibility = 'hidden' })")
         shown.wait_for_timeout(1000)
         shown.screenshot(path=str(PICTURES / picture))
         browser.close()

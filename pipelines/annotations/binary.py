@@ -41,7 +41,7 @@ SAMPLE = 50
 GAP = 1.5
 """Steps after which the next row is missing, where that is more than a second too."""
 MOST_CELLS = 2**27
-"""Of a table to write: what can be read again."""
+"""The most that a table is written with: what can be read again."""
 
 
 class Binary(TextFormat):

@@ -11,7 +11,7 @@ from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet,
 from lstr.pipelines.annotations.footage import footage_at, has_sound
 
 VERSION = "7.0"
-"""Of the layout, which BORIS reads since its seventh version."""
+"""The version of the layout, which BORIS reads since its seventh."""
 KEYS = string.ascii_lowercase + string.digits + string.ascii_uppercase
 PLAYERS = 8
 STATE, POINT = "State event", "Point event"

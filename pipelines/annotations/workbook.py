@@ -23,7 +23,7 @@ from lstr.pipelines.annotations.rows import Table
 from lstr.pipelines.annotations.tables import from_table, is_header, number_text
 
 MOST_CELLS = 5_000_000
-"""Of all sheets, the empty ones before the last of a row too."""
+"""The most in all sheets, with the empty ones before the last of a row."""
 EPOCH = datetime(1899, 12, 30)
 """Day 0 of Excel, as which it keeps a time of more than a day."""
 LINE = re.compile(r"^Line (\d+)")

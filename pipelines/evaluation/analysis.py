@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, segments_of
@@ -133,22 +134,26 @@ def _of_video(video: LabelledVideo, scores: np.ndarray, classes: Sequence[str]) 
     }
 
 
+def measure_with_kinds(
+    videos: Sequence[VideoEvents], classes: Sequence[str], draws: NDArray[np.int64] | None = None
+) -> dict[str, Any]:
+    """What `measure_events` says, each entry with its `kinds` of labels and detections as `measure_errors` has them."""
+    found, errors = measure_events(videos, classes, draws), measure_errors(videos, classes)
+    per_class = {label: one | {"kinds": errors["per_class"][label]} for label, one in found["per_class"].items()}
+    return {**found, "together": found["together"] | {"kinds": errors["together"]}, "per_class": per_class}
+
+
 def analyse_events(evaluation: Evaluation, resamples: int) -> dict[str, Any]:
     """Event metrics at the thresholds that `lstr detect` uses, those thresholds, and the operating curves.
 
-    Intervals are of the same draws of videos as those of the per-frame means. Each entry has its `kinds` of labels and
-    detections, see `lstr.metrics.event_errors.measure_errors`.
+    Intervals are of the same draws of videos as those of the per-frame means.
     """
     split, scores, rules = evaluation.split, evaluation.scores, thresholds_of(evaluation.loaded)
     classes, videos = split.labels.classes, _detected(evaluation)
     truth = [video.truth for video in videos]
-    found = measure_events(videos, classes, bootstrap.draw(len(videos), resamples))
-    errors = measure_errors(videos, classes)
-    per_class = {label: one | {"kinds": errors["per_class"][label]} for label, one in found["per_class"].items()}
+    found = measure_with_kinds(videos, classes, bootstrap.draw(len(videos), resamples))
     return {
         **found,
-        "together": found["together"] | {"kinds": errors["together"]},
-        "per_class": per_class,
         "thresholds": Timeline(classes, rules).describe(),
         "operating_curves": describe_curves(sweep(scores, truth, classes, rules)),
     }

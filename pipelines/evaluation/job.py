@@ -10,7 +10,7 @@ from lstr.batch import predict
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import ConfigError, LabelsError, few
 from lstr.labels.label_set import subset_named
-from lstr.metrics.actions import length_text, measure_events
+from lstr.metrics.actions import length_text
 from lstr.metrics.rates import interval_text, rate_interval
 from lstr.pipelines.datasets.dataset import Split, read_dataset
 from lstr.pipelines.datasets.seen_videos import seen_in, warn_of_training
@@ -20,6 +20,7 @@ from lstr.pipelines.evaluation.analysis import (
     compare,
     detect_events,
     labelled_segments,
+    measure_with_kinds,
     resample,
 )
 from lstr.pipelines.evaluation.findings import Findings, Judged, names_of, quoted_for
@@ -215,7 +216,7 @@ def _choose_one(
     """Choose a checkpoint's thresholds on the videos of a split and write them into it; what they give, as JSON.
 
     `checkpoint`: the file that holds them now. `thresholds`: those of each class, its F1 of found actions and that of
-    the default thresholds (`before`). `events`: what `lstr.metrics.actions.measure_events` says of them, and
+    the default thresholds (`before`). `events`: what `measure_with_kinds` says of them, and
     `default_events` of the default ones. Raises CheckpointError.
 
     With `false_alarms` those with which most actions are found for at most so many false alarms an hour of all classes
@@ -234,7 +235,7 @@ def _choose_one(
 
     def given(rules: Thresholds | Mapping[str, Thresholds]) -> dict[str, Any]:
         pairs = zip(scores, truth, strict=True)
-        return measure_events([detect_events(rows, classes, rules, actions) for rows, actions in pairs], classes)
+        return measure_with_kinds([detect_events(rows, classes, rules, actions) for rows, actions in pairs], classes)
 
     events, before = given(found), given(DEFAULT)
     return {

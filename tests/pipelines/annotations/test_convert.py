@@ -360,7 +360,11 @@ def test_a_failed_conversion_leaves_nothing(tmp_path):
 
 
 def test_forms_that_can_be_read_are_listed():
-    assert set(readable()) == {*TEXTS, "perframe", "npy"} and set(writable()) == {*TEXTS, "perframe", *PICTURES}
+    assert set(readable()) == {*TEXTS, "perframe", "npy", "borisevents", "xlsx"} and set(writable()) == {
+        *TEXTS,
+        "perframe",
+        *PICTURES,
+    }
     assert {name for name, form in FORMATS.items() if form.holds is not None} == set(readable()) - {"npy"}
     assert CLASSES == ONE.classes and replace(ONE).classes == CLASSES
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from lstr.pipelines.evaluation.figures import draw_confusion, draw_operating_curves, render
+from lstr.pipelines.evaluation.figures import draw_confusion, draw_operating_curves
+from lstr.pipelines.reports.drawing import render
 
 pytestmark = pytest.mark.filterwarnings("error:constrained_layout")
 

@@ -30,7 +30,7 @@ def test_it_opens_with_the_videos_and_folds_the_tables(show, evaluated, width):
     assert tops == sorted(tops) and tops[0] < 300
     assert page.locator("table:visible").count() == 0 and page.locator("figure:visible").count() == 4
     page.locator("summary", has_text="Actions found, by action").click()
-    assert page.locator("table:visible").count() == 3
+    assert page.locator("table:visible").count() == 5
     assert ink(page, 0) > 0
     figures = dict(item.split("\n")[:2] for item in page.locator(".needed > div").all_inner_texts())
     assert figures["Actions found"] == "2 of 3" and figures["False alarms"] == "4"
