@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from lstr.pipelines.labelling.values import (
     NOTHING,
@@ -40,9 +41,11 @@ class State:
     def put(self, change: Change) -> None:
         """Let the change's value after it be the one at its place."""
         kind, video, key = change.place
-        by_key: dict = {"about": self.abouts, "action": self.actions, "subject": self.subjects}.get(kind, {})
+        by_key: dict[str, Any]
         if kind == "label":
             by_key = self.labels.setdefault(video, {})
+        else:
+            by_key = self.abouts if kind == "about" else self.actions if kind == "action" else self.subjects
         name = video if kind == "about" else key
         if change.after is None:
             by_key.pop(name, None)

@@ -122,7 +122,7 @@ def _value(kind: str, content: Any) -> Value | None:
     if content is None:
         return None
     try:
-        value = msgspec.convert(content, KINDS[kind])
+        value: Value = msgspec.convert(content, KINDS[kind])
     except msgspec.ValidationError as error:
         raise RefusedError(
             f"A {kind} cannot be {brief(content)} ({error}).", "correct it, or reload the page."
