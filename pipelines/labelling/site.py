@@ -50,7 +50,7 @@ class Site:
             Route("/change", self._change, methods=["POST"]),
             Route("/turn", self._turn, methods=["POST"]),
         ]
-        handlers: Any = {LstrError: _told, ExtractorError: _told, HTTPException: _refused}
+        handlers: Any = {LstrError: self._told, ExtractorError: self._told, HTTPException: _refused}
         return Starlette(routes=routes, exception_handlers=handlers)
 
     async def _page(self, request: Request) -> Response:
@@ -149,6 +149,12 @@ class Site:
     def _taken(self, entry: Entry | None) -> Response:
         return JSONResponse({"entry": entry.to_dict() if entry else None, "trouble": self.project.trouble})
 
+    async def _told(self, request: Request, error: Exception) -> Response:
+        status = 409 if isinstance(error, OvertakenError) else 400 if isinstance(error, RefusedError) else 500
+        hint = getattr(error, "hint", "")  # which may name arguments of the command
+        told = {"error": str(error), "hint": hint if "[[" not in hint else "", "revision": self.project.revision}
+        return JSONResponse(told, status)
+
 
 async def _body(request: Request) -> dict[str, Any]:
     """The JSON object of a request, which is not large. Raises HTTPException or RefusedError."""
@@ -181,12 +187,6 @@ def _event(entry: Entry) -> str:
 
 async def _once(text: str) -> AsyncIterator[str]:
     yield text
-
-
-async def _told(request: Request, error: Exception) -> Response:
-    status = 409 if isinstance(error, OvertakenError) else 400 if isinstance(error, RefusedError) else 500
-    hint = getattr(error, "hint", "")
-    return JSONResponse({"error": str(error), "hint": hint if "[[" not in hint else ""}, status)
 
 
 async def _refused(request: Request, error: Exception) -> Response:

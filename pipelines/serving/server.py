@@ -27,8 +27,8 @@ class ServingError(LstrError):
 class Server:
     """An application on a loopback address; `address` is what a browser opens, token included.
 
-    host: one of LOOPBACK. port: None takes PORT, or another that is free. `ending` is set when it is to end, for answers
-    that never end by themselves. Raises ServingError.
+    host: one of LOOPBACK. port: None takes PORT, or another that is free. `ending` is set when it is to end, for
+    answers that never end by themselves. Raises ServingError.
     """
 
     def __init__(self, app: ASGIApp, host: str = "127.0.0.1", port: int | None = None):
@@ -53,10 +53,10 @@ class Server:
             timeout_graceful_shutdown=2,
         )
         self._server = uvicorn.Server(config)
+        # an event, for a join that a signal interrupts takes a thread that runs for one that has ended (Python 3.11)
+        self._ended = threading.Event()
         # not in the main thread, which hears signals and must not hand them to a library
-        self._thread = threading.Thread(
-            target=self._server.run, kwargs={"sockets": [self._socket]}, name="server", daemon=True
-        )
+        self._thread = threading.Thread(target=self._run, name="server", daemon=True)
 
     def __enter__(self) -> "Server":
         self._thread.start()
@@ -65,14 +65,19 @@ class Server:
     def __exit__(self, *exception: object) -> None:
         self.ending.set()
         self._server.should_exit = True
-        self._thread.join(END_SECONDS)
-        if not self._thread.is_alive():
+        if self._ended.wait(END_SECONDS):
             self._socket.close()
 
     def wait(self) -> None:
         """Until it ends, or a signal comes."""
-        while self._thread.is_alive():
-            self._thread.join(GLANCE)
+        while not self._ended.wait(GLANCE):
+            pass
+
+    def _run(self) -> None:
+        try:
+            self._server.run(sockets=[self._socket])
+        finally:
+            self._ended.set()
 
 
 def _listening(host: str, port: int | None) -> socket.socket:

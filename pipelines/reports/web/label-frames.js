@@ -179,6 +179,6 @@ async function waitForFilm(at) {
       films = true;
     }
     if (plays !== "soon") return;
-    await new Promise((resolve) => setTimeout(resolve, 700));
+    await pause(700);
   }
 }

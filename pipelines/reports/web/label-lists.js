@@ -92,7 +92,7 @@ function buildFields() {
   $("label-comment").addEventListener("change", () => changeChosen({ comment: $("label-comment").value }));
   for (const edge of ["start", "end"]) {
     $("label-" + edge).addEventListener("change", () => { if ($("label-" + edge).value) changeChosen({ [edge]: snapped($("label-" + edge).value) }); });
-    $(edge + "-here").addEventListener("click", () => changeChosen({ [edge]: now }));
+    $(edge + "-here").addEventListener("click", () => changeChosen({ [edge]: edge === "end" ? endNow() : now }));
   }
   $("delete").addEventListener("click", removeChosen);
   $("let-go").addEventListener("click", () => chooseLabel(null));

@@ -8,20 +8,23 @@ const openLabel = (action, subject) => Object.entries(labelsOf()).find(([, label
 const subjectNow = () => $("subject").value.trim();
 const putLabel = (video, key, after) => ({ kind: "label", video, key, after });
 
+/* Where a label ends that is ended now: where the frame at the cursor begins; after the last frame it is all over. */
+const endNow = () => (number >= times.length - 1 ? duration : now);
+
 /* A key starts an action at the cursor, or stops it there; going back before its start turns it round. */
 function toggleAction(action) {
-  const time = now, video = videoId(), subject = action === nothing ? "" : subjectNow(), key = newKey();
+  const time = now, stop = endNow(), video = videoId(), subject = action === nothing ? "" : subjectNow(), key = newKey();
   addSubject(subject);
   ask(() => {
     if (video !== videoId()) return null;
     const open = openLabel(action, subject);
     if (!open) return [putLabel(video, key, { action, start: time, end: null, subject, comment: "" })];
-    const [name, label] = open, [start, end] = time < label.start ? [time, label.start] : [label.start, time];
+    const [name, label] = open, [start, end] = time < label.start ? [time, label.start] : [label.start, stop];
     return [putLabel(video, name, end - start < 1e-6 ? null : { ...label, start, end })];
   }, (entry) => {
     const [change] = entry.changes, { after } = change;
     if (video === videoId()) chooseLabel(after ? change.key : null, false);
-    tell(after === null ? nameOf(action) + ": not started after all" : nameOf(action) + (after.end === null ? " starts at " : " ends at ") + clock(time));
+    tell(after === null ? nameOf(action) + ": not started after all" : nameOf(action) + (after.end === null ? " starts at " + clock(time) : " ends at " + clock(after.end)));
   });
 }
 /* Changes what is chosen; an edge never passes the other one, nor the ends of the video. */

@@ -47,20 +47,29 @@ function turn(deed) {
 async function sendNext() {
   if (sending || !asked.length) return;
   sending = true;
-  const job = asked[0], sent = job.make();
-  if (sent) await send(...sent, job);
+  const job = asked[0];
+  /* what another tab has overtaken is made anew, of the values that are there now */
+  for (let tries = 0, sent = job.make(); sent && (await send(...sent, job, tries < MOST_TRIES)); tries++) sent = job.make();
   asked.shift();
   sending = false;
   sendNext();
 }
-/* Until the server has answered; it knows a change that comes a second time by its id. */
-async function send(address, content, job) {
-  const body = JSON.stringify({ id: crypto.randomUUID(), ...content });
+const MOST_TRIES = 20, pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+/* Until the server has answered, which knows a change that comes a second time by its id; whether it was overtaken. */
+async function send(address, content, job, again) {
+  const body = JSON.stringify({ id: crypto.randomUUID(), ...content }), made = revision;
   for (;;) {
     try {
       const answer = await fetch(address, { method: "POST", headers: { "content-type": "application/json" }, body });
-      if (answer.status === 403) return showUnsaved("This page is of another run of lstr label: open the address that it has printed.");
-      const { entry, trouble, error, hint } = await answer.json();
+      if (answer.status === 403) {
+        showUnsaved("Not saved: this page is of another run of lstr label. Open the address that it has printed.");
+        return false;
+      }
+      const { entry, trouble, error, hint, revision: newest } = await answer.json();
+      if (error && again && newest > made) {
+        for (let waited = 0; newest > revision && waited < 3000; waited += 20) await pause(20);
+        return true;
+      }
       showUnsaved(trouble ? "Only the journal has the last changes: " + trouble : "");
       if (error && answer.status === 500) showUnsaved("Not saved: " + error + " " + hint);
       else if (error) tell(error + " " + hint);
@@ -68,10 +77,10 @@ async function send(address, content, job) {
         if (entry) takeEntry(entry);
         job.then(entry);
       }
-      return;
+      return false;
     } catch {
       showUnsaved("Not saved yet: nothing answers. Is lstr label still running? Keep this page open.");
-      await new Promise((resolve) => setTimeout(resolve, 500));
+      await pause(500);
     }
   }
 }

@@ -68,7 +68,7 @@ function key(event) {
     " ": toggle, j: () => shuttle(-1), k: () => setRate(0), l: () => shuttle(1), "<": () => changeSpeed(-1), ">": () => changeSpeed(1),
     ArrowLeft: () => (event.shiftKey ? (setRate(0), seek(now - 1)) : stepBy(-1)), ArrowRight: () => (event.shiftKey ? (setRate(0), seek(now + 1)) : stepBy(1)),
     ",": () => stepBy(-1), ".": () => stepBy(1), Home: () => seekFrame(0), End: () => seekFrame(times.length - 1),
-    ArrowUp: () => chooseBeside(-1), ArrowDown: () => chooseBeside(1), "[": () => changeChosen({ start: now }), "]": () => changeChosen({ end: now }),
+    ArrowUp: () => chooseBeside(-1), ArrowDown: () => chooseBeside(1), "[": () => changeChosen({ start: now }), "]": () => changeChosen({ end: endNow() }),
     Delete: removeChosen, Backspace: removeChosen, Escape: () => chooseLabel(null), Enter: () => { if (chosen) $("label-comment").focus(); },
     n: () => toggleAction(nothing), C: () => setComplete(!aboutOf().complete),
     PageUp: () => goVideo(chosenVideo - 1), PageDown: () => goVideo(chosenVideo + 1), ...zoomKeys,
