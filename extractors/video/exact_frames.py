@@ -4,6 +4,7 @@ A frame is decoded from the key frame before it, and is taken by its own time an
 not begin where it was asked to, as streams with open groups of pictures do, from an earlier key frame.
 """
 
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -122,7 +123,7 @@ class ExactFrames:
                     counted += 1
                 elif picture.pts is not None and not picture.is_corrupt:
                     tick = seconds(picture.pts, picture.time_base) / self.index.time_base
-                    number = int(np.searchsorted(self.index.ticks, tick))
+                    number = int(np.searchsorted(self.index.ticks, math.ceil(tick)))
                     if number < len(self.index.ticks) and self.index.ticks[number] == tick:
                         yield number, picture
 

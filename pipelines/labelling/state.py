@@ -41,11 +41,8 @@ class State:
     def put(self, change: Change) -> None:
         """Let the change's value after it be the one at its place."""
         kind, video, key = change.place
-        by_key: dict[str, Any]
-        if kind == "label":
-            by_key = self.labels.setdefault(video, {})
-        else:
-            by_key = self.abouts if kind == "about" else self.actions if kind == "action" else self.subjects
+        homes: dict[str, dict[str, Any]] = {"about": self.abouts, "action": self.actions, "subject": self.subjects}
+        by_key: dict[str, Any] = self.labels.setdefault(video, {}) if kind == "label" else homes[kind]
         name = video if kind == "about" else key
         if change.after is None:
             by_key.pop(name, None)

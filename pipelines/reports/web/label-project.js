@@ -55,6 +55,10 @@ async function sendNext() {
   sendNext();
 }
 const MOST_TRIES = 20, pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+/* Until this page has all changes up to a revision; they come by the stream of events. */
+async function reach(wanted) {
+  for (let waited = 0; revision < wanted && waited < 10000; waited += 20) await pause(20);
+}
 /* Until the server has answered, which knows a change that comes a second time by its id; whether it was overtaken. */
 async function send(address, content, job, again) {
   const body = JSON.stringify({ id: crypto.randomUUID(), ...content }), made = revision;
@@ -67,7 +71,7 @@ async function send(address, content, job, again) {
       }
       const { entry, trouble, error, hint, revision: newest } = await answer.json();
       if (error && again && newest > made) {
-        for (let waited = 0; newest > revision && waited < 3000; waited += 20) await pause(20);
+        await reach(newest);
         return true;
       }
       showUnsaved(trouble ? "Only the journal has the last changes: " + trouble : "");
@@ -75,6 +79,7 @@ async function send(address, content, job, again) {
       else if (error) tell(error + " " + hint);
       else {
         if (entry) takeEntry(entry);
+        if (entry) await reach(entry.revision);
         job.then(entry);
       }
       return false;
