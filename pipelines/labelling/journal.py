@@ -59,8 +59,10 @@ class Journal:
                 os.ftruncate(self._file.fileno(), size)
             raise unwritable(self.path.parent, error) from error
 
-    def close(self) -> None:
-        """Let others have it."""
+    def close(self, forget: bool = False) -> None:
+        """Let others have it; with `forget` nothing stays of one without a line."""
+        if forget and not os.fstat(self._file.fileno()).st_size:
+            self.path.unlink(missing_ok=True)
         self._file.close()
 
     def _ends_whole(self, size: int) -> bool:

@@ -47,7 +47,7 @@ class Project:
             self.durations = {**stated, **(durations or {})}
             sweep(path.parent, path.name)
         except BaseException:
-            self.journal.close()
+            self.journal.close(forget=True)
             raise
         self._saving = Saving(self._write)
         if self._is_stale:
@@ -176,11 +176,11 @@ class Project:
         lines = lines[starts[-1] :] if starts else []
         self._is_stale = bool(begin)
         content = read_json(self.path) if self.path.exists() else None
-        if begin and (lines or content is not None):
+        if begin and (len(lines) > 1 or content is not None):
             raise LabelsError(
                 f"{self.path} is there already.", "leave out [[labels]] to go on with it, or name another [[output]]."
             )
-        if lines:
+        if lines and not begin:
             return self._go_on(lines, content)
         if content is not None:
             state, stated = from_document(content, str(self.path))
@@ -222,8 +222,10 @@ class Project:
                 self._take_over(written, stated, [] if is_theirs else later)
                 return stated
         for entry in later:
-            self.state.apply(entry.changes)
-            self._remember(entry)
+            with suppress(OvertakenError, RefusedError):
+                if entry.revision == self.revision + 1:
+                    self.state.apply(entry.changes)
+                    self._remember(entry)
         self._is_stale = bool(later) or (content is None and bool(self._entries))
         return stated
 

@@ -4,8 +4,6 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from lstr.extractors.errors import OutputError
-
 
 class Saving:
     """Calls `write` after `ask`, once for all that was asked meanwhile; `trouble` is why the last one failed."""
@@ -49,7 +47,7 @@ class Saving:
             try:
                 self._write()
                 trouble = ""
-            except OutputError as error:
+            except Exception as error:  # told on the page and at the end; later changes are tried again
                 trouble = str(error)
             with self._wanted:
                 self.trouble, self._written = trouble, asked

@@ -60,6 +60,7 @@ def test_labels_of_another_form_are_not_written_over(lstr, videos):
     code, _, err = lstr("label", videos, "--no-browser")
     assert code == 2 and "labels.json has no object" in err
     assert (videos / "labels.json").read_text() == '{"format": "lstr-timeline/1"}'
+    assert not (videos / "labels.json.journal").exists()
 
 
 def test_a_folder_without_videos_is_said(lstr, tmp_path):
