@@ -23,7 +23,7 @@ from lstr.extractors.video.probe import aspect_of, seconds, unreadable
 from lstr.extractors.video.pyav_reader import render
 
 KEPT_BYTES = 96 * 2**20
-"""Of decoded pictures, so that a step back is no new decoding."""
+"""Bytes of decoded pictures that are kept, so that a step back is no new decoding."""
 AHEAD = 48
 """Frames up to which decoding goes on rather than begin at the next key frame."""
 

@@ -14,7 +14,7 @@ from lstr.extractors.video.containers import best_video, open_container
 from lstr.extractors.video.probe import counts_frames, frame_step, seconds, unreadable
 
 DIGITS = 6
-"""Of a second: times are told in microseconds, which tell any two frames apart."""
+"""Decimals of a second: times are told in microseconds, which tell any two frames apart."""
 SAME = 0.51 * 10**-DIGITS
 
 

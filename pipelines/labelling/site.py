@@ -24,7 +24,7 @@ from lstr.pipelines.labelling.values import OvertakenError, RefusedError, change
 from lstr.pipelines.labelling.watched import Watched
 
 MOST_BYTES = 2**22
-"""Of a request."""
+"""Bytes that a request may have."""
 BEAT = 15.0  # seconds after which a silent stream of events shows that it is there
 GLANCE = 0.3  # seconds between two looks at whether the server ends
 MEDIA = {".webm": "video/webm"}

@@ -23,7 +23,7 @@ HEADERS = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
-"""Of every answer that has no other of its own."""
+"""Headers of every answer, unless it has others of its own."""
 UNKNOWN = "Open the address that the command has printed, with all that follows the question mark.\n"
 
 
