@@ -57,7 +57,9 @@ MADE = {
 
 
 @pytest.mark.parametrize("kind", MADE)
-@pytest.mark.parametrize("kept", [96 * 2**20, 40_000], ids=["all kept", "few kept"])
+@pytest.mark.parametrize(
+    "kept", [96 * 2**20, pytest.param(40_000, marks=pytest.mark.long)], ids=["all kept", "few kept"]
+)
 def test_each_frame_is_the_one_that_plays_at_its_time(tmp_path, kind, kept):
     path = MADE[kind](tmp_path)
     played = [(frame.time, frame.image) for frame in PyAVReader(path).frames(FULL)]

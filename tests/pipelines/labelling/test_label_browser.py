@@ -182,6 +182,7 @@ def test_an_edge_is_dragged_from_frame_to_frame(labelling, tab, folder):
     assert labels_of(page) == [("kick", times[4], times[12])]
 
 
+@pytest.mark.long
 def test_two_tabs_do_not_lose_each_others_work(labelling, tab):
     one, other = (tab(overtaken="status of 4") for _ in range(2))  # a browser notes each answer that is a refusal
     add_action(one, "kick")
