@@ -18,6 +18,7 @@ from lstr_cli.standard_streams import occupy, refusal
 GROUPS = {
     "Start": {
         "demo": "Draw a small labelled set of videos, learn from it, and detect.",
+        "label": "A page in the browser to label videos in.",
         "learn": "Labelled videos to one model file that detects their actions.",
         "detect": "A video or camera to a causal timeline of actions.",
         "labels": "Check a label file; convert annotations between formats.",

@@ -149,7 +149,7 @@ class PyAVReader:
             last = time
             duration = seconds(picture.duration, picture.time_base) if picture.duration and not by_rate else step
             self.decoded += 1
-            yield SourceFrame(time, duration, partial(_render, picture, size, reformatter))
+            yield SourceFrame(time, duration, partial(render, picture, size, reformatter))
 
     def _silent(self) -> StalledError:
         return StalledError(f"{self.name} sent nothing for too long.", "check that it is on, and its address.")
@@ -221,7 +221,7 @@ class _Arriving:
         return os.read(self._file.fileno(), size)
 
 
-def _render(picture: av.VideoFrame, size: tuple[int, int], reformatter: VideoReformatter) -> NDArray[np.uint8]:
+def render(picture: av.VideoFrame, size: tuple[int, int], reformatter: VideoReformatter) -> NDArray[np.uint8]:
     """A decoded picture as an upright (H, W, 3) uint8 RGB image."""
     if planar := PLANAR.get(picture.format.name):
         picture = reformatter.reformat(picture, format=planar, threads=1)

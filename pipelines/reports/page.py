@@ -27,6 +27,8 @@ class Script:
     parts: Sequence[str]
     document: Mapping[str, Any]
     media: str = ""
+    is_served: bool = False
+    """The page comes from a server of this machine, and may ask it for more."""
 
 
 def build_page(title: str, body: str, styles: Sequence[str], script: Script | None = None) -> str:
@@ -40,7 +42,7 @@ def build_page(title: str, body: str, styles: Sequence[str], script: Script | No
         holder = f'<script type="text/plain" id="media">{script.media}</script>\n' if script.media else ""
         data = embed_json(script.document)
         body = fill(read_part(SCRIPTED), title=html.escape(title), body=body, data=data, script=source, media=holder)
-    policy = policy_of(style, source)
+    policy = policy_of(style, source, bool(script and script.is_served))
     return fill(read_part(FRAME), policy=policy, title=html.escape(title), style=style, body=body)
 
 
@@ -59,11 +61,13 @@ def read_markup(name: str) -> str:
     return fill(read_part(name), zoom=read_part("zoom.html"))
 
 
-def policy_of(style: str, script: str) -> str:
+def policy_of(style: str, script: str, is_served: bool = False) -> str:
     """The content security policy of a page with one inline style and at most one script."""
-    parts = ["default-src 'none'", f"style-src {source_hash(style)}", "img-src data:"]
+    images = "img-src data: 'self'" if is_served else "img-src data:"
+    parts = ["default-src 'none'", f"style-src {source_hash(style)}", images]
     if script:
-        parts += [f"script-src {source_hash(script)}", "media-src file: 'self' blob:"]
+        parts += [f"script-src {source_hash(script)}"]
+        parts += ["connect-src 'self'", "media-src 'self'"] if is_served else ["media-src file: 'self' blob:"]
     return "; ".join([*parts, "base-uri 'none'", "form-action 'none'"])
 
 

@@ -1,24 +1,4 @@
-/* The timeline: one lane per class with a canvas each, drawn only while in sight; axis and overview above them. */
-const lanes = [];
-let moved = true, axisDirty = true, frameAsked = false;
-
-const near = new IntersectionObserver((entries) => {
-  for (const entry of entries) {
-    entry.target.lane.seen = entry.isIntersecting;
-    if (entry.isIntersecting) schedule();
-  }
-}, { rootMargin: "200px" });
-
-function schedule() {
-  if (!frameAsked) requestAnimationFrame(frame);
-  frameAsked = true;
-}
-function redraw() {
-  for (const lane of lanes) lane.dirty = true;
-  moved = true;
-  schedule();
-}
-
+/* The timeline of a report: one lane per class; axis and overview above them. */
 function buildLanes() {
   const height = names.length <= 9 ? 50 : names.length <= 21 ? 40 : 30;
   document.documentElement.style.setProperty("--lane", height + "px");
@@ -71,14 +51,6 @@ function fillLanes() {
     lane.detected = detections.get(names[lane.index]) || [];
     lane.labelled = labels.get(names[lane.index]) || [];
   }
-}
-/* The column of names takes what the longest needs, within reason. */
-function widenNames() {
-  const pen = document.createElement("canvas").getContext("2d"), wide = innerWidth > 820;
-  pen.font = "650 14px " + getComputedStyle(document.body).fontFamily;
-  const longest = Math.max(0, ...names.map((name) => pen.measureText(name).width));
-  const room = wide ? Math.min(260, Math.max(120, longest + 74)) : Math.min(132, Math.max(86, longest + 26));
-  document.documentElement.style.setProperty("--names", Math.round(room) + "px");
 }
 function showLanes() {
   for (const lane of lanes) lane.row.hidden = filter.hidden.has(lane.index);
@@ -212,21 +184,7 @@ function drawOverview() {
     drawTruth(brush, truth ? truth.filter(shows) : [], toX, height - inset - 2 * ratio, 3 * ratio, ratio);
   }
   pen.drawImage(overview, 0, 0);
-  if (view[1] - view[0] < duration) {
-    const left = toX(view[0]), right = toX(view[1]);
-    pen.fillStyle = theme.card;
-    pen.globalAlpha = 0.65;
-    pen.fillRect(0, 0, left, height);
-    pen.fillRect(right, 0, width - right, height);
-    pen.globalAlpha = 1;
-    pen.strokeStyle = theme.soft;
-    pen.lineWidth = 1.5 * ratio;
-    pen.beginPath();
-    pen.roundRect(left + ratio, ratio, Math.max(3 * ratio, right - left - 2 * ratio), height - 2 * ratio, 4 * ratio);
-    pen.stroke();
-  }
-  pen.fillStyle = theme.ink;
-  pen.fillRect(Math.min(toX(now), width - 2 * ratio), 0, 2 * ratio, height);
+  drawPart(pen, toX, width, height, ratio);
 }
 
 const wholeSeconds = () => duration;

@@ -82,52 +82,6 @@ function refresh() {
   shown = -2; /* what is labelled at the cursor may have changed */
 }
 
-function timeAt(element, x, [start, end]) {
-  const box = element.getBoundingClientRect();
-  return start + Math.max(0, Math.min(1, (x - box.left) / box.width)) * (end - start);
-}
-/* The mouse seeks at once; a finger by a tap or sideways, for up and down it scrolls; two fingers zoom and move. */
-const SLIP = 8; /* pixels that a tap may move */
-function scrub(element, range, pinches = false) {
-  const fingers = new Map();
-  let before = null, from = null, held = false;
-  const spread = () => {
-    const [one, other] = [...fingers.values()];
-    return { apart: Math.max(24, Math.abs(one - other)), centre: (one + other) / 2 };
-  };
-  const go = (event) => seek(timeAt(element, event.clientX, range()));
-  element.addEventListener("pointerdown", (event) => {
-    if (event.button) return;
-    element.setPointerCapture(event.pointerId);
-    fingers.set(event.pointerId, event.clientX);
-    before = pinches && fingers.size === 2 ? spread() : null;
-    held = event.pointerType !== "touch";
-    from = fingers.size === 1 ? event.clientX : null;
-    if (held) go(event);
-  });
-  element.addEventListener("pointermove", (event) => {
-    if (!fingers.has(event.pointerId)) return;
-    fingers.set(event.pointerId, event.clientX);
-    if (before && fingers.size === 2) {
-      const after = spread(), time = timeAt(element, before.centre, view), span = (view[1] - view[0]) * before.apart / after.apart;
-      const box = element.getBoundingClientRect();
-      look(time - (after.centre - box.left) / box.width * span, span);
-      before = after;
-    } else if (from !== null) {
-      held ||= Math.abs(event.clientX - from) > SLIP;
-      if (held) go(event);
-    }
-  });
-  element.addEventListener("pointerup", (event) => {
-    if (from !== null && !held && fingers.has(event.pointerId)) go(event);
-    fingers.delete(event.pointerId);
-    from = null;
-  });
-  element.addEventListener("pointercancel", (event) => {
-    fingers.delete(event.pointerId);
-    from = null;
-  });
-}
 function hover(event) {
   if (event.pointerType === "touch") return;
   const surface = $("surface"), tip = $("tip"), time = timeAt(surface, event.clientX, view), chunk = chunkAt(time);

@@ -19,7 +19,7 @@ from lstr.extractors.video.file_reader import FrameReader, has_nvdec, read_chunk
 from lstr.extractors.video.frames import CHUNK, chunks_of, shrink, working_size
 from lstr.extractors.video.inputs import find_videos
 from lstr.extractors.video.probe import probe
-from lstr.extractors.video.pyav_reader import PyAVReader, _render
+from lstr.extractors.video.pyav_reader import PyAVReader, render
 from tests.support.videos import FULL, write_video
 
 
@@ -172,9 +172,9 @@ def test_pictures_of_a_gpus_decoder_have_the_same_colours(planar):
     picture = av.VideoFrame.from_ndarray(image, "rgb24").reformat(format=planar)
     if planar == "yuvj420p":
         picture.color_range = ColorRange.JPEG  # as a decoder says of it
-    expected = _render(picture, (128, 96), VideoReformatter())
+    expected = render(picture, (128, 96), VideoReformatter())
     interleaved = picture.reformat(format="p010le") if planar.endswith("10le") else _interleaved(picture)
-    np.testing.assert_array_equal(_render(interleaved, (128, 96), VideoReformatter()), expected)
+    np.testing.assert_array_equal(render(interleaved, (128, 96), VideoReformatter()), expected)
     if planar == "yuv420p":
         assert np.abs(interleaved.to_ndarray(format="rgb24").astype(int) - expected).max() > 2
 

@@ -1,0 +1,85 @@
+"""When each frame of a file is shown, from its packets alone: which frame a moment has, and where decoding begins."""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+
+import av
+import numpy as np
+from numpy.typing import NDArray
+
+from lstr.extractors.errors import VideoError
+from lstr.extractors.video.containers import best_video, open_container
+from lstr.extractors.video.probe import counts_frames, frame_step, seconds, unreadable
+
+DIGITS = 6
+"""Decimals of a second: times are told in microseconds, which tell any two frames apart."""
+SAME = 0.51 * 10**-DIGITS
+
+
+@dataclass(frozen=True)
+class FrameIndex:
+    """The frames of a file in the order in which they are shown."""
+
+    path: Path
+    ticks: NDArray[np.int64]
+    """(n,) times in units of `time_base`, strictly increasing; numbers of frames where `by_rate`."""
+    keys: NDArray[np.int64]
+    """Times of the key frames, increasing, in the same units."""
+    time_base: Fraction
+    last_duration: Fraction
+    """Seconds that the last frame is shown."""
+    start: float
+    """Seconds by which a player's clock is ahead when the first frame is shown."""
+    by_rate: bool
+    """Frames have no times of their own, or none in their order: frame n is shown at n / average rate."""
+
+    @cached_property
+    def times(self) -> NDArray[np.float64]:
+        """(n,) seconds from the first frame, as they are told and written, to the microsecond."""
+        base = self.time_base
+        exact = (self.ticks - self.ticks[0]) * base.numerator / base.denominator
+        return np.round(exact, DIGITS)
+
+    @property
+    def duration(self) -> float:
+        """Seconds from the first frame's start to the last one's end."""
+        exact = int(self.ticks[-1] - self.ticks[0]) * self.time_base + self.last_duration
+        return round(float(exact), DIGITS)
+
+    def number_at(self, time: float) -> int:
+        """The number of the frame that is shown at a moment, in seconds; the first or the last one beyond the ends."""
+        return max(0, int(np.searchsorted(self.times, time + SAME, side="right")) - 1)
+
+
+def index_frames(path: Path) -> FrameIndex:
+    """Read a file's packets. Raises VideoError where it cannot be read or holds no frame."""
+    try:
+        with open_container(path) as container:
+            stream = best_video(container, str(path))
+            starts, keys, missing, end = [], [], 0, 0
+            for packet in container.demux(stream):
+                if packet.size == 0 or packet.is_discard:
+                    continue
+                if packet.pts is None:
+                    missing += 1
+                    continue
+                starts.append(packet.pts)
+                end = max(end, packet.pts + (packet.duration or 0))
+                if packet.is_keyframe:
+                    keys.append(packet.pts)
+            base, step = stream.time_base, frame_step(stream)
+            by_rate = missing > 0 or counts_frames(container, stream)
+            began = Fraction(container.start_time or 0, av.time_base)
+    except (av.error.FFmpegError, OSError, ValueError) as error:
+        raise unreadable(str(path), error) from error
+    if not starts and not missing:
+        raise VideoError(f"{path} has a video stream without frames.", "record or download the file again.")
+    if by_rate or base is None:
+        numbers = np.arange(len(starts) + missing)
+        return FrameIndex(path, numbers, numbers[:1], step, step, 0.0, True)
+    ticks = np.unique(np.array(starts, np.int64))
+    last = seconds(end - int(ticks[-1]), base)
+    start = float(seconds(int(ticks[0]), base) - began)
+    return FrameIndex(path, ticks, np.unique(np.array(keys, np.int64)), base, last if last > 0 else step, start, False)

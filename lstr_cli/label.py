@@ -1,0 +1,49 @@
+"""`lstr label`: a page to label videos in."""
+
+import webbrowser
+from contextlib import suppress
+
+import click
+
+from lstr_cli import console, interruption
+from lstr_cli.command import Command
+from lstr_cli.options import PATH
+
+
+@click.command("label", cls=Command)
+@click.argument("videos", nargs=-1, required=True, metavar="VIDEO|DIR|PATTERN...")
+@click.option(
+    "-o", "--output", type=PATH, metavar="FILE", help="The labels file.  [default: labels.json beside the videos]"
+)
+@click.option("--labels", multiple=True, metavar="FILE", help="Labels of any form to begin with; repeatable.")
+@click.option("--port", type=click.IntRange(1, 65535), help="Where the page is.  [default: 8420, or one that is free]")
+@click.option("--no-browser", is_flag=True, help="Print the address, and open nothing.")
+def command(videos, output, labels, port, no_browser):
+    """Label videos on a page in the browser; `lstr learn` takes the file that comes of it.
+
+    The page is served to this machine alone, until Ctrl-C. Each change is saved when it is made; the same command goes
+    on where it was. An action has a key that starts it at the cursor and stops it there; pictures are exact frames.
+
+    Time without labels is not taken for background before you call a video complete, or say of a stretch that nothing
+    happens there.
+
+    \b
+    Examples:
+      lstr label videos
+      lstr label videos -o monday.json --no-browser
+      lstr label videos --labels events.csv -o labels.json
+    """
+    from lstr.pipelines.labelling.job import LabelOptions, label
+
+    options = LabelOptions(videos, output, labels, port=port)
+    try:
+        with label(options, console.say) as labelling:
+            click.echo(labelling.server.address)  # with its token, which console.show would hide
+            console.say(f"labels: {labelling.project.path}; Ctrl-C ends it")
+            if not no_browser:
+                with suppress(webbrowser.Error):
+                    webbrowser.open(labelling.server.address)
+            labelling.server.wait()
+    except KeyboardInterrupt:  # how a person ends it
+        interruption.take()
+    console.say_next("lstr", "learn", *videos, labelling.project.path)

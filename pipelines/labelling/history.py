@@ -1,0 +1,82 @@
+"""What has been done to each video of a labels project, and can be undone and done again without end."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from lstr.pipelines.labelling.values import OF_VIDEO, Action, Change, RefusedError, change_of
+
+Deed = Literal["do", "undo", "redo"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One revision of a project: who asked for it, what was done, and which values changed.
+
+    `video` is that whose history it belongs to; "" for the project's own, which is not undone.
+    """
+
+    revision: int
+    id: str
+    deed: Deed
+    video: str
+    changes: tuple[Change, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Its JSON object, a line of the journal."""
+        own = {"revision": self.revision, "id": self.id, "deed": self.deed, "video": self.video}
+        return {**own, "changes": [change.to_dict() for change in self.changes]}
+
+
+def entry_of(line: dict[str, Any]) -> Entry:
+    """An entry from a line as of `to_dict`. Raises RefusedError, KeyError or TypeError where it is none."""
+    changes = tuple(map(change_of, line["changes"]))
+    return Entry(int(line["revision"]), str(line["id"]), line["deed"], str(line["video"]), changes)
+
+
+def video_of(changes: Sequence[Change]) -> str:
+    """The one video that changes are of; "" where they are the project's own. Raises RefusedError for several."""
+    videos = {change.video for change in changes}
+    if len(videos) > 1 or not changes:
+        raise RefusedError("A change is of one video.", "reload the page.")
+    kinds = {change.kind in OF_VIDEO for change in changes}
+    if len(kinds) > 1:
+        raise RefusedError("A change is of a video or of the project.", "reload the page.")
+    return videos.pop()
+
+
+@dataclass
+class History:
+    """What can be undone and done again, by video, and the last value of each action that is no more."""
+
+    done: dict[str, list[tuple[Change, ...]]] = field(default_factory=dict)
+    undone: dict[str, list[tuple[Change, ...]]] = field(default_factory=dict)
+    former: dict[str, Action] = field(default_factory=dict)
+
+    def take(self, entry: Entry) -> None:
+        """Remember an entry."""
+        for change in entry.changes:
+            if isinstance(change.before, Action):
+                self.former[change.key] = change.before
+        if not entry.video:
+            return
+        done, undone = (side.setdefault(entry.video, []) for side in (self.done, self.undone))
+        if entry.deed == "do":
+            done.append(entry.changes)
+            undone.clear()
+        elif entry.deed == "undo":
+            undone.append(done.pop())
+        else:
+            done.append(undone.pop())
+
+    def next(self, video: str, deed: Deed) -> tuple[Change, ...]:
+        """The changes that undo the last thing done to a video, or do again what was undone last; () without any."""
+        if deed == "undo":
+            last = self.done.get(video)
+            return tuple(change.reversed() for change in reversed(last[-1])) if last else ()
+        last = self.undone.get(video)
+        return last[-1] if last else ()
+
+    def depths(self, video: str) -> tuple[int, int]:
+        """How many times a video can be undone and redone."""
+        return len(self.done.get(video, ())), len(self.undone.get(video, ()))

@@ -1,0 +1,72 @@
+"""Label videos in a browser: their project, opened and served until somebody ends it."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from lstr.errors import LabelsError
+from lstr.extractors.video.inputs import VIDEO_SUFFIXES, Tell, find_videos
+from lstr.pipelines.annotations.footage import footage_of_files
+from lstr.pipelines.annotations.label_files import read_label_files
+from lstr.pipelines.files.atomic import check_writable
+from lstr.pipelines.labelling.project import Project
+from lstr.pipelines.labelling.site import Site
+from lstr.pipelines.labelling.watched import Watched
+from lstr.pipelines.serving.server import Server
+
+NAME = "labels.json"
+
+
+@dataclass(frozen=True)
+class LabelOptions:
+    """What is labelled, where the labels go, and where the page is served."""
+
+    videos: Sequence[str]
+    output: Path | None = None
+    """The labels file; by default labels.json in the folder of the videos."""
+    labels: Sequence[str] = ()
+    """Label files of any form that a new project begins with."""
+    endings: Sequence[str] = ()
+    """Endings of videos in folders; the usual ones where there are none."""
+    port: int | None = None
+
+
+@dataclass(frozen=True)
+class Labelling:
+    """A project that is served."""
+
+    project: Project
+    server: Server
+
+
+@contextmanager
+def label(options: LabelOptions, tell: Tell | None = None) -> Iterator[Labelling]:
+    """Serve the page of some videos; the labels are in their file at the end.
+
+    tell: gets a sentence about what else a folder holds. Raises MissingPathError, LabelsError, BusyError, ServingError,
+    and OutputError where the labels cannot be written.
+    """
+    videos = find_videos(options.videos, tuple(options.endings) or VIDEO_SUFFIXES, None, tell)
+    output = options.output or folder_of(options.videos) / NAME
+    if output.is_dir():
+        output = output / NAME
+    if output.suffix.lower() != ".json":
+        raise LabelsError(f"{output} is no name of a labels file.", "let [[output]] end in .json.")
+    check_writable(output.parent)
+    begin = read_label_files([*options.labels], present=videos) if options.labels else None
+    durations = {name: round(found.seconds, 6) for name, found in footage_of_files(videos).items()}
+    with ExitStack() as stack:
+        project = stack.enter_context(Project(output, begin, durations))
+        watched = stack.enter_context(Watched(videos))
+        site = Site(project, watched, lambda: server.ending)
+        server = Server(site.app(), port=options.port)
+        yield Labelling(project, stack.enter_context(server))
+
+
+def folder_of(videos: Sequence[str]) -> Path:
+    """The folder of the first input: itself, or what holds the file or the pattern."""
+    first = Path(videos[0])
+    if first.is_dir():
+        return first
+    return next((path for path in first.parents if path.is_dir()), Path())

@@ -1,0 +1,71 @@
+"""The journal of a labels project: one line a change, appended and on the disk before the change counts."""
+
+import fcntl
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from lstr.errors import LstrError
+from lstr.pipelines.files.atomic import unwritable
+from lstr.pipelines.files.json_files import read_jsonl, to_json
+
+
+class BusyError(LstrError):
+    """A labels project that another process has open."""
+
+    exit_code = 2
+
+
+class Journal:
+    """Lines of JSON in a file that one process at a time has open.
+
+    Raises BusyError where another process has it, OutputError where it cannot be written.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("ab", buffering=0)
+        except OSError as error:
+            raise unwritable(path.parent, error) from error
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            self._file.close()
+            raise BusyError(
+                f"Another `lstr label` has {path} open.", "use its page, or end it first; else name another [[output]]."
+            ) from error
+        except OSError:  # some file systems know no locks
+            pass
+
+    def read(self) -> list[dict[str, Any]]:
+        """The lines that are whole: a kill or a full disk may have cut one short."""
+        return [line for line in read_jsonl(self.path) if isinstance(line, dict)]
+
+    def append(self, line: dict[str, Any]) -> None:
+        """Add a line; it is on the disk when this returns, or not at all. Raises OutputError."""
+        size = os.fstat(self._file.fileno()).st_size
+        data = to_json(line).encode() + b"\n"
+        if size and not self._ends_whole(size):
+            data = b"\n" + data
+        try:
+            while data:
+                data = data[self._file.write(data) :]
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            with suppress(OSError):
+                os.ftruncate(self._file.fileno(), size)
+            raise unwritable(self.path.parent, error) from error
+
+    def close(self, forget: bool = False) -> None:
+        """Let others have it; with `forget` nothing stays of one without a line."""
+        if forget and not os.fstat(self._file.fileno()).st_size:
+            self.path.unlink(missing_ok=True)
+        self._file.close()
+
+    def _ends_whole(self, size: int) -> bool:
+        with self.path.open("rb") as file:
+            file.seek(size - 1)
+            return file.read(1) == b"\n"

@@ -1,0 +1,245 @@
+"""A labels project: changes in one order, each in the journal before it counts, and a file that follows."""
+
+import os
+import shutil
+import threading
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from lstr.errors import LabelsError
+from lstr.extractors.errors import OutputError
+from lstr.labels.label_set import Labels, read_json
+from lstr.pipelines.files.atomic import replacing, sweep
+from lstr.pipelines.files.json_files import to_json
+from lstr.pipelines.labelling.document import OURS, from_document, from_labels, is_ours, to_document
+from lstr.pipelines.labelling.history import Deed, Entry, History, entry_of, video_of
+from lstr.pipelines.labelling.journal import Journal
+from lstr.pipelines.labelling.saving import Saving
+from lstr.pipelines.labelling.state import State, revived
+from lstr.pipelines.labelling.values import Change, OvertakenError, RefusedError
+
+MOST_CHANGES = 10_000
+"""Values that one change may change."""
+Listener = Callable[[Entry], object]
+
+
+class Project:
+    """The labels in the file `path`, open for changes from any thread; use it as a context manager.
+
+    begin: labels of any form that a new project begins with. durations: seconds by video, where they are known.
+    The journal is beside the file, PATH.journal; what was killed goes on where it was. Raises LabelsError where the
+    file is none that can be gone on with, BusyError where another process has it open, OutputError.
+    """
+
+    def __init__(self, path: Path, begin: Labels | None = None, durations: Mapping[str, float] | None = None):
+        self.path = path
+        self._lock = threading.RLock()
+        self._listeners: list[Listener] = []
+        self._entries: list[Entry] = []
+        self._ids: dict[str, int] = {}
+        self.history = History()
+        self.journal = Journal(path.with_name(f"{path.name}.journal"))
+        try:
+            stated = self._open(begin)
+            self.durations = {**stated, **(durations or {})}
+            sweep(path.parent, path.name)
+        except BaseException:
+            self.journal.close(forget=True)
+            raise
+        self._saving = Saving(self._write)
+        if self._is_stale:
+            self._saving.ask()
+
+    def __enter__(self) -> "Project":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    @property
+    def revision(self) -> int:
+        """The number of the last change; that of the first is 1."""
+        return self._base + len(self._entries)
+
+    @property
+    def trouble(self) -> str:
+        """Why the file could not be written, though the journal was; empty where it was."""
+        return self._saving.trouble
+
+    def change(self, change_id: str, changes: Sequence[Change]) -> Entry:
+        """Do something; a second time with the same id is the first time.
+
+        Raises OvertakenError where a value is not what it was, RefusedError where they do not go together, OutputError
+        where the journal cannot be written; nothing has changed then.
+        """
+        with self._lock:
+            if known := self._known(change_id):
+                return known
+            if len(changes) > MOST_CHANGES:
+                raise RefusedError(f"That are more than {MOST_CHANGES:,} changes at once.", "make them in parts.")
+            return self._commit(change_id, "do", video_of(changes), changes)
+
+    def turn(self, change_id: str, video: str, deed: Deed) -> Entry | None:
+        """Undo the last thing done to a video, or do it again; None where there is nothing. Raises as `change`."""
+        with self._lock:
+            if known := self._known(change_id):
+                return known
+            changes = self.history.next(video, deed)
+            if not changes:
+                return None
+            return self._commit(change_id, deed, video, revived(changes, self.state, self.history.former))
+
+    def since(self, revision: int) -> list[Entry]:
+        """What has changed after a revision. Raises OvertakenError where the project does not reach back so far."""
+        with self._lock:
+            if not self._base <= revision <= self.revision:
+                raise OvertakenError("The project has begun anew.", "reload the page.")
+            return self._entries[revision - self._base :]
+
+    def listen(self, revision: int, listener: Listener) -> list[Entry]:
+        """What has changed after a revision; from then on the listener is called with each entry, in its order."""
+        with self._lock:
+            missed = self.since(revision)
+            self._listeners.append(listener)
+            return missed
+
+    def leave(self, listener: Listener) -> None:
+        """Call a listener no more."""
+        with self._lock, suppress(ValueError):
+            self._listeners.remove(listener)
+
+    def snapshot(self) -> tuple[int, State]:
+        """The revision, and the values at it."""
+        with self._lock:
+            return self.revision, self.state.copy()
+
+    def tell_duration(self, video: str, seconds: float) -> None:
+        """Let a video's duration be known better than by its header."""
+        with self._lock:
+            if self.durations.get(video) == seconds:
+                return
+            self.durations[video] = seconds
+            if video in self.state.videos():
+                self._saving.ask()
+
+    def settle(self) -> None:
+        """Wait until the file is as the values are, or `trouble` says why not."""
+        self._saving.settle()
+
+    def close(self) -> None:
+        """Write the file, and let others open the project. Raises OutputError where it could not be written."""
+        self._saving.close()
+        self.journal.close()
+        if self.trouble:
+            hint = f"make room and run it again: {self.journal.path.name} holds every change."
+            raise OutputError(f"{self.path} is not up to date: {self.trouble.rstrip('.')}.", hint)
+
+    def _known(self, change_id: str) -> Entry | None:
+        revision = self._ids.get(change_id)
+        return self._entries[revision - self._base - 1] if revision is not None else None
+
+    def _commit(self, change_id: str, deed: Deed, video: str, changes: Sequence[Change]) -> Entry:
+        entry = Entry(self.revision + 1, change_id, deed, video, tuple(changes))
+        self.state.apply(entry.changes)
+        try:
+            self.journal.append(entry.to_dict())
+        except BaseException:
+            for change in reversed(entry.changes):
+                self.state.put(change.reversed())
+            raise
+        self._remember(entry)
+        self._saving.ask()
+        for listener in list(self._listeners):
+            listener(entry)
+        return entry
+
+    def _remember(self, entry: Entry) -> None:
+        self._entries.append(entry)
+        self._ids[entry.id] = entry.revision
+        self.history.take(entry)
+
+    def _write(self) -> None:
+        with self._lock:
+            document = to_document(self.state, self.durations, {"journal": self._name, "revision": self.revision})
+        with replacing(self.path) as temporary, temporary.open("wb") as file:
+            file.write((to_json(document, indent=1) + "\n").encode())
+            file.flush()
+            os.fsync(file.fileno())  # before it takes the name: power may fail
+
+    def _open(self, begin: Labels | None) -> dict[str, float]:
+        """Set the values from the journal, the file, or what it begins with; the durations that are stated."""
+        lines = self.journal.read()
+        starts = [at for at, line in enumerate(lines) if "begin" in line]
+        lines = lines[starts[-1] :] if starts else []
+        self._is_stale = bool(begin)
+        content = read_json(self.path) if self.path.exists() else None
+        if begin and (len(lines) > 1 or content is not None):
+            raise LabelsError(
+                f"{self.path} is there already.", "leave out [[labels]] to go on with it, or name another [[output]]."
+            )
+        if lines and not begin:
+            return self._go_on(lines, content)
+        if content is not None:
+            state, stated = from_document(content, str(self.path))
+            if not is_ours(content):
+                shutil.copy2(self.path, self.path.with_name(f"{self.path.name}.before"))
+        else:
+            state, stated = from_labels(begin) if begin else (State(), {})
+        self._begin(state, stated, 0)
+        return stated
+
+    def _begin(self, state: State, durations: Mapping[str, float], revision: int) -> None:
+        """Let the journal go on from these values."""
+        self._name, self._base, self.state = uuid.uuid4().hex[:12], revision, state
+        stamp = {"journal": self._name, "revision": revision}
+        self.journal.append({"begin": to_document(state, durations, stamp)})
+
+    def _go_on(self, lines: Sequence[dict[str, Any]], content: Any) -> dict[str, float]:
+        """Replay the journal; a file that a person has changed since counts more than what led to it."""
+        where = str(self.journal.path)
+        self.state, stated = from_document(lines[0]["begin"], where)
+        stamp = lines[0]["begin"][OURS]
+        self._name, self._base = stamp["journal"], stamp["revision"]
+        ours = content[OURS] if is_ours(content) and content[OURS].get("journal") == self._name else {}
+        seen = ours.get("revision", self._base)
+        is_theirs = content is not None and not ours  # another file has been put in its place
+        later: list[Entry] = []
+        for line in lines[1:]:
+            with suppress(KeyError, TypeError, RefusedError, OvertakenError):  # a line of a disk that failed
+                entry = entry_of(line)
+                if entry.revision > seen and content is not None:
+                    later.append(entry)
+                    continue
+                if entry.revision == self.revision + 1:
+                    self.state.apply(entry.changes)
+                    self._remember(entry)
+        if content is not None:
+            written, stated = from_document(content, str(self.path))
+            if not _alike(written, self.state):
+                self._take_over(written, stated, [] if is_theirs else later)
+                return stated
+        for entry in later:
+            with suppress(OvertakenError, RefusedError):
+                if entry.revision == self.revision + 1:
+                    self.state.apply(entry.changes)
+                    self._remember(entry)
+        self._is_stale = bool(later) or (content is None and bool(self._entries))
+        return stated
+
+    def _take_over(self, written: State, stated: Mapping[str, float], later: Sequence[Entry]) -> None:
+        """Begin anew from a file that was changed elsewhere, with what the journal knows beyond it."""
+        for entry in later:
+            with suppress(OvertakenError, RefusedError):
+                written.apply(entry.changes)
+        self._is_stale = bool(later)
+        revision = later[-1].revision if later else self.revision
+        self._entries, self._ids, self.history = [], {}, History()
+        self._begin(written, stated, revision + 1)
+
+
+def _alike(one: State, other: State) -> bool:
+    """Whether two states make the same file."""
+    return to_document(one, {}, {}) == to_document(other, {}, {})

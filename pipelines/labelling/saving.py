@@ -1,0 +1,54 @@
+"""Writing a project's file after each change, in a thread of its own: who labels never waits for a large file."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+
+class Saving:
+    """Calls `write` after `ask`, once for all that was asked meanwhile; `trouble` is why the last one failed."""
+
+    def __init__(self, write: Callable[[], Any]):
+        self._write = write
+        self._wanted = threading.Condition()
+        self._asked = self._written = 0
+        self._over = False
+        self.trouble = ""
+        self._thread = threading.Thread(target=self._work, name="saving labels", daemon=True)
+        self._thread.start()
+
+    def ask(self) -> None:
+        """Write soon."""
+        with self._wanted:
+            self._asked += 1
+            self._wanted.notify_all()
+
+    def settle(self) -> None:
+        """Wait until all that was asked for has been written, or could not be."""
+        with self._wanted:
+            asked = self._asked
+            self._wanted.wait_for(lambda: self._written >= asked)
+
+    def close(self) -> None:
+        """Write what was asked for, and end."""
+        self.settle()
+        with self._wanted:
+            self._over = True
+            self._wanted.notify_all()
+        self._thread.join()
+
+    def _work(self) -> None:
+        while True:
+            with self._wanted:
+                self._wanted.wait_for(lambda: self._over or self._asked > self._written)
+                if self._over:
+                    return
+                asked = self._asked
+            try:
+                self._write()
+                trouble = ""
+            except Exception as error:  # told on the page and at the end; later changes are tried again
+                trouble = str(error)
+            with self._wanted:
+                self.trouble, self._written = trouble, asked
+                self._wanted.notify_all()

@@ -1,0 +1,194 @@
+"""What the server of a labels project answers: the page, frames and films, changes, and what others change."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from threading import Event
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from lstr.errors import LstrError
+from lstr.extractors.errors import ExtractorError
+from lstr.pipelines.labelling.history import Entry
+from lstr.pipelines.labelling.page import build_label_page
+from lstr.pipelines.labelling.project import Project
+from lstr.pipelines.labelling.values import OvertakenError, RefusedError, change_of
+from lstr.pipelines.labelling.watched import Watched
+
+MOST_BYTES = 2**22
+"""Bytes that a request may have."""
+BEAT = 15.0  # seconds after which a silent stream of events shows that it is there
+GLANCE = 0.3  # seconds between two looks at whether the server ends
+MEDIA = {".webm": "video/webm"}
+
+
+@dataclass(frozen=True)
+class Site:
+    """The application of a project and its videos; `ending` is set when streams of events are to end."""
+
+    project: Project
+    watched: Watched
+    ending: Callable[[], Event]
+
+    def app(self) -> Starlette:
+        """The application."""
+        routes = [
+            Route("/", self._page),
+            Route("/times/{at:int}", self._times),
+            Route("/frame/{at:int}", self._frame),
+            Route("/film/{at:int}", self._film),
+            Route("/plays/{at:int}", self._plays),
+            Route("/events", self._events),
+            Route("/change", self._change, methods=["POST"]),
+            Route("/turn", self._turn, methods=["POST"]),
+        ]
+        handlers: Any = {LstrError: self._told, ExtractorError: self._told, HTTPException: _refused}
+        return Starlette(routes=routes, exception_handlers=handlers)
+
+    async def _page(self, request: Request) -> Response:
+        text = await run_in_threadpool(build_label_page, self.project, list(self.watched.videos))
+        # the page has a policy of its own, which cannot say this
+        headers = {"content-security-policy": "frame-ancestors 'none'"}
+        return Response(text, media_type="text/html; charset=utf-8", headers=headers)
+
+    def _video(self, request: Request) -> str:
+        """The id of the video at the place that an address names: no path comes from outside."""
+        ids, at = list(self.watched.videos), request.path_params["at"]
+        if not 0 <= at < len(ids):
+            raise HTTPException(404)
+        return ids[at]
+
+    async def _times(self, request: Request) -> Response:
+        video = self._video(request)
+        index = await run_in_threadpool(self.watched.index, video)
+        await run_in_threadpool(self.project.tell_duration, video, index.duration)
+        headers = {"x-duration": repr(index.duration), "x-start": repr(index.start)}
+        return Response(index.times.astype("<f8").tobytes(), media_type="application/octet-stream", headers=headers)
+
+    async def _frame(self, request: Request) -> Response:
+        video, asked = self._video(request), request.query_params
+        try:
+            number, long_side = int(asked["number"]), int(asked.get("side", "1280"))
+            lossless = asked.get("as") == "png"
+            data = await run_in_threadpool(self.watched.picture, video, number, long_side, lossless)
+        except (KeyError, ValueError, IndexError) as error:
+            raise HTTPException(404) from error
+        index = self.watched.index(video)
+        headers = {"x-time": repr(float(index.times[number])), "cache-control": "private, max-age=600"}
+        return Response(data, media_type="image/png" if lossless else "image/jpeg", headers=headers)
+
+    async def _film(self, request: Request) -> Response:
+        path = await run_in_threadpool(self.watched.playing, self._video(request))
+        if path is None:
+            raise HTTPException(404)
+        return FileResponse(path, media_type=MEDIA.get(path.suffix.lower(), "video/mp4"))
+
+    async def _plays(self, request: Request) -> Response:
+        video = self._video(request)
+        return JSONResponse({"plays": await run_in_threadpool(self.watched.plays, video)})
+
+    async def _events(self, request: Request) -> Response:
+        try:
+            revision = int(request.headers.get("last-event-id") or request.query_params.get("since", "0"))
+        except ValueError as error:
+            raise HTTPException(400) from error
+        loop = asyncio.get_running_loop()
+        queue: asyncio.Queue[str] = asyncio.Queue()
+
+        def listen(entry: Entry) -> None:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(queue.put_nowait, _event(entry))
+
+        try:
+            missed = await run_in_threadpool(self.project.listen, revision, listen)
+        except OvertakenError:
+            return StreamingResponse(_once("event: anew\ndata: \n\n"), media_type="text/event-stream")
+        return StreamingResponse(self._stream(missed, queue, listen), media_type="text/event-stream")
+
+    async def _stream(
+        self, missed: list[Entry], queue: "asyncio.Queue[str]", listen: Callable[[Entry], None]
+    ) -> AsyncIterator[str]:
+        silent = 0.0
+        try:
+            yield "retry: 500\n\n" + "".join(map(_event, missed))
+            while not self.ending().is_set():
+                try:
+                    yield await asyncio.wait_for(queue.get(), GLANCE)
+                    silent = 0.0
+                except TimeoutError:
+                    silent += GLANCE
+                if silent > BEAT:
+                    silent = 0.0
+                    yield ": still here\n\n"
+        finally:
+            self.project.leave(listen)
+
+    async def _change(self, request: Request) -> Response:
+        body = await _body(request)
+        changes = body.get("changes")
+        if not isinstance(changes, list):
+            raise RefusedError("That is no change.", "reload the page.")
+        entry = await run_in_threadpool(self.project.change, _id(body), [change_of(one) for one in changes])
+        return self._taken(entry)
+
+    async def _turn(self, request: Request) -> Response:
+        body = await _body(request)
+        if body.get("deed") not in ("undo", "redo") or body.get("video") not in self.watched.videos:
+            raise RefusedError("That can be neither undone nor redone.", "reload the page.")
+        entry = await run_in_threadpool(self.project.turn, _id(body), body["video"], body["deed"])
+        return self._taken(entry)
+
+    def _taken(self, entry: Entry | None) -> Response:
+        return JSONResponse({"entry": entry.to_dict() if entry else None, "trouble": self.project.trouble})
+
+    async def _told(self, request: Request, error: Exception) -> Response:
+        status = 409 if isinstance(error, OvertakenError) else 400 if isinstance(error, RefusedError) else 500
+        hint = getattr(error, "hint", "")  # which may name arguments of the command
+        told = {"error": str(error), "hint": hint if "[[" not in hint else "", "revision": self.project.revision}
+        return JSONResponse(told, status)
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    """The JSON object of a request, which is not large. Raises HTTPException or RefusedError."""
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+        raise HTTPException(415)  # what a form of another page can send is no JSON
+    data = b""
+    async for piece in request.stream():
+        data += piece
+        if len(data) > MOST_BYTES:
+            raise HTTPException(413)
+    try:
+        body = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise RefusedError("That is no JSON.", "reload the page.") from error
+    if not isinstance(body, dict):
+        raise RefusedError("That is no change.", "reload the page.")
+    return body
+
+
+def _id(body: dict[str, Any]) -> str:
+    name = body.get("id")
+    if not isinstance(name, str) or not 8 <= len(name) <= 100:
+        raise RefusedError("A change has an id.", "reload the page.")
+    return name
+
+
+def _event(entry: Entry) -> str:
+    return f"id: {entry.revision}\ndata: {json.dumps(entry.to_dict())}\n\n"
+
+
+async def _once(text: str) -> AsyncIterator[str]:
+    yield text
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return PlainTextResponse("", error.status_code)

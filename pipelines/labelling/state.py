@@ -1,0 +1,115 @@
+"""All values of a labels project at one moment, and which changes it can take."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from lstr.pipelines.labelling.values import (
+    NOTHING,
+    About,
+    Action,
+    Change,
+    Label,
+    OvertakenError,
+    RefusedError,
+    Subject,
+    Value,
+)
+
+Place = tuple[str, str, str]
+
+
+@dataclass
+class State:
+    """Values by place, as `Change.place` has it; videos and actions are found through `labels_of` and `actions`."""
+
+    labels: dict[str, dict[str, Label]] = field(default_factory=dict)
+    """By video and id."""
+    abouts: dict[str, About] = field(default_factory=dict)
+    actions: dict[str, Action] = field(default_factory=dict)
+    subjects: dict[str, Subject] = field(default_factory=dict)
+
+    def get(self, place: Place) -> Value | None:
+        """The value at a place; None where there is none."""
+        kind, video, key = place
+        if kind == "label":
+            return self.labels.get(video, {}).get(key)
+        if kind == "about":
+            return self.abouts.get(video)
+        return self.actions.get(key) if kind == "action" else self.subjects.get(key)
+
+    def put(self, change: Change) -> None:
+        """Let the change's value after it be the one at its place."""
+        kind, video, key = change.place
+        homes: dict[str, dict[str, Any]] = {"about": self.abouts, "action": self.actions, "subject": self.subjects}
+        by_key: dict[str, Any] = self.labels.setdefault(video, {}) if kind == "label" else homes[kind]
+        name = video if kind == "about" else key
+        if change.after is None:
+            by_key.pop(name, None)
+        else:
+            by_key[name] = change.after
+        if kind == "label" and not by_key:
+            del self.labels[video]
+
+    def apply(self, changes: Iterable[Change]) -> None:
+        """Take all changes, or none. Raises OvertakenError where a value is not what it was, RefusedError."""
+        taken: list[Change] = []
+        try:
+            for change in changes:
+                if self.get(change.place) != change.before:
+                    raise OvertakenError("That has been changed meanwhile, as in another tab.", "look at it again.")
+                self.put(change)
+                taken.append(change)
+            for change in taken:
+                self._check(change)
+        except (OvertakenError, RefusedError):
+            for change in reversed(taken):
+                self.put(change.reversed())
+            raise
+
+    def _check(self, change: Change) -> None:
+        """Raise RefusedError where the values do not go together after a change."""
+        value = self.get(change.place)
+        if isinstance(value, Label) and value.action != NOTHING and value.action not in self.actions:
+            raise RefusedError("There is no such action any more.", "add it again.")
+        if isinstance(value, Action):
+            for key, other in self.actions.items():
+                if key != change.key and other.name == value.name:
+                    raise RefusedError(f"There is an action {value.name!r} already.", "choose another name.")
+                if key != change.key and value.key and other.key.lower() == value.key.lower():
+                    raise RefusedError(f"{value.key!r} is the key of {other.name!r}.", "choose another key.")
+        if change.kind == "action" and value is None and self.uses(change.key):
+            raise RefusedError("The action has labels.", "delete them first.")
+
+    def uses(self, action: str) -> int:
+        """How many labels an action has."""
+        return sum(label.action == action for labels in self.labels.values() for label in labels.values())
+
+    def ordered(self) -> list[tuple[str, Action]]:
+        """The actions in the order of their lanes, with their ids."""
+        return sorted(self.actions.items(), key=lambda pair: (pair[1].place, pair[1].name))
+
+    def videos(self) -> list[str]:
+        """The videos of which anything is said."""
+        said = (video for video, about in self.abouts.items() if about != About())
+        return list(dict.fromkeys([*said, *self.labels]))
+
+    def copy(self) -> "State":
+        """The same values, which change no more with this one's."""
+        labels = {video: dict(by_id) for video, by_id in self.labels.items()}
+        return State(labels, dict(self.abouts), dict(self.actions), dict(self.subjects))
+
+
+def revived(changes: Iterable[Change], state: State, former: Mapping[str, Action]) -> list[Change]:
+    """The changes, after others that bring back the actions of their labels where these have been removed meanwhile.
+
+    former: the last value of each action that is no more.
+    """
+    changes = list(changes)
+    wanted = {change.after.action for change in changes if isinstance(change.after, Label)} - {NOTHING}
+    taken = {action.key.lower() for action in state.actions.values()}
+    back = []
+    for key in sorted(wanted - state.actions.keys()):
+        action = former[key]
+        back.append(Change("action", "", key, None, replace(action, key="") if action.key in taken else action))
+    return back + changes

@@ -1,0 +1,146 @@
+"""What a labels project holds: labels, actions with their keys, subjects, and what is said of each video."""
+
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
+
+import msgspec
+
+from lstr.errors import LstrError, brief
+from lstr.labels.label_set import BACKGROUND
+from lstr.labels.segment import LATEST, is_name
+
+NOTHING = "nothing"
+"""The action of a label that says: nothing happens here."""
+RESERVED = set("jkl ,.<>[]+-=0?/n\t")
+"""Keys of the page that no action can have."""
+LONGEST_NAME, LONGEST_COMMENT = 200, 4000  # characters
+
+Time = Annotated[float, msgspec.Meta(ge=0, le=LATEST)]
+Name = Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)]
+Comment = Annotated[str, msgspec.Meta(max_length=LONGEST_COMMENT)]
+
+
+class RefusedError(LstrError):
+    """A change that a project cannot hold."""
+
+    exit_code = 2
+
+
+class OvertakenError(LstrError):
+    """A change of what somebody else, as a second tab, has changed meanwhile."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True)
+class Label:
+    """An action from `start` to `end` in seconds; `end` is None while it is still open."""
+
+    action: Name
+    start: Time
+    end: Time | None = None
+    subject: Name = ""
+    comment: Comment = ""
+
+
+@dataclass(frozen=True)
+class About:
+    """What is said of a whole video."""
+
+    complete: bool = False
+    """Every occurrence is labelled, so that all other time is background."""
+    comment: Comment = ""
+    subset: Name = ""
+
+
+@dataclass(frozen=True)
+class Action:
+    """A class to label, the key that starts and stops it, and its place among the lanes."""
+
+    name: Name
+    key: Annotated[str, msgspec.Meta(max_length=1)] = ""
+    place: Annotated[int, msgspec.Meta(ge=0, le=10**6)] = 0
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An animal or a person; its name is its key."""
+
+    place: Annotated[int, msgspec.Meta(ge=0, le=10**6)] = 0
+
+
+Value = Label | About | Action | Subject
+KINDS: dict[str, type] = {"label": Label, "about": About, "action": Action, "subject": Subject}
+OF_VIDEO = ("label", "about")
+"""Kinds whose values belong to one video; the others belong to the project."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One value that becomes another; None where there was or will be none.
+
+    A place is its kind, the id of its video ("" for the project's own) and its key ("" for what is said of a video).
+    """
+
+    kind: str
+    video: str
+    key: str
+    before: Value | None
+    after: Value | None
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """Where the value is."""
+        return self.kind, self.video, self.key
+
+    def reversed(self) -> "Change":
+        """The change that takes it back."""
+        return Change(self.kind, self.video, self.key, self.after, self.before)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Its JSON object."""
+        sides = {"before": self.before, "after": self.after}
+        values = {name: None if value is None else asdict(value) for name, value in sides.items()}
+        return {"kind": self.kind, "video": self.video, "key": self.key, **values}
+
+
+def change_of(entry: Any) -> Change:
+    """A change from a JSON object as of `to_dict`. Raises RefusedError where it is none."""
+    if not isinstance(entry, dict) or entry.get("kind") not in KINDS:
+        raise RefusedError(f"{brief(entry)} is no change.", "reload the page.")
+    kind, video, key = (entry.get(name, "") for name in ("kind", "video", "key"))
+    for name, text in (("video", video), ("key", key)):
+        if not isinstance(text, str) or len(text) > 4096:
+            raise RefusedError(f"The {name} {brief(text)} of a change is no text.", "reload the page.")
+    if bool(video) != (kind in OF_VIDEO) or bool(key) == (kind == "about"):
+        raise RefusedError(f"A change of {kind} has no such place: {video!r}, {key!r}.", "reload the page.")
+    before, after = (_value(kind, entry.get(side)) for side in ("before", "after"))
+    return Change(kind, video, key, before, after)
+
+
+def _value(kind: str, content: Any) -> Value | None:
+    if content is None:
+        return None
+    try:
+        value: Value = msgspec.convert(content, KINDS[kind])
+    except msgspec.ValidationError as error:
+        raise RefusedError(
+            f"A {kind} cannot be {brief(content)} ({error}).", "correct it, or reload the page."
+        ) from error
+    for name, text in asdict(value).items():
+        if isinstance(text, str) and text and not is_name(text):
+            raise RefusedError(f"The {name} {brief(text)} is no text that a file can hold.", "write it otherwise.")
+    if isinstance(value, Label) and value.end is not None and value.end <= value.start:
+        raise RefusedError("A label ends after its start.", "let it last at least one frame.")
+    if isinstance(value, Action):
+        _check_action(value)
+    return value
+
+
+def _check_action(action: Action) -> None:
+    if not action.name.strip():
+        raise RefusedError("An action needs a name.", "type one.")
+    if action.name == BACKGROUND:
+        raise RefusedError(f"{BACKGROUND!r} is where no action is.", "label it as: nothing happens here.")
+    if action.key and action.key.lower() in RESERVED:
+        raise RefusedError(f"The key {action.key!r} is one of the page's own.", "choose another letter or digit.")

@@ -1,0 +1,63 @@
+/* Edges that are dragged, by mouse or finger: they go from frame to frame, and the picture follows them. */
+let dragged = null; /* {key, edge, start, end} */
+
+const frameEnd = (at) => (at + 1 < times.length ? times[at + 1] : duration);
+/* The moment that a pointer means: the start of a frame; the end of the video where it is nearer. */
+function momentAt(x) {
+  const time = timeAt($("surface"), x, view), at = numberAt(time), after = frameEnd(at);
+  return time - times[at] < after - time ? times[at] : after;
+}
+function beginDrag(event, key, edge) {
+  const label = labelsOf()[key], surface = $("surface");
+  event.preventDefault();
+  event.stopImmediatePropagation();
+  surface.focus({ preventScroll: true });
+  setRate(0);
+  if (chosen !== key) chooseLabel(key, false);
+  dragged = { key, edge, start: label.start, end: endOf(label) };
+  const target = event.target;
+  target.setPointerCapture(event.pointerId);
+  const move = (moved) => {
+    const time = momentAt(moved.clientX);
+    if (edge === "start" && (label.end === null || time < label.end)) dragged.start = time;
+    if (edge === "end" && time > label.start) dragged.end = time;
+    seek(dragged[edge]);
+    redraw();
+  };
+  const stop = (ended) => {
+    for (const [kind, act] of [["pointermove", move], ["pointerup", stop], ["pointercancel", stop]]) target.removeEventListener(kind, act);
+    const time = dragged[edge];
+    if (ended.type === "pointerup" && time !== label[edge]) changeChosen({ [edge]: time }, key);
+    /* until the server has ordered it, the bar stays where it was let go */
+    ask(() => { dragged = null; redraw(); return null; });
+  };
+  for (const [kind, act] of [["pointermove", move], ["pointerup", stop], ["pointercancel", stop]]) target.addEventListener(kind, act);
+}
+function buildEdges() {
+  const surface = $("surface");
+  surface.addEventListener("pointerdown", (event) => {
+    if (event.button || event.target !== surface) return;
+    const hit = barAt(event.clientX, event.clientY);
+    if (hit?.edge && event.pointerType !== "touch") beginDrag(event, hit.key, hit.edge);
+    else if (hit) chooseLabel(hit.key, false);
+    else if (chosen) chooseLabel(null);
+  }, true);
+  surface.addEventListener("pointermove", (event) => {
+    if (!event.buttons) surface.style.cursor = barAt(event.clientX, event.clientY)?.edge ? "ew-resize" : "";
+  });
+  for (const edge of ["start", "end"]) $("edge-" + edge).addEventListener("pointerdown", (event) => { if (!event.button) beginDrag(event, chosen, edge); }, true);
+}
+/* The handles of the chosen label, wide enough for a finger. */
+function placeEdges() {
+  const lane = lanes.find(({ bars }) => bars.some(({ key }) => key === chosen)), bar = lane?.bars.find(({ key }) => key === chosen);
+  for (const edge of ["start", "end"]) {
+    const handle = $("edge-" + edge), open = bar?.label.end === null && edge === "end";
+    handle.hidden = !bar || open;
+    if (handle.hidden) continue;
+    const time = shownSpan(bar)[edge === "start" ? 0 : 1], x = (time - view[0]) / (view[1] - view[0]) * $("surface").clientWidth;
+    const box = lane.row.getBoundingClientRect(), [y, tall] = placeOf(lane, bar.level, box.height, 1);
+    handle.hidden = x < -1 || x > $("surface").clientWidth + 1;
+    handle.style.transform = "translate(" + x + "px," + (box.top - $("surface").getBoundingClientRect().top + y - 3) + "px)";
+    handle.style.height = tall + 6 + "px";
+  }
+}

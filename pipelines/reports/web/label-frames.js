@@ -1,0 +1,184 @@
+/* The picture: a film while it plays, else the exact frame at the cursor, whose time is the one that is told. */
+const video = $("video"), still = $("still");
+let times = new Float64Array([0]), duration = 1, ahead = 0; /* of the video; seconds that a player's clock is ahead */
+let number = 0, shownNumber = -1, wanted = -1, loading = false; /* frames: at the cursor, on show, asked for */
+let rate = 0, lastTick = 0, films = false, filmTime = null; /* rate: of playing; negative is backwards, 0 is still */
+const kept = new Map(); /* pictures near the cursor, by number */
+const KEPT = 24, NEAR = [1, 2, -1, 3];
+
+function numberAt(time) {
+  let low = 0, high = times.length - 1;
+  while (low < high) {
+    const middle = (low + high + 1) >> 1;
+    if (times[middle] <= time + 5e-7) low = middle; else high = middle - 1;
+  }
+  return low;
+}
+const side = () => Math.min(1920, Math.ceil(Math.max($("screen").clientWidth, 320) * (devicePixelRatio || 1)));
+const addressOf = (which) => "/frame/" + chosenVideo + "?number=" + which + "&side=" + side();
+
+function picture(which) {
+  let image = kept.get(which);
+  if (!image) {
+    image = new Image();
+    image.src = addressOf(which);
+    kept.set(which, image);
+    if (kept.size > KEPT) kept.delete(kept.keys().next().value);
+  }
+  return image;
+}
+/* Shows the frame at the cursor; while one is on its way, only the last that is asked for comes after it. */
+async function showFrame() {
+  wanted = number;
+  if (loading) return;
+  loading = true;
+  while (shownNumber !== wanted || !$("screen").classList.contains("still")) {
+    const which = wanted, of = chosenVideo, image = picture(which);
+    try {
+      await image.decode();
+    } catch {
+      kept.delete(which);
+      if (of === chosenVideo && which === wanted) { cannotShow(which); break; }
+      continue;
+    }
+    if (of !== chosenVideo || wanted < 0) break;
+    $("no-video").hidden = true;
+    still.src = image.src;
+    await still.decode().catch(() => {});
+    if (films && rate > 0) break;
+    shownNumber = which;
+    $("screen").classList.add("still");
+    still.hidden = false;
+    showClock();
+    if (which === wanted) for (const step of NEAR) if (rate === 0 && times[which + step] !== undefined) picture(which + step);
+  }
+  loading = false;
+}
+function cannotShow(which) {
+  shownNumber = which;
+  still.hidden = true;
+  $("no-video").hidden = false;
+  $("no-video").replaceChildren(make("b", "", "This frame cannot be decoded"), "Others of the video may be.");
+  showClock();
+}
+function showClock() {
+  const filming = films && rate > 0, time = filming ? now : times[Math.max(0, shownNumber)];
+  $("clock").replaceChildren(make("b", "", clock(time)), " / " + clock(duration) + " · frame " + numberText((filming ? number : shownNumber) + 1));
+}
+const clock = (time) => clockText(time, 3, duration >= 3600);
+
+function seekFrame(which) {
+  number = Math.max(0, Math.min(times.length - 1, which));
+  now = times[number];
+  if (films && rate > 0) video.currentTime = now + ahead + 5e-4;
+  if (now < view[0] || now > view[1]) look(now - (view[1] - view[0]) / 2, view[1] - view[0]);
+  if (!(films && rate > 0)) showFrame();
+  moved = true;
+  schedule();
+}
+const seek = (time) => seekFrame(numberAt(time));
+function stepBy(by) {
+  setRate(0);
+  seekFrame(number + by);
+}
+
+/* Playing. Forwards by the film where there is one; else, and backwards, by exact frames as fast as they come. */
+function setRate(next) {
+  const was = rate;
+  if (next === was) return;
+  rate = next;
+  lastTick = 0;
+  $("play").setAttribute("aria-label", rate ? "Pause" : "Play");
+  $("play").querySelector("path").setAttribute("d", rate ? "M3 1.5h3v11H3zM8.5 1.5h3v11h-3z" : "M3 1.5v11l9-5.5z");
+  if (films && rate > 0) {
+    video.playbackRate = Math.min(16, rate);
+    if (was <= 0) {
+      video.currentTime = now + ahead + 5e-4;
+      filmTime = null;
+      video.play().then(() => { if (rate > 0) $("screen").classList.remove("still"); }).catch(() => {});
+    }
+  } else {
+    const filmed = films && was > 0;
+    video.pause();
+    if (filmed) seek(Math.max(0, (filmTime ?? video.currentTime) - ahead)); else showFrame();
+  }
+  schedule();
+}
+const speed = () => Number($("rate").value);
+function toggle() {
+  if (!rate && number >= times.length - 1) seekFrame(0);
+  setRate(rate ? 0 : speed());
+}
+function shuttle(way) {
+  const same = Math.sign(rate) === way;
+  setRate(same ? way * Math.min(8, Math.abs(rate) * 2) : way * speed());
+}
+function changeSpeed(way) {
+  const options = [...$("rate").options], at = Math.max(0, Math.min(options.length - 1, $("rate").selectedIndex + way));
+  $("rate").selectedIndex = at;
+  if (rate) setRate(Math.sign(rate) * speed());
+}
+function tickPlaying(tick) {
+  if (films && rate > 0) {
+    const time = Math.max(0, Math.min(duration, (filmTime ?? video.currentTime) - ahead));
+    number = numberAt(time);
+    now = times[number];
+    showClock();
+    if (video.ended) setRate(0);
+  } else {
+    const passed = lastTick ? (tick - lastTick) / 1000 * rate : 0;
+    now = Math.max(0, Math.min(duration, now + passed));
+    number = numberAt(now);
+    showFrame();
+    if ((rate > 0 && now >= times.at(-1)) || (rate < 0 && now <= 0)) setRate(0);
+  }
+  lastTick = tick;
+  moved = true;
+  if (now > view[1] || now < view[0]) look(now - 0.08 * (view[1] - view[0]), view[1] - view[0]);
+}
+function watchFilm() {
+  const follow = (_, { mediaTime }) => { filmTime = mediaTime; video.requestVideoFrameCallback(follow); };
+  if (video.requestVideoFrameCallback) video.requestVideoFrameCallback(follow);
+  video.addEventListener("seeking", () => { filmTime = null; });
+  video.addEventListener("error", () => { if (films) { films = false; setRate(0); } });
+  for (const shown of [video, still]) shown.addEventListener("click", toggle);
+}
+
+/* Opens a video: when its frames are, then the first picture; a film as soon as there is one. */
+async function openVideo(at) {
+  setRate(0);
+  wanted = shownNumber = -1;
+  films = false;
+  kept.clear();
+  video.removeAttribute("src");
+  const answer = await fetch("/times/" + at);
+  if (at !== chosenVideo) return false;
+  if (!answer.ok) {
+    const { error = "This video cannot be read" } = await answer.json().catch(() => ({}));
+    times = new Float64Array([0]);
+    duration = videos[at].duration || 1;
+    still.hidden = true;
+    $("no-video").hidden = false;
+    $("no-video").replaceChildren(make("b", "", "This video cannot be shown"), error);
+    return true;
+  }
+  times = new Float64Array(await answer.arrayBuffer());
+  duration = Number(answer.headers.get("x-duration"));
+  ahead = Number(answer.headers.get("x-start"));
+  waitForFilm(at);
+  return true;
+}
+async function waitForFilm(at) {
+  while (at === chosenVideo) {
+    const plays = await fetch("/plays/" + at).then((answer) => answer.json()).then((answer) => answer.plays).catch(() => "soon");
+    if (at !== chosenVideo) return;
+    $("playing-state").textContent = { soon: "A copy that browsers play is being made; until then frames come one by one", copy: "Playing shows a small copy; a still picture is of the video itself", never: "No browser plays this video: frames come one by one" }[plays] ?? "";
+    if (plays === "video" || plays === "copy") {
+      if (plays === "copy") ahead = 0;
+      video.src = "/film/" + at;
+      films = true;
+    }
+    if (plays !== "soon") return;
+    await pause(700);
+  }
+}

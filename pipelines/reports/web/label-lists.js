@@ -1,0 +1,112 @@
+/* Videos, actions, subjects, the labels in a list, and the fields of the chosen one. */
+const MOST_ROWS = 120; /* of labels, around the cursor: thousands would make each key wait */
+
+function showVideos() {
+  const list = $("videos");
+  list.replaceChildren(...videos.map(({ id }, at) => {
+    const labels = Object.keys(labelsOf(id)).length, mark = aboutOf(id).complete ? "✓ " : labels ? "… " : "";
+    const option = make("option", "", mark + id + (labels ? " (" + countText(labels, "label") + ")" : ""));
+    option.value = at;
+    return option;
+  }));
+  list.value = chosenVideo;
+  $("video-before").disabled = chosenVideo === 0;
+  $("video-after").disabled = chosenVideo === videos.length - 1;
+  $("complete").checked = aboutOf().complete;
+  if (document.activeElement !== $("video-comment")) $("video-comment").value = aboutOf().comment;
+  const complete = videos.filter(({ id }) => aboutOf(id).complete).length, started = videos.filter(({ id }) => Object.keys(labelsOf(id)).length).length;
+  $("facts").replaceChildren();
+  term($("facts"), "Videos", numberText(videos.length));
+  term($("facts"), "With labels", numberText(started));
+  term($("facts"), "Complete", numberText(complete));
+}
+function showActions() {
+  $("actions").replaceChildren(...actionsInOrder().map(([id, action]) => {
+    const item = make("li"), key = make("input", "key"), name = make("input", "name"), remove = make("button", "", "Remove");
+    key.type = name.type = "text";
+    key.maxLength = 1;
+    name.maxLength = 200;
+    [key.value, name.value] = [action.key, action.name];
+    key.setAttribute("aria-label", "Key of " + action.name);
+    name.setAttribute("aria-label", "Name of " + action.name);
+    const change = (changes) => ask(() => [{ kind: "action", key: id, after: { ...held.action[id], ...changes } }], () => tell("Changed"));
+    key.addEventListener("change", () => change({ key: key.value.trim() }));
+    name.addEventListener("change", () => change({ name: name.value.trim() }));
+    remove.type = "button";
+    remove.addEventListener("click", () => ask(() => [{ kind: "action", key: id, after: null }]));
+    item.append(spot(action.name), key, name, remove);
+    return item;
+  }));
+  const options = [...actionsInOrder().map(([id]) => id), nothing].map((id) => {
+    const option = make("option", "", nameOf(id));
+    option.value = id;
+    return option;
+  });
+  $("label-action").replaceChildren(...options);
+  $("subject-names").replaceChildren(...Object.keys(held.subject).sort().map((name) => {
+    const option = make("option");
+    option.value = name;
+    return option;
+  }));
+}
+function showRows() {
+  const order = inOrder(), at = order.findIndex(([key]) => key === chosen);
+  const middle = at >= 0 ? at : Math.max(0, order.findIndex(([, label]) => label.start >= now));
+  const first = Math.max(0, Math.min(middle - MOST_ROWS / 2, order.length - MOST_ROWS)), last = Math.min(order.length, first + MOST_ROWS);
+  $("count").textContent = order.length ? countText(order.length, "label") : "No labels yet";
+  const rows = order.slice(first, last).map(([key, label]) => {
+    const item = make("li"), row = make("button");
+    row.type = "button";
+    row.tabIndex = -1; /* the arrow keys go through labels */
+    row.dataset.key = key;
+    row.setAttribute("aria-current", String(key === chosen));
+    row.append(spot(nameOf(label.action), label.action === nothing ? "spot hollow" : "spot"), make("span", "cut", nameOf(label.action)), make("span", "cut subject", label.subject),
+      make("span", "time", clock(label.start)), make("span", "time", label.end === null ? "open" : clock(label.end)), make("span", "cut comment", label.comment));
+    row.addEventListener("click", () => { chooseLabel(key); seek(label.start); });
+    item.append(row);
+    return item;
+  });
+  const more = (count, where) => (count ? [make("li", "more", countText(count, "label") + " " + where)] : []);
+  $("rows").replaceChildren(...more(first, "before these"), ...rows, ...more(order.length - last, "after these"));
+  const row = $("rows").querySelector('[aria-current="true"]');
+  if (row) $("rows").scrollTop = row.offsetTop - $("rows").clientHeight / 2;
+}
+function showChosen() {
+  const label = chosen && labelsOf()[chosen];
+  $("editor").hidden = !label;
+  $("none-chosen").hidden = Boolean(label);
+  if (label) {
+    const fields = { "label-action": label.action, "label-subject": label.subject, "label-start": label.start, "label-end": label.end ?? "", "label-comment": label.comment };
+    for (const [id, value] of Object.entries(fields)) $(id).value = value;
+  }
+  showRows();
+}
+function buildFields() {
+  const snapped = (text) => {
+    const time = Number(text), at = numberAt(time);
+    return time >= duration - 1e-6 ? duration : times[at];
+  };
+  $("label-comment").maxLength = $("video-comment").maxLength = report.longest;
+  $("label-action").addEventListener("change", () => changeChosen({ action: $("label-action").value }));
+  $("label-subject").addEventListener("change", () => { addSubject($("label-subject").value.trim()); changeChosen({ subject: $("label-subject").value.trim() }); });
+  $("label-comment").addEventListener("change", () => changeChosen({ comment: $("label-comment").value }));
+  for (const edge of ["start", "end"]) {
+    $("label-" + edge).addEventListener("change", () => { if ($("label-" + edge).value) changeChosen({ [edge]: snapped($("label-" + edge).value) }); });
+    $(edge + "-here").addEventListener("click", () => changeChosen({ [edge]: edge === "end" ? endNow() : now }));
+  }
+  $("delete").addEventListener("click", removeChosen);
+  $("let-go").addEventListener("click", () => chooseLabel(null));
+  $("video-comment").addEventListener("change", () => {
+    const id = videoId(), comment = $("video-comment").value;
+    ask(() => [{ kind: "about", video: id, after: { ...aboutOf(id), comment } }]);
+  });
+  $("complete").addEventListener("change", () => setComplete($("complete").checked));
+  $("subject").addEventListener("change", () => addSubject(subjectNow()));
+  $("add-action").addEventListener("submit", (event) => {
+    event.preventDefault();
+    const name = $("new-action").value.trim();
+    if (name) addAction(name);
+    $("new-action").value = "";
+    $("new-action").blur();
+  });
+}

@@ -1,0 +1,110 @@
+/* The values of the project, as the server has ordered their changes; one change after the other goes there. */
+const { videos, nothing } = report;
+const held = { label: report.labels, about: report.abouts, action: report.actions, subject: report.subjects };
+let revision = report.revision, early = new Map(); /* entries that came before those that precede them */
+const asked = []; /* what is still to be sent: functions that make changes of the values as they then are */
+let sending = false;
+
+const videoId = () => videos[chosenVideo].id;
+const labelsOf = (id = videoId()) => held.label[id] || {};
+const aboutOf = (id = videoId()) => held.about[id] || { complete: false, comment: "", subset: "" };
+const valueAt = ({ kind, video, key }) => (kind === "label" ? labelsOf(video)[key] : held[kind][kind === "about" ? video : key]) ?? null;
+
+function putValue({ kind, video, key, after }) {
+  const home = kind === "label" ? (held.label[video] ??= {}) : held[kind], name = kind === "about" ? video : key;
+  if (after === null) delete home[name]; else home[name] = after;
+}
+function takeEntry(entry) {
+  if (entry.revision > revision) early.set(entry.revision, entry);
+  const taken = [];
+  for (let next = early.get(revision + 1); next; next = early.get(revision + 1)) {
+    early.delete(next.revision);
+    next.changes.forEach(putValue);
+    revision = next.revision;
+    taken.push(...next.changes);
+  }
+  if (taken.length) projectChanged(taken);
+}
+
+/* Asks for changes: `make` gives [{kind, video, key, after}], or null to ask for nothing. */
+function ask(make, then = () => {}) {
+  asked.push({ make: () => {
+    const changes = make();
+    return changes && changes.length ? ["/change", { changes: changes.map((change) => ({ video: "", key: "", ...change, before: valueAt({ video: "", key: "", ...change }) })) }] : null;
+  }, then });
+  sendNext();
+}
+function turn(deed) {
+  const video = videoId();
+  asked.push({ make: () => ["/turn", { deed, video }], then: (entry) => {
+    if (!entry) return tell(deed === "undo" ? "There is nothing to undo in this video" : "There is nothing to do again in this video");
+    tell(deed === "undo" ? "Undone" : "Done again");
+    const label = entry.changes.find(({ kind, after }) => kind === "label" && after);
+    if (label && video === videoId()) chooseLabel(label.key);
+  } });
+  sendNext();
+}
+async function sendNext() {
+  if (sending || !asked.length) return;
+  sending = true;
+  const job = asked[0];
+  /* what another tab has overtaken is made anew, of the values that are there now */
+  for (let tries = 0, sent = job.make(); sent && (await send(...sent, job, tries < MOST_TRIES)); tries++) sent = job.make();
+  asked.shift();
+  sending = false;
+  sendNext();
+}
+const MOST_TRIES = 20, pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+/* Until this page has all changes up to a revision; they come by the stream of events. */
+async function reach(wanted) {
+  for (let waited = 0; revision < wanted && waited < 10000; waited += 20) await pause(20);
+}
+/* Until the server has answered, which knows a change that comes a second time by its id; whether it was overtaken. */
+async function send(address, content, job, again) {
+  const body = JSON.stringify({ id: crypto.randomUUID(), ...content }), made = revision;
+  for (;;) {
+    try {
+      const answer = await fetch(address, { method: "POST", headers: { "content-type": "application/json" }, body });
+      if (answer.status === 403) {
+        showUnsaved("Not saved: this page is of another run of lstr label. Open the address that it has printed.");
+        return false;
+      }
+      const { entry, trouble, error, hint, revision: newest } = await answer.json();
+      if (error && again && newest > made) {
+        await reach(newest);
+        return true;
+      }
+      showUnsaved(trouble ? "Only the journal has the last changes: " + trouble : "");
+      if (error && answer.status === 500) showUnsaved("Not saved: " + error + " " + hint);
+      else if (error) tell(error + " " + hint);
+      else {
+        if (entry) takeEntry(entry);
+        if (entry) await reach(entry.revision);
+        job.then(entry);
+      }
+      return false;
+    } catch {
+      showUnsaved("Not saved yet: nothing answers. Is lstr label still running? Keep this page open.");
+      await pause(500);
+    }
+  }
+}
+function listen() {
+  const events = new EventSource("/events?since=" + revision);
+  events.addEventListener("message", ({ data }) => takeEntry(JSON.parse(data)));
+  events.addEventListener("anew", () => location.reload());
+  events.addEventListener("open", () => { if (!asked.length) showUnsaved(""); });
+  events.addEventListener("error", () => showUnsaved("Nothing answers: is lstr label still running?"));
+}
+function showUnsaved(text) {
+  $("unsaved").hidden = !text;
+  $("unsaved").textContent = text;
+  $("saved").textContent = text ? "" : "All saved in " + lastPart(report.file);
+}
+let telling = 0;
+function tell(text) {
+  $("told").textContent = text;
+  clearTimeout(telling);
+  telling = setTimeout(() => { $("told").textContent = ""; }, 3500);
+}
+const newKey = () => crypto.randomUUID().slice(0, 13);

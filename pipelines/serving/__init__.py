@@ -1,0 +1,1 @@
+"""Pages that this machine serves to its own browsers."""

@@ -1,0 +1,123 @@
+"""The frame that is asked for by its number is the one that decoding from the beginning gives, with its time."""
+
+import random
+from fractions import Fraction
+from itertools import accumulate
+
+import av
+import numpy as np
+import pytest
+
+from lstr.extractors.errors import VideoError
+from lstr.extractors.video.exact_frames import ExactFrames
+from lstr.extractors.video.frame_index import index_frames
+from lstr.extractors.video.pyav_reader import PyAVReader
+from tests.support.videos import FULL, write_video
+
+STEPS = random.Random(3)
+VARIABLE = list(accumulate(STEPS.choice([10, 20, 25, 40, 300]) for _ in range(70)))
+B_FRAMES = {"g": "15", "bf": "3", "b_strategy": "0", "preset": "fast"}
+OPEN = {"x264-params": "open-gop=1:keyint=15:min-keyint=15:bframes=4:b-adapt=0:scenecut=0"}
+REFRESHED = {"x264-params": "intra-refresh=1:keyint=20:bframes=0"}
+
+
+def write_rate(path, rate: Fraction, rotation: int = 0):
+    """A video of noise at a rate with a numerator, B-frames in it, turned by a header as a phone does."""
+    random = np.random.default_rng(1)
+    with av.open(str(path), "w") as output:
+        stream = output.add_stream("libx264", rate=rate, options=B_FRAMES)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        for _ in range(60):
+            image = random.integers(0, 256, (48, 64, 3), np.uint8)
+            output.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
+        output.mux(stream.encode())
+    if rotation:  # the matrix of the track's header (ISO 14496-12, 8.3.2), of 16.16 numbers
+        data = path.read_bytes()
+        one = (1 << 16).to_bytes(4, "big")
+        straight = one + bytes(12) + one + bytes(12) + (1 << 30).to_bytes(4, "big")
+        turned = bytes(4) + one + bytes(4) + (-(1 << 16)).to_bytes(4, "big", signed=True) + bytes(16)
+        at = data.index(straight, data.index(b"tkhd"))
+        path.write_bytes(data[:at] + turned + (1 << 30).to_bytes(4, "big") + data[at + 36 :])
+    return path
+
+
+MADE = {
+    "b-frames": lambda path: write_video(path / "a.mp4", range(0, 1200, 20), options=B_FRAMES, noise=True),
+    "open groups": lambda path: write_video(path / "a.mp4", range(0, 1800, 20), options=OPEN, noise=True),
+    "no key frames": lambda path: write_video(path / "a.mp4", range(0, 1800, 20), options=REFRESHED, noise=True),
+    "variable rate": lambda path: write_video(path / "a.mp4", VARIABLE, options=B_FRAMES, noise=True),
+    "matroska": lambda path: write_video(path / "a.mkv", VARIABLE, options=B_FRAMES, noise=True),
+    "transport stream": lambda path: write_video(path / "a.ts", range(0, 1200, 20), options=B_FRAMES, noise=True),
+    "avi": lambda path: write_video(path / "a.avi", range(0, 1200, 20), codec="mpeg4", options={"bf": "2"}),
+    "23.976": lambda path: write_rate(path / "a.mp4", Fraction(24000, 1001)),
+    "59.94": lambda path: write_rate(path / "a.mp4", Fraction(60000, 1001)),
+    "rotated": lambda path: write_rate(path / "a.mp4", Fraction(30), rotation=90),
+    "odd samples": lambda path: write_video(path / "a.mp4", range(0, 600, 20), aspect=Fraction(4, 3), noise=True),
+}
+
+
+@pytest.mark.parametrize("kind", MADE)
+@pytest.mark.parametrize(
+    "kept", [96 * 2**20, pytest.param(40_000, marks=pytest.mark.long)], ids=["all kept", "few kept"]
+)
+def test_each_frame_is_the_one_that_plays_at_its_time(tmp_path, kind, kept):
+    path = MADE[kind](tmp_path)
+    played = [(frame.time, frame.image) for frame in PyAVReader(path).frames(FULL)]
+    index = index_frames(path)
+    assert index.times == pytest.approx([float(time) for time, _ in played], abs=6e-7)
+    order = list(range(len(played)))
+    back = order[::-1]
+    jumps = random.Random(5).choices(order, k=40 if kept > 10**6 else 12)
+    with ExactFrames(index, kept) as frames:
+        for number in [*jumps, *order[::7], *back[:12], *order[10:20]]:
+            assert np.array_equal(frames.image(number, FULL), played[number][1]), number
+        if kind == "rotated":
+            assert frames.image(0, FULL).shape == (64, 48, 3)
+        if kind == "odd samples":
+            assert frames.image(0, FULL).shape == (36, 64, 3)
+    if kind == "59.94":
+        assert index.times[:3].tolist() == [0, 0.016683, 0.033367] and index.duration == 1.001
+
+
+def test_a_moment_has_the_frame_that_is_shown_then(tmp_path):
+    index = index_frames(write_video(tmp_path / "a.mp4", [0, 20, 320, 330], options=B_FRAMES))
+    assert [index.number_at(time) for time in (-1, 0, 0.0333, 0.033333, 0.5, 0.5333, 0.55, 9)] == [
+        0,
+        0,
+        0,
+        1,
+        1,
+        1,
+        3,
+        3,
+    ]
+    with ExactFrames(index) as frames:
+        for number in (-1, 4):
+            with pytest.raises(IndexError):
+                frames.image(number, FULL)
+
+
+def test_a_damaged_frame_is_one_sentence_and_the_others_are_shown(tmp_path):
+    path = write_video(tmp_path / "a.mp4", range(0, 1200, 20), options={**B_FRAMES, "bf": "0"}, noise=True)
+    data = bytearray(path.read_bytes())
+    with av.open(str(path)) as container:
+        packets = [(p.pts, p.pos, p.size) for p in container.demux(video=0) if p.size]
+    index = index_frames(path)
+    whole = [frame.image for frame in PyAVReader(path).frames(FULL)]
+    at, size = packets[20][1:]
+    data[at + 4 : at + size] = bytes(size - 4)
+    path.write_bytes(data)
+    with ExactFrames(index) as frames:
+        assert np.array_equal(frames.image(10, FULL), whole[10]) and np.array_equal(frames.image(50, FULL), whole[50])
+        with pytest.raises(VideoError, match="cannot be decoded"):
+            frames.image(20, FULL)
+
+
+@pytest.mark.parametrize("content", [b"", b"no video", None])
+def test_what_is_no_video_is_one_sentence(tmp_path, content):
+    path = tmp_path / "a.mp4"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(VideoError) as error:
+        index_frames(path)
+    assert error.value.hint

@@ -1,0 +1,268 @@
+"""Labelling in a real headless Chromium: by keys alone, by dragging, in two tabs, on exact frames."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from lstr.extractors.video.frame_index import index_frames
+from lstr.labels.label_set import read_labels
+from lstr.pipelines.labelling.job import LabelOptions, label
+from lstr.pipelines.labelling.values import Label
+from tests.support.browser import until
+from tests.support.labelling import action, put
+from tests.support.videos import write_video
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+TIMES = [0, 20, 40, 60, 200, 205, 210, 400, 420, 440, 460, 480, 500, 520, 540, 560, 580, 600, 900, 1200]
+FILMS = {"g": "6", "bf": "2"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("a folder #1")
+    write_video(folder / "a.mp4", TIMES, options=FILMS)
+    write_video(folder / f"b {HOSTILE}.mp4", range(0, 2400, 20), options=FILMS)
+    return folder
+
+
+@pytest.fixture
+def labelling(folder, tmp_path):
+    with label(LabelOptions([str(folder)], tmp_path / "labels.json")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def tab(chromium, labelling):
+    """Open the page: tab(width) -> page. Words on the console and requests to other hosts fail the test."""
+    complaints, contexts = [], []
+
+    def open_tab(width: int = 1280, overtaken: str = "nothing", **settings):
+        contexts.append(chromium.new_context(viewport={"width": width, "height": 900}, **settings))
+        page = contexts[-1].new_page()
+        page.on("console", lambda message: overtaken in message.text or complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("dialog", lambda dialog: complaints.append(dialog.message))
+        own = f"http://127.0.0.1:{labelling.server.port}/"
+        page.on("request", lambda request: request.url.startswith((own, "data:")) or complaints.append(request.url))
+        page.goto(labelling.server.address)
+        settled(page)
+        return page
+
+    yield open_tab
+    for context in contexts:
+        context.close()
+    assert not complaints
+
+
+def settled(page) -> None:
+    """Nothing is on its way: no change, no picture, no drawing."""
+    until(page, "!asked.length && !loading && !frameAsked && shownNumber === number")
+
+
+def press(page, *keys: str) -> None:
+    for key in keys:
+        page.keyboard.press(key)
+    settled(page)
+
+
+def labels_of(page) -> list[tuple]:
+    """(action, start, end) by start, as the page has them."""
+    return [tuple(one) for one in page.evaluate("inOrder().map(([, l]) => [nameOf(l.action), l.start, l.end])")]
+
+
+def written(labelling, video: str = "a") -> list[tuple]:
+    labelling.project.settle()
+    return [(s.label, s.start, s.end) for s in read_labels(labelling.project.path).videos[video].segments]
+
+
+def add_action(page, name: str) -> None:
+    """By the keyboard alone: tab to the field, type, enter."""
+    page.focus("#new-action")
+    page.keyboard.type(name)
+    press(page, "Enter")
+
+
+def shown_grey(page) -> int:
+    return page.evaluate(
+        """() => {
+          const pen = new OffscreenCanvas(1, 1).getContext("2d");
+          pen.drawImage(still, 0, 0, 1, 1);
+          return pen.getImageData(0, 0, 1, 1).data[0];
+        }"""
+    )
+
+
+def test_labels_by_keys_alone(labelling, tab, folder):
+    page = tab()
+    times = index_frames(folder / "a.mp4").times.tolist()
+    add_action(page, "kick")
+    add_action(page, "hug")
+    assert page.locator(".lane kbd").all_inner_texts() == ["i", "h", "n"], "k is a key of the page"
+    press(page, "ArrowRight", "ArrowRight", "i", "ArrowRight", "h", "ArrowRight", "i", "ArrowRight", "h")
+    assert labels_of(page) == [("kick", times[2], times[4]), ("hug", times[3], times[5])]
+    press(page, "n", "End", "n")
+    everything = labels_of(page)
+    assert everything[2] == ("Nothing happens", times[5], 2.033333), "the last frame is in it"
+    segments = written(labelling)
+    assert segments[:2] == [("kick", times[2], times[4]), ("hug", times[3], times[5])]
+    assert ("Ambiguous", 0.0, 0.0) not in segments and [s for s in segments if s[0] == "Ambiguous"] == []
+    for _ in range(6):
+        press(page, "Control+z")
+    assert labels_of(page) == []
+    press(page, "Control+z")
+    assert page.locator("#told").inner_text() == "There is nothing to undo in this video"
+    for _ in range(6):
+        press(page, "Control+Shift+Z")
+    assert labels_of(page) == everything and written(labelling) == segments
+    press(page, "ArrowUp", "ArrowUp", "Delete")
+    assert len(labels_of(page)) == 2
+    press(page, "Shift+C")
+    assert (
+        json.loads(labelling.project.path.read_text())["database"]["a"]["complete"]
+        or labelling.project.settle() is None
+    )
+    assert json.loads(labelling.project.path.read_text())["database"]["a"]["complete"] is True
+
+
+def test_the_frame_on_show_is_the_one_whose_time_is_told(tab, folder):
+    page = tab()
+    index = index_frames(folder / "a.mp4")
+    for keys, number in (((), 0), (["ArrowRight"] * 4, 4), (["ArrowRight"] * 3, 7), (["ArrowLeft"], 6), (["End"], 19)):
+        press(page, *keys)
+        assert abs(shown_grey(page) - number * 7) <= 3
+        assert page.locator("#clock").inner_text() == f"0:{index.times[number]:06.3f} / 0:02.033 · frame {number + 1}"
+    press(page, "Home", "Shift+ArrowRight")
+    assert page.evaluate("now") == index.times[index.number_at(1.0)]
+
+
+def test_a_film_plays_and_stops_on_an_exact_frame(tab, folder):
+    page = tab()
+    press(page, "PageDown")
+    until(page, "films && video.readyState > 2")
+    page.keyboard.press("l")
+    until(page, "rate === 1 && now > 0.4 && !$('screen').classList.contains('still')")
+    press(page, "k")
+    number = page.evaluate("number")
+    assert number > 8 and abs(shown_grey(page) - number * 7 % 256) <= 4
+    assert f"frame {number + 1}" in page.locator("#clock").inner_text()
+    page.keyboard.press("j")
+    until(page, f"rate === -1 && number < {number - 3}")
+    press(page, "k")
+    assert abs(shown_grey(page) - page.evaluate("number") * 7 % 256) <= 4
+
+
+def test_an_edge_is_dragged_from_frame_to_frame(labelling, tab, folder):
+    times = index_frames(folder / "a.mp4").times.tolist()
+    put(labelling.project, Label(action(labelling.project, "kick", "i"), times[4], times[12]), "a", "x")
+    page = tab()
+    box = page.locator("#surface").bounding_box()
+    duration = page.evaluate("duration")
+
+    def x(time: float) -> float:
+        return box["x"] + box["width"] * time / duration
+
+    page.mouse.move(x(times[12]), box["y"] + 15)
+    page.mouse.down()
+    page.mouse.move(x(1.49), box["y"] + 15, steps=5)
+    assert page.evaluate("dragged.end") == 1.5
+    page.mouse.up()
+    settled(page)
+    assert labels_of(page) == [("kick", times[4], 1.5)] and page.evaluate("now") == 1.5
+    assert written(labelling)[0] == ("kick", times[4], 1.5)
+    page.mouse.move(x(times[4]), box["y"] + 15)
+    page.mouse.down()
+    page.mouse.move(x(1.95), box["y"] + 15, steps=5)
+    page.mouse.up()
+    settled(page)
+    start = labels_of(page)[0][1]
+    assert start < 1.5, "an edge does not pass the other"
+    press(page, "Control+z", "Control+z")
+    assert labels_of(page) == [("kick", times[4], times[12])]
+
+
+@pytest.mark.long
+def test_two_tabs_do_not_lose_each_others_work(labelling, tab):
+    one, other = (tab(overtaken="status of 4") for _ in range(2))  # a browser notes each answer that is a refusal
+    add_action(one, "kick")
+    until(other, "names.includes('kick')")
+    press(one, "i", "ArrowRight", "ArrowRight", "i")
+    until(other, "Object.keys(labelsOf()).length === 1")
+    press(other, "End", "i", "ArrowLeft", "ArrowLeft", "i")
+    until(one, "Object.keys(labelsOf()).length === 2")
+    kicks = [segment for segment in written(labelling) if segment[0] == "kick"]
+    assert labels_of(one) == labels_of(other) == kicks and len(kicks) == 2
+    one.evaluate("for (let n = 0; n < 15; n++) addAction('one ' + n)")
+    other.evaluate("for (let n = 0; n < 15; n++) addAction('other ' + n)")
+    settled(one)
+    settled(other)
+    until(one, f"revision === {labelling.project.revision}")
+    until(other, f"revision === {labelling.project.revision}")
+    assert len(labelling.project.state.actions) == 31
+    assert one.evaluate("JSON.stringify(actionsInOrder())") == other.evaluate("JSON.stringify(actionsInOrder())")
+    for page in (one, other):
+        page.reload()
+        settled(page)
+        assert len(labels_of(page)) == 2
+
+
+def test_who_does_what_and_what_is_said_of_it(labelling, tab):
+    page = tab()
+    add_action(page, HOSTILE)
+    page.fill("#subject", "Anna & Bo")
+    press(page, "Enter", "Escape")
+    page.evaluate("document.activeElement.blur()")
+    press(page, "i", "ArrowRight", "ArrowRight", "i")
+    press(page, "Enter")
+    page.keyboard.type("<b>slips</b>")
+    press(page, "Escape")
+    settled(page)
+    labelling.project.settle()
+    mark = json.loads(labelling.project.path.read_text())["database"]["a"]["annotations"][0]
+    assert (mark["label"], mark["subject"], mark["comment"]) == (HOSTILE, "Anna & Bo", "<b>slips</b>")
+    assert page.locator("#rows .comment").inner_text() == "<b>slips</b>" and page.locator("img").count() == 1
+    press(page, "PageDown")
+    assert page.locator("#title").inner_text() == f"b {HOSTILE}"
+
+
+def test_it_says_so_when_nothing_is_saved(chromium, folder, tmp_path):
+    with label(LabelOptions([str(folder)], tmp_path / "labels.json")) as labelling:
+        page = chromium.new_page()
+        page.goto(labelling.server.address)
+        settled(page)
+    page.evaluate("toggleAction(nothing)")
+    until(page, "!$('unsaved').hidden && asked.length === 1")
+    assert re.search("lstr label still running", page.locator("#unsaved").inner_text())
+    page.close()
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_each_screen(labelling, tab, width, scheme):
+    put(
+        labelling.project,
+        Label(action(labelling.project, "an action of a long name, as they are", "i"), 0.1, 0.5),
+        "a",
+        "x",
+    )
+    page = tab(width, color_scheme=scheme)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    low = page.evaluate("document.querySelector('.lane > button').getBoundingClientRect().height")
+    assert low >= 30
+    page.click(".lane > button")
+    settled(page)
+    assert len(labels_of(page)) == 2
+
+
+@pytest.mark.long
+def test_a_key_takes_no_longer_with_thousands_of_labels(labelling, tab):
+    """Not a time, which is the machine's: how much of the page each key makes anew."""
+    kick = action(labelling.project, "kick", "i")
+    rng = np.random.default_rng(0)
+    for at, start in enumerate(np.sort(rng.uniform(0, 2, 2000)).tolist()):
+        put(labelling.project, Label(kick, start, start + 0.01), "a", f"x{at}")
+    page = tab()
+    assert page.locator("#rows button").count() == 120
+    press(page, "End", "i")
+    assert len(labels_of(page)) == 2001 and page.locator("#rows button").count() == 120

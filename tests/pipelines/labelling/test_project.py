@@ -1,0 +1,259 @@
+"""Changes in one order, undone and done again without end, that outlive the process and never lose each other."""
+
+import json
+import threading
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lstr.errors import LabelsError
+from lstr.extractors.errors import OutputError
+from lstr.labels.label_set import read_labels
+from lstr.pipelines.labelling.journal import BusyError
+from lstr.pipelines.labelling.project import Project
+from lstr.pipelines.labelling.values import NOTHING, About, Action, Change, Label, OvertakenError, RefusedError, Subject
+from tests.support.labelling import action, new_id, put
+
+A = "fall-01"
+
+
+def document(project: Project) -> dict:
+    project.settle()
+    return json.loads(project.path.read_text())
+
+
+@pytest.fixture
+def project(tmp_path):
+    with Project(tmp_path / "labels.json", durations={A: 8.0}) as opened:
+        yield opened
+
+
+def test_a_label_is_in_the_file_when_it_is_made(project):
+    fall = action(project, "fall", "f")
+    put(project, Label(fall, 1.0, 2.5, "Anna", "slips"), A, "x")
+    put(project, About(complete=True), A)
+    labels = read_labels(project.path) if project.settle() is None else None
+    assert labels.classes == ("Background", "fall")
+    assert [(s.label, s.start, s.end) for s in labels.videos[A].segments] == [("fall", 1.0, 2.5)]
+    assert document(project)["database"][A]["annotations"] == [
+        {"label": "fall", "segment": [1.0, 2.5], "id": "x", "subject": "Anna", "comment": "slips"}
+    ]
+
+
+def test_undo_and_redo_go_through_all_that_was_done_to_a_video(project):
+    fall = action(project, "fall")
+    states = [project.snapshot()[1]]
+    for at in range(60):
+        put(project, Label(fall, float(at), at + 0.5), A, f"label {at % 7}")
+        states.append(project.snapshot()[1])
+    put(project, Label(fall, 1.0, 2.0), "another", "x")
+    for state in reversed(states[:-1]):
+        project.turn(new_id(), A, "undo")
+        assert project.state.labels.get(A) == state.labels.get(A)
+    assert project.turn(new_id(), A, "undo") is None and "x" in project.state.labels["another"]
+    for state in states[1:]:
+        project.turn(new_id(), A, "redo")
+        assert project.state.labels[A] == state.labels[A]
+    assert project.turn(new_id(), A, "redo") is None
+    project.turn(new_id(), A, "undo")
+    put(project, Label(fall, 70.0, 71.0), A, "new")
+    assert project.turn(new_id(), A, "redo") is None, "what was undone is gone once something else is done"
+
+
+def test_undo_brings_back_an_action_that_was_removed_since(project):
+    fall, other = action(project, "fall", "f"), None
+    put(project, Label(fall, 1.0, 2.0), A, "x")
+    put(project, None, A, "x")
+    project.change(new_id(), [Change("action", "", fall, project.state.actions[fall], None)])
+    other = action(project, "fetch", "f")
+    project.turn(new_id(), A, "undo")
+    assert project.state.labels[A]["x"].action == fall and project.state.actions[fall] == Action("fall", "", 0)
+    assert project.state.actions[other].key == "f"
+
+
+def test_a_change_that_comes_twice_is_made_once(project):
+    change = [Change("action", "", "a", None, Action("fall"))]
+    first = project.change("the same", change)
+    assert project.change("the same", change) is first and project.revision == 1
+
+
+def test_what_another_tab_has_changed_is_not_overwritten(project):
+    fall = action(project, "fall")
+    put(project, Label(fall, 1.0, 2.0), A, "x")
+    seen = project.state.labels[A]["x"]
+    put(project, Label(fall, 1.0, 3.0), A, "x")
+    with pytest.raises(OvertakenError):
+        project.change(new_id(), [Change("label", A, "x", seen, Label(fall, 0.5, 2.0))])
+    assert project.state.labels[A]["x"].end == 3.0
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [Change("label", A, "y", None, Label("unknown", 1.0, 2.0))],
+        [Change("action", "", "b", None, Action("fall"))],
+        [Change("action", "", "b", None, Action("fly", "F"))],
+        [Change("action", "", "id of fall", Action("fall", "f", 0), None)],
+        [Change("about", A, "", None, About(True)), Change("about", "b", "", None, About(True))],
+        [Change("about", A, "", None, About(True)), Change("subject", "", "Anna", None, Subject())],
+        [],
+    ],
+    ids=["no action", "a name twice", "a key twice", "an action with labels", "two videos", "two kinds", "nothing"],
+)
+def test_what_does_not_go_together_changes_nothing(project, changes):
+    put(project, Label(action(project, "fall", "f"), 1.0, 2.0), A, "x")
+    before = project.revision, project.snapshot()[1]
+    with pytest.raises(RefusedError) as refused:
+        project.change(new_id(), changes)
+    assert refused.value.hint and (project.revision, project.state) == before
+
+
+def test_it_goes_on_with_history_and_revisions(tmp_path):
+    with Project(tmp_path / "labels.json") as first:
+        fall = action(first, "fall", "f")
+        put(first, Label(fall, 1.0, 2.0), A, "x")
+        put(first, Label(fall, 1.0, 3.0), A, "x")
+        put(first, Label(NOTHING, 4.0, None), A, "y")
+        first.turn(new_id(), A, "undo")
+        state, revision = first.snapshot()[1], first.revision
+    with Project(tmp_path / "labels.json") as again:
+        assert (again.state, again.revision) == (state, revision)
+        assert again.history.depths(A) == (2, 1)
+        again.turn(new_id(), A, "undo")
+        assert again.state.labels[A]["x"].end == 2.0
+
+
+def test_a_kill_between_the_journal_and_the_file_loses_nothing(tmp_path):
+    with Project(tmp_path / "labels.json") as first:
+        fall = action(first, "fall")
+        put(first, Label(fall, 1.0, 2.0), A, "x")
+        first.settle()
+        before = first.path.read_text()
+        put(first, Label(fall, 3.0, 4.0), A, "y")
+        state = first.snapshot()[1]
+    first.path.write_text(before)
+    with first.journal.path.open("ab") as file:
+        file.write(b'{"revision": 4, "id": "cut sho')
+    with Project(first.path) as again:
+        assert again.state == state and again.history.depths(A) == (2, 0)
+        put(again, None, A, "y")
+    with Project(first.path) as third:
+        assert list(third.state.labels[A]) == ["x"], "what follows a line that was cut short is whole"
+    first.path.unlink()
+    with Project(first.path) as fourth:
+        assert list(fourth.state.labels[A]) == ["x"], "the journal alone is enough"
+        fourth.settle()
+
+
+def test_a_file_that_was_changed_by_hand_counts(tmp_path):
+    with Project(tmp_path / "labels.json") as first:
+        fall = action(first, "fall")
+        put(first, Label(fall, 1.0, 2.0), A, "x")
+        first.settle()
+    content = json.loads(first.path.read_text())
+    content["database"][A]["annotations"].append({"label": "fall", "segment": ["0:05", 6], "id": "x"})
+    first.path.write_text(json.dumps(content))
+    with Project(first.path) as again:
+        assert sorted(label.start for label in again.state.labels[A].values()) == [1.0, 5.0]
+        with pytest.raises(OvertakenError):
+            again.since(1)
+        put(again, Label(fall, 7.0, 8.0), A, "z")
+    with Project(first.path) as third:
+        assert len(third.state.labels[A]) == 3
+
+
+def test_labels_of_before_begin_a_project(tmp_path):
+    path = tmp_path / "labels.json"
+    old = {"database": {"a": {"duration": 9, "annotations": [{"label": "fall", "segment": [1, 2]}]}, "b": {}}}
+    path.write_text(json.dumps(old))
+    with Project(path) as project:
+        assert project.state.abouts == {"a": About(True), "b": About(True)}, (
+            "all other time is background in such a file"
+        )
+        put(project, About(complete=False), "a")
+    assert json.loads((tmp_path / "labels.json.before").read_text()) == old
+    read = read_labels(path)
+    assert [s.label for s in read.videos["a"].segments] == ["fall", "Ambiguous", "Ambiguous"]
+    with pytest.raises(LabelsError, match="is there already"):
+        Project(path, begin=read)
+
+
+def test_only_one_process_has_it_open(project):
+    with pytest.raises(BusyError) as busy:
+        Project(project.path)
+    assert "[[output]]" in busy.value.hint
+
+
+def test_a_full_disk_refuses_the_change_and_keeps_the_rest(tmp_path, monkeypatch):
+    import os
+
+    with Project(tmp_path / "labels.json") as project:
+        action(project, "fall")
+        monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+        with pytest.raises(OutputError):
+            action(project, "walk")
+        assert len(project.state.actions) == 1 and project.revision == 1
+        monkeypatch.undo()
+        action(project, "walk")
+        state = project.snapshot()[1]
+    with Project(tmp_path / "labels.json") as again:
+        assert again.state == state
+
+
+def test_who_listens_misses_nothing(project):
+    heard: list[int] = []
+    threads = [threading.Thread(target=action, args=(project, f"action {at}")) for at in range(20)]
+    for thread in threads[:10]:
+        thread.start()
+    missed = project.listen(0, lambda entry: heard.append(entry.revision))
+    for thread in threads[10:]:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [entry.revision for entry in missed] + heard == list(range(1, 21))
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), st.integers(0, 3), st.integers(0, 1), st.integers(0, 50), st.integers(1, 50)),
+        st.tuples(st.just("remove"), st.integers(0, 3), st.integers(0, 1)),
+        st.tuples(st.sampled_from(["undo", "redo", "open again"]), st.just(0), st.integers(0, 1)),
+        st.tuples(st.just("complete"), st.booleans(), st.integers(0, 1)),
+    ),
+    max_size=25,
+)
+
+
+@settings(max_examples=25)
+@given(steps)
+def test_whatever_is_done_comes_back(tmp_path_factory, steps):
+    path = tmp_path_factory.mktemp("project") / "labels.json"
+    project = Project(path, durations={"a": 30.0, "b": 10.0})
+    try:
+        fall = action(project, "fall")
+        for what, which, video, *times in steps:
+            name = "ab"[video]
+            if what == "open again":
+                before = project.snapshot(), project.history
+                project.close()
+                project = Project(path, durations={"a": 30.0, "b": 10.0})
+                assert (project.snapshot(), project.history) == before
+            elif what in ("undo", "redo"):
+                project.turn(new_id(), name, what)
+            elif what == "complete":
+                put(project, About(complete=which), name)
+            else:
+                value = Label(fall, times[0] / 4, sum(times) / 4) if what == "put" else None
+                put(project, value, name, f"label {which}")
+        end = project.snapshot()[1]
+        for name in "ab":
+            turned = 0
+            while project.turn(new_id(), name, "undo"):
+                turned += 1
+            assert name not in project.state.labels and project.state.abouts.get(name) is None
+            for _ in range(turned):
+                project.turn(new_id(), name, "redo")
+            assert project.state.labels.get(name) == end.labels.get(name)
+    finally:
+        project.close()

@@ -1,0 +1,196 @@
+"""The server of a labels project: frames by number, films in ranges, changes in one order, and nothing besides."""
+
+import json
+import socket
+from fractions import Fraction
+
+import av
+import cv2
+import numpy as np
+import pytest
+
+from lstr.extractors.video.pyav_reader import PyAVReader
+from lstr.pipelines.labelling.job import LabelOptions, label
+from lstr.pipelines.labelling.values import Action
+from tests.support.labelling import new_id, put
+from tests.support.requests import Visitor
+from tests.support.videos import FULL, write_video
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("videos")
+    write_video(folder / "a.mp4", [0, 20, 35, 80, 300, 310], options={"bf": "2", "g": "4"}, noise=True)
+    write_video(folder / f"{HOSTILE}.mp4", range(0, 200, 20))
+    write_video(folder / "old.avi", range(0, 200, 20), codec="mpeg4")
+    (folder / "bad.mp4").write_bytes(b"no video at all")
+    return folder
+
+
+@pytest.fixture
+def labelling(folder, tmp_path):
+    with label(LabelOptions([str(folder)], tmp_path / "labels.json")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def visitor(labelling):
+    return Visitor(labelling.server.address)
+
+
+def place_of(folder, name: str) -> int:
+    return sorted(path.stem for path in folder.iterdir()).index(name)
+
+
+def change(visitor, *changes, **more):
+    filled = [{"video": "", "key": "", "before": None, "after": None} | dict(one) for one in changes]
+    return visitor.ask("/change", {"id": new_id() + "-123456", "changes": filled, **more})
+
+
+def test_frames_and_their_times(folder, visitor):
+    at = place_of(folder, "a")
+    played = [(float(frame.time), frame.image) for frame in PyAVReader(folder / "a.mp4").frames(FULL)]
+    told = visitor.ask(f"/times/{at}")
+    times = np.frombuffer(told.body, "<f8")
+    assert times == pytest.approx([time for time, _ in played], abs=1e-6)
+    for number in (3, 5, 0):
+        answer = visitor.ask(f"/frame/{at}?number={number}&as=png")
+        image = cv2.imdecode(np.frombuffer(answer.body, np.uint8), cv2.IMREAD_COLOR)[..., ::-1]
+        assert np.array_equal(image, played[number][1]) and float(answer.headers["x-time"]) == times[number]
+    small = visitor.ask(f"/frame/{at}?number=1&side=32")
+    assert cv2.imdecode(np.frombuffer(small.body, np.uint8), cv2.IMREAD_COLOR).shape == (24, 32, 3)
+
+
+def test_a_film_comes_in_ranges(folder, visitor):
+    data, at = (folder / "a.mp4").read_bytes(), place_of(folder, "a")
+    wait_for(visitor, at, "video")
+    part = visitor.ask(f"/film/{at}", range="bytes=10-19")
+    assert part.status == 206 and part.body == data[10:20]
+    assert visitor.ask(f"/film/{at}").body == data and visitor.ask(f"/film/{at}", range="bytes=99999999-").status == 416
+
+
+def wait_for(visitor, at: int, plays: str) -> None:
+    import time
+
+    for _ in range(600):
+        if visitor.ask(f"/plays/{at}").json == {"plays": plays}:
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"never {plays}")
+
+
+def test_what_no_browser_plays_gets_a_copy(folder, visitor):
+    at = place_of(folder, "old")
+    wait_for(visitor, at, "copy")
+    assert b"ftyp" in visitor.ask(f"/film/{at}").body[:16]
+    assert [path.suffix for path in folder.iterdir()].count(".avi") == 1 and len(list(folder.iterdir())) == 4
+
+
+def test_a_file_that_is_no_video_is_one_sentence(folder, visitor):
+    at = place_of(folder, "bad")
+    assert "is not a readable video" in visitor.ask(f"/times/{at}").json["error"]
+    wait_for(visitor, at, "never")
+    assert visitor.ask(f"/film/{at}").status == 404
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/film/../../etc/passwd", "/film/99", "/film/-1", "/film/%2e%2e%2fa", "/frame/0?number=..%2f", "/frame/0",
+        "/frame/0?number=999", "/frame/0?number=-1", "/times/a.mp4", "/etc/passwd", "//etc/passwd", "/labels.json",
+    ],
+)  # fmt: skip
+def test_no_path_leads_outside(visitor, path):
+    answer = visitor.ask(path)
+    assert answer.status == 404 and b"root:" not in answer.body
+
+
+def test_the_page_holds_no_markup_of_names(labelling, visitor):
+    put(labelling.project, Action(f"</script>{HOSTILE}", "", 0), key="a")
+    page = visitor.ask("/")
+    text = page.body.decode()
+    assert HOSTILE not in text and "\\u003cimg" in text
+    assert "connect-src 'self'" in text and "http://" not in text.replace("http://www.w3.org", "")
+    assert page.headers["content-security-policy"] == "frame-ancestors 'none'"
+
+
+def test_changes_are_ordered_and_saved(labelling, visitor):
+    first = change(visitor, {"kind": "action", "key": "f", "after": {"name": "fall", "key": "f", "place": 0}})
+    assert first.status == 200 and first.json["entry"]["revision"] == 1
+    value = {"action": "f", "start": 0.1, "end": 0.4, "subject": "", "comment": ""}
+    assert change(visitor, {"kind": "label", "video": "a", "key": "x", "after": value}).status == 200
+    late = change(visitor, {"kind": "label", "video": "a", "key": "x", "after": {**value, "start": 0.2}})
+    assert late.status == 409 and "changed meanwhile" in late.json["error"]
+    undone = visitor.ask("/turn", {"id": "12345678", "deed": "undo", "video": "a"})
+    assert undone.json["entry"]["changes"][0]["after"] is None
+    again = visitor.ask("/turn", {"id": "12345678", "deed": "undo", "video": "a"})
+    assert again.json == undone.json, "the same request, sent twice"
+    assert visitor.ask("/turn", {"id": "123456789", "deed": "undo", "video": "a"}).json["entry"] is None
+    labelling.project.settle()
+    assert json.loads(labelling.project.path.read_text())["classes"] == ["Background", "fall"]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"{}", b"[" * 100_000, b'{"id": "12345678", "changes": [{"kind": "file"}]}', b'{"id": 1}']
+)
+def test_what_is_no_change_is_one_sentence(visitor, content):
+    answer = visitor.ask("/change", content)
+    assert answer.status == 400 and answer.json["error"].endswith(".")
+
+
+def test_forms_of_other_pages_and_floods_are_refused(visitor):
+    assert visitor.ask("/change", b"{}", content_type="text/plain").status == 415
+    assert visitor.ask("/change", b" " * (2**22 + 1)).status == 413
+
+
+def events(labelling, visitor, since: int):
+    connection = socket.create_connection(("127.0.0.1", labelling.server.port), 30)
+    host = f"127.0.0.1:{labelling.server.port}"
+    head = f"GET /events?since={since} HTTP/1.1\r\nhost: {host}\r\ncookie: {visitor.cookie}\r\n\r\n"
+    connection.sendall(head.encode())
+    return connection
+
+
+def revisions(connection, last: int) -> list[int]:
+    text, found = "", []
+    while not found or found[-1] < last:
+        text += connection.recv(65536).decode()
+        found = [int(line[4:]) for line in text.splitlines() if line.startswith("id: ") and line[4:].isdigit()]
+    return found
+
+
+def test_a_tab_gets_what_it_missed_and_what_comes(labelling, visitor):
+    for place in range(4):
+        put(labelling.project, Action(f"action {place}", "", place), key=f"a{place}")
+    with events(labelling, visitor, 1) as connection:
+        assert revisions(connection, 4) == [2, 3, 4]
+        put(labelling.project, Action("another", "", 9), key="b")
+        assert revisions(connection, 5) == [5]
+    with events(labelling, visitor, 99) as connection:
+        text = ""
+        while "event:" not in text:
+            text += connection.recv(65536).decode()
+        assert "event: anew" in text
+
+
+def test_23_976_and_a_start_after_the_containers(tmp_path):
+    """What a player's clock has before the first frame is told, so that the page can take it off."""
+    with av.open(str(tmp_path / "late.mkv"), "w") as output:
+        stream = output.add_stream("libx264", rate=Fraction(24000, 1001))
+        sound = output.add_stream("aac", rate=44100)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        silence = av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), format="fltp", layout="mono")
+        silence.sample_rate, silence.pts = 44100, 0
+        output.mux(sound.encode(silence))
+        for at in range(12, 24):
+            frame = av.VideoFrame.from_ndarray(np.zeros((48, 64, 3), np.uint8), format="rgb24")
+            frame.pts, frame.time_base = at, Fraction(1001, 24000)
+            output.mux(stream.encode(frame))
+        output.mux(stream.encode())
+        output.mux(sound.encode())
+    with label(LabelOptions([str(tmp_path / "late.mkv")], tmp_path / "labels.json")) as labelling:
+        told = Visitor(labelling.server.address).ask("/times/0")
+        assert np.frombuffer(told.body, "<f8")[:2] == pytest.approx([0, 0.0417], abs=0.002)
+        assert float(told.headers["x-start"]) == pytest.approx(0.5, abs=0.06)

@@ -1,0 +1,26 @@
+"""Changes of a labels project, as a page makes them."""
+
+import itertools
+
+from lstr.pipelines.labelling.project import Project
+from lstr.pipelines.labelling.values import About, Action, Change, Label, Subject, Value
+
+_ids = itertools.count()
+
+
+def new_id() -> str:
+    return f"test-{next(_ids)}"
+
+
+def put(project: Project, value: Value | None, video: str = "", key: str = ""):
+    """Let a value be the one at its place, as the page does that knows what was there."""
+    kinds = {Label: "label", About: "about", Action: "action", Subject: "subject"}
+    kind = kinds[type(value)] if value is not None else "label"
+    before = project.state.get((kind, video, key))
+    return project.change(new_id(), [Change(kind, video, key, before, value)])
+
+
+def action(project: Project, name: str, key: str = "") -> str:
+    """Add an action; its id."""
+    put(project, Action(name, key, len(project.state.actions)), key=f"id of {name}")
+    return f"id of {name}"

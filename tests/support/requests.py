@@ -1,0 +1,47 @@
+"""Requests to a server of this machine, as any program can make them: every header as a test says."""
+
+import json
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from typing import Any
+from urllib.parse import urlsplit
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Visitor:
+    """One who has opened the address of a server; `cookie` is what it was given."""
+
+    def __init__(self, address: str):
+        parts = urlsplit(address)
+        self.port, self.host = parts.port, parts.hostname
+        self.entry = f"{parts.path}?{parts.query}"
+        entered = self.ask(self.entry, cookie="")
+        assert entered.status == 303 and entered.headers["location"] == "/"
+        self.cookie = entered.headers["set-cookie"].partition(";")[0]
+
+    def ask(
+        self, path: str, content: Any = None, method: str = "", cookie: str | None = None, **headers: str
+    ) -> Answer:
+        """A GET, or a POST of JSON where there is content; underscores in names of headers are hyphens."""
+        connection = HTTPConnection(self.host, self.port, timeout=30)
+        own = {"cookie": self.cookie if cookie is None else cookie} | (
+            {"content-type": "application/json"} if content is not None else {}
+        )
+        sent = {name: value for name, value in own.items() if value}
+        sent |= {name.replace("_", "-"): value for name, value in headers.items()}
+        body = content if isinstance(content, bytes) or content is None else json.dumps(content).encode()
+        connection.request(method or ("GET" if body is None else "POST"), path, body, sent)
+        answer = connection.getresponse()
+        data = b"" if answer.getheader("content-type", "").startswith("text/event-stream") else answer.read()
+        connection.close()
+        return Answer(answer.status, {name.lower(): value for name, value in answer.getheaders()}, data)
