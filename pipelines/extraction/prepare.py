@@ -136,7 +136,11 @@ def as_begun(videos: Mapping[str, Place], options: ExtractOptions) -> tuple[TwoS
     device = choose_device(options.device)
     if isinstance(recipe, StoredRecipe):
         return _as_stored(recipe, options, device)
-    kept = replace(options.sources, calibration=existing.calibration(), calibrated_on=begun.calibrated_on)
+    # statistics of other networks do not fit: the recipes will differ, which create_folder says
+    before = {name: part.network for name, part in begun.parts.items()}
+    alike = {name for name, part in recipe.parts.items() if part.network == before.get(name)}
+    calibration = {stream: known for stream, known in existing.calibration().items() if stream in alike}
+    kept = replace(options.sources, calibration=calibration, calibrated_on=begun.calibrated_on)
     twostream = build_twostream(recipe, kept, device, options.precision or begun.precision)
     folder = create_folder(output, twostream.recipe, {})
     if ids and begun.is_random and ids != begun.calibrated_on:

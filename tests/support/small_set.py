@@ -1,15 +1,25 @@
 """A small set of drawn videos, with what the real jobs make of it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
-from lstr.extractors.presets import PRESETS, StreamPreset
+from lstr.extractors.presets import PRESETS, Preset, StreamPreset
 from lstr.pipelines.files.json_files import write_json
 
 NAMES = {"rgb": "mobilenetv3", "flow": "shufflenetv2"}
+PUBLISHED = {"rgb": "resnet50", "flow": "bninception"}
 DIMS = (576, 1024)
 PICTURES = {"long_side": 96, "short_side": 64, "crop": 64}
-SMALL = replace(PRESETS["fast"], **{stream: StreamPreset(name) for stream, name in NAMES.items()}, **PICTURES)
+
+
+def changed(names: Mapping[str, str], pictures: Mapping[str, int]) -> Preset:
+    """`fast` with these networks, on images of these sizes."""
+    return replace(PRESETS["fast"], **{stream: StreamPreset(name) for stream, name in names.items()}, **pictures)
+
+
+SMALL = changed(NAMES, PICTURES)
 """A recipe whose networks and images are so small that they cost next to nothing: to open and run those of
 `fast` was most of what many a test did."""
 
@@ -26,8 +36,10 @@ class SmallSet:
     checkpoint: Path
 
 
-def write_small_set(root: Path) -> SmallSet:
-    """Rendered, extracted and trained: everything but the size is as a user has it."""
+def write_small_set(
+    root: Path, names: Mapping[str, str] = NAMES, pictures: Mapping[str, int] = MappingProxyType(PICTURES)
+) -> SmallSet:
+    """Rendered, extracted by these networks and trained: everything but the size is as a user has it."""
     from lstr.extractors.video.inputs import find_videos
     from lstr.pipelines.datasets.dataset import read_split
     from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
@@ -40,9 +52,11 @@ def write_small_set(root: Path) -> SmallSet:
 
     labels = render_scenes(root, SceneConfig(n_videos=4, n_testing=1, seconds=5.0, width=96, height=64))
     recipe, features = root / "small.json", root / "features"
-    networks = {stream: {"network": name} for stream, name in NAMES.items()}
-    write_json(recipe, {"based_on": "fast", **networks, **PICTURES})
-    options = ExtractOptions(features, device="cpu", threads=2, workers=1, recipe=SMALL, calibrate=labels)
+    networks = {stream: {"network": name} for stream, name in names.items()}
+    write_json(recipe, {"based_on": "fast", **networks, **pictures})
+    options = ExtractOptions(
+        features, device="cpu", threads=2, workers=1, recipe=changed(names, pictures), calibrate=labels
+    )
     events = list(extract(find_videos([root / "videos"]), options))
     assert {e.state for e in events if isinstance(e, Outcome)} == {"done"}
     assert not [e for e in events if isinstance(e, Failed)]

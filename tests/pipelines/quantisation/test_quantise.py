@@ -10,6 +10,13 @@ from lstr.pipelines.detection.detect import detect
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.model_files.packing import write_model
 from tests.support.mistakes import mistake
+from tests.support.small_set import PUBLISHED, SmallSet, write_small_set
+
+
+@pytest.fixture(scope="module")
+def published_set(tmp_path_factory) -> SmallSet:
+    """The small set of the published networks on images of their size: int8 costs random small networks more."""
+    return write_small_set(tmp_path_factory.mktemp("published"), PUBLISHED, {})
 
 
 def test_without_videos_there_is_no_int8(lstr, small_set, tmp_path):
@@ -25,13 +32,13 @@ def test_without_videos_there_is_no_int8(lstr, small_set, tmp_path):
 
 
 @pytest.mark.long
-def test_a_model_in_int8(lstr, small_set, tmp_path):
-    model = write_model(tmp_path / "a.lstr", small_set.checkpoint, None, {}).path
+def test_a_model_in_int8(lstr, published_set, tmp_path):
+    model = write_model(tmp_path / "a.lstr", published_set.checkpoint, None, {}).path
     before = model.read_bytes()
     small, videos = tmp_path / "small.lstr", tmp_path / "videos"
     videos.mkdir()
-    shutil.copy(small_set.videos / "scene_00.mp4", videos)
-    command = ["quantise", model, videos, "-o", small, "--set", "chunks=12", "--labels", small_set.labels]
+    shutil.copy(published_set.videos / "scene_00.mp4", videos)
+    command = ["quantise", model, videos, "-o", small, "--set", "chunks=12", "--labels", published_set.labels]
     code, out, err = lstr(*command, "--subset", "training", "--json")
     assert code == 0 and "both mAPs flatter it" in err and model.read_bytes() == before, err
     record, about = json.loads(out), open_model(small).about
@@ -41,8 +48,8 @@ def test_a_model_in_int8(lstr, small_set, tmp_path):
     assert all(0.95 < cosine["least"] <= cosine["mean"] < 1 for cosine in record["cosine"].values())
     recipe = open_model(small).recipe
     assert recipe.precision == "int8" and recipe.id != open_model(model).recipe.id
-    video = small_set.videos / "scene_01.mp4"
+    video = published_set.videos / "scene_01.mp4"
     scores = [np.stack([d.scores for d in detect(video, m, device="cpu")]) for m in (model, small)]
     assert 0 < np.abs(scores[0] - scores[1]).mean() < 0.1
     mistake(lstr("quantise", small, videos, "-o", tmp_path / "c.lstr"), 4, "int8 already")
-    mistake(lstr("quantise", model, videos, "-o", small_set.checkpoint), 2, "no model file")
+    mistake(lstr("quantise", model, videos, "-o", published_set.checkpoint), 2, "no model file")
