@@ -86,6 +86,7 @@ def test_a_cue_comes_before_the_first_action_in_the_background(synthetic):
     assert not cues[220:].any(), "no room, no cue"
 
 
+@pytest.mark.long
 def test_each_oracle_knows_more_than_the_one_of_a_shorter_past(script, synthetic):
     """And the last gains by cues: without them the members of a pair are told by what came before alone."""
     drawn, found = labels(40), {}
@@ -122,6 +123,7 @@ def published(tmp_path) -> Path:
     return folder.parent
 
 
+@pytest.mark.long
 def test_rows_run_once(script, published, tmp_path, monkeypatch, capsys):
     output = tmp_path / "record.json"
     size = {"width": 32, "rgb": 32, "flow": 16, "epochs": 2, "patience": 1}

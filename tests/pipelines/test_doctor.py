@@ -74,6 +74,7 @@ def test_what_is_unused_is_counted():
     assert doctor._unused() > 1e9 if torch.version.cuda else doctor._unused() >= 0
 
 
+@pytest.mark.long
 def test_it_does_not_import_torchvision():
     """Which takes longer than all else that is looked at."""
     code = "import sys; from lstr.pipelines.doctor import examine; examine(); sys.exit('torchvision' in sys.modules)"

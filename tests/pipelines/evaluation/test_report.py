@@ -215,6 +215,7 @@ def test_quoted_figures_stand_beside_their_benchmark_alone():
     assert [row["value"] for row in rows if row["method"] == "LSTR"] == [65.3, 69.5]
 
 
+@pytest.mark.long
 def test_the_page_says_what_the_networks_began_with(tmp_path):
     """Of one model and of several, by name."""
     origin = {"file": "lite0.pth", "sha256": "0", "licence": "Apache-2.0", "dataset": HOSTILE, "address": None}

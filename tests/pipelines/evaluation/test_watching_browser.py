@@ -5,6 +5,8 @@ import pytest
 from tests.support.browser import HOSTILE, ink, seconds, until, wait_for_picture, write_greys
 from tests.support.scored import ERRORS, judged, page_of
 
+pytestmark = pytest.mark.long  # a page in a browser: `make test` opens those of rules, ways, index and labels
+
 
 @pytest.fixture(scope="module")
 def evaluated(tmp_path_factory):

@@ -69,6 +69,7 @@ def test_processes_that_are_killed_cost_their_video_alone(small_set, begun, star
     assert all(worker.process.poll() is not None for worker in started) and not leftovers(begun)
 
 
+@pytest.mark.long
 def test_what_a_worker_raises_ends_the_job(small_set, begun, started):
     recipe = open_features(begun).recipe.to_json()
     write_text(begun / "recipe.json", recipe.replace('"weights":"random"', '"weights":"kinetics"'))

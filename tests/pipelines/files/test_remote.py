@@ -194,6 +194,7 @@ def test_what_cannot_be_brought(site, tmp_path, answer, words, asked):
     assert len(site.asked) == asked
 
 
+@pytest.mark.long
 def test_a_password_is_not_in_what_a_run_leaves(site, lstr, tmp_path):
     site.answers |= {"/text.mp4": [b"this is no video"], "/v.mp4": [403]}
     videos = [site.url(f"{name}.mp4?key=secret", "me:secret@") for name in ("text", "v")]

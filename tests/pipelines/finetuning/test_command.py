@@ -167,6 +167,7 @@ def test_nothing_that_can_be_read(finetune, tmp_path):
     assert code == 3 and out == "" and err.count("failed: ") == 2 and "None of the videos can be read" in err
 
 
+@pytest.mark.long
 def test_weights_that_fit_one_stream_only(tmp_path):
     torch.save(build_backbone("resnet50", 3).state_dict(), tmp_path / "resnet50.pth")
     found = initial_weights(PRESETS["fast"], str(tmp_path / "resnet50.pth"), {})

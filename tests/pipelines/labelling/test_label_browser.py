@@ -137,6 +137,7 @@ def test_the_frame_on_show_is_the_one_whose_time_is_told(tab, folder):
     assert page.evaluate("now") == index.times[index.number_at(1.0)]
 
 
+@pytest.mark.long
 def test_a_film_plays_and_stops_on_an_exact_frame(tab, folder):
     page = tab()
     press(page, "PageDown")
@@ -207,6 +208,7 @@ def test_two_tabs_do_not_lose_each_others_work(labelling, tab):
         assert len(labels_of(page)) == 2
 
 
+@pytest.mark.long
 def test_who_does_what_and_what_is_said_of_it(labelling, tab):
     page = tab()
     add_action(page, HOSTILE)

@@ -14,6 +14,8 @@ from lstr.pipelines.reports.timeline_page import write_report
 from lstr.timeline import Thresholds, Timeline, segments_in
 from tests.support.browser import click_at, ink, seconds, until
 
+pytestmark = pytest.mark.long  # a page in a browser: `make test` opens those of rules, ways, index and labels
+
 CLASSES = ["Background", "hug", 'kick, "high"']
 HUG, KICK = CLASSES[1:]
 CHUNKS = 40

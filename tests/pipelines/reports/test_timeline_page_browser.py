@@ -18,6 +18,8 @@ from tests.support.browser import (
 )
 from tests.support.pages import make_scores, make_timeline
 
+pytestmark = pytest.mark.long  # a page in a browser: `make test` opens those of rules, ways, index and labels
+
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (400, "dark")])
 def test_it_draws_at_both_widths_without_scrolling_sideways(show, report, width, scheme):

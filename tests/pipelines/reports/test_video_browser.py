@@ -6,6 +6,8 @@ import pytest
 
 from tests.support.browser import GREYS, SECONDS, click_at, report_on, seconds, until, wait_for_picture, write_greys
 
+pytestmark = pytest.mark.long  # a page in a browser: `make test` opens those of rules, ways, index and labels
+
 
 @pytest.mark.parametrize(("name", "codec"), [("old.avi", "mpeg4"), ("old.mp4", "mpeg4"), ("new.mp4", "libx265")])
 def test_what_browsers_cannot_play_plays_as_a_copy(show, tmp_path, name, codec):

@@ -110,6 +110,7 @@ def test_a_real_kill(split, feature_set, tmp_path, how):
     assert same(run, tmp_path / "whole") and len(log(run)) == 72
 
 
+@pytest.mark.long
 def test_an_average_of_the_weights_goes_on_to_the_bit(split, tmp_path):
     """It is what the checkpoint has; the weights beside it go on as if there were none."""
     plain = {**SETTINGS, "train.epochs": "1", "model.dropout": "0"}

@@ -236,6 +236,7 @@ def test_clipping(easy, tmp_path):
     assert any(not torch.equal(weights[name], others[name]) for name in weights)
 
 
+@pytest.mark.long
 def test_bfloat16_learns_the_same(easy, tmp_path):
     changes = {"train.epochs": "8", "train.batch_size": "8", "train.lr": "0.005"}
     exact, _ = trained(easy, changes, tmp_path / "float32")
