@@ -93,3 +93,10 @@ function scrub(element, range, pinches = false) {
     from = null;
   });
 }
+function wheel(event) {
+  const sideways = Math.abs(event.deltaX) > Math.abs(event.deltaY) ? event.deltaX : event.shiftKey ? event.deltaY : 0;
+  if (event.ctrlKey || event.metaKey) zoom(Math.exp(Math.max(-60, Math.min(60, event.deltaY)) / 120), timeAt($("surface"), event.clientX, view));
+  else if (sideways && view[1] - view[0] < duration) look(view[0] + sideways / $("surface").clientWidth * (view[1] - view[0]), view[1] - view[0]);
+  else return;
+  event.preventDefault();
+}
