@@ -28,12 +28,6 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
-def labelling(folder, tmp_path):
-    with label(LabelOptions([str(folder)], tmp_path / "labels.json")) as opened:
-        yield opened
-
-
-@pytest.fixture
 def tab(chromium, labelling):
     """Open the page: tab(width) -> page. Words on the console and requests to other hosts fail the test."""
     complaints, contexts = [], []

@@ -30,12 +30,6 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
-def labelling(folder, tmp_path):
-    with label(LabelOptions([str(folder)], tmp_path / "labels.json")) as opened:
-        yield opened
-
-
-@pytest.fixture
 def visitor(labelling):
     return Visitor(labelling.server.address)
 
