@@ -153,23 +153,21 @@ def unlearnt(training: Collection[str], labels: Labels) -> list[str]:
 
 
 def check_labels(labels: Labels, training: Sequence[str], source: str) -> str:
-    """A warning of classes without a sample, or nothing. Raises LabelsError for one video, or none with actions."""
+    """Warnings of a single video and of classes without a sample, or nothing. Raises LabelsError for no actions."""
+    warnings = []
     if len(training) == 1:
-        raise LabelsError(
-            f"There is one training video, {training[0]!r}, and what is learnt from one is of that video alone.",
-            "use two or more; [[folds]] keeps some unseen.",
-        )
+        warnings.append(f"what is learnt from one training video, {training[0]!r}, may hold for that video alone")
     missing = unlearnt(training, labels)
     known = [name for name in labels.classes if name not in (BACKGROUND, AMBIGUOUS)]
     if missing == known:
+        what = "video" if len(training) == 1 else "videos"
         raise LabelsError(
-            f"{source} labels no action in the {len(training)} training videos.",
+            f"{source} labels no action in the {len(training)} training {what}.",
             "label segments of them, or choose other videos with [[subset]].",
         )
-    if not missing:
-        return ""
-    some = few(missing)
-    return (
-        f"no training video shows {some}: {len(missing)} of {len(known)} classes have no sample. Add videos that show "
-        'them, or take them out of "classes".'
-    )
+    if missing:
+        warnings.append(
+            f"no training video shows {few(missing)}: {len(missing)} of {len(known)} classes have no sample; add videos "
+            'that show them, or take them out of "classes"'
+        )
+    return "; ".join(warnings)
