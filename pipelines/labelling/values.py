@@ -111,7 +111,7 @@ ONE_A_VIDEO = ("search", "about")
 class Change:
     """One value that becomes another; None where there was or will be none.
 
-    A place is its kind, the id of its video ("" for the project's own) and its key ("" where a video has one of a kind).
+    A place is its kind, the id of its video ("" for the project's own) and its key ("" where a video has only one).
     """
 
     kind: str
