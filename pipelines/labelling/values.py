@@ -11,7 +11,7 @@ from lstr.labels.segment import LATEST, is_name
 
 NOTHING = "nothing"
 """The action of a label that says: nothing happens here."""
-RESERVED = set("jklr ,.<>[]+-=0?/n\t")
+RESERVED = set("jkl ,.<>[]+-=0?/n\t")
 """Keys of the page that no action can have."""
 LONGEST_NAME, LONGEST_COMMENT = 200, 4000  # characters
 
