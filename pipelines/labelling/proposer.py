@@ -1,9 +1,10 @@
 """Proposals that come while a page is in use: a model looks through the videos of a project in a process of its own."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from subprocess import Popen
 from typing import Any
 
 from lstr.errors import CheckpointError, LstrError
@@ -28,7 +29,7 @@ def check_model(model: Path) -> None:
         open_model(model)
     elif not model.is_file():
         raise CheckpointError(
-            f"There is no model {model}.", "name a model file, as `lstr learn` makes it, with [[checkpoint=FILE]]."
+            f"There is no model {model}.", "name a model file, as `lstr learn` makes it, with [[model=FILE]]."
         )
 
 
@@ -81,6 +82,11 @@ class Proposer:
         running = self._running
         return running.searched if running else Searched()
 
+    @property
+    def process(self) -> Popen[bytes] | None:
+        """The process of the newest search; None before it has one."""
+        return self._running.process.process if self._running and self._running.process else None
+
     def settle(self) -> None:
         """Wait until the newest search is over."""
         if self._running:
@@ -105,6 +111,7 @@ class _Running:
     def __init__(self, proposer: Proposer, model: Path):
         self.proposer, self.model = proposer, model
         self.searched = Searched(model.name, is_running=True)
+        self.process: SearchProcess | None = None
         self._leaving = threading.Event()
         self.thread = threading.Thread(target=self._work, name=f"proposals of {model.name}", daemon=True)
         self._before: _Running | None = None
@@ -153,17 +160,25 @@ class _Running:
         self._tell(total=len(left))
         if not left or self._leaving.is_set():
             return
-        process = SearchProcess(SearchJob(self.model, left))
+        process = self.process = SearchProcess(SearchJob(self.model, left))
         try:
-            while not self._leaving.is_set():
-                if process.connection.poll(GLANCE):
-                    self._take(process.connection.recv())
-        except EOFError:
-            if not self._leaving.is_set() and process.process.wait():
-                raise LstrError(f"The process that looks for proposals ended ({process.death()}).") from None
+            for event in self._events(process):
+                self._take(event)
         finally:
             process.connection.close()
             end([process] if process.process.poll() is None else [])
+
+    def _events(self, process: SearchProcess) -> Iterator[object]:
+        """What a process sends, until it ends or is to. Raises LstrError where it dies."""
+        while not self._leaving.is_set():
+            try:
+                if process.connection.poll(GLANCE):
+                    yield process.connection.recv()
+            except (EOFError, OSError):
+                if process.process.wait() and not self._leaving.is_set():
+                    hint = "is memory short? run the same command again; what it has found stays."
+                    raise LstrError(f"The process that looks for proposals ended ({process.death()}).", hint) from None
+                return
 
     def _take(self, event: object) -> None:
         if isinstance(event, LstrError | ExtractorError):

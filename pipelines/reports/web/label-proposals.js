@@ -106,9 +106,10 @@ function reviewBeside(way) {
   else if (isOpen([reviewed.at, reviewed.key])) tell("No other proposal waits");
   else {
     leaveReview();
-    tell(search.is_running ? "No proposal waits now; the model goes on looking" : "No proposal is left");
+    tell(noneLeft());
   }
 }
+const noneLeft = () => (search.is_running ? "No proposal waits now; the model goes on looking" : "No proposal is left");
 function decide(decision, action = reviewed.draft.action) {
   if (!reviewed.ready) return;
   const { at, key, draft } = reviewed, subject = subjectNow(), made = newKey();
@@ -118,7 +119,7 @@ function decide(decision, action = reviewed.draft.action) {
     make: () => (isOpen([at, key]) ? ["/decide", { decision, video: videos[at].id, key, label_key: made, label }] : null),
     then: () => {
       decidedIn.push(at);
-      tell(label ? nameOf(action) + ": " + (proposalAt([at, key])?.state ?? "accepted") : "Rejected: no " + nameOf(draft.action) + " there");
+      tell((label ? nameOf(action) + ": " + proposalAt([at, key]).state : nameOf(draft.action) + ": rejected") + (reviewed ? "" : ". " + noneLeft()));
     },
   });
   sendNext();
