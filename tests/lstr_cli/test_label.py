@@ -85,7 +85,6 @@ def children_of(pid: int) -> list[int]:
     [
         (["-o", "labels.csv"], "labels.csv is no name of a labels file", "let -o end in .json"),
         (["--labels", "nowhere.csv"], "nowhere.csv", "--labels"),
-        (["-m", "nowhere.lstr"], "There is no model nowhere.lstr", "with --model FILE"),
         (["--port", "0"], "0 is not in the range", ""),
     ],
 )
@@ -93,6 +92,12 @@ def test_mistakes_are_one_sentence(lstr, videos, tmp_path, monkeypatch, more, se
     monkeypatch.chdir(tmp_path)
     code, out, err = lstr("label", videos, "--no-browser", *more)
     assert code == 2 and out == "" and sentence in err and hint in err
+
+
+def test_a_model_that_is_not_there_is_said_before_anything_begins(lstr, videos, tmp_path):
+    code, out, err = lstr("label", videos, "--no-browser", "-m", tmp_path / "nowhere.lstr")
+    assert code == 4 and out == "" and "There is no model" in err and "hint: name a model file" in err
+    assert "-m FILE" in err and not list(videos.glob("labels*"))
 
 
 def test_labels_of_another_form_are_not_written_over(lstr, videos):
