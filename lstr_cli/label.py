@@ -19,6 +19,9 @@ from lstr_cli.options import PATH
 @click.option(
     "-m",
     "--model",
+    "-c",
+    "--checkpoint",
+    "model",
     type=PATH,
     metavar="FILE",
     help="A model file (.lstr) or checkpoint whose detections and near misses stand as proposals.",

@@ -12,7 +12,7 @@ from lstr.pipelines.thresholds.by_chunks import curves_of, detect_spans
 from lstr.timeline import DEFAULT, Thresholds
 
 NEAR = 0.5
-"""Of its `on`: from this share on a peak below it is a near miss."""
+"""A peak is a near miss from this share of its class's `on` up."""
 
 
 @dataclass(frozen=True)

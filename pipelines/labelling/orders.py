@@ -20,7 +20,7 @@ class Placed(NamedTuple):
 
 
 def least_sure(proposals: Iterable[Placed]) -> list[Placed]:
-    """Those whose peak is nearest to their threshold first, on whichever side of it."""
+    """The order in which those come first whose peak is nearest to their threshold, on whichever side of it."""
     return sorted(proposals, key=lambda placed: (abs(placed.proposal.peak - placed.proposal.threshold), *_time(placed)))
 
 

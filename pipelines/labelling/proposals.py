@@ -26,7 +26,7 @@ from lstr.pipelines.labelling.values import (
 )
 
 SAME = 0.5
-"""Of the shorter one of two stretches of an action: from this share on they are one occurrence."""
+"""Two stretches of an action are one occurrence where they share so much of the shorter one."""
 Span = tuple[float, float]
 Decision = Callable[[State, Mapping[str, float]], list[Change]]
 

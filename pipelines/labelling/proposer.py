@@ -19,7 +19,7 @@ from lstr.pipelines.model_files.model_file import is_model, open_model
 from lstr.pipelines.progress import Failed, Notice, Progress
 
 HASH_DIGITS = 16
-"""Of the SHA-256 of a model file, by which its proposals are told from those of others."""
+"""So many first digits of the SHA-256 of a model file tell its proposals from those of others."""
 GLANCE = 0.2  # seconds between two looks at whether a search is to end
 
 
@@ -44,7 +44,7 @@ class Searched:
     total: int = 0
     video: str = ""
     share: float = 0.0
-    """Of that video, from 0 to 1."""
+    """How much of that video, from 0 to 1."""
     failed: tuple[tuple[str, str], ...] = ()
     """Videos that could not be read, and why."""
     trouble: str = ""
