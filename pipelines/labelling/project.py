@@ -83,7 +83,7 @@ class Project:
             return self._commit(change_id, "do", video_of(changes), changes)
 
     def decide(self, change_id: str, make: Callable[[State, Mapping[str, float]], Sequence[Change]]) -> Entry:
-        """Do what `make` makes of the values as they then are, and of the durations of videos; otherwise as `change`."""
+        """Do what `make` makes of the values as they then are, and of durations of videos; otherwise as `change`."""
         with self._lock:
             return self._known(change_id) or self.change(change_id, make(self.state, self.durations))
 

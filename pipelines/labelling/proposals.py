@@ -4,6 +4,7 @@ Nothing of it needs the page; a simulation of corrections decides by the same fu
 """
 
 import hashlib
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -50,16 +51,38 @@ def is_known(action: str, start: float, end: float, labels: Iterable[Label]) -> 
     return sum(b - a for a, b in joined(covered)) >= SAME * (end - start)
 
 
+class _Labels:
+    """The labels of one video, for many questions of `is_known`."""
+
+    def __init__(self, labels: Iterable[Label]):
+        self._by_action: dict[str, list[Label]] = {}
+        for label in sorted(labels, key=lambda label: label.start):
+            self._by_action.setdefault(label.action, []).append(label)
+        self._longest = {
+            action: max((label.end or label.start) - label.start for label in held)
+            for action, held in self._by_action.items()
+        }
+
+    def know(self, action: str, start: float, end: float) -> bool:
+        return is_known(action, start, end, [*self._near(action, start, end), *self._near(NOTHING, start, end)])
+
+    def _near(self, action: str, start: float, end: float) -> list[Label]:
+        """Labels of an action, all that reach into a stretch among them."""
+        held = self._by_action.get(action, [])
+        first = bisect_left(held, start - self._longest.get(action, 0.0), key=lambda label: label.start)
+        return held[first : bisect_left(held, end, key=lambda label: label.start)]
+
+
 def waiting(state: State, videos: Iterable[str]) -> list[Placed]:
     """The open proposals of some videos that are worth a look: what labels have answered meanwhile does not wait."""
     found = []
     for video in videos:
         if state.abouts.get(video, About()).complete:
             continue
-        labels = list(state.labels.get(video, {}).values())
+        labels = _Labels(state.labels.get(video, {}).values())
         for key, proposal in state.proposals.get(video, {}).items():
             is_open = proposal.state == "open" and proposal.action in state.actions
-            if is_open and not is_known(proposal.action, proposal.start, proposal.end, labels):
+            if is_open and not labels.know(proposal.action, proposal.start, proposal.end):
                 found.append(Placed(video, key, proposal))
     return found
 
@@ -74,8 +97,9 @@ def proposed(
     """
     if state.abouts.get(video, About()).complete:
         return []
-    held, labels = state.proposals.get(video, {}), list(state.labels.get(video, {}).values())
-    decided = [p for p in held.values() if p.state != "open" and p.model == model]
+    held = state.proposals.get(video, {})
+    decided = [Label(p.action, p.start, p.end) for p in held.values() if p.state != "open" and p.model == model]
+    labels = _Labels([*state.labels.get(video, {}).values(), *decided])
     ids, new = _ids_of(candidates, state, history)
     wanted: dict[str, Proposal] = {}
     for one in candidates:
@@ -83,8 +107,7 @@ def proposed(
         if one.label not in ids or end <= one.start:
             continue
         action = ids[one.label]
-        before = [Label(p.action, p.start, p.end) for p in decided]
-        if not is_known(action, one.start, end, [*labels, *before]):
+        if not labels.know(action, one.start, end):
             proposal = Proposal(action, one.start, end, round(one.peak, 4), one.threshold, model)
             wanted[_key(action, proposal)] = proposal
     used = {proposal.action for proposal in wanted.values()}

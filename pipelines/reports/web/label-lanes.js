@@ -20,7 +20,7 @@ function addLane({ id, name, key }, index) {
   paint(button, name);
   button.append(make("span", id === nothing ? "spot hollow" : "spot"), make("span", "cut", name), make("output"));
   if (key) button.append(make("kbd", "", key));
-  button.addEventListener("click", () => toggleAction(id));
+  button.addEventListener("click", () => pressAction(id, button));
   canvas.setAttribute("aria-hidden", "true");
   plot.append(canvas);
   row.append(button, plot);

@@ -93,6 +93,7 @@ function fitLoop() {
 function leaveReview() {
   if (!reviewed) return;
   reviewed = loop = null;
+  decidedIn.length = 0;
   setRate(0);
   showProposals();
   redraw();
@@ -123,6 +124,12 @@ function decide(decision, action = reviewed.draft.action) {
     },
   });
   sendNext();
+}
+/* The button of a lane does what its key does: in a review it decides. */
+function pressAction(action, button) {
+  if (!reviewed) return toggleAction(action);
+  button.blur(); /* so that enter accepts the next one, and presses no button */
+  return action === nothing ? decide("reject") : decide("accept", action);
 }
 function changeDraft(changes) {
   const after = { ...reviewed.draft, ...changes };

@@ -3,12 +3,15 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lstr.labels.label_set import read_labels
 from lstr.pipelines.labelling.candidates import Candidate
 from lstr.pipelines.labelling.document import from_document, to_document
 from lstr.pipelines.labelling.project import Project
 from lstr.pipelines.labelling.proposals import accepted, is_known, proposed, rejected, waiting
+from lstr.pipelines.labelling.state import State
 from lstr.pipelines.labelling.values import (
     NOTHING,
     About,
@@ -104,6 +107,20 @@ def test_what_a_person_has_labelled_is_not_proposed_again(label, known):
 def test_labels_together_answer_a_proposal():
     halves = [Label("kick", 0.0, 1.5), Label(NOTHING, 2.5, 3.0), Label("kick", 0.2, 1.5)]
     assert is_known("kick", 1.0, 3.0, halves) and not is_known("kick", 1.0, 3.01, halves)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["kick", "hug", NOTHING]), st.floats(0, 20), st.floats(0.1, 9)), max_size=12),
+    st.lists(st.tuples(st.sampled_from(["kick", "hug"]), st.floats(0, 20), st.floats(0.25, 4)), max_size=12),
+)
+def test_those_wait_that_no_label_answers(marks, stretches):
+    held = [Label(name, start, start + length) for name, start, length in marks]
+    state = State(actions={"kick": Action("kick"), "hug": Action("hug")})
+    state.labels[A] = {str(at): label for at, label in enumerate(held)}
+    found = [Proposal(name, start, start + length, 0.5, 0.5, "m") for name, start, length in stretches]
+    state.proposals[A] = {str(at): proposal for at, proposal in enumerate(found)}
+    expected = [one for one in found if not is_known(one.action, one.start, one.end, held)]
+    assert [placed.proposal for placed in waiting(state, [A])] == expected
 
 
 def test_what_is_labelled_meanwhile_waits_no_more(project):

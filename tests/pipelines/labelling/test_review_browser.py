@@ -98,6 +98,7 @@ def test_review_by_keys_alone(labelling, tab, proposing):
     assert "No proposal waits" in page.locator("#told").inner_text()
 
 
+@pytest.mark.long
 def test_an_edge_of_a_proposal_is_dragged(labelling, tab, proposing, folder):
     times = index_frames(folder / "a.mp4").times.tolist()
     proposing("a", (times[50], times[100], "kick", 0.6))
@@ -163,6 +164,7 @@ def test_what_another_tab_decides_is_not_asked_again(labelling, tab, proposing):
     until(one, "proposalOrder.length === 0")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (390, "dark")])
 def test_review_fits_each_screen(labelling, tab, proposing, width, scheme):
     action(labelling.project, "an action of a long name, as they are", "i")
@@ -178,7 +180,7 @@ def test_review_fits_each_screen(labelling, tab, proposing, width, scheme):
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     page.click("#review-reject")
     until(page, "reviewed?.ready && reviewed.draft.start === 1")
-    page.click("#review-accept")
+    page.locator(".lane > button").first.click()
     until(page, "!reviewed && !asked.length")
     assert states(labelling) == ["accepted", "rejected"]
 
