@@ -16,9 +16,19 @@ from lstr_cli.options import PATH
     "-o", "--output", type=PATH, metavar="FILE", help="The labels file.  [default: labels.json beside the videos]"
 )
 @click.option("--labels", multiple=True, metavar="FILE", help="Labels of any form to begin with; repeatable.")
+@click.option(
+    "-m",
+    "--model",
+    "-c",
+    "--checkpoint",
+    "model",
+    type=PATH,
+    metavar="FILE",
+    help="A model file (.lstr) or checkpoint whose detections and near misses stand as proposals.",
+)
 @click.option("--port", type=click.IntRange(1, 65535), help="Where the page is.  [default: 8420, or one that is free]")
 @click.option("--no-browser", is_flag=True, help="Print the address, and open nothing.")
-def command(videos, output, labels, port, no_browser):
+def command(videos, output, labels, model, port, no_browser):
     """Label videos on a page in the browser; `lstr learn` takes the file that comes of it.
 
     The page is served to this machine alone, until Ctrl-C. Each change is saved when it is made; the same command goes
@@ -27,15 +37,20 @@ def command(videos, output, labels, port, no_browser):
     Time without labels is not taken for background before you call a video complete, or say of a stretch that nothing
     happens there.
 
+    With a model its detections, and stretches that it was nearly sure of, are proposals: shift R shows one after the
+    other, the least sure first, and one key accepts, corrects or rejects it. The model looks through the videos while
+    you label; proposals that are open teach nothing.
+
     \b
     Examples:
       lstr label videos
       lstr label videos -o monday.json --no-browser
       lstr label videos --labels events.csv -o labels.json
+      lstr label new_videos -m my.lstr
     """
     from lstr.pipelines.labelling.job import LabelOptions, label
 
-    options = LabelOptions(videos, output, labels, port=port)
+    options = LabelOptions(videos, output, labels, port=port, model=model)
     try:
         with label(options, console.say) as labelling:
             click.echo(labelling.server.address)  # with its token, which console.show would hide

@@ -3,6 +3,8 @@
 Time that is neither labelled nor said to be empty is written as "Ambiguous", from which nothing is learnt; in a video
 that is complete it is background. Such segments are marked `"unlabelled": true`, and are no labels when the file is
 read again.
+
+What models propose, and what was decided of it, is in our own object alone: no other reader takes it for a label.
 """
 
 import math
@@ -60,6 +62,8 @@ def to_document(state: State, durations: Mapping[str, float], stamp: Mapping[str
         "actions": [{"id": key, "name": action.name, "key": action.key} for key, action in ordered],
         "subjects": sorted(state.subjects, key=lambda name: (state.subjects[name].place, name)),
     }
+    if proposed := _proposals(state):
+        ours["proposals"] = proposed
     return {"version": "lstr labels 1", "classes": classes, OURS: ours, "database": database}
 
 
@@ -67,6 +71,42 @@ def _annotation(key: str, label: Label, names: Mapping[str, str]) -> dict[str, A
     times = {"start": label.start} if label.end is None else {"segment": [label.start, label.end]}
     more = {name: text for name, text in (("subject", label.subject), ("comment", label.comment)) if text}
     return {"label": names[label.action], **times, "id": key, **more}
+
+
+def _proposals(state: State) -> dict[str, Any]:
+    """By video which model has looked for proposals last, and those of all; those of removed actions are left out."""
+    proposed: dict[str, Any] = {}
+    for video in sorted({*state.searches, *state.proposals}):
+        search = state.searches.get(video)
+        held = ((key, p) for key, p in state.proposals.get(video, {}).items() if p.action in state.actions)
+        found = [
+            {
+                "label": state.actions[p.action].name,
+                "segment": [p.start, p.end],
+                "state": p.state,
+                "peak": p.peak,
+                "threshold": p.threshold,
+                "model": p.model,
+                "id": key,
+            }
+            for key, p in sorted(held, key=lambda pair: (pair[1].start, pair[1].end, pair[0]))
+        ]
+        if search or found:
+            proposed[video] = {**({"searched_by": search.model} if search else {}), "found": found}
+    return proposed
+
+
+def _read_proposals(state: State, proposed: Mapping[str, Any], ids: Mapping[str, str]) -> None:
+    """Put what `_proposals` has written into the values; ids: of actions, by name."""
+    for video, entry in proposed.items():
+        if "searched_by" in entry:
+            _put(state, "search", video, "", {"model": entry["searched_by"]})
+        for found in entry["found"]:
+            if found["label"] in ids:  # else the action was removed by hand
+                start, end = found["segment"]
+                more = {name: found[name] for name in ("state", "peak", "threshold", "model")}
+                value = {"action": ids[found["label"]], "start": start, "end": end, **more}
+                _put(state, "proposal", video, found["id"], value)
 
 
 def unlabelled(labels: Iterable[Label], complete: bool, duration: float | None) -> list[tuple[float, float]]:
@@ -88,14 +128,14 @@ def unlabelled(labels: Iterable[Label], complete: bool, duration: float | None) 
             covered.append((label.start, min(label.end, seconds)))
             if label.action != NOTHING:
                 shown[first_chunk(label.start) : end_chunk(label.end)] = True
-    for start, end in _joined(covered):
+    for start, end in joined(covered):
         last = n_chunks if end >= seconds - 1e-6 else math.floor(end * FEATURES_PER_SECOND + 1e-6)
         known[math.ceil(start * FEATURES_PER_SECOND - 1e-6) : last] = True
     spans = runs(~(known | shown))
     return [(a / FEATURES_PER_SECOND, min(b / FEATURES_PER_SECOND, seconds)) for a, b in spans]
 
 
-def _joined(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+def joined(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
     """Stretches that touch or overlap as one."""
     joined: list[tuple[float, float]] = []
     for start, end in sorted(spans):
@@ -145,6 +185,7 @@ def from_document(content: Any, where: str) -> tuple[State, dict[str, float]]:
                 key = str(mark.get("id", f"n{at}"))
                 key = f"{key}-{at}" if key in state.labels.get(video, {}) else key  # a line that was copied by hand
                 _put(state, "label", video, key, {**label, **more})
+        _read_proposals(state, ours.get("proposals", {}), ids)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         hint = "mend it, or name another [[output]] and give this file as [[labels]]."
         raise LabelsError(f"{where} is no sound file of a labels project ({error!r}).", hint) from error

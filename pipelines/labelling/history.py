@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 from lstr.pipelines.labelling.values import OF_VIDEO, Action, Change, RefusedError, change_of
 
-Deed = Literal["do", "undo", "redo"]
+Deed = Literal["do", "undo", "redo", "propose"]
+"""What a person does to a video, and what a model proposes, which nobody undoes."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,11 @@ class History:
         if not entry.video:
             return
         done, undone = (side.setdefault(entry.video, []) for side in (self.done, self.undone))
-        if entry.deed == "do":
+        if entry.deed == "propose":
+            gone = {change.place for change in entry.changes if change.after is None}
+            if any(change.place in gone for changes in undone for change in changes):
+                undone.clear()  # a decision of a proposal that is no more
+        elif entry.deed == "do":
             done.append(entry.changes)
             undone.clear()
         elif entry.deed == "undo":

@@ -11,6 +11,7 @@ from lstr.pipelines.annotations.footage import footage_of_files
 from lstr.pipelines.annotations.label_files import read_label_files
 from lstr.pipelines.files.atomic import check_writable
 from lstr.pipelines.labelling.project import Project
+from lstr.pipelines.labelling.proposer import Proposer, check_model
 from lstr.pipelines.labelling.site import Site
 from lstr.pipelines.labelling.watched import Watched
 from lstr.pipelines.serving.server import Server
@@ -30,6 +31,8 @@ class LabelOptions:
     endings: Sequence[str] = ()
     """Endings of videos in folders; the usual ones where there are none."""
     port: int | None = None
+    model: Path | None = None
+    """A model file or checkpoint that proposes labels while the page is in use."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,7 @@ class Labelling:
 
     project: Project
     server: Server
+    proposer: Proposer
 
 
 @contextmanager
@@ -45,8 +49,10 @@ def label(options: LabelOptions, tell: Tell | None = None) -> Iterator[Labelling
     """Serve the page of some videos; the labels are in their file at the end.
 
     tell: gets a sentence about what else a folder holds. Raises MissingPathError, LabelsError, BusyError, ServingError,
-    and OutputError where the labels cannot be written.
+    CheckpointError where the model is none, and OutputError where the labels cannot be written.
     """
+    if options.model:
+        check_model(options.model)
     videos = find_videos(options.videos, tuple(options.endings) or VIDEO_SUFFIXES, None, tell)
     output = options.output or folder_of(options.videos) / NAME
     if output.is_dir():
@@ -59,9 +65,12 @@ def label(options: LabelOptions, tell: Tell | None = None) -> Iterator[Labelling
     with ExitStack() as stack:
         project = stack.enter_context(Project(output, begin, durations))
         watched = stack.enter_context(Watched(videos))
-        site = Site(project, watched, lambda: server.ending)
+        proposer = stack.enter_context(Proposer(project, videos, tell or (lambda text: None)))
+        site = Site(project, watched, proposer, lambda: server.ending)
         server = Server(site.app(), port=options.port)
-        yield Labelling(project, stack.enter_context(server))
+        if options.model:
+            proposer.begin(options.model)
+        yield Labelling(project, stack.enter_context(server), proposer)
 
 
 def folder_of(videos: Sequence[str]) -> Path:

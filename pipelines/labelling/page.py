@@ -5,15 +5,16 @@ from dataclasses import asdict
 from typing import Any
 
 from lstr.labels.label_set import BACKGROUND
+from lstr.pipelines.labelling.orders import ORDERS
 from lstr.pipelines.labelling.project import Project
 from lstr.pipelines.labelling.values import LONGEST_COMMENT, NOTHING, RESERVED
 from lstr.pipelines.reports.page import Script, build_page, read_markup
 from lstr.pipelines.reports.palette import CLASSES
 
-STYLES = ("report.css", "label.css")
+STYLES = ("report.css", "label.css", "label-proposals.css")
 SCRIPTS = (
     "marks.js", "zoom.js", "drawing.js", "label-project.js", "label-marks.js", "label-frames.js", "label-lanes.js",
-    "label-edges.js", "label-lists.js", "label.js",
+    "label-edges.js", "label-lists.js", "label-proposals.js", "label.js",
 )  # fmt: skip
 
 
@@ -25,6 +26,8 @@ def build_label_page(project: Project, videos: Sequence[str]) -> str:
         "file": str(project.path),
         "revision": revision,
         "labels": {v: {key: asdict(label) for key, label in held.items()} for v, held in state.labels.items()},
+        "proposals": {v: {key: asdict(one) for key, one in held.items()} for v, held in state.proposals.items()},
+        "orders": list(ORDERS),
         "abouts": {video: asdict(about) for video, about in state.abouts.items()},
         "actions": {key: asdict(action) for key, action in state.actions.items()},
         "subjects": {name: asdict(subject) for name, subject in state.subjects.items()},

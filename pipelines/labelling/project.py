@@ -82,6 +82,20 @@ class Project:
                 raise RefusedError(f"That are more than {MOST_CHANGES:,} changes at once.", "make them in parts.")
             return self._commit(change_id, "do", video_of(changes), changes)
 
+    def decide(self, change_id: str, make: Callable[[State, Mapping[str, float]], Sequence[Change]]) -> Entry:
+        """Do what `make` makes of the values as they then are, and of durations of videos; otherwise as `change`."""
+        with self._lock:
+            return self._known(change_id) or self.change(change_id, make(self.state, self.durations))
+
+    def propose(self, video: str, make: Callable[[State, History], Sequence[Change]]) -> Entry | None:
+        """Take what a model proposes in a video, with new actions; it is never undone. None where nothing changes.
+
+        make: as of `decide`, of the history too. Raises as `change`.
+        """
+        with self._lock:
+            changes = make(self.state, self.history)
+            return self._commit(uuid.uuid4().hex, "propose", video, changes) if changes else None
+
     def turn(self, change_id: str, video: str, deed: Deed) -> Entry | None:
         """Undo the last thing done to a video, or do it again; None where there is nothing. Raises as `change`."""
         with self._lock:

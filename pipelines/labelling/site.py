@@ -20,6 +20,8 @@ from lstr.extractors.errors import ExtractorError
 from lstr.pipelines.labelling.history import Entry
 from lstr.pipelines.labelling.page import build_label_page
 from lstr.pipelines.labelling.project import Project
+from lstr.pipelines.labelling.proposer import Proposer
+from lstr.pipelines.labelling.requests import decision_of, proposals_in_order
 from lstr.pipelines.labelling.values import OvertakenError, RefusedError, change_of
 from lstr.pipelines.labelling.watched import Watched
 
@@ -36,6 +38,7 @@ class Site:
 
     project: Project
     watched: Watched
+    proposer: Proposer
     ending: Callable[[], Event]
 
     def app(self) -> Starlette:
@@ -49,6 +52,8 @@ class Site:
             Route("/events", self._events),
             Route("/change", self._change, methods=["POST"]),
             Route("/turn", self._turn, methods=["POST"]),
+            Route("/proposals", self._proposals),
+            Route("/decide", self._decide, methods=["POST"]),
         ]
         handlers: Any = {LstrError: self._told, ExtractorError: self._told, HTTPException: _refused}
         return Starlette(routes=routes, exception_handlers=handlers)
@@ -145,6 +150,15 @@ class Site:
             raise RefusedError("That can be neither undone nor redone.", "reload the page.")
         entry = await run_in_threadpool(self.project.turn, _id(body), body["video"], body["deed"])
         return self._taken(entry)
+
+    async def _proposals(self, request: Request) -> Response:
+        order = request.query_params.get("order", "")
+        return JSONResponse(await run_in_threadpool(proposals_in_order, self.project, self.proposer, order))
+
+    async def _decide(self, request: Request) -> Response:
+        body = await _body(request)
+        decision = decision_of(body, self.watched.videos)
+        return self._taken(await run_in_threadpool(self.project.decide, _id(body), decision))
 
     def _taken(self, entry: Entry | None) -> Response:
         return JSONResponse({"entry": entry.to_dict() if entry else None, "trouble": self.project.trouble})

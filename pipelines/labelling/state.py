@@ -6,12 +6,15 @@ from typing import Any
 
 from lstr.pipelines.labelling.values import (
     NOTHING,
+    ONE_A_VIDEO,
     About,
     Action,
     Change,
     Label,
     OvertakenError,
+    Proposal,
     RefusedError,
+    Search,
     Subject,
     Value,
 )
@@ -25,6 +28,9 @@ class State:
 
     labels: dict[str, dict[str, Label]] = field(default_factory=dict)
     """By video and id."""
+    proposals: dict[str, dict[str, Proposal]] = field(default_factory=dict)
+    """By video and id."""
+    searches: dict[str, Search] = field(default_factory=dict)
     abouts: dict[str, About] = field(default_factory=dict)
     actions: dict[str, Action] = field(default_factory=dict)
     subjects: dict[str, Subject] = field(default_factory=dict)
@@ -32,24 +38,31 @@ class State:
     def get(self, place: Place) -> Value | None:
         """The value at a place; None where there is none."""
         kind, video, key = place
-        if kind == "label":
-            return self.labels.get(video, {}).get(key)
-        if kind == "about":
-            return self.abouts.get(video)
-        return self.actions.get(key) if kind == "action" else self.subjects.get(key)
+        by_video = self._by_video.get(kind)
+        by_name = self._by_name[kind] if by_video is None else by_video.get(video, {})
+        value: Value | None = by_name.get(video if kind in ONE_A_VIDEO else key)
+        return value
 
     def put(self, change: Change) -> None:
         """Let the change's value after it be the one at its place."""
         kind, video, key = change.place
-        homes: dict[str, dict[str, Any]] = {"about": self.abouts, "action": self.actions, "subject": self.subjects}
-        by_key: dict[str, Any] = self.labels.setdefault(video, {}) if kind == "label" else homes[kind]
-        name = video if kind == "about" else key
+        by_video = self._by_video.get(kind)
+        by_name = self._by_name[kind] if by_video is None else by_video.setdefault(video, {})
+        name = video if kind in ONE_A_VIDEO else key
         if change.after is None:
-            by_key.pop(name, None)
+            by_name.pop(name, None)
         else:
-            by_key[name] = change.after
-        if kind == "label" and not by_key:
-            del self.labels[video]
+            by_name[name] = change.after
+        if by_video is not None and not by_name:
+            del by_video[video]
+
+    @property
+    def _by_video(self) -> dict[str, dict[str, dict[str, Any]]]:
+        return {"label": self.labels, "proposal": self.proposals}
+
+    @property
+    def _by_name(self) -> dict[str, dict[str, Any]]:
+        return {"search": self.searches, "about": self.abouts, "action": self.actions, "subject": self.subjects}
 
     def apply(self, changes: Iterable[Change]) -> None:
         """Take all changes, or none. Raises OvertakenError where a value is not what it was, RefusedError."""
@@ -90,14 +103,16 @@ class State:
         return sorted(self.actions.items(), key=lambda pair: (pair[1].place, pair[1].name))
 
     def videos(self) -> list[str]:
-        """The videos of which anything is said."""
+        """The videos of which a person has said anything; a proposal alone says nothing."""
         said = (video for video, about in self.abouts.items() if about != About())
         return list(dict.fromkeys([*said, *self.labels]))
 
     def copy(self) -> "State":
         """The same values, which change no more with this one's."""
         labels = {video: dict(by_id) for video, by_id in self.labels.items()}
-        return State(labels, dict(self.abouts), dict(self.actions), dict(self.subjects))
+        proposals = {video: dict(by_id) for video, by_id in self.proposals.items()}
+        of_videos = dict(self.searches), dict(self.abouts)
+        return State(labels, proposals, *of_videos, dict(self.actions), dict(self.subjects))
 
 
 def revived(changes: Iterable[Change], state: State, former: Mapping[str, Action]) -> list[Change]:

@@ -1,7 +1,7 @@
-"""What a labels project holds: labels, actions with their keys, subjects, and what is said of each video."""
+"""What a labels project holds: labels, proposals, actions with their keys, subjects, and what is said of each video."""
 
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -18,6 +18,7 @@ LONGEST_NAME, LONGEST_COMMENT = 200, 4000  # characters
 Time = Annotated[float, msgspec.Meta(ge=0, le=LATEST)]
 Name = Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)]
 Comment = Annotated[str, msgspec.Meta(max_length=LONGEST_COMMENT)]
+Score = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
 class RefusedError(LstrError):
@@ -41,6 +42,33 @@ class Label:
     end: Time | None = None
     subject: Name = ""
     comment: Comment = ""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """An action that a model proposes from `start` to `end` in seconds, and what a person has decided of it.
+
+    Edges and action stay those that the model has found; what they were corrected to is in the label. An open one
+    teaches nothing.
+    """
+
+    action: Name
+    start: Time
+    end: Time
+    peak: Score
+    """The highest score of the model in it."""
+    threshold: Score
+    """The score from which the model detects the action; a near miss has its peak below."""
+    model: Name
+    """The hash of the model file."""
+    state: Literal["open", "accepted", "corrected", "rejected"] = "open"
+
+
+@dataclass(frozen=True)
+class Search:
+    """Which model has proposed last in a video: it need not look again."""
+
+    model: Name
 
 
 @dataclass(frozen=True)
@@ -69,17 +97,21 @@ class Subject:
     place: Annotated[int, msgspec.Meta(ge=0, le=10**6)] = 0
 
 
-Value = Label | About | Action | Subject
-KINDS: dict[str, type] = {"label": Label, "about": About, "action": Action, "subject": Subject}
-OF_VIDEO = ("label", "about")
+Value = Label | Proposal | Search | About | Action | Subject
+KINDS: dict[str, type] = {
+    "label": Label, "proposal": Proposal, "search": Search, "about": About, "action": Action, "subject": Subject,
+}  # fmt: skip
+OF_VIDEO = ("label", "proposal", "search", "about")
 """Kinds whose values belong to one video; the others belong to the project."""
+ONE_A_VIDEO = ("search", "about")
+"""Kinds of which a video has one value, without a key."""
 
 
 @dataclass(frozen=True)
 class Change:
     """One value that becomes another; None where there was or will be none.
 
-    A place is its kind, the id of its video ("" for the project's own) and its key ("" for what is said of a video).
+    A place is its kind, the id of its video ("" for the project's own) and its key ("" where a video has only one).
     """
 
     kind: str
@@ -112,7 +144,7 @@ def change_of(entry: Any) -> Change:
     for name, text in (("video", video), ("key", key)):
         if not isinstance(text, str) or len(text) > 4096:
             raise RefusedError(f"The {name} {brief(text)} of a change is no text.", "reload the page.")
-    if bool(video) != (kind in OF_VIDEO) or bool(key) == (kind == "about"):
+    if bool(video) != (kind in OF_VIDEO) or bool(key) == (kind in ONE_A_VIDEO):
         raise RefusedError(f"A change of {kind} has no such place: {video!r}, {key!r}.", "reload the page.")
     before, after = (_value(kind, entry.get(side)) for side in ("before", "after"))
     return Change(kind, video, key, before, after)
@@ -130,8 +162,8 @@ def _value(kind: str, content: Any) -> Value | None:
     for name, text in asdict(value).items():
         if isinstance(text, str) and text and not is_name(text):
             raise RefusedError(f"The {name} {brief(text)} is no text that a file can hold.", "write it otherwise.")
-    if isinstance(value, Label) and value.end is not None and value.end <= value.start:
-        raise RefusedError("A label ends after its start.", "let it last at least one frame.")
+    if isinstance(value, Label | Proposal) and value.end is not None and value.end <= value.start:
+        raise RefusedError(f"A {kind} ends after its start.", "let it last at least one frame.")
     if isinstance(value, Action):
         _check_action(value)
     return value

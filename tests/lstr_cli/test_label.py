@@ -6,9 +6,11 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
+from lstr.pipelines.labelling.project import Project
 from tests.support.requests import Visitor
 from tests.support.videos import write_video
 
@@ -40,6 +42,44 @@ def test_it_serves_saves_and_ends(videos, tmp_path, number):
     assert json.loads((tmp_path / "l.json").read_text())["database"]["a"]["complete"] is True
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_the_search_for_proposals_ends_with_it(small_set, tmp_path, number):
+    """Before its end a proposal is decided: that is there when it is run again, and no process is left."""
+    words = [sys.executable, "-m", "lstr_cli", "label", str(small_set.videos), "--no-browser", "-m"]
+    words += [str(small_set.checkpoint), "-o", str(tmp_path / "l.json")]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as labelling:
+        visitor = Visitor(labelling.stdout.readline().strip())
+        order = []
+        for _ in range(1200):
+            told = json.loads(visitor.ask("/proposals?order=in%20time").body)
+            if order := told["order"]:
+                break
+            time.sleep(0.1)
+        assert told["search"]["is_running"]
+        (search,) = children_of(labelling.pid)
+        decision = {"decision": "accept", "video": "scene_00", "key": order[0][1], "label_key": "12345678"}
+        assert visitor.ask("/decide", {"id": "decision-1", **decision}).status == 200
+        assert visitor.ask("/decide", {"id": "decision-1", **decision}).status == 200, "the same again"
+        assert visitor.ask("/decide", {"id": "decision-2", **decision}).status == 400
+        labelling.send_signal(number)
+        labelling.wait(timeout=60)
+    for _ in range(200):
+        if not os.path.exists(f"/proc/{search}"):
+            break
+        time.sleep(0.1)
+    assert not os.path.exists(f"/proc/{search}")
+    with Project(tmp_path / "l.json") as project:
+        states = [one.state for one in project.state.proposals["scene_00"].values()]
+        assert "accepted" in states and len(project.state.labels["scene_00"]) == 1
+
+
+def children_of(pid: int) -> list[int]:
+    """The processes that a process has started, whichever of its threads did."""
+    lists = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for text in lists for child in text.read_text().split()]
+
+
 @pytest.mark.parametrize(
     ("more", "sentence", "hint"),
     [
@@ -52,6 +92,12 @@ def test_mistakes_are_one_sentence(lstr, videos, tmp_path, monkeypatch, more, se
     monkeypatch.chdir(tmp_path)
     code, out, err = lstr("label", videos, "--no-browser", *more)
     assert code == 2 and out == "" and sentence in err and hint in err
+
+
+def test_a_model_that_is_not_there_is_said_before_anything_begins(lstr, videos, tmp_path):
+    code, out, err = lstr("label", videos, "--no-browser", "-m", tmp_path / "nowhere.lstr")
+    assert code == 4 and out == "" and "There is no model" in err and "hint: name a model file" in err
+    assert "-m FILE" in err and not list(videos.glob("labels*"))
 
 
 def test_labels_of_another_form_are_not_written_over(lstr, videos):

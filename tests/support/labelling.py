@@ -1,9 +1,10 @@
-"""Changes of a labels project, as a page makes them."""
+"""Changes of a labels project as a page makes them, and keys pressed on the page itself."""
 
 import itertools
 
 from lstr.pipelines.labelling.project import Project
 from lstr.pipelines.labelling.values import About, Action, Change, Label, Subject, Value
+from tests.support.browser import until
 
 _ids = itertools.count()
 
@@ -24,3 +25,19 @@ def action(project: Project, name: str, key: str = "") -> str:
     """Add an action; its id."""
     put(project, Action(name, key, len(project.state.actions)), key=f"id of {name}")
     return f"id of {name}"
+
+
+def settled(page) -> None:
+    """Nothing is on its way: no change, no picture, no drawing."""
+    until(page, "!asked.length && !loading && !frameAsked && shownNumber === number")
+
+
+def press(page, *keys: str) -> None:
+    for key in keys:
+        page.keyboard.press(key)
+    settled(page)
+
+
+def labels_of(page) -> list[tuple]:
+    """(action, start, end) by start, as the page has them."""
+    return [tuple(one) for one in page.evaluate("inOrder().map(([, l]) => [nameOf(l.action), l.start, l.end])")]

@@ -8,12 +8,12 @@ function momentAt(x) {
   return time - times[at] < after - time ? times[at] : after;
 }
 function beginDrag(event, key, edge) {
-  const label = labelsOf()[key], surface = $("surface");
+  const draft = draftOf(key), label = draft ?? labelsOf()[key], surface = $("surface");
   event.preventDefault();
   event.stopImmediatePropagation();
   surface.focus({ preventScroll: true });
   setRate(0);
-  if (chosen !== key) chooseLabel(key, false);
+  if (!draft && chosen !== key) chooseLabel(key, false);
   dragged = { key, edge, start: label.start, end: endOf(label) };
   const target = event.target;
   target.setPointerCapture(event.pointerId);
@@ -27,7 +27,7 @@ function beginDrag(event, key, edge) {
   const stop = (ended) => {
     for (const [kind, act] of [["pointermove", move], ["pointerup", stop], ["pointercancel", stop]]) target.removeEventListener(kind, act);
     const time = dragged[edge];
-    if (ended.type === "pointerup" && time !== label[edge]) changeChosen({ [edge]: time }, key);
+    if (ended.type === "pointerup" && time !== label[edge]) (draft ? changeDraft : changeChosen)({ [edge]: time }, key);
     /* until the server has ordered it, the bar stays where it was let go */
     ask(() => { dragged = null; redraw(); return null; });
   };
@@ -45,17 +45,18 @@ function buildEdges() {
   surface.addEventListener("pointermove", (event) => {
     if (!event.buttons) surface.style.cursor = barAt(event.clientX, event.clientY)?.edge ? "ew-resize" : "";
   });
-  for (const edge of ["start", "end"]) $("edge-" + edge).addEventListener("pointerdown", (event) => { if (!event.button) beginDrag(event, chosen, edge); }, true);
+  for (const edge of ["start", "end"]) $("edge-" + edge).addEventListener("pointerdown", (event) => { if (!event.button) beginDrag(event, chosen ?? reviewed.key, edge); }, true);
 }
-/* The handles of the chosen label, wide enough for a finger. */
+/* The handles of the chosen label, or of the proposal on show, wide enough for a finger. */
 function placeEdges() {
-  const lane = lanes.find(({ bars }) => bars.some(({ key }) => key === chosen)), bar = lane?.bars.find(({ key }) => key === chosen);
+  const draft = !chosen && draftOf(reviewed?.key), lane = lanes.find(({ id, bars }) => (draft ? id === draft.action : bars.some(({ key }) => key === chosen)));
+  const bar = draft ? { key: reviewed.key, label: draft, level: 0 } : lane?.bars.find(({ key }) => key === chosen);
   for (const edge of ["start", "end"]) {
     const handle = $("edge-" + edge), open = bar?.label.end === null && edge === "end";
     handle.hidden = !bar || open;
     if (handle.hidden) continue;
     const time = shownSpan(bar)[edge === "start" ? 0 : 1], x = (time - view[0]) / (view[1] - view[0]) * $("surface").clientWidth;
-    const box = lane.row.getBoundingClientRect(), [y, tall] = placeOf(lane, bar.level, box.height, 1);
+    const box = lane.row.getBoundingClientRect(), [y, tall] = placeOf(draft ? { deep: 1 } : lane, bar.level, box.height, 1);
     handle.hidden = x < -1 || x > $("surface").clientWidth + 1;
     handle.style.transform = "translate(" + x + "px," + (box.top - $("surface").getBoundingClientRect().top + y - 3) + "px)";
     handle.style.height = tall + 6 + "px";

@@ -3,6 +3,7 @@ const video = $("video"), still = $("still");
 let times = new Float64Array([0]), duration = 1, ahead = 0; /* of the video; seconds that a player's clock is ahead */
 let number = 0, shownNumber = -1, wanted = -1, loading = false; /* frames: at the cursor, on show, asked for */
 let rate = 0, lastTick = 0, films = false, filmTime = null; /* rate: of playing; negative is backwards, 0 is still */
+let loop = null; /* [start, end] in seconds of a clip that is played again and again */
 const kept = new Map(); /* pictures near the cursor, by number */
 const KEPT = 24, NEAR = [1, 2, -1, 3];
 
@@ -118,19 +119,26 @@ function changeSpeed(way) {
   $("rate").selectedIndex = at;
   if (rate) setRate(Math.sign(rate) * speed());
 }
+function playAgain(tick) {
+  filmTime = null;
+  lastTick = tick;
+  seek(loop[0]);
+  if (films) video.play().catch(() => {});
+}
 function tickPlaying(tick) {
-  if (films && rate > 0) {
+  if (loop && rate > 0 && !(films && video.seeking) && (now >= loop[1] || number >= times.length - 1 || (films && video.ended))) playAgain(tick);
+  else if (films && rate > 0) {
     const time = Math.max(0, Math.min(duration, (filmTime ?? video.currentTime) - ahead));
     number = numberAt(time);
     now = times[number];
     showClock();
-    if (video.ended) setRate(0);
+    if (video.ended && !loop) setRate(0);
   } else {
     const passed = lastTick ? (tick - lastTick) / 1000 * rate : 0;
     now = Math.max(0, Math.min(duration, now + passed));
     number = numberAt(now);
     showFrame();
-    if ((rate > 0 && now >= times.at(-1)) || (rate < 0 && now <= 0)) setRate(0);
+    if ((rate > 0 && now >= times.at(-1) && !loop) || (rate < 0 && now <= 0)) setRate(0);
   }
   lastTick = tick;
   moved = true;
@@ -175,8 +183,11 @@ async function waitForFilm(at) {
     $("playing-state").textContent = { soon: "A copy that browsers play is being made; until then frames come one by one", copy: "Playing shows a small copy; a still picture is of the video itself", never: "No browser plays this video: frames come one by one" }[plays] ?? "";
     if (plays === "video" || plays === "copy") {
       if (plays === "copy") ahead = 0;
+      const was = rate;
+      setRate(0); /* a film takes over where frames had come one by one */
       video.src = "/film/" + at;
       films = true;
+      setRate(was);
     }
     if (plays !== "soon") return;
     await pause(700);

@@ -20,7 +20,7 @@ function addLane({ id, name, key }, index) {
   paint(button, name);
   button.append(make("span", id === nothing ? "spot hollow" : "spot"), make("span", "cut", name), make("output"));
   if (key) button.append(make("kbd", "", key));
-  button.addEventListener("click", () => toggleAction(id));
+  button.addEventListener("click", () => pressAction(id, button));
   canvas.setAttribute("aria-hidden", "true");
   plot.append(canvas);
   row.append(button, plot);
@@ -51,6 +51,7 @@ function fillLanes() {
     lane.button.setAttribute("aria-pressed", String(lane.open));
     lane.button.querySelector("output").textContent = open.length ? "from " + clockText(open[0].label.start, 1) : "";
   }
+  fillProposals();
   gaps = unknownStretches();
   overview = null;
 }
@@ -66,6 +67,7 @@ function drawLane(lane) {
   pen.strokeStyle = theme.line;
   pen.lineWidth = ratio;
   for (const [x, wide] of placed(pen, gaps, toX, 1)) hatchBox(pen, x, 0, wide, height, 7 * ratio);
+  drawProposals(pen, lane, toX, height, ratio);
   const colour = colourOf(names[lane.index]), hollow = lane.id === nothing;
   for (const bar of lane.bars) {
     const [start, end] = shownSpan(bar);
@@ -129,6 +131,9 @@ function drawOverview() {
     for (const lane of lanes) {
       brush.fillStyle = colourOf(names[lane.index]);
       const y = inset + (height - 2 * inset) * lane.index / lanes.length, tall = Math.max(ratio, (height - 2 * inset) / lanes.length - ratio / 2);
+      brush.globalAlpha = 0.4;
+      for (const [, { start, end }] of lane.proposals ?? []) brush.fillRect(toX(start), y, Math.max(ratio, toX(end) - toX(start)), tall);
+      brush.globalAlpha = 1;
       for (const { label } of lane.bars) brush.fillRect(toX(label.start), y, Math.max(ratio, toX(endOf(label)) - toX(label.start)), tall);
     }
   }

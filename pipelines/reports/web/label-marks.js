@@ -68,6 +68,7 @@ function addAction(name) {
 function chooseLabel(key, goes = true) {
   chosen = key && labelsOf()[key] ? key : null;
   const label = chosen && labelsOf()[chosen];
+  if (label) leaveReview();
   if (label && goes) {
     if (now < label.start - 1e-6 || now > (label.end ?? label.start) + 1e-6) seek(label.start);
     if (label.start < view[0] || label.start > view[1]) look(label.start - (view[1] - view[0]) / 3, view[1] - view[0]);

@@ -1,6 +1,6 @@
 /* The values of the project, as the server has ordered their changes; one change after the other goes there. */
 const { videos, nothing } = report;
-const held = { label: report.labels, about: report.abouts, action: report.actions, subject: report.subjects };
+const held = { label: report.labels, proposal: report.proposals, search: {}, about: report.abouts, action: report.actions, subject: report.subjects };
 let revision = report.revision, early = new Map(); /* entries that came before those that precede them */
 const asked = []; /* what is still to be sent: functions that make changes of the values as they then are */
 let sending = false;
@@ -8,10 +8,11 @@ let sending = false;
 const videoId = () => videos[chosenVideo].id;
 const labelsOf = (id = videoId()) => held.label[id] || {};
 const aboutOf = (id = videoId()) => held.about[id] || { complete: false, comment: "", subset: "" };
-const valueAt = ({ kind, video, key }) => (kind === "label" ? labelsOf(video)[key] : held[kind][kind === "about" ? video : key]) ?? null;
+const byVideo = ["label", "proposal"], oneOfVideo = ["about", "search"]; /* kinds: of many values by video and key, of one */
+const valueAt = ({ kind, video, key }) => (byVideo.includes(kind) ? held[kind][video]?.[key] : held[kind][oneOfVideo.includes(kind) ? video : key]) ?? null;
 
 function putValue({ kind, video, key, after }) {
-  const home = kind === "label" ? (held.label[video] ??= {}) : held[kind], name = kind === "about" ? video : key;
+  const home = byVideo.includes(kind) ? (held[kind][video] ??= {}) : held[kind], name = oneOfVideo.includes(kind) ? video : key;
   if (after === null) delete home[name]; else home[name] = after;
 }
 function takeEntry(entry) {
@@ -34,13 +35,12 @@ function ask(make, then = () => {}) {
   }, then });
   sendNext();
 }
-function turn(deed) {
-  const video = videoId();
+function turn(deed, video = videoId(), isShown = () => false) {
   asked.push({ make: () => ["/turn", { deed, video }], then: (entry) => {
     if (!entry) return tell(deed === "undo" ? "There is nothing to undo in this video" : "There is nothing to do again in this video");
     tell(deed === "undo" ? "Undone" : "Done again");
     const label = entry.changes.find(({ kind, after }) => kind === "label" && after);
-    if (label && video === videoId()) chooseLabel(label.key);
+    if (!isShown(entry) && label && video === videoId()) chooseLabel(label.key);
   } });
   sendNext();
 }

@@ -31,10 +31,12 @@ function projectChanged(changes) {
   showVideos();
   if (changes.some(({ kind }) => kind === "action" || kind === "subject")) showActions();
   showChosen();
+  proposalsChanged(changes);
   redraw();
 }
 async function goVideo(at) {
   if (at < 0 || at >= videos.length) return;
+  if (reviewed?.at !== at) leaveReview();
   chosenVideo = at;
   chosen = null;
   history.replaceState(null, "", "#" + at);
@@ -59,7 +61,7 @@ function key(event) {
     const again = event.key === "y" || (event.key.toLowerCase() === "z" && event.shiftKey);
     if (event.key.toLowerCase() !== "z" && event.key !== "y") return;
     event.preventDefault();
-    return turn(again ? "redo" : "undo");
+    return turnHere(again ? "redo" : "undo");
   }
   if (tagName === "SELECT" && !["PageUp", "PageDown"].includes(event.key)) return;
   if ([" ", "Enter"].includes(event.key) && /^(BUTTON|SUMMARY|INPUT|A)$/.test(tagName)) return;
@@ -73,7 +75,7 @@ function key(event) {
     n: () => toggleAction(nothing), C: () => setComplete(!aboutOf().complete),
     PageUp: () => goVideo(chosenVideo - 1), PageDown: () => goVideo(chosenVideo + 1), ...zoomKeys,
   };
-  const act = action ? () => toggleAction(action[0]) : keys[event.key];
+  const act = reviewKey(event, action?.[0]) ?? (action ? () => toggleAction(action[0]) : keys[event.key]);
   if (!act || (event.repeat && (action || event.key === "n"))) return;
   event.preventDefault();
   act();
@@ -85,6 +87,7 @@ showActions();
 buildFields();
 buildZoom();
 buildEdges();
+buildProposals();
 watchFilm();
 followTheme(() => { overview = null; axisDirty = true; redraw(); });
 scrub($("surface"), () => view, true);
@@ -95,8 +98,8 @@ $("play").addEventListener("click", toggle);
 $("step-back").addEventListener("click", () => stepBy(-1));
 $("step-on").addEventListener("click", () => stepBy(1));
 $("rate").addEventListener("change", () => { if (rate) setRate(Math.sign(rate) * speed()); });
-$("undo").addEventListener("click", () => turn("undo"));
-$("redo").addEventListener("click", () => turn("redo"));
+$("undo").addEventListener("click", () => turnHere("undo"));
+$("redo").addEventListener("click", () => turnHere("redo"));
 $("videos").addEventListener("change", () => { goVideo(Number($("videos").value)); $("videos").blur(); });
 $("video-before").addEventListener("click", () => goVideo(chosenVideo - 1));
 $("video-after").addEventListener("click", () => goVideo(chosenVideo + 1));

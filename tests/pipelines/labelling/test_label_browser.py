@@ -11,7 +11,7 @@ from lstr.labels.label_set import read_labels
 from lstr.pipelines.labelling.job import LabelOptions, label
 from lstr.pipelines.labelling.values import Label
 from tests.support.browser import until
-from tests.support.labelling import action, put
+from tests.support.labelling import action, labels_of, press, put, settled
 from tests.support.videos import write_video
 
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -25,45 +25,6 @@ def folder(tmp_path_factory):
     write_video(folder / "a.mp4", TIMES, options=FILMS)
     write_video(folder / f"b {HOSTILE}.mp4", range(0, 2400, 20), options=FILMS)
     return folder
-
-
-@pytest.fixture
-def tab(chromium, labelling):
-    """Open the page: tab(width) -> page. Words on the console and requests to other hosts fail the test."""
-    complaints, contexts = [], []
-
-    def open_tab(width: int = 1280, overtaken: str = "nothing", **settings):
-        contexts.append(chromium.new_context(viewport={"width": width, "height": 900}, **settings))
-        page = contexts[-1].new_page()
-        page.on("console", lambda message: overtaken in message.text or complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("dialog", lambda dialog: complaints.append(dialog.message))
-        own = f"http://127.0.0.1:{labelling.server.port}/"
-        page.on("request", lambda request: request.url.startswith((own, "data:")) or complaints.append(request.url))
-        page.goto(labelling.server.address)
-        settled(page)
-        return page
-
-    yield open_tab
-    for context in contexts:
-        context.close()
-    assert not complaints
-
-
-def settled(page) -> None:
-    """Nothing is on its way: no change, no picture, no drawing."""
-    until(page, "!asked.length && !loading && !frameAsked && shownNumber === number")
-
-
-def press(page, *keys: str) -> None:
-    for key in keys:
-        page.keyboard.press(key)
-    settled(page)
-
-
-def labels_of(page) -> list[tuple]:
-    """(action, start, end) by start, as the page has them."""
-    return [tuple(one) for one in page.evaluate("inOrder().map(([, l]) => [nameOf(l.action), l.start, l.end])")]
 
 
 def written(labelling, video: str = "a") -> list[tuple]:

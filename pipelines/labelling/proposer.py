@@ -1,0 +1,200 @@
+"""Proposals that come while a page is in use: a model looks through the videos of a project in a process of its own."""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from subprocess import Popen
+from typing import Any
+
+from lstr.errors import CheckpointError, LstrError
+from lstr.extractors.errors import ExtractorError
+from lstr.extractors.weights.published_files import sha256_of
+from lstr.pipelines.child_process import end
+from lstr.pipelines.labelling.project import Project
+from lstr.pipelines.labelling.proposals import proposed
+from lstr.pipelines.labelling.searching import Found, SearchJob, SearchProcess
+from lstr.pipelines.labelling.values import About, Search
+from lstr.pipelines.model_files.model_file import is_model, open_model
+from lstr.pipelines.progress import Failed, Notice, Progress
+
+HASH_DIGITS = 16
+"""So many first digits of the SHA-256 of a model file tell its proposals from those of others."""
+GLANCE = 0.2  # seconds between two looks at whether a search is to end
+
+
+def check_model(model: Path) -> None:
+    """Raise CheckpointError for what is no model file or checkpoint, as far as that is told without torch."""
+    if is_model(model):
+        open_model(model)
+    elif not model.is_file():
+        raise CheckpointError(
+            f"There is no model {model}.", "name a model file, as `lstr learn` makes it, with [[model=FILE]]."
+        )
+
+
+@dataclass(frozen=True)
+class Searched:
+    """How far a search is: `done` of `total` videos, and the chunks of the one that is looked through now."""
+
+    model: str = ""
+    """The name of its file; empty before the first search."""
+    is_running: bool = False
+    done: int = 0
+    total: int = 0
+    video: str = ""
+    share: float = 0.0
+    """How much of that video, from 0 to 1."""
+    failed: tuple[tuple[str, str], ...] = ()
+    """Videos that could not be read, and why."""
+    trouble: str = ""
+    """Why the search ended before its time; empty where it did not."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Its JSON object."""
+        return asdict(self)
+
+
+@dataclass
+class Proposer:
+    """Lets models propose in the videos of a project, one model at a time; use it as a context manager.
+
+    tell: gets a sentence of what a person should know, from another thread.
+    """
+
+    project: Project
+    videos: Mapping[str, Path]
+    tell: Callable[[str], object] = lambda text: None
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _running: "_Running | None" = field(default=None, repr=False)
+
+    def begin(self, model: Path) -> None:
+        """Let this model file or checkpoint propose from now on, in place of the one before; returns at once.
+
+        Videos that are complete, or through which it has looked already, are passed over.
+        """
+        with self._lock:
+            before, self._running = self._running, _Running(self, model)
+            self._running.start(before)
+
+    def searched(self) -> Searched:
+        """How far the newest search is."""
+        running = self._running
+        return running.searched if running else Searched()
+
+    @property
+    def process(self) -> Popen[bytes] | None:
+        """The process of the newest search; None before it has one."""
+        return self._running.process.process if self._running and self._running.process else None
+
+    def settle(self) -> None:
+        """Wait until the newest search is over."""
+        if self._running:
+            self._running.thread.join()
+
+    def close(self) -> None:
+        """End the search; what it has found in whole videos stays."""
+        with self._lock:
+            if self._running:
+                self._running.end()
+
+    def __enter__(self) -> "Proposer":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+class _Running:
+    """A search, in a thread that waits for its process."""
+
+    def __init__(self, proposer: Proposer, model: Path):
+        self.proposer, self.model = proposer, model
+        self.searched = Searched(model.name, is_running=True)
+        self.process: SearchProcess | None = None
+        self._leaving = threading.Event()
+        self.thread = threading.Thread(target=self._work, name=f"proposals of {model.name}", daemon=True)
+        self._before: _Running | None = None
+
+    def start(self, before: "_Running | None") -> None:
+        """Begin when the search before has ended."""
+        self._before = before
+        if before:
+            before.leave()
+        self.thread.start()
+
+    def leave(self) -> None:
+        """Let it end soon."""
+        self._leaving.set()
+
+    def end(self) -> None:
+        """End it now."""
+        self.leave()
+        self.thread.join()
+
+    def _work(self) -> None:
+        if self._before:
+            self._before.thread.join()
+            self._before = None
+        try:
+            self._search()
+        except (LstrError, ExtractorError, OSError) as error:
+            hint = getattr(error, "hint", "")  # which may name arguments of a command
+            self._tell(trouble=" ".join(filter(None, [str(error), "" if "[[" in hint else hint])))
+            self.proposer.tell(f"{self.model} proposes no more: {error}")
+        finally:
+            self._tell(is_running=False, video="")
+
+    def _tell(self, **changes: Any) -> None:
+        self.searched = replace(self.searched, **changes)
+
+    def _search(self) -> None:
+        project = self.proposer.project
+        self._hash = sha256_of(self.model)[:HASH_DIGITS]
+        _, state = project.snapshot()
+        left = {
+            video: path
+            for video, path in self.proposer.videos.items()
+            if not state.abouts.get(video, About()).complete and state.searches.get(video) != Search(self._hash)
+        }
+        self._tell(total=len(left))
+        if not left or self._leaving.is_set():
+            return
+        process = self.process = SearchProcess(SearchJob(self.model, left))
+        try:
+            for event in self._events(process):
+                self._take(event)
+        finally:
+            process.connection.close()
+            end([process] if process.process.poll() is None else [])
+
+    def _events(self, process: SearchProcess) -> Iterator[object]:
+        """What a process sends, until it ends or is to. Raises LstrError where it dies."""
+        while not self._leaving.is_set():
+            try:
+                if process.connection.poll(GLANCE):
+                    yield process.connection.recv()
+            except (EOFError, OSError):
+                if process.process.wait() and not self._leaving.is_set():
+                    hint = "is memory short? run the same command again; what it has found stays."
+                    raise LstrError(f"The process that looks for proposals ended ({process.death()}).", hint) from None
+                return
+
+    def _take(self, event: object) -> None:
+        if isinstance(event, LstrError | ExtractorError):
+            raise event
+        done = self.searched.done
+        if isinstance(event, Progress):
+            self._tell(video=event.what, share=event.done / max(1, event.total))
+        elif isinstance(event, Notice):
+            self.proposer.tell(event.text)
+        elif isinstance(event, Failed):
+            self._tell(done=done + 1, failed=(*self.searched.failed, (event.id, event.reason)))
+            self.proposer.tell(f"no proposals in {event.id}: {event.reason}")
+        elif isinstance(event, Found):
+            project, duration = self.proposer.project, self.proposer.project.durations.get(event.video)
+            project.propose(
+                event.video,
+                lambda state, history: proposed(state, history, event.video, self._hash, event.candidates, duration),
+            )
+            self._tell(done=done + 1, share=0.0)

@@ -1,0 +1,258 @@
+"""What becomes of proposals: made, replaced, accepted, corrected, rejected, undone, and gone on with."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lstr.labels.label_set import read_labels
+from lstr.pipelines.labelling.candidates import Candidate
+from lstr.pipelines.labelling.document import from_document, to_document
+from lstr.pipelines.labelling.project import Project
+from lstr.pipelines.labelling.proposals import accepted, is_known, proposed, rejected, waiting
+from lstr.pipelines.labelling.state import State
+from lstr.pipelines.labelling.values import (
+    NOTHING,
+    About,
+    Action,
+    Change,
+    Label,
+    Proposal,
+    RefusedError,
+    Search,
+    change_of,
+)
+from tests.support.labelling import action, new_id, put
+
+A = "fall-01"
+
+
+@pytest.fixture
+def project(tmp_path):
+    with Project(tmp_path / "labels.json", durations={A: 20.0}) as opened:
+        yield opened
+
+
+def candidate(start: float, end: float, label: str = "kick", peak: float = 0.6) -> Candidate:
+    return Candidate(label, start, end, peak, 0.5)
+
+
+def propose(project, *candidates, model: str = "one", video: str = A):
+    return project.propose(video, lambda state, history: proposed(state, history, video, model, candidates, 20.0))
+
+
+def decide(project, decision):
+    return project.decide(new_id(), decision)
+
+
+def held(project) -> list[tuple]:
+    """(action, start, end, state) of the proposals, by time."""
+    names = {key: one.name for key, one in project.state.actions.items()}
+    found = project.state.proposals.get(A, {}).values()
+    return sorted((names[one.action], one.start, one.end, one.state) for one in found)
+
+
+def key_at(project, start: float) -> str:
+    return next(key for key, one in project.state.proposals[A].items() if one.start == start and one.state == "open")
+
+
+def labels(project) -> list[tuple]:
+    names = {key: one.name for key, one in project.state.actions.items()} | {NOTHING: NOTHING}
+    return sorted((names[one.action], one.start, one.end) for one in project.state.labels.get(A, {}).values())
+
+
+def test_a_class_that_the_project_lacks_becomes_an_action_with_its_first_proposal(project):
+    put(project, Action("hug", "k", 0), key="h")
+    assert propose(project, candidate(1, 2), candidate(19.75, 20.25, "hug")).deed == "propose"
+    assert [(one.name, one.key) for _, one in project.state.ordered()] == [("hug", "k"), ("kick", "i")]
+    assert held(project) == [("hug", 19.75, 20.0, "open"), ("kick", 1, 2, "open")], "none ends after its video"
+    assert propose(project, candidate(1, 2), candidate(19.75, 20.25, "hug")) is None, "nothing has changed"
+    assert propose(project, candidate(30, 31, "jump")).changes and len(project.state.actions) == 2
+
+
+def test_an_action_keeps_its_class_under_another_name_and_stays_away_once_removed(project):
+    propose(project, candidate(1, 2), candidate(3, 4, "hug"))
+    kick, hug = (
+        next(key for key, one in project.state.actions.items() if one.name == name) for name in ("kick", "hug")
+    )
+    for name in ("Tritt", "Fußtritt"):
+        put(project, Action(name, "x", 0), key=kick)
+    project.change(new_id(), [Change("action", "", hug, project.state.actions[hug], None)])
+    propose(project, candidate(5, 6), candidate(7, 8, "hug"), model="two")
+    assert [one.name for one in project.state.actions.values()] == ["Fußtritt"]
+    assert [(placed.proposal.start, placed.proposal.action) for placed in waiting(project.state, [A])] == [(5, kick)]
+
+
+@pytest.mark.parametrize(
+    ("label", "known"),
+    [
+        (("kick", 1.0, 3.0), True),
+        (("kick", 0.0, 2.0), True),  # half of the stretch
+        (("kick", 0.0, 1.9), False),
+        (("kick", 2.6, 3.2), True),  # half of the label
+        (("kick", 2.6, 3.5), False),
+        (("kick", 1.4, 1.6), True),  # inside it
+        ((NOTHING, 0.0, 2.0), True),
+        ((NOTHING, 1.4, 1.6), False),  # says nothing of the rest
+        (("hug", 1.0, 3.0), False),  # actions may overlap
+        (("kick", 1.5, None), False),  # is being labelled
+    ],
+)
+def test_what_a_person_has_labelled_is_not_proposed_again(label, known):
+    assert is_known("kick", 1.0, 3.0, [Label(*label)]) is known
+    assert is_known("kick", 1.0, 3.0, [Label("hug", 0, 9), Label(*label)]) is known
+
+
+def test_labels_together_answer_a_proposal():
+    halves = [Label("kick", 0.0, 1.5), Label(NOTHING, 2.5, 3.0), Label("kick", 0.2, 1.5)]
+    assert is_known("kick", 1.0, 3.0, halves) and not is_known("kick", 1.0, 3.01, halves)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["kick", "hug", NOTHING]), st.floats(0, 20), st.floats(0.1, 9)), max_size=12),
+    st.lists(st.tuples(st.sampled_from(["kick", "hug"]), st.floats(0, 20), st.floats(0.25, 4)), max_size=12),
+)
+def test_those_wait_that_no_label_answers(marks, stretches):
+    held = [Label(name, start, start + length) for name, start, length in marks]
+    state = State(actions={"kick": Action("kick"), "hug": Action("hug")})
+    state.labels[A] = {str(at): label for at, label in enumerate(held)}
+    found = [Proposal(name, start, start + length, 0.5, 0.5, "m") for name, start, length in stretches]
+    state.proposals[A] = {str(at): proposal for at, proposal in enumerate(found)}
+    expected = [one for one in found if not is_known(one.action, one.start, one.end, held)]
+    assert [placed.proposal for placed in waiting(state, [A])] == expected
+
+
+def test_what_is_labelled_meanwhile_waits_no_more(project):
+    propose(project, candidate(1, 3), candidate(5, 6))
+    kick = next(iter(project.state.actions))
+    assert [placed.proposal.start for placed in waiting(project.state, [A, "other"])] == [1, 5]
+    put(project, Label(kick, 1.25, 2.75), A, "x")
+    assert [placed.proposal.start for placed in waiting(project.state, [A])] == [5]
+    put(project, About(complete=True), A)
+    assert waiting(project.state, [A]) == [] and propose(project, candidate(9, 10), model="two") is None
+
+
+def test_accepting_makes_the_label_and_is_undone_as_one(project):
+    propose(project, candidate(1, 3), candidate(5, 6))
+    decide(project, accepted(A, key_at(project, 1), "label-key"))
+    assert labels(project) == [("kick", 1, 3)] and held(project)[0] == ("kick", 1, 3, "accepted")
+    project.turn(new_id(), A, "undo")
+    assert labels(project) == [] and held(project)[0] == ("kick", 1, 3, "open")
+    assert project.turn(new_id(), A, "undo") is None, "what a model proposes is nothing that a person undoes"
+    project.turn(new_id(), A, "redo")
+    assert labels(project) == [("kick", 1, 3)]
+    with pytest.raises(RefusedError, match="decided already"):
+        decide(project, accepted(A, next(iter(project.state.proposals[A])), "another"))
+
+
+def test_a_correction_keeps_what_the_model_had_found(project):
+    hug = action(project, "hug")
+    propose(project, candidate(1, 3))
+    decide(project, accepted(A, key_at(project, 1), "label-key", Label(hug, 1.5, 3, "Anna")))
+    assert labels(project) == [("hug", 1.5, 3)] and held(project) == [("kick", 1, 3, "corrected")]
+    with pytest.raises(RefusedError):
+        propose(project, candidate(5, 6))
+        decide(project, accepted(A, key_at(project, 5), "label-key-2", Label(NOTHING, 5, 6)))
+
+
+def test_rejecting_says_that_nothing_happens_where_nothing_else_is(project):
+    hug = action(project, "hug")
+    put(project, Label(hug, 2.0, 2.5), A, "x")
+    propose(project, candidate(1, 4), candidate(3.5, 5, "hug"))
+    decide(project, rejected(A, key_at(project, 1), "first"))
+    assert labels(project) == [("hug", 2, 2.5), (NOTHING, 1, 2), (NOTHING, 2.5, 3.5)], "3.5 to 4 is not decided yet"
+    decide(project, rejected(A, key_at(project, 3.5), "second"))
+    assert labels(project)[-1] == (NOTHING, 3.5, 5)
+    project.turn(new_id(), A, "undo")
+    project.turn(new_id(), A, "undo")
+    assert labels(project) == [("hug", 2, 2.5)] and [state for *_, state in held(project)] == ["open", "open"]
+    decide(project, accepted(A, key_at(project, 3.5), "third"))
+    decide(project, rejected(A, key_at(project, 1), "fourth"))
+    assert labels(project)[2:] == [(NOTHING, 1, 2), (NOTHING, 2.5, 3.5)], "nor does it say so where a label is"
+
+
+def test_rejecting_what_a_label_covers_changes_no_label(project):
+    hug = action(project, "hug")
+    put(project, Label(hug, 0, 9), A, "x")
+    propose(project, candidate(1, 4))
+    decide(project, rejected(A, key_at(project, 1), "first"))
+    assert labels(project) == [("hug", 0, 9)] and held(project) == [("kick", 1, 4, "rejected")]
+    put(project, Label(hug, 10, None), A, "open")
+    propose(project, candidate(9.5, 12), model="two")
+    decide(project, rejected(A, key_at(project, 9.5), "second"))
+    assert (NOTHING, 9.5, 10) in labels(project), "what is being labelled is not said to be nothing"
+
+
+def test_an_open_proposal_teaches_nothing_and_a_rejected_one_that_nothing_happens(project):
+    propose(project, candidate(1, 3), candidate(5, 6))
+    put(project, About(comment="looked at"), A)
+    written = read_labels(project.path) if project.settle() is None else None
+    assert [(s.label, s.start, s.end) for s in written.videos[A].segments] == [("Ambiguous", 0, 20)]
+    decide(project, rejected(A, key_at(project, 5), "label-key"))
+    project.settle()
+    segments = [(s.label, s.start, s.end) for s in read_labels(project.path).videos[A].segments]
+    assert segments == [("Background", 5, 6), ("Ambiguous", 0, 5), ("Ambiguous", 6, 20)]
+    database = json.loads(project.path.read_text())["database"][A]
+    assert "kick" not in json.dumps(database), "no other reader sees a proposal"
+
+
+def test_a_decision_outlives_its_model_and_open_ones_do_not(project):
+    propose(project, candidate(1, 3), candidate(5, 6), candidate(8, 9))
+    decide(project, accepted(A, key_at(project, 1), "first"))
+    decide(project, rejected(A, key_at(project, 5), "second"))
+    put(project, None, A, "second-0")
+    propose(project, candidate(1.1, 3), candidate(5, 6.2), candidate(8, 9))
+    assert len(held(project)) == 3, "the same model does not come back with what was decided"
+    propose(project, candidate(5, 6), candidate(12, 13), model="two")
+    states = {(start, state) for _, start, _, state in held(project)}
+    assert states == {(1, "accepted"), (5, "rejected"), (5, "open"), (12, "open")}
+    assert project.state.searches == {A: Search("two")}
+
+
+def test_what_was_undone_is_done_again_unless_its_proposal_is_gone(project):
+    propose(project, candidate(1, 3), candidate(5, 6))
+    decide(project, accepted(A, key_at(project, 1), "first"))
+    project.turn(new_id(), A, "undo")
+    propose(project, candidate(1, 3), candidate(8, 9))
+    assert project.history.depths(A) == (0, 1), "that one is still proposed"
+    propose(project, candidate(12, 13), model="two")
+    assert project.turn(new_id(), A, "redo") is None and labels(project) == []
+
+
+def test_proposals_come_back_from_journal_and_file(project, tmp_path):
+    propose(project, candidate(1, 3, peak=0.31), candidate(5, 6, "hug"), candidate(8, 9))
+    decide(project, accepted(A, key_at(project, 1), "first", Label(next(iter(project.state.actions)), 1.5, 3)))
+    decide(project, rejected(A, key_at(project, 5), "second"))
+    propose(project, model="one", video="empty")
+    document = to_document(project.state, project.durations, {})
+    assert from_document(json.loads(json.dumps(document)), "file")[0] == project.state
+    state = project.state.copy()
+    project.close()
+    with Project(project.path) as again:
+        assert again.state == state
+        again.turn(new_id(), A, "undo")
+        assert ("hug", 5, 6, "open") in held(again)
+    project.journal.path.unlink()
+    with Project(project.path) as alone:
+        assert alone.state.searches == state.searches and len(alone.state.proposals[A]) == 3
+
+
+def test_a_file_changed_by_hand_may_lack_their_action(project):
+    propose(project, candidate(1, 3))
+    document = to_document(project.state, {}, {})
+    document["lstr"]["actions"] = []
+    document["classes"] = ["Background"]
+    assert from_document(document, "file")[0].proposals == {}
+
+
+def test_a_proposal_ends_after_its_start(project):
+    wrong = {"action": "kick", "start": 3, "end": 2, "peak": 0.5, "threshold": 0.5, "model": "m"}
+    with pytest.raises(RefusedError):
+        change_of({"kind": "proposal", "video": A, "key": "p", "after": wrong})
+    for value in (wrong | {"end": 4, "peak": 2}, wrong | {"end": 4, "state": "perhaps"}):
+        with pytest.raises(RefusedError):
+            change_of({"kind": "proposal", "video": A, "key": "p", "after": value})
+    assert change_of({"kind": "proposal", "video": A, "key": "p", "after": wrong | {"end": 4}}).after == Proposal(
+        "kick", 3, 4, 0.5, 0.5, "m"
+    )

@@ -1,0 +1,217 @@
+"""Proposals reviewed in a real headless Chromium: by keys alone, by dragging, in two tabs, of a real model."""
+
+import json
+import shutil
+
+import pytest
+
+from lstr.extractors.video.frame_index import index_frames
+from lstr.labels.label_set import read_labels
+from lstr.pipelines.labelling.candidates import Candidate
+from lstr.pipelines.labelling.job import LabelOptions, label
+from lstr.pipelines.labelling.proposals import proposed
+from lstr.pipelines.labelling.values import NOTHING, About
+from tests.support.browser import until
+from tests.support.labelling import action, labels_of, press, put, settled
+from tests.support.videos import write_video
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+FILMS = {"g": "6", "bf": "2"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("films")
+    for name in "ab":
+        write_video(folder / f"{name}.mp4", range(0, 4000, 20), options=FILMS)
+    return folder
+
+
+@pytest.fixture
+def proposing(labelling):
+    """proposing(video, *(start, end, class, peak)): lets a model propose that in a video."""
+
+    def propose(video: str, *found: tuple, model: str = "m"):
+        candidates = [Candidate(name, start, end, peak, 0.5) for start, end, name, peak in found]
+        labelling.project.propose(video, lambda state, history: proposed(state, history, video, model, candidates, 4.0))
+
+    return propose
+
+
+def review(page, *keys: str) -> None:
+    """Press keys of the review, each when the page is ready for it."""
+    for key in keys:
+        page.keyboard.press(key)
+        until(page, "!asked.length && (!reviewed || reviewed.ready)")
+
+
+def on_show(page) -> tuple | None:
+    """(video, action, start, end) of the proposal on show, as the person has it."""
+    found = page.evaluate(
+        "reviewed && [videos[reviewed.at].id, nameOf(reviewed.draft.action), reviewed.draft.start, reviewed.draft.end]"
+    )
+    return found and tuple(found)
+
+
+def states(labelling) -> list[str]:
+    return sorted(one.state for held in labelling.project.state.proposals.values() for one in held.values())
+
+
+def test_review_by_keys_alone(labelling, tab, proposing):
+    proposing("a", (1.0, 2.0, "kick", 0.9), (3.0, 3.5, "hug", 0.45))
+    proposing("b", (0.5, 1.5, "kick", 0.52), (2.0, 2.5, "kick", 0.8))
+    page = tab()
+    until(page, "proposalOrder.length === 4")
+    assert page.locator("#proposal-count").inner_text() == "4 proposals"
+    review(page, "Shift+R")
+    assert on_show(page) == ("b", "kick", 0.5, 1.5) and page.locator("#title").inner_text() == "b"
+    assert page.evaluate("rate") == 1 and page.evaluate("loop") == [0, 2.5]
+    review(page, "Enter")
+    assert labels_of(page) == [] and on_show(page) == ("a", "hug", 3.0, 3.5), "it goes on in the other video"
+    assert "Near miss: 0.45 < 0.50 · 3 left" in page.locator("#review-facts").inner_text()
+    review(page, "Delete")
+    assert labels_of(page) == [("kick", 0.5, 1.5)] and on_show(page) == ("b", "kick", 2.0, 2.5)
+    review(page, "h")
+    assert states(labelling) == ["accepted", "corrected", "open", "rejected"]
+    assert on_show(page) == ("a", "kick", 1.0, 2.0)
+    review(page, "Control+z")
+    assert on_show(page) == ("b", "kick", 2.0, 2.5), "its last decision is taken back, in whichever video it was"
+    review(page, "ArrowDown", "ArrowUp", "h", "k")
+    page.evaluate("seek(1.5)")
+    review(page, "[")
+    assert on_show(page) == ("a", "kick", 1.5, 2.0)
+    review(page, "Escape")
+    assert on_show(page) == ("a", "kick", 1.0, 2.0), "the first escape takes edges back, the second one ends the review"
+    page.evaluate("seek(1.8)")
+    review(page, "]", "Enter")
+    assert on_show(page) is None and page.locator("#told").inner_text() == "kick: corrected. No proposal is left"
+    labelling.project.settle()
+    segments = read_labels(labelling.project.path).videos
+    assert [(s.label, s.start, s.end) for s in segments["b"].segments if s.label != "Ambiguous"] == [
+        ("kick", 0.5, 1.5), ("hug", 2.0, 2.5),
+    ]  # fmt: skip
+    assert [(s.label, s.start, s.end) for s in segments["a"].segments if s.label != "Ambiguous"] == [
+        ("kick", 1.0, 1.8), ("Background", 3.0, 3.5),
+    ]  # fmt: skip
+    settled(page)
+    press(page, "Shift+R")
+    assert "No proposal waits" in page.locator("#told").inner_text()
+
+
+@pytest.mark.long
+def test_an_edge_of_a_proposal_is_dragged(labelling, tab, proposing, folder):
+    times = index_frames(folder / "a.mp4").times.tolist()
+    proposing("a", (times[50], times[100], "kick", 0.6))
+    page = tab()
+    until(page, "proposalOrder.length === 1")
+    review(page, "Shift+R", "k")
+    settled(page)
+    handle, box = page.locator("#edge-end").bounding_box(), page.locator("#surface").bounding_box()
+    view = page.evaluate("view")
+    page.mouse.move(handle["x"] + handle["width"] / 2, handle["y"] + handle["height"] / 2)
+    page.mouse.down()
+    wanted = times[120]
+    page.mouse.move(box["x"] + box["width"] * (wanted - view[0]) / (view[1] - view[0]), handle["y"] + 5, steps=4)
+    page.mouse.up()
+    settled(page)
+    start, end = on_show(page)[2:]
+    assert start == times[50] and abs(end - wanted) < 0.05 and end in times and labels_of(page) == []
+    review(page, "Enter")
+    assert labels_of(page) == [("kick", start, end)] and states(labelling) == ["corrected"]
+
+
+@pytest.mark.long
+def test_its_clip_is_played_again_and_again(tab, proposing):
+    proposing("a", (1.5, 1.75, "kick", 0.6))
+    page = tab()
+    until(page, "films && video.readyState > 2 && proposalOrder.length === 1")
+    review(page, "Shift+R")
+    assert page.evaluate("loop") == [0.5, 2.75]
+    page.evaluate("changeSpeed(1)")
+    for _ in range(2):
+        until(page, "now > 2.2")
+        until(page, "now < 1")
+    seen = [page.wait_for_timeout(20) or page.evaluate("now") for _ in range(60)]
+    assert 0.45 <= min(seen) and max(seen) <= 2.95
+    page.keyboard.press(" ")
+    until(page, "rate === 0")
+    review(page, "Escape")
+    assert page.evaluate("loop") is None
+
+
+@pytest.mark.long
+def test_what_another_tab_decides_is_not_asked_again(labelling, tab, proposing):
+    proposing("a", (1.0, 2.0, "kick", 0.6), (3.0, 3.5, "kick", 0.9))
+    one, other = (tab(overtaken="status of 4") for _ in range(2))
+    for page in (one, other):
+        until(page, "proposalOrder.length === 2")
+        review(page, "Shift+R")
+        assert on_show(page)[2] == 1.0
+    review(one, "Enter")
+    until(other, "reviewed?.ready && reviewed.draft.start === 3")
+    one.evaluate("decide('accept')")
+    other.evaluate("decide('reject')")
+    for page in (one, other):
+        until(page, "!asked.length && !reviewed && openInOrder().length === 0")
+        assert page.locator("#proposals").is_hidden() or page.locator("#review-them").is_disabled()
+    assert labels_of(one) == labels_of(other) and len(labels_of(one)) == 2
+    assert states(labelling)[0] == "accepted" and len(states(labelling)) == 2
+    proposing("b", (1.0, 2.0, HOSTILE, 0.6), model="another")
+    for page in (one, other):
+        until(page, "proposalOrder.length === 1")
+        assert page.locator("#proposal-rows img").count() == 0
+    put(labelling.project, About(complete=True), "b")
+    until(one, "proposalOrder.length === 0")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (390, "dark")])
+def test_review_fits_each_screen(labelling, tab, proposing, width, scheme):
+    action(labelling.project, "an action of a long name, as they are", "i")
+    proposing("a", (1.0, 2.0, "an action of a long name, as they are", 0.6), (3.0, 3.5, "kick", 0.45))
+    page = tab(width, color_scheme=scheme)
+    until(page, "proposalOrder.length === 2")
+    page.select_option("#order", "in time")
+    until(page, "proposalAt(proposalOrder[0]).start === 1 && !following")
+    page.select_option("#order", "least sure")
+    until(page, "proposalAt(proposalOrder[0]).start === 3 && !following")
+    page.click("#review-them")
+    until(page, "reviewed?.ready")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.click("#review-reject")
+    until(page, "reviewed?.ready && reviewed.draft.start === 1")
+    page.locator(".lane > button").first.click()
+    until(page, "!reviewed && !asked.length")
+    assert states(labelling) == ["accepted", "rejected"]
+
+
+@pytest.mark.long
+def test_a_real_model_proposes_while_the_page_is_in_use(chromium, small_set, tmp_path):
+    videos = tmp_path / "videos"
+    shutil.copytree(small_set.videos, videos)
+    (videos / "bad.mp4").write_bytes(b"no video at all")
+    options = LabelOptions([str(videos)], tmp_path / "labels.json", model=small_set.checkpoint)
+    with label(options) as labelling:
+        page = chromium.new_page()
+        page.goto(labelling.server.address)
+        until(page, "search.model === 'checkpoint.pt'")
+        assert "looks through the videos" in page.locator("#search").inner_text()
+        labelling.proposer.settle()
+        until(page, "!search.is_running && proposalOrder.length > 0")
+        assert "Not in bad: " in page.locator("#search").inner_text()
+        before = page.evaluate("proposalOrder.length")
+        review(page, "Shift+R", "Enter", "Delete")
+        until(page, f"proposalOrder.length === {before - 2}")
+        page.close()
+        decided = states(labelling)
+        assert {"accepted", "rejected"} <= set(decided)
+    database = json.loads((tmp_path / "labels.json").read_text())
+    assert len(database["lstr"]["proposals"]) == 4
+    with label(options) as again:
+        again.proposer.settle()
+        assert states(again) == decided and again.proposer.searched().failed[0][0] == "bad"
+        assert again.proposer.searched().total == 1, "what it has looked through it does not look through again"
+        nothing = [
+            one for held in again.project.state.labels.values() for one in held.values() if one.action == NOTHING
+        ]
+        assert nothing
