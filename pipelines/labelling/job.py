@@ -1,15 +1,18 @@
 """Label videos in a browser: their project, opened and served until somebody ends it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from lstr.errors import LabelsError
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES, Tell, find_videos
 from lstr.pipelines.annotations.footage import footage_of_files
 from lstr.pipelines.annotations.label_files import read_label_files
 from lstr.pipelines.files.atomic import check_writable
+from lstr.pipelines.labelling.lesson import LessonOptions
+from lstr.pipelines.labelling.lessons import Lessons
 from lstr.pipelines.labelling.project import Project
 from lstr.pipelines.labelling.site import Site
 from lstr.pipelines.labelling.watched import Watched
@@ -30,6 +33,8 @@ class LabelOptions:
     endings: Sequence[str] = ()
     """Endings of videos in folders; the usual ones where there are none."""
     port: int | None = None
+    learning: Mapping[str, Any] = field(default_factory=dict)
+    """What learning from the page takes besides, as fields of `LearnOptions`"""
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,7 @@ class Labelling:
 
     project: Project
     server: Server
+    lessons: Lessons
 
 
 @contextmanager
@@ -59,9 +65,12 @@ def label(options: LabelOptions, tell: Tell | None = None) -> Iterator[Labelling
     with ExitStack() as stack:
         project = stack.enter_context(Project(output, begin, durations))
         watched = stack.enter_context(Watched(videos))
-        site = Site(project, watched, lambda: server.ending)
+        more = {"endings": tuple(options.endings)} if options.endings else {}
+        of_lessons = LessonOptions(options.videos, settings={**more, **options.learning})
+        lessons = stack.enter_context(Lessons(project, of_lessons))
+        site = Site(project, watched, lambda: server.ending, lessons)
         server = Server(site.app(), port=options.port)
-        yield Labelling(project, stack.enter_context(server))
+        yield Labelling(project, stack.enter_context(server), lessons)
 
 
 def folder_of(videos: Sequence[str]) -> Path:

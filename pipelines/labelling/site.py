@@ -18,6 +18,8 @@ from starlette.routing import Route
 from lstr.errors import LstrError
 from lstr.extractors.errors import ExtractorError
 from lstr.pipelines.labelling.history import Entry
+from lstr.pipelines.labelling.lesson_site import LessonSite
+from lstr.pipelines.labelling.lessons import Lessons
 from lstr.pipelines.labelling.page import build_label_page
 from lstr.pipelines.labelling.project import Project
 from lstr.pipelines.labelling.values import OvertakenError, RefusedError, change_of
@@ -37,6 +39,11 @@ class Site:
     project: Project
     watched: Watched
     ending: Callable[[], Event]
+    lessons: Lessons
+
+    @property
+    def _learning(self) -> LessonSite:
+        return LessonSite(self.lessons, list(self.watched.videos), _body)
 
     def app(self) -> Starlette:
         """The application."""
@@ -49,6 +56,7 @@ class Site:
             Route("/events", self._events),
             Route("/change", self._change, methods=["POST"]),
             Route("/turn", self._turn, methods=["POST"]),
+            *self._learning.routes(),
         ]
         handlers: Any = {LstrError: self._told, ExtractorError: self._told, HTTPException: _refused}
         return Starlette(routes=routes, exception_handlers=handlers)
@@ -116,7 +124,7 @@ class Site:
     async def _stream(
         self, missed: list[Entry], queue: "asyncio.Queue[str]", listen: Callable[[Entry], None]
     ) -> AsyncIterator[str]:
-        silent = 0.0
+        silent, leave_lessons = 0.0, self._learning.tell(queue)
         try:
             yield "retry: 500\n\n" + "".join(map(_event, missed))
             while not self.ending().is_set():
@@ -130,6 +138,7 @@ class Site:
                     yield ": still here\n\n"
         finally:
             self.project.leave(listen)
+            leave_lessons()
 
     async def _change(self, request: Request) -> Response:
         body = await _body(request)
