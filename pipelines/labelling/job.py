@@ -65,9 +65,7 @@ def label(options: LabelOptions, tell: Tell | None = None) -> Iterator[Labelling
     with ExitStack() as stack:
         project = stack.enter_context(Project(output, begin, durations))
         watched = stack.enter_context(Watched(videos))
-        more = {"endings": tuple(options.endings)} if options.endings else {}
-        of_lessons = LessonOptions(options.videos, settings={**more, **options.learning})
-        lessons = stack.enter_context(Lessons(project, of_lessons))
+        lessons = stack.enter_context(Lessons(project, LessonOptions(options.videos, settings=options.learning)))
         site = Site(project, watched, lambda: server.ending, lessons)
         server = Server(site.app(), port=options.port)
         yield Labelling(project, stack.enter_context(server), lessons)

@@ -17,6 +17,9 @@ from lstr.pipelines.labelling.values import NOTHING, RefusedError
 
 LEARNING, STOPPED, FAILED, LEARNT = "learning", "stopped", "failed", "learnt"
 RECORD = "lesson.json"
+OPTIONS = {"algorithm": "--flow"}
+"""What `lstr learn` calls a field of `LearnOptions` that it calls otherwise; and those that it takes by --set:"""
+SETTINGS = {"cache": "cache", "folds": "learn.folds", "seed": "seed"}
 
 
 @dataclass(frozen=True)
@@ -111,12 +114,12 @@ def command_of(options: LessonOptions, files: LessonFiles, seconds: float | None
     if seconds is not None:
         words += ["--time", f"{seconds / 60:g}m" if seconds % 60 == 0 else f"{seconds:g}s"]
     for name, value in options.settings.items():
-        if name == "endings":
-            words += ["--set", f"ext={','.join(ending.lstrip('.') for ending in value)}"]
+        if name in SETTINGS:
+            words += ["--set", f"{SETTINGS[name]}={value}"]
         elif name == "settings":
             words += [word for setting in value.items() for word in ("--set", "=".join(setting))]
         else:
-            words += [f"--{name.replace('_', '-')}", str(value)]
+            words += [OPTIONS.get(name, f"--{name}"), str(value)]
     return shlex.join(words)
 
 

@@ -88,7 +88,7 @@ class LessonSite:
 
     def _watchable(self, path: Path) -> str:
         """A report whose videos come from this server: a page that is served may not open files of the disk."""
-        films = {video: f"/film/{at}" for at, video in enumerate(self.videos)}
+        films = {video: f"/film/{at}?wait" for at, video in enumerate(self.videos)}
 
         def with_films(found: re.Match[str]) -> str:
             document = json.loads(found[2])

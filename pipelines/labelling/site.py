@@ -94,7 +94,11 @@ class Site:
         return Response(data, media_type="image/png" if lossless else "image/jpeg", headers=headers)
 
     async def _film(self, request: Request) -> Response:
-        path = await run_in_threadpool(self.watched.playing, self._video(request))
+        video, waits = self._video(request), "wait" in request.query_params
+        path = await run_in_threadpool(self.watched.playing, video)
+        while waits and path is None and self.watched.plays(video) != "never" and not self.ending().is_set():
+            await asyncio.sleep(GLANCE)
+            path = self.watched.playing(video)
         if path is None:
             raise HTTPException(404)
         return FileResponse(path, media_type=MEDIA.get(path.suffix.lower(), "video/mp4"))

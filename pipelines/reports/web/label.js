@@ -31,6 +31,7 @@ function projectChanged(changes) {
   showVideos();
   if (changes.some(({ kind }) => kind === "action" || kind === "subject")) showActions();
   showChosen();
+  showWhatIsLearnt();
   redraw();
 }
 async function goVideo(at) {
@@ -85,6 +86,7 @@ showActions();
 buildFields();
 buildZoom();
 buildEdges();
+buildLessons();
 watchFilm();
 followTheme(() => { overview = null; axisDirty = true; redraw(); });
 scrub($("surface"), () => view, true);
