@@ -1,10 +1,12 @@
 """Scores and detections of videos by what has not learnt from them, kept so that a later model can be compared."""
 
 import json
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -54,6 +56,6 @@ def read_held_out(path: Path) -> HeldOut:
             scores = {i: arrays[str(at)] for at, i in enumerate(about["videos"])}
         detections = {i: tuple(map(Segment.from_dict, found)) for i, found in about["detections"].items()}
         return HeldOut(tuple(about["classes"]), scores, detections)
-    except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
+    except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile, zlib.error) as error:
         hint = "learn again: `lstr learn` writes it beside its report."
         raise MissingPathError(f"{path} holds no scores of held-out videos ({error}).", hint) from error

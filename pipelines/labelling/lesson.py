@@ -108,9 +108,9 @@ def files_of(folder: Path, number: int) -> LessonFiles:
     return LessonFiles(folder / str(number), number)
 
 
-def command_of(options: LessonOptions, files: LessonFiles, seconds: float | None) -> str:
+def command_of(options: LessonOptions, labels: Path, model: Path, seconds: float | None) -> str:
     """The command that makes the same model file."""
-    words = ["lstr", "learn", *options.videos, str(files.labels), "-o", str(files.model)]
+    words = ["lstr", "learn", *options.videos, str(labels), "-o", str(model)]
     if seconds is not None:
         words += ["--time", f"{seconds / 60:g}m" if seconds % 60 == 0 else f"{seconds:g}s"]
     for name, value in options.settings.items():

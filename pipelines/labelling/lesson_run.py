@@ -8,9 +8,8 @@ from typing import Any
 
 from lstr.errors import LstrError
 from lstr.extractors.errors import ExtractorError
-from lstr.hints import in_file
 from lstr.pipelines.child_process import end
-from lstr.pipelines.labelling.lesson_process import Event, LessonProcess, Measured, Planned, Task, Told
+from lstr.pipelines.labelling.lesson_process import Event, LessonProcess, Measured, Planned, Task, Told, in_page
 from lstr.pipelines.learning.plan import Doing
 from lstr.pipelines.learning.rest import Rest
 
@@ -87,7 +86,7 @@ class LessonRun:
         while True:
             event = self._process.connection.recv()
             if isinstance(event, LstrError | ExtractorError):
-                return Ending(error=in_file(str(event)), hint=in_file(event.hint))
+                return Ending(error=in_page(str(event)), hint=in_page(event.hint))
             if isinstance(event, Measured):
                 return Ending(event)
             self._take(event)

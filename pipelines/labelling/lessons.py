@@ -128,14 +128,14 @@ class Lessons:
 
     def describe(self) -> dict[str, Any]:
         """All learnings, the newest first, each with the `command` that makes the same, whether it has a `report`, and
-        whether it is `used` by `lstr detect` where none is named; and the command of the next one."""
+        whether it is `used` by `lstr detect` where none is named; and `next`, the command for the labels of now."""
         with self._lock:
             version, lessons = self._version, sorted(self._lessons.values(), key=lambda one: -one.number)
-        following = max((one.number for one in lessons), default=0) + 1
+        path = self.project.path
         return {
             "version": version,
             "kept": self.options.kept,
-            "next": command_of(self.options, self.files(following), None),
+            "next": command_of(self.options, path, path.with_suffix(".lstr"), None),
             "lessons": [self._described(one) for one in lessons],
         }
 
@@ -154,7 +154,8 @@ class Lessons:
         files = self.files(lesson.number)
         model, used = files.model, default_model()
         is_used = bool(used and model.is_file() and filecmp.cmp(used, model, shallow=False))
-        more = {"model": str(model), "command": command_of(self.options, files, lesson.seconds), "used": is_used}
+        command = command_of(self.options, files.labels, model, lesson.seconds)
+        more = {"model": str(model), "command": command, "used": is_used}
         return {**asdict(lesson), **more, "report": (files.report / "report.html").is_file()}
 
     def _read(self) -> dict[int, Lesson]:
@@ -182,7 +183,12 @@ class Lessons:
         settings = {**self.options.settings, "seconds": lesson.seconds}
         paths = {"videos": [*self.options.videos], "labels": [str(files.labels)], "output": str(files.model)}
         task = Task(files, {**paths, **settings}, self.files(before) if before else None, (names[0], names[1]))
-        self._run = LessonRun(task, self._tell, lambda ending: self._end(lesson, ending))
+        try:
+            self._run = LessonRun(task, self._tell, lambda ending: self._end(lesson, ending))
+        except OSError as error:
+            self._end(
+                lesson, Ending(error=f"No process could be started ({error.strerror}).", hint="close other programs.")
+            )
         self._tell(anew=True)
         return lesson
 

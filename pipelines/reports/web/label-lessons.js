@@ -128,7 +128,7 @@ function showLessons() {
   const learnt = lessons.lessons.filter(({ state }) => state === "learnt"), recent = learnt.slice(0, lessons.kept), older = learnt.slice(lessons.kept);
   const newest = learnt[0]?.number ?? 0, focused = document.activeElement.id;
   if (newest !== newestLesson) openLesson = newestLesson = newest;
-  $("learn-command").replaceChildren(command(lessons.next, "The command that does the same"));
+  showCommand();
   $("models").replaceChildren(...recent.map(modelCard));
   if (older.length) {
     const fold = make("details", "older");
@@ -136,6 +136,14 @@ function showLessons() {
     $("models").append(fold);
   }
   if (focused && document.activeElement === document.body) $(focused)?.focus();
+}
+function showCommand() {
+  const seconds = secondsToLearn(), time = seconds ? " --time " + seconds / 60 + "m" : "";
+  $("learn-command").replaceChildren(command(lessons.next + time, "The command that does the same"));
+}
+function secondsToLearn() {
+  const chosen = $("learn-time").value;
+  return chosen === "own" ? Number($("learn-minutes").value) * 60 : chosen ? Number(chosen) : null;
 }
 function modelCard(one) {
   const { number, begun, measured: { together, hours } } = one, card = make("details", "model"), line = make("summary");
@@ -272,11 +280,12 @@ function buildLessons() {
   times.addEventListener("change", () => {
     $("learn-own").hidden = times.value !== "own";
     if (times.value === "own") $("learn-minutes").focus();
+    showCommand();
   });
+  $("learn-minutes").addEventListener("input", showCommand);
   $("learn-form").addEventListener("submit", (event) => {
     event.preventDefault();
-    const seconds = times.value === "own" ? Number($("learn-minutes").value) * 60 : times.value ? Number(times.value) : null;
-    askLessons("begin", { seconds });
+    askLessons("begin", { seconds: secondsToLearn() });
   });
   $("learn-stop").addEventListener("click", () => askLessons("stop"));
   showRun();
