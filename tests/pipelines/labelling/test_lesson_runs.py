@@ -17,7 +17,7 @@ from lstr.extractors.home import default_model
 from lstr.pipelines.evaluation.held_out import read_held_out
 from lstr.pipelines.labelling.job import label
 from lstr.pipelines.labelling.lesson import FAILED, LEARNT, STOPPED
-from lstr.pipelines.labelling.values import Label
+from lstr.pipelines.labelling.values import About, Label
 from tests.support.labelling import put
 from tests.support.lessons import newest, options, until, wait, wait_for_step, write_labelled
 from tests.support.processes import heed_interrupts
@@ -135,6 +135,7 @@ def test_labels_that_cannot_teach_are_one_sentence(root, tmp_path):
     chosen = options(root[0], tmp_path / "few.json")
     with label(chosen) as labelling:
         for video in list(labelling.project.state.labels)[1:]:
+            put(labelling.project, About(), video)
             for key in list(labelling.project.state.labels[video]):
                 put(labelling.project, None, video, key)
         labelling.lessons.begin()
