@@ -1,7 +1,5 @@
 """Learning from the page in a real headless Chromium: by keys alone, in two tabs, in every width and colour."""
 
-import shutil
-
 import pytest
 
 from lstr.pipelines.labelling.job import LabelOptions, label
@@ -139,7 +137,7 @@ def test_by_keys_alone(labelling, tab):
 def test_what_was_stopped_is_removed_in_both_tabs(labelling, tab):
     one, other = tab(labelling), tab(labelling)
     assert "Model 4 was stopped" in text(one, "#learn-unfinished")
-    one.locator("#learn-unfinished >> text=Remove").click()
+    one.locator("#learn-unfinished button", has_text="Remove").click()
     for page in (one, other):
         until(page, "$('learn-unfinished').hidden && fetched === lesson.version")
     assert not (labelling.lessons.folder / "4").exists()
@@ -177,10 +175,7 @@ def test_a_model_is_learnt_from_the_page(chromium, tab, tmp_path):
         page.keyboard.press("Enter")
         until(page, "!$('learn-run').hidden")
         assert page.evaluate("document.activeElement.id") == "learn-stop"
-        for _ in range(30):
-            if page.locator("#learn-steps .on").count():
-                break
-            page.wait_for_selector("#learn-steps .on", timeout=300_000)
+        page.wait_for_selector("#learn-steps .on", timeout=300_000)
         assert page.locator("#learn-steps li").count() == 7 and "left in all" in text(page, "#learn-left")
         page.reload()
         page.wait_for_selector("#learn-steps .on", timeout=300_000)
@@ -190,8 +185,6 @@ def test_a_model_is_learnt_from_the_page(chromium, tab, tmp_path):
             page.click("text=Report")
         report = opened.value
         until(report, "document.querySelector('video') && document.querySelector('video').readyState > 0")
-        shutil.rmtree(root / "out" / "labels.models" / "1" / "model-1.learn")
-        assert report.reload().status == 404
         page.click("#use-model-1")
         until(page, "$('use-model-1').disabled")
         assert "in use" in text(page, "#model-1")
