@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES
+from lstr.pipelines.learning.rest import Rest
 from lstr.pipelines.progress import Failed
 from lstr_cli import console
 from lstr_cli.command import Command
@@ -20,11 +21,9 @@ if TYPE_CHECKING:  # they bring numpy
     from collections.abc import Iterator
 
     from lstr.pipelines.learning.job import Learnt
-    from lstr.pipelines.learning.plan import Doing
     from lstr.pipelines.learning.preparation import Learning
 
 SOME_FAILED = 3
-MEASURED = 5.0  # seconds of a step, after which its own speed says more than the plan
 
 
 @click.command("learn", cls=Command)
@@ -152,26 +151,6 @@ def follow(events: "Iterator", plan_to_stdout: bool = False) -> Any:
                 console.say(f"failed: {event.reason}\nhint: {event.hint}")
 
     return console.follow(events, "", show)
-
-
-class Rest:
-    """How long the step at hand still takes, by how fast it has been, and with it all that is left."""
-
-    def __init__(self) -> None:
-        self._begun: tuple[str, float, int] = ("", 0.0, 0)
-        """Which step, when it was first heard of, and how much of it was done then"""
-
-    def after(self, event: "Doing", now: float) -> tuple[float, float]:
-        """Seconds that the step and all steps still take, at the moment `now`; those of all are never fewer."""
-        if self._begun[0] != event.step.key:
-            self._begun = (event.step.key, now, event.done)
-        _, begun, before = self._begun
-        planned = event.step.seconds * (1 - event.done / max(1, event.total))
-        later = max(0.0, event.left - planned)
-        passed = now - begun
-        is_known = passed > MEASURED and event.done > before
-        of_step = passed / (event.done - before) * (event.total - event.done) if is_known else planned
-        return of_step, later + of_step
 
 
 def _say_plan(planned: "Learning") -> None:

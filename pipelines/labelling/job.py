@@ -1,15 +1,18 @@
 """Label videos in a browser: their project, opened and served until somebody ends it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from lstr.errors import LabelsError
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES, Tell, find_videos
 from lstr.pipelines.annotations.footage import footage_of_files
 from lstr.pipelines.annotations.label_files import read_label_files
 from lstr.pipelines.files.atomic import check_writable
+from lstr.pipelines.labelling.lesson import LessonOptions
+from lstr.pipelines.labelling.lessons import Lessons
 from lstr.pipelines.labelling.project import Project
 from lstr.pipelines.labelling.proposer import Proposer, check_model
 from lstr.pipelines.labelling.site import Site
@@ -33,6 +36,8 @@ class LabelOptions:
     port: int | None = None
     model: Path | None = None
     """A model file or checkpoint that proposes labels while the page is in use."""
+    learning: Mapping[str, Any] = field(default_factory=dict)
+    """What learning from the page takes besides, as fields of `LearnOptions`"""
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,7 @@ class Labelling:
     project: Project
     server: Server
     proposer: Proposer
+    lessons: Lessons
 
 
 @contextmanager
@@ -66,11 +72,13 @@ def label(options: LabelOptions, tell: Tell | None = None) -> Iterator[Labelling
         project = stack.enter_context(Project(output, begin, durations))
         watched = stack.enter_context(Watched(videos))
         proposer = stack.enter_context(Proposer(project, videos, tell or (lambda text: None)))
-        site = Site(project, watched, proposer, lambda: server.ending)
+        learning = LessonOptions(options.videos, settings=options.learning)
+        lessons = stack.enter_context(Lessons(project, learning, on_learnt=proposer.begin))
+        site = Site(project, watched, proposer, lambda: server.ending, lessons)
         server = Server(site.app(), port=options.port)
         if options.model:
             proposer.begin(options.model)
-        yield Labelling(project, stack.enter_context(server), proposer)
+        yield Labelling(project, stack.enter_context(server), proposer, lessons)
 
 
 def folder_of(videos: Sequence[str]) -> Path:

@@ -18,6 +18,8 @@ from starlette.routing import Route
 from lstr.errors import LstrError
 from lstr.extractors.errors import ExtractorError
 from lstr.pipelines.labelling.history import Entry
+from lstr.pipelines.labelling.lesson_site import LessonSite
+from lstr.pipelines.labelling.lessons import Lessons
 from lstr.pipelines.labelling.page import build_label_page
 from lstr.pipelines.labelling.project import Project
 from lstr.pipelines.labelling.proposer import Proposer
@@ -40,6 +42,11 @@ class Site:
     watched: Watched
     proposer: Proposer
     ending: Callable[[], Event]
+    lessons: Lessons
+
+    @property
+    def _learning(self) -> LessonSite:
+        return LessonSite(self.lessons, list(self.watched.videos), _body)
 
     def app(self) -> Starlette:
         """The application."""
@@ -54,6 +61,7 @@ class Site:
             Route("/turn", self._turn, methods=["POST"]),
             Route("/proposals", self._proposals),
             Route("/decide", self._decide, methods=["POST"]),
+            *self._learning.routes(),
         ]
         handlers: Any = {LstrError: self._told, ExtractorError: self._told, HTTPException: _refused}
         return Starlette(routes=routes, exception_handlers=handlers)
@@ -91,7 +99,11 @@ class Site:
         return Response(data, media_type="image/png" if lossless else "image/jpeg", headers=headers)
 
     async def _film(self, request: Request) -> Response:
-        path = await run_in_threadpool(self.watched.playing, self._video(request))
+        video, waits = self._video(request), "wait" in request.query_params
+        path = await run_in_threadpool(self.watched.playing, video)
+        while waits and path is None and self.watched.plays(video) != "never" and not self.ending().is_set():
+            await asyncio.sleep(GLANCE)
+            path = self.watched.playing(video)
         if path is None:
             raise HTTPException(404)
         return FileResponse(path, media_type=MEDIA.get(path.suffix.lower(), "video/mp4"))
@@ -121,7 +133,7 @@ class Site:
     async def _stream(
         self, missed: list[Entry], queue: "asyncio.Queue[str]", listen: Callable[[Entry], None]
     ) -> AsyncIterator[str]:
-        silent = 0.0
+        silent, leave_lessons = 0.0, self._learning.tell(queue)
         try:
             yield "retry: 500\n\n" + "".join(map(_event, missed))
             while not self.ending().is_set():
@@ -135,6 +147,7 @@ class Site:
                     yield ": still here\n\n"
         finally:
             self.project.leave(listen)
+            leave_lessons()
 
     async def _change(self, request: Request) -> Response:
         body = await _body(request)

@@ -12,6 +12,7 @@ from lstr.checkpoints.checkpoint import Checkpoint, load
 from lstr.metrics.actions import measure_events
 from lstr.pipelines.datasets.dataset import read_split
 from lstr.pipelines.evaluation.analysis import detect_events
+from lstr.pipelines.evaluation.held_out import held_out_of, write_held_out
 from lstr.pipelines.evaluation.job import EvaluateOptions, doubts, evaluate
 from lstr.pipelines.evaluation.operating_curves import choose_within
 from lstr.pipelines.evaluation.scoring import Fold
@@ -345,6 +346,8 @@ class Steps:
                     yield self.plan.doing(MEASURE, done, total)
                 case Finished(result):
                     document = result.document
+                    assert result.findings, "no thresholds were to be chosen"
+                    write_held_out(self.workspace.held_out, held_out_of(result.findings.judged[0].evaluation))
         return document | {"thresholds_f1": rule.f1}
 
 

@@ -57,8 +57,8 @@ def read_part(name: str) -> str:
 
 
 def read_markup(name: str) -> str:
-    """Markup of `web/` with the parts in it that several pages have."""
-    return fill(read_part(name), zoom=read_part("zoom.html"))
+    """Markup of `web/` with the parts in it that have files of their own."""
+    return fill(read_part(name), zoom=read_part("zoom.html"), lessons=read_part("label-lessons.html"))
 
 
 def policy_of(style: str, script: str, is_served: bool = False) -> str:

@@ -6,9 +6,10 @@ import re
 from rich.console import Console
 
 from lstr.pipelines.learning.plan import FEATURES, MODEL, PACK, LearnPlan, PlannedStep
+from lstr.pipelines.learning.rest import Rest
 from lstr.pipelines.progress import Finished
 from lstr_cli import console
-from lstr_cli.learn import Rest, follow
+from lstr_cli.learn import follow
 
 PLAN = LearnPlan({}, {}, 1, "", (PlannedStep(FEATURES, 60), PlannedStep(MODEL, 30), PlannedStep(PACK, 1)), {}, 1, 1)
 

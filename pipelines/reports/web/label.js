@@ -32,6 +32,7 @@ function projectChanged(changes) {
   if (changes.some(({ kind }) => kind === "action" || kind === "subject")) showActions();
   showChosen();
   proposalsChanged(changes);
+  showWhatIsLearnt();
   redraw();
 }
 async function goVideo(at) {
@@ -88,6 +89,7 @@ buildFields();
 buildZoom();
 buildEdges();
 buildProposals();
+buildLessons();
 watchFilm();
 followTheme(() => { overview = null; axisDirty = true; redraw(); });
 scrub($("surface"), () => view, true);
