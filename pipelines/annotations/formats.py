@@ -222,7 +222,8 @@ def convert(
     """
     form = format_for(output) if to is None else format_named(to)
     if videos := options.video:
-        options = replace(options, rate_of=Rates(lambda: find_videos([videos])))
+        rates = Rates(lambda: find_videos([videos]))
+        options = replace(options, rate_of=rates, seconds_of=rates.seconds)
     annotated = AnnotationSet({})
     for source in sources:
         annotated = annotated.merged(read_annotations(Path(source), options))

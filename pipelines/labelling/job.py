@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lstr.errors import LabelsError
+from lstr.extractors.home import home
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES, Tell, find_videos
 from lstr.pipelines.annotations.footage import footage_of_files
 from lstr.pipelines.annotations.label_files import read_label_files
@@ -13,6 +14,7 @@ from lstr.pipelines.files.atomic import check_writable
 from lstr.pipelines.labelling.project import Project
 from lstr.pipelines.labelling.site import Site
 from lstr.pipelines.labelling.watched import Watched
+from lstr.pipelines.serving.kept_address import kept_address
 from lstr.pipelines.serving.server import Server
 
 NAME = "labels.json"
@@ -60,7 +62,7 @@ def label(options: LabelOptions, tell: Tell | None = None) -> Iterator[Labelling
         project = stack.enter_context(Project(output, begin, durations))
         watched = stack.enter_context(Watched(videos))
         site = Site(project, watched, lambda: server.ending)
-        server = Server(site.app(), port=options.port)
+        server = Server(site.app(), port=options.port, kept=kept_address(output, home() / "pages"))
         yield Labelling(project, stack.enter_context(server))
 
 

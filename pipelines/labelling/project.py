@@ -1,5 +1,6 @@
 """A labels project: changes in one order, each in the journal before it counts, and a file that follows."""
 
+import hashlib
 import os
 import shutil
 import threading
@@ -58,6 +59,11 @@ class Project:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    @property
+    def id(self) -> str:
+        """What a page calls it by, the same while its file has its place; a tab of another project is refused by it."""
+        return hashlib.sha256(os.fsencode(self.path.absolute().resolve())).hexdigest()[:16]
 
     @property
     def revision(self) -> int:

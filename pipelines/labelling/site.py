@@ -96,6 +96,7 @@ class Site:
         return JSONResponse({"plays": await run_in_threadpool(self.watched.plays, video)})
 
     async def _events(self, request: Request) -> Response:
+        self._check_project(request.query_params.get("project"))
         try:
             revision = int(request.headers.get("last-event-id") or request.query_params.get("since", "0"))
         except ValueError as error:
@@ -133,6 +134,7 @@ class Site:
 
     async def _change(self, request: Request) -> Response:
         body = await _body(request)
+        self._check_project(body.get("project"))
         changes = body.get("changes")
         if not isinstance(changes, list):
             raise RefusedError("That is no change.", "reload the page.")
@@ -141,10 +143,16 @@ class Site:
 
     async def _turn(self, request: Request) -> Response:
         body = await _body(request)
+        self._check_project(body.get("project"))
         if body.get("deed") not in ("undo", "redo") or body.get("video") not in self.watched.videos:
             raise RefusedError("That can be neither undone nor redone.", "reload the page.")
         entry = await run_in_threadpool(self.project.turn, _id(body), body["video"], body["deed"])
         return self._taken(entry)
+
+    def _check_project(self, name: Any) -> None:
+        """Refuse a tab of another project that was served here before, whose browser has the cookies of both."""
+        if name not in (None, self.project.id):
+            raise HTTPException(403)
 
     def _taken(self, entry: Entry | None) -> Response:
         return JSONResponse({"entry": entry.to_dict() if entry else None, "trouble": self.project.trouble})

@@ -1,6 +1,7 @@
 """Changes of a labels project, as a page makes them."""
 
 import itertools
+import json
 
 from lstr.pipelines.labelling.project import Project
 from lstr.pipelines.labelling.values import About, Action, Change, Label, Subject, Value
@@ -24,3 +25,22 @@ def action(project: Project, name: str, key: str = "") -> str:
     """Add an action; its id."""
     put(project, Action(name, key, len(project.state.actions)), key=f"id of {name}")
     return f"id of {name}"
+
+
+def labels_after(journal: list[str]) -> dict[str, tuple[float, float]]:
+    """The labels by key, from the journal's lines alone, read without our reader."""
+    labels: dict[str, tuple[float, float]] = {}
+    for text in journal:
+        try:
+            line = json.loads(text)
+        except ValueError:
+            continue
+        for change in line.get("changes", ()):
+            if change["kind"] != "label":
+                continue
+            after = change["after"]
+            if after is None:
+                labels.pop(change["key"], None)
+            else:
+                labels[change["key"]] = (after["start"], after["end"])
+    return labels
