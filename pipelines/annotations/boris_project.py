@@ -101,7 +101,7 @@ def _variable() -> dict[str, str]:
 def _events(
     video: AnnotatedVideo, classes: Iterable[str], kinds: dict[str, str], subjects: dict[str, str]
 ) -> list[list[Any]]:
-    """Rows of time, subject, code, modifiers and comment, by time; further subjects are added with their descriptions."""
+    """Rows of time, subject, code, modifiers and comment, by time; further subjects are added."""
     order = {label: at for at, label in enumerate(classes)}
     together: dict[tuple[str, str], list[Segment]] = {}
     for a in sorted(video.segments, key=lambda a: order[a.label]):

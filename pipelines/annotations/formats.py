@@ -22,6 +22,7 @@ from lstr.pipelines.annotations.footage import Rates
 from lstr.pipelines.annotations.format import DEFAULTS, ConvertOptions, File, Format
 from lstr.pipelines.annotations.ids import plain_id
 from lstr.pipelines.annotations.labelstudio import LabelStudio
+from lstr.pipelines.annotations.nwb import Nwb
 from lstr.pipelines.annotations.perframe import PerFrame
 from lstr.pipelines.annotations.pictures import Mp4, Page, Png, Svg
 from lstr.pipelines.annotations.scores import Scores
@@ -48,6 +49,7 @@ FORMATS: dict[str, Format] = {
         ASS,
         EAF,
         LabelStudio(),
+        Nwb(),
         ActivityNetJson(),
         PerFrame(),
         Thumos(),

@@ -4,11 +4,12 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -34,6 +35,15 @@ KEYS = (
 LABELS = "inOrder().map(([key, l]) => [key, l.action, l.start, l.end])"
 
 
+def free_port() -> int:
+    """One below those that the system gives to others."""
+    for port in random.sample(range(20000, 30000), 100):
+        with socket.socket() as tried, suppress(OSError):
+            tried.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port is free")
+
+
 @contextmanager
 def running(words):
     own = {**os.environ, "PYTHONUNBUFFERED": "1"}
@@ -50,6 +60,7 @@ def test_an_open_tab_goes_on_after_each_kill(chromium, tmp_path):
     write_video(tmp_path / "videos" / "a.mp4", range(0, 4000, 20))
     path, moments = tmp_path / "labels.json", random.Random(3)
     words = [sys.executable, "-m", "lstr_cli", "label", str(tmp_path / "videos"), "--no-browser", "-o", str(path)]
+    words += ["--port", str(free_port())]  # another test may take the usual one while the server is down
     page, first, unsent = chromium.new_page(), "", 0
     problems: list[str] = []
     page.on("pageerror", lambda error: problems.append(str(error)))
