@@ -30,13 +30,21 @@ Listener = Callable[[Entry], object]
 class Project:
     """The labels in the file `path`, open for changes from any thread; use it as a context manager.
 
-    begin: labels of any form that a new project begins with. durations: seconds by video, where they are known.
+    begin: labels of any form that a new project begins with; origin: what the journal says of them. durations: seconds
+    by video, where they are known.
     The journal is beside the file, PATH.journal; what was killed goes on where it was. Raises LabelsError where the
     file is none that can be gone on with, BusyError where another process has it open, OutputError.
     """
 
-    def __init__(self, path: Path, begin: Labels | None = None, durations: Mapping[str, float] | None = None):
+    def __init__(
+        self,
+        path: Path,
+        begin: Labels | None = None,
+        durations: Mapping[str, float] | None = None,
+        origin: Mapping[str, Any] | None = None,
+    ):
         self.path = path
+        self._origin = origin
         self._lock = threading.RLock()
         self._listeners: list[Listener] = []
         self._entries: list[Entry] = []
@@ -201,13 +209,14 @@ class Project:
         """Let the journal go on from these values."""
         self._name, self._base, self.state = uuid.uuid4().hex[:12], revision, state
         stamp = {"journal": self._name, "revision": revision}
-        self.journal.append({"begin": to_document(state, durations, stamp)})
+        origin = {"origin": self._origin} if self._origin else {}
+        self.journal.append({"begin": to_document(state, durations, stamp), **origin})
 
     def _go_on(self, lines: Sequence[dict[str, Any]], content: Any) -> dict[str, float]:
         """Replay the journal; a file that a person has changed since counts more than what led to it."""
         where = str(self.journal.path)
         self.state, stated = from_document(lines[0]["begin"], where)
-        stamp = lines[0]["begin"][OURS]
+        stamp, self._origin = lines[0]["begin"][OURS], lines[0].get("origin")
         self._name, self._base = stamp["journal"], stamp["revision"]
         ours = content[OURS] if is_ours(content) and content[OURS].get("journal") == self._name else {}
         seen = ours.get("revision", self._base)
