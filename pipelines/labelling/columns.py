@@ -12,6 +12,7 @@ from typing import Any
 from lstr.errors import brief
 from lstr.extractors.errors import ExtractorError
 from lstr.labels.label_set import BACKGROUND, Labels
+from lstr.labels.video_ids import check_ids
 from lstr.pipelines.annotations.annotation import AnnotationError
 from lstr.pipelines.annotations.footage import Rates
 from lstr.pipelines.annotations.format import ConvertOptions, File
@@ -67,7 +68,9 @@ class UnnamedTable:
         options = ConvertOptions(rate_of=rates, seconds_of=rates.seconds)
         alone = next(iter(videos)) if len(videos) == 1 else self.path.stem
         read = from_csv(self._text(choice), alone, options).plausible().checked()
-        return with_plain_ids(labels_from(read, str(self.path)), videos)
+        labels = with_plain_ids(labels_from(read, str(self.path)), videos)
+        check_ids(labels.videos, str(self.path))
+        return labels
 
     def guess(self, videos: Mapping[str, Any]) -> Choice:
         """What the columns may be, by what stands in them; a person corrects it."""

@@ -10,9 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from lstr.errors import LabelsError
+from lstr.errors import LabelsError, brief
 from lstr.extractors.errors import OutputError
 from lstr.labels.label_set import Labels, read_json
+from lstr.labels.video_ids import fault_of
 from lstr.pipelines.files.atomic import replacing, sweep
 from lstr.pipelines.files.json_files import to_json
 from lstr.pipelines.labelling.document import OURS, from_document, from_labels, is_ours, to_document
@@ -94,7 +95,10 @@ class Project:
                 return known
             if len(changes) > MOST_CHANGES:
                 raise RefusedError(f"That are more than {MOST_CHANGES:,} changes at once.", "make them in parts.")
-            return self._commit(change_id, "do", video_of(changes), changes)
+            video = video_of(changes)
+            if fault := fault_of(video) if video else "":
+                raise RefusedError(f"The id {brief(video)} of a video is {fault}.", "reload the page.")
+            return self._commit(change_id, "do", video, changes)
 
     def turn(self, change_id: str, video: str, deed: Deed) -> Entry | None:
         """Undo the last thing done to a video, or do it again; None where there is nothing. Raises as `change`."""
@@ -177,7 +181,9 @@ class Project:
 
     def _write(self) -> None:
         with self._lock:
-            document = to_document(self.state, self.durations, {"journal": self._name, "revision": self.revision})
+            state, durations = self.state.copy(), dict(self.durations)
+            stamp = {"journal": self._name, "revision": self.revision}
+        document = to_document(state, durations, stamp)
         with replacing(self.path) as temporary, temporary.open("wb") as file:
             file.write((to_json(document, indent=1) + "\n").encode())
             file.flush()
