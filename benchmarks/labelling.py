@@ -43,7 +43,7 @@ KEYS = {
     "a second on": ["Shift+ArrowRight"],
     "the next label": ["ArrowDown"],
     "start and stop a label": ["i", "ArrowRight", "i", "ArrowRight"],
-    "move an edge": ["ArrowDown", "]"],
+    "move an edge": ["ArrowDown", "ArrowRight", "]"],
     "undo and do again": ["Control+z", "Control+Shift+Z"],
     "zoom": ["+", "+", "-", "-"],
     "to the ends": ["End", "Home"],

@@ -65,7 +65,9 @@ def index_frames(path: Path, tell: Callable[[float], object] | None = None) -> F
     try:
         with open_container(path) as container:
             stream = best_video(container, str(path))
-            starts, keys, missing, end = [], [], 0, 0
+            starts: list[int] = []
+            keys: list[int] = []
+            missing = end = 0
             for packet in container.demux(stream):
                 if packet.size == 0 or packet.is_discard:
                     continue
