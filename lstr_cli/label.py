@@ -56,11 +56,11 @@ def command(videos, output, labels, model, port, no_browser):
     try:
         with label(options, console.say) as labelling:
             click.echo(labelling.server.address)  # with its token, which console.show would hide
-            console.say(f"labels: {labelling.project.path}; Ctrl-C ends it")
+            console.say(f"labels: {labelling.path}; Ctrl-C ends it")
             if not no_browser:
                 with suppress(webbrowser.Error):
                     webbrowser.open(labelling.server.address)
             labelling.server.wait()
     except KeyboardInterrupt:  # how a person ends it
         interruption.take()
-    console.say_next("lstr", "learn", *videos, labelling.project.path)
+    console.say_next("lstr", "learn", *videos, labelling.path)

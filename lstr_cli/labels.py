@@ -101,7 +101,7 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
 def convert(sources, to, output, **options):
     """Write annotations in another form, from labels of any origin or from what `lstr detect` wrote.
 
-    FORMAT is json (timeline), jsonl, csv, tsv, vtt, srt, ass, eaf (ELAN), boris (its project), binary (a column an
+    FORMAT is json (timeline), jsonl, csv, tsv, vtt, srt, ass, eaf (ELAN), nwb, boris (its project), binary (a column an
     action, 0 or 1), labelstudio, activitynet (what --labels takes), thumos, audacity, perframe (target_perframe and
     data_info.json); to show them also png, svg, html, mp4; and borisevents (its exports), xlsx (Excel) and stored
     scores (npy) can be read. What the new form has no place for is named.

@@ -1,5 +1,6 @@
 """When each frame of a file is shown, from its packets alone: which frame a moment has, and where decoding begins."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -16,6 +17,8 @@ from lstr.extractors.video.probe import counts_frames, frame_step, seconds, unre
 DIGITS = 6
 """Decimals of a second: times are told in microseconds, which tell any two frames apart."""
 SAME = 0.51 * 10**-DIGITS
+OFTEN = 1000
+"""Packets after which is told how far it is."""
 
 
 @dataclass(frozen=True)
@@ -53,15 +56,23 @@ class FrameIndex:
         return max(0, int(np.searchsorted(self.times, time + SAME, side="right")) - 1)
 
 
-def index_frames(path: Path) -> FrameIndex:
-    """Read a file's packets. Raises VideoError where it cannot be read or holds no frame."""
+def index_frames(path: Path, tell: Callable[[float], object] | None = None) -> FrameIndex:
+    """Read a file's packets. Raises VideoError where it cannot be read or holds no frame.
+
+    tell: gets now and then which part of the file has been read, from 0 to 1.
+    """
+    size = path.stat().st_size if tell and path.is_file() else 0
     try:
         with open_container(path) as container:
             stream = best_video(container, str(path))
-            starts, keys, missing, end = [], [], 0, 0
+            starts: list[int] = []
+            keys: list[int] = []
+            missing = end = 0
             for packet in container.demux(stream):
                 if packet.size == 0 or packet.is_discard:
                     continue
+                if tell and size and len(starts) % OFTEN == 0 and packet.pos is not None:
+                    tell(min(1.0, packet.pos / size))
                 if packet.pts is None:
                     missing += 1
                     continue

@@ -74,7 +74,8 @@ def _segment(where: str, item: Any, with_score: bool) -> Segment:
     score = item.get("score") if with_score else None
     if score is not None and not is_time(score):
         raise LabelsError(f"{where}: score is {brief(score)}.", "Give a finite number, or leave score out.")
-    return Segment(float(times[0]), float(times[1]), label, score)
+    subject = item.get("subject")
+    return Segment(float(times[0]), float(times[1]), label, score, subject if is_name(subject) else "")
 
 
 def _seconds(value: Any) -> Any:

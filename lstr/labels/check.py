@@ -178,12 +178,13 @@ def _video(
     for first, second in pairwise(sorted(sound, key=_order)):
         if first == second:
             yield Finding(WARNING, "duplicate", name, _written(second))
-    by_class: dict[str, float] = {}
+    last_ends: dict[tuple[str, str], float] = {}
     for segment in sorted(set(sound), key=_order):
-        last_end = by_class.get(segment.label, 0.0)
+        who_does_what = (segment.label, segment.subject)  # two animals can do one thing at once
+        last_end = last_ends.get(who_does_what, 0.0)
         if segment.start < last_end:
             yield Finding(WARNING, "overlap in one class", name, _written(segment))
-        by_class[segment.label] = max(segment.end, last_end)
+        last_ends[who_does_what] = max(segment.end, last_end)
 
 
 def _targets(name: str, video: VideoLabels, length: int | None) -> Iterator[Finding]:
@@ -193,9 +194,10 @@ def _targets(name: str, video: VideoLabels, length: int | None) -> Iterator[Find
         yield Finding(severity, "other length", name, f"{video.n_chunks} rows of targets, {length} of features")
 
 
-def _order(segment: Segment) -> tuple[str, float, float]:
-    return segment.label, segment.start, segment.end
+def _order(segment: Segment) -> tuple[str, float, float, str]:
+    return segment.label, segment.start, segment.end, segment.subject
 
 
 def _written(segment: Segment) -> str:
-    return f"{segment.label} {segment.start:g}–{segment.end:g} s"
+    of = f" of {segment.subject}" if segment.subject else ""
+    return f"{segment.label}{of} {segment.start:g}–{segment.end:g} s"

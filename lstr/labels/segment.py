@@ -25,16 +25,19 @@ class Segment:
     end: float
     label: str
     score: float | None = None
+    subject: str = ""
+    """Who does it, as an animal; empty where nobody says"""
 
     def to_dict(self) -> dict[str, Any]:
-        """Its JSON object: label, start, end, and score where it has one."""
-        entry = {"label": self.label, "start": self.start, "end": self.end}
-        return entry if self.score is None else {**entry, "score": self.score}
+        """Its JSON object: label, start, end, and score and subject where it has them."""
+        entry: dict[str, Any] = {"label": self.label, "start": self.start, "end": self.end}
+        more = {"score": self.score, "subject": self.subject or None}
+        return entry | {name: value for name, value in more.items() if value is not None}
 
     @classmethod
     def from_dict(cls, entry: Mapping[str, Any]) -> Segment:
         """From a JSON object as of `to_dict`. Raises KeyError where one of its names is missing."""
-        return cls(entry["start"], entry["end"], entry["label"], entry.get("score"))
+        return cls(entry["start"], entry["end"], entry["label"], entry.get("score"), entry.get("subject", ""))
 
 
 def is_time(value: object) -> bool:

@@ -39,6 +39,8 @@ class JudgedEvents:
     """(M,) whether the detection is a false alarm"""
     edges: Spans
     """(P, 2) seconds by which start and end of a detection are later than its label's, of those that are one to one"""
+    pairs: NDArray[np.int64]
+    """(P, 2) the places of label and detection of each"""
 
 
 def judge_events(video: VideoEvents, classes: Sequence[str], edge: float = EDGE) -> dict[str, JudgedEvents]:
@@ -104,7 +106,9 @@ def _of_action(video: VideoEvents, label: str, ambiguous: Spans, edge: float) ->
     off = (np.abs(edges) > edge + SLACK).any(axis=1)
     labels[rows[off]], detected[columns[off]] = EDGES, EDGES
     detected[left_out] = -1
-    return JudgedEvents(truth, detections, labels, found, detected, ~paired & ~left_out, edges)
+    return JudgedEvents(
+        truth, detections, labels, found, detected, ~paired & ~left_out, edges, np.stack([rows, columns], 1)
+    )
 
 
 def _kinds(alone: NDArray[np.bool_], in_pieces: NDArray[np.bool_], as_one: NDArray[np.bool_]) -> Kinds:

@@ -50,7 +50,10 @@ def to_activitynet(annotated: AnnotationSet, results: bool | None = None) -> dic
     database = {
         video_id: {
             **video.known("subset", "duration"),
-            "annotations": [{"label": a.label, "segment": [a.start, a.end]} for a in video.segments],
+            "annotations": [
+                {"label": a.label, "segment": [a.start, a.end]} | ({"subject": a.subject} if a.subject else {})
+                for a in video.segments
+            ],
         }
         for video_id, video in annotated.videos.items()
     }

@@ -122,6 +122,7 @@ class AnnotationSet:
             for i, segment in enumerate(video.segments):
                 where = f"{name}, annotation {i}"
                 _refuse_unless(segment.label == "" or is_name(segment.label), where, "label", segment.label)
+                _refuse_unless(segment.subject == "" or is_name(segment.subject), where, "subject", segment.subject)
                 times = {"start": segment.start, "end": segment.end, "score": segment.score or 0}
                 for what, time in times.items():
                     _refuse_unless(is_time(time), where, what, time)
@@ -170,6 +171,7 @@ class AnnotationSet:
             "durations": any(video.duration is not None for video in videos),
             "classes without segments": bool(set(self.classes) - used),
             "videos without segments": any(not video.segments for video in videos),
+            "subjects": any(s.subject for video in videos for s in video.segments),
         }
         return {name for name, is_held in present.items() if is_held}
 
@@ -179,8 +181,8 @@ def _refuse_unless(right: bool, where: str, what: str, value: object) -> None:
         raise AnnotationError(f"Video {where}: the {what} is {brief(value)}.", "mend it, or leave it out.")
 
 
-def _order(segment: Segment) -> tuple[float, float, str, float]:
-    return segment.start, segment.end, segment.label, segment.score or 0
+def _order(segment: Segment) -> tuple[float, float, str, float, str]:
+    return segment.start, segment.end, segment.label, segment.score or 0, segment.subject
 
 
 def layers_of(segments: Sequence[Segment]) -> list[list[Segment]]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from lstr.chunk import FEATURES_PER_SECOND
 from lstr.errors import brief, few
 from lstr.labels.label_set import AMBIGUOUS, Note, runs
 from lstr.labels.segment import Segment, clock_seconds
@@ -40,6 +41,8 @@ SAMPLE = 50
 """Rows by which a table is recognised."""
 GAP = 1.5
 """Steps after which the next row is missing, where that is more than a second too."""
+TAIL = 1 / FEATURES_PER_SECOND
+"""Seconds of a video after the last row from which on they are not labelled: less is what rounding leaves."""
 MOST_CELLS = 2**27
 """The most that a table is written with: what can be read again."""
 
@@ -48,7 +51,7 @@ class Binary(TextFormat):
     """A table of 0 and 1, one file a video; -1 is a frame that nobody labelled."""
 
     name, suffix = "binary", ".binary.csv"
-    holds = EVERYTHING - {"scores", "subsets"}
+    holds = EVERYTHING - {"scores", "subjects", "subsets"}
     detects = False
 
     def recognises(self, file: File) -> bool:
@@ -174,6 +177,14 @@ def from_binary(table: Table, name: str, options: ConvertOptions) -> AnnotationS
     if edges[0] / a_second > max(1.0, GAP * (edges[1] - edges[0]) / a_second):
         segments.append(Segment(0.0, times[0], AMBIGUOUS))
         notes.append(Note("not labelled", f"{video_id!r} has no rows before {edges[0] / a_second:g} s: {_SO}"))
+    duration = float(edges[-1] / a_second)
+    whole = options.seconds_of(video_id)
+    if whole is not None and whole - duration > TAIL - 1e-6:
+        segments.append(Segment(times[-1], whole * (options.frames or 1.0), AMBIGUOUS))
+        notes.append(
+            Note("not labelled", f"{video_id!r} has no rows after {duration:g} s, and lasts {whole:g} s: {_SO}")
+        )
+        duration = whole
     if unknown.any():
         seconds = float(np.diff(edges)[unknown].sum()) / a_second
         notes.append(Note("not labelled", f"{seconds:g} s of {video_id!r} are not labelled (-1): {_SO}"))
@@ -182,7 +193,7 @@ def from_binary(table: Table, name: str, options: ConvertOptions) -> AnnotationS
         sentence = f"of {len(header)} columns the last that hold only 0 and 1 are actions: {labels}"
         notes.append(Note("columns of actions", sentence))
     classes = (*on, *{s.label for s in segments} - on.keys())
-    video = AnnotatedVideo(tuple(segments), duration=float(edges[-1] / a_second))
+    video = AnnotatedVideo(tuple(segments), duration=duration)
     return AnnotationSet({video_id: video}, classes, tuple(notes))
 
 

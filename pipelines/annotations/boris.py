@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -10,7 +11,7 @@ from lstr.errors import brief, few
 from lstr.labels.label_set import AMBIGUOUS, SUBSET_NAMES, Note, subset_named
 from lstr.labels.segment import is_time
 from lstr.pipelines.annotations.annotation import AnnotationError, AnnotationSet
-from lstr.pipelines.annotations.boris_project import VARIABLE, to_boris
+from lstr.pipelines.annotations.boris_project import AT_ONCE, OF, VARIABLE, to_boris
 from lstr.pipelines.annotations.format import EVERYTHING, ConvertOptions, File, TextFormat
 from lstr.pipelines.annotations.observations import Bout, Event, Observation, bouts_of, videos_of
 from lstr.pipelines.annotations.timeline_json import to_text
@@ -48,6 +49,13 @@ class Project(msgspec.Struct):
 
     behaviors_conf: dict[str, Behaviour]
     observations: dict[str, Coded]
+    subjects_conf: Any = None
+
+    def further(self) -> dict[str, str]:
+        """Whom subjects stand for that `to_boris` has added, by their names."""
+        entries = self.subjects_conf.values() if isinstance(self.subjects_conf, dict) else ()
+        told = {str(e.get("name")): str(e.get("description") or "") for e in entries if isinstance(e, dict)}
+        return {name: text.removeprefix(AT_ONCE).removeprefix(OF) for name, text in told.items() if AT_ONCE in text}
 
 
 class Boris(TextFormat):
@@ -73,12 +81,12 @@ def from_boris(content: Any) -> AnnotationSet:
         raise AnnotationError(f"This is no project of BORIS ({error}).", SAVE) from error
     behaviours = list(project.behaviors_conf.values())
     types = {behaviour.code: behaviour.type for behaviour in behaviours}
-    notes = []
-    observations = []
+    further, notes, observations = project.further(), [], []
     for name, coded in project.observations.items():
         if coded.type in MEDIA:
             observation, said = _observation(name, coded, types)
-            observations.append(observation)
+            bouts = [replace(bout, subject=further.get(bout.subject, bout.subject)) for bout in observation.bouts]
+            observations.append(replace(observation, bouts=bouts))
             notes += said
         else:
             what = OTHERS.get(coded.type, f"of the type {brief(coded.type)}")

@@ -15,6 +15,8 @@ VERSION = "7.0"
 KEYS = string.ascii_lowercase + string.digits + string.ascii_uppercase
 PLAYERS = 8
 STATE, POINT = "State event", "Point event"
+AT_ONCE, OF = "the same behaviour at the same time", ", of "
+"""Description of a further subject, which is none of its own"""
 VARIABLE = "subset"
 """The independent variable that holds a video's subset."""
 
@@ -22,12 +24,15 @@ VARIABLE = "subset"
 def to_boris(annotated: AnnotationSet) -> dict[str, Any]:
     """A project with an observation a video, called by its id; times in milliseconds.
 
-    A class whose segments have no length is a point event, any other a state. Segments of a class that overlap, which
-    one subject cannot do, are of further subjects.
+    A class whose segments have no length is a point event, any other a state. Segments of a class and a subject that
+    overlap, which one subject cannot do, are of further subjects, whose description says of whom.
     """
     kinds = _kinds(annotated)
-    events = {video_id: _events(video, annotated.classes, kinds) for video_id, video in annotated.videos.items()}
-    subjects = sorted({subject for rows in events.values() for _, subject, *_ in rows if subject}, key=int)
+    named = {a.subject for video in annotated.videos.values() for a in video.segments if a.subject}
+    subjects = dict.fromkeys(sorted(named), "")
+    events = {
+        video_id: _events(video, annotated.classes, kinds, subjects) for video_id, video in annotated.videos.items()
+    }
     now = datetime.now(UTC).replace(tzinfo=None).isoformat(timespec="seconds")
     has_subsets = "subsets" in annotated.held()
     return {
@@ -37,8 +42,8 @@ def to_boris(annotated: AnnotationSet) -> dict[str, Any]:
         "project_description": "",
         "project_format_version": VERSION,
         "subjects_conf": {
-            str(i): {"key": "", "name": name, "description": "the same behaviour at the same time"}
-            for i, name in enumerate(subjects)
+            str(i): {"key": "", "name": name, "description": description}
+            for i, (name, description) in enumerate(subjects.items())
         },
         "behaviors_conf": {
             str(i): _behaviour(label, key, kinds[label])
@@ -93,19 +98,32 @@ def _variable() -> dict[str, str]:
     }
 
 
-def _events(video: AnnotatedVideo, classes: Iterable[str], kinds: dict[str, str]) -> list[list[Any]]:
-    """Rows of time, subject, code, modifiers and comment, by time."""
-    of_class: dict[str, list[Segment]] = {label: [] for label in classes}
-    for a in video.segments:
-        of_class[a.label].append(a)
+def _events(
+    video: AnnotatedVideo, classes: Iterable[str], kinds: dict[str, str], subjects: dict[str, str]
+) -> list[list[Any]]:
+    """Rows of time, subject, code, modifiers and comment, by time; further subjects are added."""
+    order = {label: at for at, label in enumerate(classes)}
+    together: dict[tuple[str, str], list[Segment]] = {}
+    for a in sorted(video.segments, key=lambda a: order[a.label]):
+        together.setdefault((a.label, a.subject), []).append(a)
     rows: list[list[Any]] = []
-    for label, segments in of_class.items():
+    for (label, of), segments in together.items():
         for number, layer in enumerate(layers_of(segments), 1):
-            subject = str(number) if number > 1 else ""
+            subject = of if number == 1 else _further(of, number, subjects)
             for a in layer:
                 times = (a.start,) if kinds[label] == POINT else (a.start, a.end)
                 rows += [[round(time, 3), subject, label, "", ""] for time in times]
     return sorted(rows, key=lambda row: row[:3])
+
+
+def _further(of: str, number: int, subjects: dict[str, str]) -> str:
+    """The name of a subject that does what another one does already; it is added where it is not there yet."""
+    description = f"{AT_ONCE}{OF}{of}" if of else AT_ONCE
+    name = f"{of} {number}".strip()
+    while subjects.get(name, description) != description:
+        name += "*"  # a subject is called so
+    subjects[name] = description
+    return name
 
 
 def _observation(

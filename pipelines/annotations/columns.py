@@ -18,6 +18,7 @@ COLUMNS = {
     "end": ("end", "stop", "to", "offset", "t-end"),
     "label": ("label", "class", "action", "activity", "behavior", "behaviour", "category", "event"),
     "score": ("score", "confidence", "conf"),
+    "subject": ("subject", "individual"),
 }
 """Names that a column may have."""
 FRAME_COLUMNS = {
@@ -34,7 +35,7 @@ NAMEABLE = (*COLUMNS, "start_frame", "end_frame", "duration_frames", "duration_s
 """What a person may say that a column is."""
 TIMED = ("duration", "start", "end")
 """Columns whose name a unit may follow; they are in milliseconds where that is `_ms`, ` ms` or ` (ms)`."""
-OF_A_SEGMENT = (*TIMED, "label", "score")
+OF_A_SEGMENT = (*TIMED, "label", "score", "subject")
 """Columns that a wide table has several times."""
 UNIT = re.compile(r"([_ ](ms|sec|seconds|time|timestamp|\((ms|s|sec|seconds)\))){0,4}$", re.IGNORECASE)
 SECONDS = re.compile(r"[_ ](ms|sec|seconds|\((ms|s|sec|seconds)\))$", re.IGNORECASE)
@@ -73,6 +74,7 @@ class Piece:
     label: Column | str
     """The class itself, where the header names it"""
     score: Column | None = None
+    subject: Column | None = None
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,8 @@ class Layout:
         """All columns that the table is read by."""
         yield from self.whole.values()
         for piece in self.pieces:
-            yield from (one for one in (piece.start, piece.end, piece.label, piece.score) if isinstance(one, Column))
+            parts = (piece.start, piece.end, piece.label, piece.score, piece.subject)
+            yield from (one for one in parts if isinstance(one, Column))
 
 
 Groups = dict[str, dict[str, Column]]
@@ -114,7 +117,8 @@ def layout_of(header: Sequence[str], named: Mapping[str, str], in_frames: bool) 
     pieces = []
     for one in filter(_is_timed, groups.values()):
         if label := one.get("label", alone.get("label")):
-            pieces.append(_piece(one, label, one.get("score", alone.get("score"))))
+            score, subject = (one.get(name, alone.get(name)) for name in ("score", "subject"))
+            pieces.append(replace(_piece(one, label, score), subject=subject))
     if not pieces and "label" not in alone:
         pieces = _of_classes(cells)
     if not pieces:

@@ -170,4 +170,4 @@ class Elan(VideoText):
         return AnnotationSet({video_id: video}, classes, _classes_of_two_kinds(root))
 
 
-EAF = Elan("eaf", ".eaf", EVERYTHING, from_eaf, to_eaf)
+EAF = Elan("eaf", ".eaf", EVERYTHING - {"subjects"}, from_eaf, to_eaf)

@@ -78,6 +78,13 @@ class Rates:
             return self._rate(video_id)
         return self._common
 
+    def seconds(self, name: str) -> float | None:
+        """How long a video is; None where it is not at hand. A mapping may have the seconds in the place of a file."""
+        video = self._videos.get(plain_id(name, self._videos))
+        if isinstance(video, float):
+            return video
+        return next((f.seconds for f in footage_of_files({"": video}).values()), None)
+
     @cached_property
     def _videos(self) -> Mapping[str, Any]:
         return self._find()

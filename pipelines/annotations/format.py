@@ -22,7 +22,7 @@ from lstr.timeline import DEFAULT, Thresholds
 
 FILES = frozenset({"videos without segments"})
 """What a format of one file per video holds for that alone."""
-EVERYTHING = frozenset({"scores", "subsets", "durations", "classes without segments"}) | FILES
+EVERYTHING = frozenset({"scores", "subjects", "subsets", "durations", "classes without segments"}) | FILES
 """What a set of annotations may have beside labels and times, see `AnnotationSet.held`."""
 
 BEGINNING = 1 << 18
@@ -43,6 +43,8 @@ class ConvertOptions:
     """The times of the sources are no seconds but numbers of frames, of which a second has so many."""
     rate_of: RateOf = unknown
     """Frames a second of a video by the id that a source has for it, where times count frames."""
+    seconds_of: RateOf = unknown
+    """Seconds that a video lasts by the same id, where it is at hand."""
     columns: Mapping[str, str] = field(default_factory=dict)
     """The headers of a table's columns, by what they are, where they have no known name: `start`: `Beginn`."""
     rename: Mapping[str, str] = field(default_factory=dict)

@@ -22,6 +22,7 @@ from lstr.pipelines.annotations.footage import Rates
 from lstr.pipelines.annotations.format import DEFAULTS, ConvertOptions, File, Format
 from lstr.pipelines.annotations.ids import plain_id
 from lstr.pipelines.annotations.labelstudio import LabelStudio
+from lstr.pipelines.annotations.nwb import Nwb
 from lstr.pipelines.annotations.perframe import PerFrame
 from lstr.pipelines.annotations.pictures import Mp4, Page, Png, Svg
 from lstr.pipelines.annotations.scores import Scores
@@ -48,6 +49,7 @@ FORMATS: dict[str, Format] = {
         ASS,
         EAF,
         LabelStudio(),
+        Nwb(),
         ActivityNetJson(),
         PerFrame(),
         Thumos(),
@@ -222,7 +224,8 @@ def convert(
     """
     form = format_for(output) if to is None else format_named(to)
     if videos := options.video:
-        options = replace(options, rate_of=Rates(lambda: find_videos([videos])))
+        rates = Rates(lambda: find_videos([videos]))
+        options = replace(options, rate_of=rates, seconds_of=rates.seconds)
     annotated = AnnotationSet({})
     for source in sources:
         annotated = annotated.merged(read_annotations(Path(source), options))

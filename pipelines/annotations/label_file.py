@@ -37,8 +37,8 @@ def read_label_file(
 
     roots: where the targets of the published form may be. dataset: which of a data_info.json. lenient: leave wrong
     segments in, for `lstr.labels.check.check`. present: ids of the features or videos at hand, as which an id with a
-    folder or an ending is taken; by the files that a mapping has for them, numbers of frames become seconds. Scores are
-    left out. Raises LabelsError.
+    folder or an ending is taken; by the files that a mapping has for them, or the seconds that they last, numbers of
+    frames become seconds, and what a table does not reach is not labelled. Scores are left out. Raises LabelsError.
     """
     if not isinstance(path, str | Path):
         raise LabelsError(f"{path!r} is no path of a label file.", "name a label file.")
@@ -78,7 +78,9 @@ def _read(path: Path, lenient: bool, present: Collection[str]) -> Labels:
         if form and form.name == "activitynet" and "database" in File(path).json:
             return read_labels(path, lenient)  # which finds a video that is in it twice
         videos = present if isinstance(present, Mapping) else {}
-        annotated = read_annotations(path, ConvertOptions(lenient=lenient, rate_of=Rates(lambda: videos)))
+        rates = Rates(lambda: videos)
+        options = ConvertOptions(lenient=lenient, rate_of=rates, seconds_of=rates.seconds)
+        annotated = read_annotations(path, options)
     except ExtractorError as error:
         raise LabelsError(str(error), _whole(error.hint, path)) from error
     return labels_from(_called_as_media(annotated, present), str(path), lenient)

@@ -29,7 +29,7 @@ class LabelStudio(TextFormat):
     """Tasks to import into Label Studio, or exported from it."""
 
     name, suffix = "labelstudio", ".labelstudio.json"
-    holds = EVERYTHING - {"classes without segments"}
+    holds = EVERYTHING - {"classes without segments", "subjects"}
     holds_many = True
 
     def recognises(self, file: File) -> bool:

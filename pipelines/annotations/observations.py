@@ -128,7 +128,8 @@ def videos_of(observations: Sequence[Observation], classes: Sequence[str], notes
             for at in range(first, last + 1):
                 begin = bout.start if at == first else starts[at]
                 end = bout.end if at == last else starts[at + 1]
-                segments[observation.files[at]].append(Segment(begin - starts[at], end - starts[at], bout.code))
+                piece = Segment(begin - starts[at], end - starts[at], bout.code, subject=bout.subject)
+                segments[observation.files[at]].append(piece)
     videos = {
         ids[file]: AnnotatedVideo(tuple(found), media=file, **known[file])  # type: ignore[arg-type]
         for file, found in segments.items()
@@ -189,8 +190,6 @@ def _notes(observations: Sequence[Observation], several: Sequence[str]) -> list[
     """What is said of all observations."""
     notes = []
     bouts = [bout for observation in observations for bout in observation.bouts]
-    if subjects := sorted({bout.subject for bout in bouts if bout.subject}):
-        notes.append(Note("subjects", f"who does it is not kept: {_quoted(subjects)}"))
     points = sorted({bout.code for bout in bouts if bout.start == bout.end and bout.code != AMBIGUOUS})
     if points:
         sentence = f"point events become segments of no length: {_quoted(points)}"

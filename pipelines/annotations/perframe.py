@@ -26,7 +26,7 @@ class PerFrame(Format):
     """A folder of targets with its data_info.json."""
 
     name = "perframe"
-    holds = EVERYTHING - {"scores"}
+    holds = EVERYTHING - {"scores", "subjects"}
     detects = False
     is_folder = True
 

@@ -42,7 +42,7 @@ class Csv(TextFormat):
     def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
         held = annotated.held()
         optional = [column for column in ("subset", "duration") if f"{column}s" in held]
-        names = ["video", *optional, "start", "end", "label", "score"]
+        names = ["video", *optional, "start", "end", "label", *(["subject"] if "subjects" in held else []), "score"]
         out = io.StringIO()
         table = csv.writer(out, delimiter=self.delimiter, lineterminator="\n")
         table.writerow([name + self.unit if name in TIMED else name for name in names])
@@ -55,6 +55,7 @@ class Csv(TextFormat):
             for a in video.segments:
                 times = {"start": number_text(a.start, self.scale), "end": number_text(a.end, self.scale)}
                 row = whole | times | {"label": cell_of(a.label), "score": number_text(a.score)}
+                row |= {"subject": cell_of(a.subject)}
                 table.writerow([row.get(name) for name in names])
             if not video.segments:
                 table.writerow([whole.get(name) for name in names])
@@ -181,7 +182,8 @@ class Row:
             self.clock.time_of(self.cell(column), column, self.line, video_id) for column in (piece.start, piece.end)
         )
         score = number_of(self.cell(piece.score), self.line) if self.cell(piece.score) else None
-        return Segment(start, start + end if piece.lasts else end, label, score)
+        subject = text_of(self.cell(piece.subject))
+        return Segment(start, start + end if piece.lasts else end, label, score, subject)
 
     def is_timed(self, piece: Piece) -> bool:
         """Whether a segment begins or ends; how long something lasts may be said of the video."""

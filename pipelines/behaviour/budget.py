@@ -8,8 +8,8 @@ from typing import Any
 
 from lstr.errors import ConfigError
 from lstr.labels.label_set import Labels
-from lstr.metrics.actions import labelled_spans, length_text
-from lstr.metrics.budget import of_states, time_budget, transitions
+from lstr.metrics.actions import length_text
+from lstr.metrics.budget import of_states, time_budget
 from lstr.pipelines.behaviour.ethogram import draw_all
 from lstr.pipelines.behaviour.observed import (
     Watched,
@@ -23,16 +23,29 @@ from lstr.pipelines.behaviour.observed import (
     within,
 )
 from lstr.pipelines.behaviour.page import Report, write_report
+from lstr.pipelines.behaviour.subjects import (
+    NOBODY,
+    Group,
+    followers,
+    groups_by_subject,
+    groups_of,
+    rows_of,
+    subjects_in,
+    transitions_by_subject,
+    transitions_of,
+    with_names,
+)
 from lstr.pipelines.files.atomic import check_writable
 from lstr.pipelines.progress import Finished, Notice, Progress
+from lstr.pipelines.reports.palette import colours_of
 from lstr.pipelines.reports.table import Cell, Column, Table
 
 MOST_BINS = 10_000
 ALL = "all"
-"""In the place of a video's id, what is of all of them"""
+"""In the place of a video's id or of a subject, what is of all of them"""
 PAUSE = "pause"
 """The state in which no action is on"""
-ACTION = Column("action", is_text=True)
+ACTION, SUBJECT = Column("action", is_text=True), Column("subject", is_text=True)
 FIGURES = {
     "count": Column("events"),
     "seconds": Column("total s", 2),
@@ -54,7 +67,7 @@ ABOUT_BINS = (
 )
 ABOUT_TRANSITIONS = (
     "How often the action of a row is followed by that of a column, and as a share of what follows it. The next action "
-    "is the one that begins next."
+    "is the one that begins next; where labels say who acts, of the same subject."
 )
 
 
@@ -101,6 +114,7 @@ class Budget:
         if document["bins"]:
             leading = {"action": ACTION, "start": Column("from s", 0), "end": Column("to s", 0)}
             shown.append(_table("in bins of time", leading, document["bins"]))
+        shown += self._by_subject()
         rows = [{"video": name, **row} for name, one in document["per_video"].items() for row in one["actions"]]
         leading = {"video": Column("video", is_text=True), "action": ACTION}
         shown.append(_table("by video", leading, [row for row in rows if row["seconds"] or row["count"]]))
@@ -114,14 +128,34 @@ class Budget:
             for table in _matrices(title, self.document[name])
         ]
 
+    def _by_subject(self) -> list[Table]:
+        """Who does what, whole and in bins, and what follows what; nothing where no label says who."""
+        document = self.document
+        if not document["subjects"]:
+            return []
+        leading = {"action": ACTION, "subject": SUBJECT}
+        shown = [_table("by subject", leading | {"videos": Column("videos")}, _told(document["together_by_subject"]))]
+        if document["bins"]:
+            edges = {"start": Column("from s", 0), "end": Column("to s", 0)}
+            shown.append(_table("by subject in bins of time", leading | edges, _told(document["bins_by_subject"])))
+        columns = [SUBJECT, ACTION, Column("next", is_text=True), Column("count"), Column("share", 2)]
+        rows = list(followers(document["transitions_by_subject"]))
+        return [*shown, Table("what follows what, by subject", columns, rows)]
+
     def raw(self) -> Table:
-        """For a spreadsheet: a row for each action, of all videos (`all`) and of each, whole and in each bin."""
+        """For a spreadsheet: a row for each action, of all videos (`all`) and of each, whole and in each bin.
+
+        Where labels say who acts, a row for each subject of it too, after that of all of them.
+        """
+        has_subjects = bool(self.document["subjects"])
         columns = [Column("video", is_text=True), Column("start_s"), Column("end_s"), ACTION]
+        columns += [SUBJECT] * has_subjects
         columns += [Column("observed_s"), Column("videos"), *(Column(name) for name in FIGURES)]
         rows: list[list[Cell]] = []
         for video, row in _every(self.document):
             figures = [row["observed"], row["videos"], *(row[name] for name in FIGURES)]
-            rows.append([video, row.get("start"), row.get("end"), row["action"], *figures])
+            who = [row.get("subject", ALL)] * has_subjects
+            rows.append([video, row.get("start"), row.get("end"), row["action"], *who, *figures])
         return Table("", columns, rows)
 
 
@@ -148,47 +182,59 @@ def make_budget(options: BudgetOptions) -> Iterator[Event]:
 def describe(
     sources: Sequence[str], labels: Labels, watched: Mapping[str, Watched], bin_seconds: float | None
 ) -> dict[str, Any]:
-    """The budget in JSON's types; each row of an action is one object, so that it can be of a subject too."""
-    actions = actions_in([labels])
+    """The budget in JSON's types; each row is of an action, or of an action of one subject where labels say who."""
+    actions, subjects = actions_in([labels]), subjects_in(labels)
     lengths = {name: one.seconds for name, one in watched.items()}
-    spans = {
-        action: {name: labelled_spans(labels.videos[name].segments, action, end) for name, end in lengths.items()}
-        for action in actions
-    }
-
-    def rows(names: Sequence[str], start: float = 0.0, end: float = math.inf) -> list[dict[str, Any]]:
-        seconds = [lengths[name] for name in names]
-        return [
-            {"action": action, **time_budget([of_video[name] for name in names], seconds, start, end)}
-            for action, of_video in spans.items()
-        ]
-
-    def bins(names: Sequence[str]) -> list[dict[str, Any]]:
-        edges = _edges(max((lengths[name] for name in names), default=0.0), bin_seconds)
-        return [{"start": start, "end": end, **row} for start, end in edges for row in rows(names, start, end)]
-
+    of_actions = groups_of(labels, actions, lengths)
+    of_subjects = groups_by_subject(labels, actions, subjects, lengths)
     told_of = [within(labels.videos[name].segments, end) for name, end in lengths.items()]
-    every = list(lengths)
+
+    def both(names: Sequence[str], whole: str) -> dict[str, Any]:
+        seconds = {name: lengths[name] for name in names}
+        found: dict[str, Any] = {}
+        for groups, of_whom in ((of_actions, ""), (of_subjects, "_by_subject")):
+            found[f"{whole}{of_whom}"] = _rows(groups, seconds)
+            found[f"bins{of_whom}"] = _bins(groups, seconds, bin_seconds)
+        return found
+
     return {
         "labels": list(map(str, sources)),
         "videos": len(lengths),
         "observed_seconds": sum(lengths.values()),
         "lengths": origins(watched),
+        "subjects": subjects,
         "bin_seconds": bin_seconds,
-        "together": rows(every),
-        "bins": bins(every),
+        **both(list(lengths), "together"),
         "per_video": {
-            name: {
-                "seconds": one.seconds,
-                "length": one.origin,
-                "actions": rows([name]),
-                "bins": bins([name]),
-            }
+            name: {"seconds": one.seconds, "length": one.origin, **both([name], "actions")}
             for name, one in watched.items()
         },
-        "transitions": of_states(actions, transitions(told_of, actions)),
-        "transitions_with_pauses": of_states((*actions, PAUSE), transitions(told_of, actions, pauses=True)),
+        "transitions": of_states(actions, transitions_of(told_of, actions, subjects)),
+        "transitions_with_pauses": of_states(
+            (*actions, PAUSE), transitions_of(told_of, actions, subjects, pauses=True)
+        ),
+        "transitions_by_subject": transitions_by_subject(told_of, actions, subjects),
     }
+
+
+def _rows(
+    groups: Sequence[Group], lengths: Mapping[str, float], start: float = 0.0, end: float = math.inf
+) -> list[dict[str, Any]]:
+    """A row for each group, of videos of these lengths from `start` to `end` (s)."""
+    return [
+        {**one.leading, **time_budget([one.spans[name] for name in lengths], list(lengths.values()), start, end)}
+        for one in groups
+    ]
+
+
+def _bins(groups: Sequence[Group], lengths: Mapping[str, float], bin_seconds: float | None) -> list[dict[str, Any]]:
+    edges = _edges(max(lengths.values(), default=0.0), bin_seconds)
+    return [{"start": start, "end": end, **row} for start, end in edges for row in _rows(groups, lengths, start, end)]
+
+
+def _told(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of subjects as people read them."""
+    return [{**row, "subject": row["subject"] or NOBODY} for row in rows]
 
 
 def _table(title: str, leading: Mapping[str, Column], rows: Sequence[Mapping[str, Any]]) -> Table:
@@ -216,9 +262,13 @@ def _edges(longest: float, bin_seconds: float | None) -> list[tuple[float, float
 def _write(
     folder: Path, budget: Budget, labels: Labels, watched: Mapping[str, Watched]
 ) -> Generator[Progress | Notice, None, Path]:
-    lanes = {name: {"": within(labels.videos[name].segments, one.seconds)} for name, one in watched.items()}
     lengths = {name: one.seconds for name, one in watched.items()}
-    drawings = yield from draw_all(folder, lanes, lengths, actions_in([labels]))
+    rows, colours = list(actions_in([labels])), None
+    if subjects := subjects_in(labels):
+        groups = groups_by_subject(labels, rows, subjects, lengths)
+        rows, colours = rows_of(groups, colours_of(rows))
+    lanes = {name: {"": with_names(within(labels.videos[name].segments, one.seconds))} for name, one in watched.items()}
+    drawings = yield from draw_all(folder, lanes, lengths, rows, colours=colours)
     together, *others = budget.tables()
     notes = {"time budget": ABOUT, "in bins of time": ABOUT_BINS, "what follows what": ABOUT_TRANSITIONS}
     report = Report("Time budget", budget.sentence, [together], others, drawings, notes)
@@ -231,11 +281,15 @@ def _file(table: Table) -> str:
 
 
 def _every(document: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    for row in (*document["together"], *document["bins"]):
+    for row in (row for name in ("together", "bins") for row in _with_subjects(document, name)):
         yield ALL, row
     for name, one in document["per_video"].items():
-        for row in (*one["actions"], *one["bins"]):
+        for row in (row for part in ("actions", "bins") for row in _with_subjects(one, part)):
             yield name, row
+
+
+def _with_subjects(found: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+    return [*found[name], *found[f"{name}_by_subject"]]
 
 
 def _matrices(title: str, told_of: Mapping[str, Any]) -> Iterator[Table]:

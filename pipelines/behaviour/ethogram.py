@@ -25,9 +25,14 @@ Sides = Mapping[str, Sequence[Segment]]
 """The segments of each observer by name, the first of them above; of one only, its name does not matter"""
 
 
-def draw_ethogram(title: str, sides: Sides, actions: Sequence[str], seconds: float) -> Figure:
-    """One video of so many seconds, the actions from top to bottom; those of a second observer pale with an outline."""
-    colours, shown = colours_of(actions), actions[:MOST_ROWS]
+def draw_ethogram(
+    title: str, sides: Sides, actions: Sequence[str], seconds: float, colours: Mapping[str, str] | None = None
+) -> Figure:
+    """One video of so many seconds, the actions from top to bottom; those of a second observer pale with an outline.
+
+    colours: of the rows, where they are not of one action each.
+    """
+    colours, shown = colours or colours_of(actions), actions[:MOST_ROWS]
     names = [short(action, 18) for action in shown]
     settings: dict[Any, Any] = PLAIN | {"font.family": families([*names, title])}
     with rc_context(settings):
@@ -52,7 +57,12 @@ def draw_ethogram(title: str, sides: Sides, actions: Sequence[str], seconds: flo
 
 
 def draw_all(
-    folder: Path, videos: Mapping[str, Sides], seconds: Mapping[str, float], actions: Sequence[str], note: str = ""
+    folder: Path,
+    videos: Mapping[str, Sides],
+    seconds: Mapping[str, float],
+    actions: Sequence[str],
+    note: str = "",
+    colours: Mapping[str, str] | None = None,
 ) -> Generator[Progress | Notice, None, list[Drawing]]:
     """An ethogram of each video, in figures/ of a folder as SVG and PNG, and for its page. Raises OutputError."""
     drawings = []
@@ -62,7 +72,7 @@ def draw_all(
     if len(actions) > MOST_ROWS:
         yield Notice(f"ethograms show the first {MOST_ROWS} of {len(actions)} actions.")
     for number, name in enumerate(chosen, 1):
-        figure = draw_ethogram(name, videos[name], actions, seconds[name])
+        figure = draw_ethogram(name, videos[name], actions, seconds[name], colours)
         svg = save(folder, f"{number:02}-{slug(name, 'video')}", figure)
         drawings.append(Drawing("", f"Ethogram of {name}", note, svg, first=True))
         yield Progress("ethograms", number, len(chosen))

@@ -1,6 +1,6 @@
 """Feature folders and label file together: labelled videos for training and evaluation."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -225,6 +225,27 @@ class Dataset:
         ]
 
 
+class _Seconds(Mapping[str, float]):
+    """How long the videos of a feature folder last, by id; looked up when it is asked for."""
+
+    def __init__(self, folder: Any):
+        self._folder, self._ids = folder, dict.fromkeys(folder.ids())
+
+    def __getitem__(self, video_id: str) -> float:
+        if video_id not in self._ids:
+            raise KeyError(video_id)
+        return len(self._folder.load(video_id)[0]) / FEATURES_PER_SECOND
+
+    def __contains__(self, video_id: object) -> bool:
+        return video_id in self._ids
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._ids)
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+
 def read_dataset(
     features: Paths,
     labels: Paths,
@@ -241,7 +262,7 @@ def read_dataset(
     roots = [features] if isinstance(features, str | Path) else list(features)
     folder = open_roots(roots, *streams)
     files = [labels] if isinstance(labels, str | Path) else list(labels)
-    read = read_label_files(files, roots, dataset, lenient, skip_missing, folder.ids())
+    read = read_label_files(files, roots, dataset, lenient, skip_missing, _Seconds(folder))
     return Dataset(folder, read, few(list(map(str, files))))
 
 

@@ -11,6 +11,8 @@ import numpy as np
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.metrics.actions import VideoEvents, find, is_ambiguous, labelled_spans, spans_of
+from lstr.metrics.event_errors import judge_events
+from lstr.pipelines.behaviour.kinds import words_of
 from lstr.pipelines.evaluation.analysis import detect_events, labelled_segments
 from lstr.pipelines.evaluation.findings import Findings, Judged
 from lstr.pipelines.reports.figure import thinned
@@ -33,9 +35,9 @@ def describe_watching(findings: Findings, folder: Path) -> dict[str, Any]:
     """What the page in `folder` shows of each checkpoint's videos, those with most errors first.
 
     `held_out`: whether all are testing videos. `models`: `name` and `videos`, each with `id`, `duration`, `chunks`,
-    `video` (its address, or None), `labels` (class, start, end, found or missed), `detections` (class, start, end,
-    verdict, score, time of the announcement) and `curves` of the classes that have either: the highest score in each
-    of equal stretches, as base64 of uint8.
+    `video` (its address, or None), `labels` (class, start, end, found or missed, kind), `detections` (class, start,
+    end, verdict, score, time of the announcement, kind) and `curves` of the classes that have either: the highest score
+    in each of equal stretches, as base64 of uint8. Kinds are words of `lstr.pipelines.behaviour.kinds.words_of`.
 
     Copies of videos that browsers do not play are written into `folder`. Raises OutputError.
     """
@@ -85,16 +87,22 @@ def _judged_videos(entry: Judged) -> list[Shown]:
     classes, shown = split.labels.classes, []
     for video, rows in zip(split.videos, evaluation.scores, strict=True):
         events = detect_events(rows, classes, evaluation.rules_of(video.id), labelled_segments(split, video))
+        judged = judge_events(events, classes)
         labels, detections = [], []
         for place, label in enumerate(classes):
             if label in (BACKGROUND, AMBIGUOUS):
                 continue
             of_labels, of_detections = judge(events, label)
+            label_kinds, detection_kinds = words_of(judged[label])
             spans = labelled_spans(events.truth, label, events.seconds)
-            labels += [(place, *map(float, span), verdict) for span, verdict in zip(spans, of_labels, strict=True)]
+            labels += [
+                (place, *map(float, span), verdict, kind)
+                for span, verdict, kind in zip(spans, of_labels, label_kinds, strict=True)
+            ]
+            of_each = zip(_detected(events, label), of_detections, detection_kinds, strict=True)
             detections += [
-                (place, segment.start, segment.end, verdict, segment.score, announced)
-                for (segment, announced), verdict in zip(_detected(events, label), of_detections, strict=True)
+                (place, segment.start, segment.end, verdict, segment.score, announced, kind)
+                for (segment, announced), verdict, kind in of_each
             ]
         described: Shown = {"id": video.id, "duration": events.seconds, "chunks": len(rows), "labels": labels}
         shown.append(described | {"detections": detections})

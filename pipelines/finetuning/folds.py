@@ -167,7 +167,7 @@ def check_labels(labels: Labels, training: Sequence[str], source: str) -> str:
         )
     if missing:
         warnings.append(
-            f"no training video shows {few(missing)}: {len(missing)} of {len(known)} classes have no sample; add videos "
-            'that show them, or take them out of "classes"'
+            f"no training video shows {few(missing)}: {len(missing)} of {len(known)} classes have no sample; add "
+            'videos that show them, or take them out of "classes"'
         )
     return "; ".join(warnings)

@@ -18,7 +18,7 @@ from lstr.errors import LabelsError
 from lstr.labels.activitynet import read_activitynet
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels, end_chunk, first_chunk, labels_of, runs
 from lstr.pipelines.labelling.state import State
-from lstr.pipelines.labelling.values import NOTHING, RESERVED, About, Action, Label, change_of
+from lstr.pipelines.labelling.values import NOTHING, RESERVED, About, Action, Label, Subject, change_of
 
 FORMAT = "lstr-labels/1"
 OURS = "lstr"
@@ -202,6 +202,9 @@ def from_labels(labels: Labels) -> tuple[State, dict[str, float]]:
         for at, segment in enumerate(held.segments):
             if segment.end > segment.start:
                 value = {"action": ids[segment.label], "start": segment.start, "end": segment.end}
+                value["subject"] = segment.subject
+                if segment.subject:
+                    state.subjects.setdefault(segment.subject, Subject(len(state.subjects)))
                 _put(state, "label", video, f"n{at}", value)
     return state, _durations(labels)
 

@@ -6,17 +6,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from starlette.types import ASGIApp
+
 from lstr.errors import LabelsError
+from lstr.extractors.home import home
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES, Tell, find_videos
+from lstr.labels.label_set import Labels
 from lstr.pipelines.annotations.footage import footage_of_files
 from lstr.pipelines.annotations.label_files import read_label_files
 from lstr.pipelines.files.atomic import check_writable
+from lstr.pipelines.labelling.column_site import ColumnSite
+from lstr.pipelines.labelling.columns import Choice, UnnamedTable, unnamed_table
 from lstr.pipelines.labelling.lesson import LessonOptions
 from lstr.pipelines.labelling.lessons import Lessons
+from lstr.pipelines.labelling.origin import began_with, origin_of
 from lstr.pipelines.labelling.project import Project
 from lstr.pipelines.labelling.proposer import Proposer, check_model
 from lstr.pipelines.labelling.site import Site
 from lstr.pipelines.labelling.watched import Watched
+from lstr.pipelines.serving.kept_address import kept_address
 from lstr.pipelines.serving.server import Server
 
 NAME = "labels.json"
@@ -40,14 +48,16 @@ class LabelOptions:
     """What learning from the page takes besides, as fields of `LearnOptions`"""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Labelling:
-    """A project that is served."""
+    """A project that is served; it begins when the page has been told what the columns of a table are."""
 
-    project: Project
-    server: Server
-    proposer: Proposer
-    lessons: Lessons
+    path: Path
+    """The labels file."""
+    project: Project = field(init=False)
+    server: Server = field(init=False)
+    proposer: Proposer = field(init=False)
+    lessons: Lessons = field(init=False)
 
 
 @contextmanager
@@ -66,19 +76,34 @@ def label(options: LabelOptions, tell: Tell | None = None) -> Iterator[Labelling
     if output.suffix.lower() != ".json":
         raise LabelsError(f"{output} is no name of a labels file.", "let [[output]] end in .json.")
     check_writable(output.parent)
-    begin = read_label_files([*options.labels], present=videos) if options.labels else None
     durations = {name: round(found.seconds, 6) for name, found in footage_of_files(videos).items()}
+    goes_on = began_with(output, options.labels)
+    table = None if goes_on or output.exists() else _unnamed(options.labels)
+    begin = read_label_files([*options.labels], present=videos) if options.labels and not (goes_on or table) else None
     with ExitStack() as stack:
-        project = stack.enter_context(Project(output, begin, durations))
-        watched = stack.enter_context(Watched(videos))
-        proposer = stack.enter_context(Proposer(project, videos, tell or (lambda text: None)))
-        learning = LessonOptions(options.videos, settings=options.learning)
-        lessons = stack.enter_context(Lessons(project, learning, on_learnt=proposer.begin))
-        site = Site(project, watched, proposer, lambda: server.ending, lessons)
-        server = Server(site.app(), port=options.port)
-        if options.model:
-            proposer.begin(options.model)
-        yield Labelling(project, stack.enter_context(server), proposer, lessons)
+        opened = stack.enter_context(ExitStack())  # closed when the server has ended
+        labelling = Labelling(output)
+
+        def served(begin: Labels | None, choice: Choice | None = None) -> ASGIApp:
+            origin = origin_of(options.labels, choice) if begin else None
+            project = labelling.project = opened.enter_context(Project(output, begin, durations, origin))
+            watched = opened.enter_context(Watched(videos))
+            proposer = labelling.proposer = opened.enter_context(Proposer(project, videos, tell or (lambda text: None)))
+            learning = LessonOptions(options.videos, settings=options.learning)
+            labelling.lessons = opened.enter_context(Lessons(project, learning, on_learnt=proposer.begin))
+            if options.model:
+                proposer.begin(options.model)
+            return Site(project, watched, proposer, lambda: labelling.server.ending, labelling.lessons).app()
+
+        app = ColumnSite(table, videos, served).app() if table else served(begin)
+        labelling.server = Server(app, port=options.port, kept=kept_address(output, home() / "pages"))
+        stack.enter_context(labelling.server)
+        yield labelling
+
+
+def _unnamed(labels: Sequence[str]) -> UnnamedTable | None:
+    """The one label file, where it is a table whose columns the page is to ask for."""
+    return unnamed_table(Path(labels[0])) if len(labels) == 1 else None
 
 
 def folder_of(videos: Sequence[str]) -> Path:

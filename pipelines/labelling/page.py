@@ -24,6 +24,7 @@ def build_label_page(project: Project, videos: Sequence[str]) -> str:
     document: dict[str, Any] = {
         "videos": [{"id": video, "duration": project.durations.get(video)} for video in videos],
         "file": str(project.path),
+        "project": project.id,
         "revision": revision,
         "labels": {v: {key: asdict(label) for key, label in held.items()} for v, held in state.labels.items()},
         "proposals": {v: {key: asdict(one) for key, one in held.items()} for v, held in state.proposals.items()},

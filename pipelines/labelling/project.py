@@ -1,5 +1,6 @@
 """A labels project: changes in one order, each in the journal before it counts, and a file that follows."""
 
+import hashlib
 import os
 import shutil
 import threading
@@ -9,9 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from lstr.errors import LabelsError
+from lstr.errors import LabelsError, brief
 from lstr.extractors.errors import OutputError
 from lstr.labels.label_set import Labels, read_json
+from lstr.labels.video_ids import fault_of
 from lstr.pipelines.files.atomic import replacing, sweep
 from lstr.pipelines.files.json_files import to_json
 from lstr.pipelines.labelling.document import OURS, from_document, from_labels, is_ours, to_document
@@ -29,13 +31,21 @@ Listener = Callable[[Entry], object]
 class Project:
     """The labels in the file `path`, open for changes from any thread; use it as a context manager.
 
-    begin: labels of any form that a new project begins with. durations: seconds by video, where they are known.
+    begin: labels of any form that a new project begins with; origin: what the journal says of them. durations: seconds
+    by video, where they are known.
     The journal is beside the file, PATH.journal; what was killed goes on where it was. Raises LabelsError where the
     file is none that can be gone on with, BusyError where another process has it open, OutputError.
     """
 
-    def __init__(self, path: Path, begin: Labels | None = None, durations: Mapping[str, float] | None = None):
+    def __init__(
+        self,
+        path: Path,
+        begin: Labels | None = None,
+        durations: Mapping[str, float] | None = None,
+        origin: Mapping[str, Any] | None = None,
+    ):
         self.path = path
+        self._origin = origin
         self._lock = threading.RLock()
         self._listeners: list[Listener] = []
         self._entries: list[Entry] = []
@@ -60,6 +70,11 @@ class Project:
         self.close()
 
     @property
+    def id(self) -> str:
+        """What a page calls it by, the same while its file has its place; a tab of another project is refused by it."""
+        return hashlib.sha256(os.fsencode(self.path.absolute().resolve())).hexdigest()[:16]
+
+    @property
     def revision(self) -> int:
         """The number of the last change; that of the first is 1."""
         return self._base + len(self._entries)
@@ -80,7 +95,10 @@ class Project:
                 return known
             if len(changes) > MOST_CHANGES:
                 raise RefusedError(f"That are more than {MOST_CHANGES:,} changes at once.", "make them in parts.")
-            return self._commit(change_id, "do", video_of(changes), changes)
+            video = video_of(changes)
+            if fault := fault_of(video) if video else "":
+                raise RefusedError(f"The id {brief(video)} of a video is {fault}.", "reload the page.")
+            return self._commit(change_id, "do", video, changes)
 
     def decide(self, change_id: str, make: Callable[[State, Mapping[str, float]], Sequence[Change]]) -> Entry:
         """Do what `make` makes of the values as they then are, and of durations of videos; otherwise as `change`."""
@@ -177,7 +195,9 @@ class Project:
 
     def _write(self) -> None:
         with self._lock:
-            document = to_document(self.state, self.durations, {"journal": self._name, "revision": self.revision})
+            state, durations = self.state.copy(), dict(self.durations)
+            stamp = {"journal": self._name, "revision": self.revision}
+        document = to_document(state, durations, stamp)
         with replacing(self.path) as temporary, temporary.open("wb") as file:
             file.write((to_json(document, indent=1) + "\n").encode())
             file.flush()
@@ -209,13 +229,14 @@ class Project:
         """Let the journal go on from these values."""
         self._name, self._base, self.state = uuid.uuid4().hex[:12], revision, state
         stamp = {"journal": self._name, "revision": revision}
-        self.journal.append({"begin": to_document(state, durations, stamp)})
+        origin = {"origin": self._origin} if self._origin else {}
+        self.journal.append({"begin": to_document(state, durations, stamp), **origin})
 
     def _go_on(self, lines: Sequence[dict[str, Any]], content: Any) -> dict[str, float]:
         """Replay the journal; a file that a person has changed since counts more than what led to it."""
         where = str(self.journal.path)
         self.state, stated = from_document(lines[0]["begin"], where)
-        stamp = lines[0]["begin"][OURS]
+        stamp, self._origin = lines[0]["begin"][OURS], lines[0].get("origin")
         self._name, self._base = stamp["journal"], stamp["revision"]
         ours = content[OURS] if is_ours(content) and content[OURS].get("journal") == self._name else {}
         seen = ours.get("revision", self._base)

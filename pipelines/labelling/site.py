@@ -46,13 +46,14 @@ class Site:
 
     @property
     def _learning(self) -> LessonSite:
-        return LessonSite(self.lessons, list(self.watched.videos), _body)
+        return LessonSite(self.lessons, list(self.watched.videos), self._body_here)
 
     def app(self) -> Starlette:
         """The application."""
         routes = [
             Route("/", self._page),
             Route("/times/{at:int}", self._times),
+            Route("/read/{at:int}", self._read),
             Route("/frame/{at:int}", self._frame),
             Route("/film/{at:int}", self._film),
             Route("/plays/{at:int}", self._plays),
@@ -86,6 +87,9 @@ class Site:
         headers = {"x-duration": repr(index.duration), "x-start": repr(index.start)}
         return Response(index.times.astype("<f8").tobytes(), media_type="application/octet-stream", headers=headers)
 
+    async def _read(self, request: Request) -> Response:
+        return JSONResponse({"read": self.watched.read(self._video(request))})
+
     async def _frame(self, request: Request) -> Response:
         video, asked = self._video(request), request.query_params
         try:
@@ -113,6 +117,7 @@ class Site:
         return JSONResponse({"plays": await run_in_threadpool(self.watched.plays, video)})
 
     async def _events(self, request: Request) -> Response:
+        self._check_project(request.query_params.get("project"))
         try:
             revision = int(request.headers.get("last-event-id") or request.query_params.get("since", "0"))
         except ValueError as error:
@@ -150,7 +155,7 @@ class Site:
             leave_lessons()
 
     async def _change(self, request: Request) -> Response:
-        body = await _body(request)
+        body = await self._body_here(request)
         changes = body.get("changes")
         if not isinstance(changes, list):
             raise RefusedError("That is no change.", "reload the page.")
@@ -158,7 +163,7 @@ class Site:
         return self._taken(entry)
 
     async def _turn(self, request: Request) -> Response:
-        body = await _body(request)
+        body = await self._body_here(request)
         if body.get("deed") not in ("undo", "redo") or body.get("video") not in self.watched.videos:
             raise RefusedError("That can be neither undone nor redone.", "reload the page.")
         entry = await run_in_threadpool(self.project.turn, _id(body), body["video"], body["deed"])
@@ -169,9 +174,19 @@ class Site:
         return JSONResponse(await run_in_threadpool(proposals_in_order, self.project, self.proposer, order))
 
     async def _decide(self, request: Request) -> Response:
-        body = await _body(request)
+        body = await self._body_here(request)
         decision = decision_of(body, self.watched.videos)
         return self._taken(await run_in_threadpool(self.project.decide, _id(body), decision))
+
+    async def _body_here(self, request: Request) -> dict[str, Any]:
+        body = await _body(request)
+        self._check_project(body.get("project"))
+        return body
+
+    def _check_project(self, name: Any) -> None:
+        """Refuse a tab of another project that was served here before, whose browser has the cookies of both."""
+        if name not in (None, self.project.id):
+            raise HTTPException(403)
 
     def _taken(self, entry: Entry | None) -> Response:
         return JSONResponse({"entry": entry.to_dict() if entry else None, "trouble": self.project.trouble})

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import av
@@ -32,6 +33,7 @@ class Watched:
         self._copies = copies or home() / "copies"
         self._lock = threading.Lock()
         self._indices: dict[str, Future[FrameIndex]] = {}
+        self._read: dict[str, float] = {}
         self._frames: OrderedDict[str, ExactFrames] = OrderedDict()
         self._playing: dict[str, Future[Path | None]] = {}
         self._threads = ThreadPoolExecutor(2, "videos")
@@ -48,9 +50,14 @@ class Watched:
         """When a video's frames are. Raises KeyError where there is no such video, VideoError."""
         with self._lock:
             if video not in self._indices:
-                self._indices[video] = self._threads.submit(index_frames, self.videos[video])
+                tell = partial(self._read.__setitem__, video)
+                self._indices[video] = self._threads.submit(index_frames, self.videos[video], tell)
             future = self._indices[video]
         return future.result()
+
+    def read(self, video: str) -> float:
+        """Which part of a video's file has been read for its index, from 0 to 1; 0 before anybody has asked for it."""
+        return self._read.get(video, 0.0)
 
     def picture(self, video: str, number: int, long_side: int, lossless: bool = False) -> bytes:
         """A frame as a JPEG, or as a PNG. Raises KeyError, IndexError where there is no such frame, VideoError."""

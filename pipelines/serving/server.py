@@ -9,6 +9,7 @@ from starlette.types import ASGIApp
 
 from lstr.errors import LstrError
 from lstr.pipelines.serving.guard import Guard, new_token
+from lstr.pipelines.serving.kept_address import KeptAddress
 
 PORT = 8420
 """Tried first, so that the address is the same the next time."""
@@ -27,18 +28,21 @@ class ServingError(LstrError):
 class Server:
     """An application on a loopback address; `address` is what a browser opens, token included.
 
-    host: one of LOOPBACK. port: None takes PORT, or another that is free. `ending` is set when it is to end, for
-    answers that never end by themselves. Raises ServingError.
+    host: one of LOOPBACK. port: None takes that of `kept`, else PORT, else another that is free. kept: the address that
+    the page had before, whose token stays. `ending` is set when it is to end, for answers that never end by themselves.
+    Raises ServingError.
     """
 
-    def __init__(self, app: ASGIApp, host: str = "127.0.0.1", port: int | None = None):
+    def __init__(self, app: ASGIApp, host: str = "127.0.0.1", port: int | None = None, kept: KeptAddress | None = None):
         if host not in LOOPBACK:
             raise ServingError(
                 f"{host} is no address of this machine alone.", "leave out [[host]]; only 127.0.0.1 and ::1 are served."
             )
-        self._socket = _listening(host, port)
+        self._socket = _listening(host, port, kept)
         self.port = self._socket.getsockname()[1]
-        token = new_token()
+        token = kept.token if kept else new_token()
+        if kept:
+            kept.keep(self.port)
         name = f"[{host}]" if ":" in host else host
         self.address = f"http://{name}:{self.port}/?token={token}"
         self.ending = threading.Event()
@@ -80,9 +84,11 @@ class Server:
             self._ended.set()
 
 
-def _listening(host: str, port: int | None) -> socket.socket:
+def _listening(host: str, port: int | None, kept: KeptAddress | None) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    for tried in (PORT, 0) if port is None else (port,):
+    usual = [kept.port] if kept and kept.port else []
+    usual += [] if kept and PORT in kept.others else [PORT]
+    for tried in (*usual, 0) if port is None else (port,):
         try:
             return socket.create_server((host, tried), family=family)
         except OSError as error:

@@ -1,6 +1,7 @@
 """Changes of a labels project as a page makes them, and keys pressed on the page itself."""
 
 import itertools
+import json
 
 from lstr.pipelines.labelling.project import Project
 from lstr.pipelines.labelling.values import About, Action, Change, Label, Subject, Value
@@ -41,3 +42,22 @@ def press(page, *keys: str) -> None:
 def labels_of(page) -> list[tuple]:
     """(action, start, end) by start, as the page has them."""
     return [tuple(one) for one in page.evaluate("inOrder().map(([, l]) => [nameOf(l.action), l.start, l.end])")]
+
+
+def labels_after(journal: list[str]) -> dict[str, tuple[float, float]]:
+    """The labels by key, from the journal's lines alone, read without our reader."""
+    labels: dict[str, tuple[float, float]] = {}
+    for text in journal:
+        try:
+            line = json.loads(text)
+        except ValueError:
+            continue
+        for change in line.get("changes", ()):
+            if change["kind"] != "label":
+                continue
+            after = change["after"]
+            if after is None:
+                labels.pop(change["key"], None)
+            else:
+                labels[change["key"]] = (after["start"], after["end"])
+    return labels

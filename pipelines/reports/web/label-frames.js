@@ -159,7 +159,9 @@ async function openVideo(at) {
   films = false;
   kept.clear();
   video.removeAttribute("src");
-  const answer = await fetch("/times/" + at);
+  const asking = fetch("/times/" + at);
+  tellReading(at, asking);
+  const answer = await asking;
   if (at !== chosenVideo) return false;
   if (!answer.ok) {
     const { error = "This video cannot be read" } = await answer.json().catch(() => ({}));
@@ -175,6 +177,19 @@ async function openVideo(at) {
   ahead = Number(answer.headers.get("x-start"));
   waitForFilm(at);
   return true;
+}
+/* A long file takes a while to be read, before each frame can be told from the next; then its part is told. */
+async function tellReading(at, asking) {
+  let isOver = false;
+  const end = () => { isOver = true; };
+  asking.then(end, end);
+  for (await pause(700); !isOver && at === chosenVideo; await pause(400)) {
+    const part = await fetch("/read/" + at).then((answer) => answer.json()).then(({ read }) => read).catch(() => 0);
+    if (isOver || at !== chosenVideo) return;
+    still.hidden = true;
+    $("no-video").hidden = false;
+    $("no-video").replaceChildren(make("b", "", "Reading when each frame is shown: " + Math.round(100 * part) + " %"), "Once in each run of lstr label; a long video takes a while.");
+  }
 }
 async function waitForFilm(at) {
   while (at === chosenVideo) {

@@ -68,26 +68,41 @@ function drawLane(lane) {
   pen.lineWidth = ratio;
   for (const [x, wide] of placed(pen, gaps, toX, 1)) hatchBox(pen, x, 0, wide, height, 7 * ratio);
   drawProposals(pen, lane, toX, height, ratio);
-  const colour = colourOf(names[lane.index]), hollow = lane.id === nothing;
-  for (const bar of lane.bars) {
-    const [start, end] = shownSpan(bar);
-    if (end < view[0] || start > view[1]) continue;
-    const [y, tall] = placeOf(lane, bar.level, height, ratio), left = toX(start), wide = Math.max(LEAST_BAR * ratio, toX(end) - left);
+  const colour = colourOf(names[lane.index]), hollow = lane.id === nothing, plain = new Path2D();
+  const boxOf = (bar) => {
+    const [start, end] = shownSpan(bar), [y, tall] = placeOf(lane, bar.level, height, ratio), left = toX(start);
+    return [left, y, Math.max(LEAST_BAR * ratio, toX(end) - left), tall];
+  };
+  const seen = lane.bars.filter((bar) => { const [start, end] = shownSpan(bar); return end >= view[0] && start <= view[1]; });
+  const isMarked = ({ key, label }) => key === chosen || label.end === null;
+  pen.fillStyle = hollow ? theme.well : colour;
+  pen.strokeStyle = colour;
+  pen.lineWidth = ratio;
+  for (const bar of seen) if (!isMarked(bar)) addBar(plain, boxOf(bar), ratio);
+  pen.fill(plain); /* all at once: thousands of bars one by one make each key wait */
+  if (hollow) pen.stroke(plain);
+  for (const bar of seen.filter(isMarked)) {
+    const path = new Path2D();
+    addBar(path, boxOf(bar), ratio);
     pen.globalAlpha = bar.label.end === null ? 0.55 : 1;
-    pen.fillStyle = hollow ? theme.well : colour;
-    pen.beginPath();
-    pen.roundRect(left, y, wide, tall, 3 * ratio);
-    pen.fill();
+    pen.fill(path);
     pen.globalAlpha = 1;
-    if (hollow || bar.key === chosen) {
-      pen.strokeStyle = bar.key === chosen ? theme.ink : colour;
-      pen.lineWidth = (bar.key === chosen ? 2 : 1) * ratio;
-      pen.stroke();
-    }
+    pen.strokeStyle = bar.key === chosen ? theme.ink : colour;
+    pen.lineWidth = (bar.key === chosen ? 2 : 1) * ratio;
+    if (hollow || bar.key === chosen) pen.stroke(path);
+  }
+  for (const bar of seen) {
+    const [left, y, wide, tall] = boxOf(bar);
+    if (tall <= 13 * ratio || wide <= 24 * ratio) continue;
     const text = [bar.label.subject, bar.label.comment && "…"].filter(Boolean).join(" ");
-    if (text && tall > 13 * ratio && wide > 24 * ratio) drawText(pen, text, left, y, wide, tall, ratio, hollow ? theme.ink : "#fff");
+    if (text) drawText(pen, text, left, y, wide, tall, ratio, hollow ? theme.ink : "#fff");
   }
   lane.dirty = lane.open && rate !== 0;
+}
+/* Narrow ones have no corners that anybody sees. */
+function addBar(path, [left, y, wide, tall], ratio) {
+  if (wide > 8 * ratio) path.roundRect(left, y, wide, tall, 3 * ratio);
+  else path.rect(left, y, wide, tall);
 }
 function drawText(pen, text, left, y, wide, tall, ratio, colour) {
   pen.save();

@@ -47,7 +47,7 @@ function command(text, label) {
 
 async function askLessons(deed, content = {}) {
   try {
-    const answer = await fetch("/lessons/" + deed, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(content) });
+    const answer = await fetch("/lessons/" + deed, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ project: report.project, ...content }) });
     if (answer.ok) return showLesson(await answer.json());
     const { error, hint } = await answer.json();
     tell(error + " " + hint);

@@ -1,5 +1,6 @@
 /* Videos, actions, subjects, the labels in a list, and the fields of the chosen one. */
-const MOST_ROWS = 120; /* of labels, around the cursor: thousands would make each key wait */
+const ROWS_AT_ONCE = 20, MOST_ROWS = 3 * ROWS_AT_ONCE; /* of labels, around the cursor: thousands would make each key wait */
+let listed = null; /* which rows are there: of which labels, from which on */
 
 function showVideos() {
   const list = $("videos");
@@ -52,24 +53,33 @@ function showActions() {
 function showRows() {
   const order = inOrder(), at = order.findIndex(([key]) => key === chosen);
   const middle = at >= 0 ? at : Math.max(0, order.findIndex(([, label]) => label.start >= now));
-  const first = Math.max(0, Math.min(middle - MOST_ROWS / 2, order.length - MOST_ROWS)), last = Math.min(order.length, first + MOST_ROWS);
+  /* in steps, so that from one label to the next the rows mostly stay */
+  const before = Math.floor(middle / ROWS_AT_ONCE) * ROWS_AT_ONCE - ROWS_AT_ONCE;
+  const first = Math.max(0, Math.min(before, order.length - MOST_ROWS)), last = Math.min(order.length, first + MOST_ROWS);
+  if (listed && listed.first === first && listed.revision === revision && listed.video === chosenVideo) return markRow();
+  listed = { first, revision, video: chosenVideo };
   $("count").textContent = order.length ? countText(order.length, "label") : "No labels yet";
   const rows = order.slice(first, last).map(([key, label]) => {
     const item = make("li"), row = make("button");
     row.type = "button";
     row.tabIndex = -1; /* the arrow keys go through labels */
     row.dataset.key = key;
-    row.setAttribute("aria-current", String(key === chosen));
     row.append(spot(nameOf(label.action), label.action === nothing ? "spot hollow" : "spot"), make("span", "cut", nameOf(label.action)), make("span", "cut subject", label.subject),
       make("span", "time", clock(label.start)), make("span", "time", label.end === null ? "open" : clock(label.end)), make("span", "cut comment", label.comment));
-    row.addEventListener("click", () => { chooseLabel(key); seek(label.start); });
     item.append(row);
     return item;
   });
   const more = (count, where) => (count ? [make("li", "more", countText(count, "label") + " " + where)] : []);
   $("rows").replaceChildren(...more(first, "before these"), ...rows, ...more(order.length - last, "after these"));
-  const row = $("rows").querySelector('[aria-current="true"]');
-  if (row) $("rows").scrollTop = row.offsetTop - $("rows").clientHeight / 2;
+  markRow();
+}
+/* Which row is chosen, and in sight. */
+function markRow() {
+  for (const one of $("rows").querySelectorAll('[aria-current="true"]')) one.setAttribute("aria-current", "false");
+  const row = [...$("rows").querySelectorAll("button")].find(({ dataset }) => dataset.key === chosen);
+  if (!row) return;
+  row.setAttribute("aria-current", "true");
+  $("rows").scrollTop = row.offsetTop - $("rows").clientHeight / 2;
 }
 function showChosen() {
   const label = chosen && labelsOf()[chosen];
@@ -82,6 +92,10 @@ function showChosen() {
   showRows();
 }
 function buildFields() {
+  $("rows").addEventListener("click", (event) => {
+    const key = event.target.closest("button")?.dataset.key, label = key && labelsOf()[key];
+    if (label) { chooseLabel(key); seek(label.start); }
+  });
   const snapped = (text) => {
     const time = Number(text), at = numberAt(time);
     return time >= duration - 1e-6 ? duration : times[at];

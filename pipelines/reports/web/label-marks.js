@@ -66,6 +66,7 @@ function addAction(name) {
 }
 
 function chooseLabel(key, goes = true) {
+  const before = chosen;
   chosen = key && labelsOf()[key] ? key : null;
   const label = chosen && labelsOf()[chosen];
   if (label) leaveReview();
@@ -74,7 +75,9 @@ function chooseLabel(key, goes = true) {
     if (label.start < view[0] || label.start > view[1]) look(label.start - (view[1] - view[0]) / 3, view[1] - view[0]);
   }
   showChosen();
-  redraw();
+  for (const lane of lanes) if (lane.bars.some(({ key }) => key === before || key === chosen)) lane.dirty = true;
+  moved = true;
+  schedule();
 }
 function chooseBeside(way) {
   const order = inOrder(), at = order.findIndex(([key]) => key === chosen);

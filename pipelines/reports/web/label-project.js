@@ -61,13 +61,15 @@ async function reach(wanted) {
 }
 /* Until the server has answered, which knows a change that comes a second time by its id; whether it was overtaken. */
 async function send(address, content, job, again) {
-  const body = JSON.stringify({ id: crypto.randomUUID(), ...content }), made = revision;
+  const body = JSON.stringify({ id: crypto.randomUUID(), project: report.project, ...content }), made = revision;
   for (;;) {
     try {
       const answer = await fetch(address, { method: "POST", headers: { "content-type": "application/json" }, body });
       if (answer.status === 403) {
-        showUnsaved("Not saved: this page is of another run of lstr label. Open the address that it has printed.");
-        return false;
+        /* where the browser gets a token that holds, in another tab, this one goes on */
+        showUnsaved("Not saved yet: lstr label runs for other labels, or with another token. Keep this page open, and open the address that it has printed.");
+        await pause(1000);
+        continue;
       }
       const { entry, trouble, error, hint, revision: newest } = await answer.json();
       if (error && again && newest > made) {
@@ -90,12 +92,15 @@ async function send(address, content, job, again) {
   }
 }
 function listen() {
-  const events = new EventSource("/events?since=" + revision);
+  const events = new EventSource("/events?since=" + revision + "&project=" + report.project);
   events.addEventListener("message", ({ data }) => takeEntry(JSON.parse(data)));
   events.addEventListener("anew", () => location.reload());
   events.addEventListener("lesson", ({ data }) => showLesson(JSON.parse(data)));
   events.addEventListener("open", () => { if (!asked.length) showUnsaved(""); });
-  events.addEventListener("error", () => showUnsaved("Nothing answers: is lstr label still running?"));
+  events.addEventListener("error", () => {
+    showUnsaved("Nothing answers: is lstr label still running?");
+    if (events.readyState === EventSource.CLOSED) pause(1000).then(listen); /* it was refused, for good */
+  });
 }
 function showUnsaved(text) {
   $("unsaved").hidden = !text;

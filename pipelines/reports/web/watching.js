@@ -8,13 +8,14 @@ let videos = [], errors = []; /* of the checkpoint shown; errors as far as they 
 let shown = null, chosen = -1; /* the video, and the place of an error */
 let lanes = [], watchable = false, playing = false, frameAsked = false;
 
-const spanOf = ([label, start, end, verdict]) => ({ label: classes[label], start, end, verdict });
+const spanOf = ([label, start, end, verdict, ...more]) => ({ label: classes[label], start, end, verdict, kind: more.at(-1) });
 const isError = ({ verdict }) => verdict in NAMES;
 const byStart = (one, other) => one.start - other.start || one.end - other.end;
 const errorsOf = (video) => [...video.labels, ...video.detections].map(spanOf).filter(isError).sort(byStart);
 const clock = (time, digits = 2) => clockText(time, digits, shown.duration >= 3600);
-const spoken = ({ verdict, label, start, end }) => NAMES[verdict] + ", " + label + ", " + clock(start) + " to " + clock(end);
-const wanted = ({ verdict, label }) => ["", verdict, "=" + label].includes($("which").value);
+const spoken = ({ verdict, kind, label, start, end }) => NAMES[verdict] + ", " + label + ", " + clock(start) + " to " + clock(end) + " (" + kind + ")";
+const keysOf = ({ verdict, kind, label }) => ["", verdict, "~" + kind, "=" + label]; /* what an error is chosen by */
+const wanted = (error) => keysOf(error).includes($("which").value);
 
 /* The checkpoint, and which of its errors. */
 function pickModel() {
@@ -22,10 +23,11 @@ function pickModel() {
   videos = models[Number($("model").value) || 0].videos;
   for (const video of videos) video.errors ??= errorsOf(video);
   $("watched").textContent = countText(videos.length, report.held_out ? "held-out video" : "video") + ", most errors first";
-  const options = [["", "All errors"], ["missed", "Missed"], ["false", "False alarms"], ...actions.map((label) => ["=" + label, label])];
+  const kinds = [...new Set(videos.flatMap((video) => video.errors.map(({ kind }) => kind)))].sort();
+  const options = [["", "All errors"], ["missed", "Missed"], ["false", "False alarms"], ...kinds.map((kind) => ["~" + kind, kind[0].toUpperCase() + kind.slice(1)]), ...actions.map((label) => ["=" + label, label])];
   const kept = $("which").value;
   $("which").replaceChildren(...options.flatMap(([value, text]) => {
-    const count = videos.reduce((sum, video) => sum + video.errors.filter(({ label, verdict }) => ["", verdict, "=" + label].includes(value)).length, 0);
+    const count = videos.reduce((sum, video) => sum + video.errors.filter((error) => keysOf(error).includes(value)).length, 0);
     const option = make("option", "", text + " (" + numberText(count) + ")");
     option.value = value;
     return count || !value ? [option] : [];
@@ -96,7 +98,7 @@ function listErrors() {
     const item = make("li"), button = make("button");
     button.type = "button";
     button.place = error.place;
-    button.append(spot(error.label, error.verdict === "missed" ? "spot hollow" : "spot hatched"), make("span", "kind", NAMES[error.verdict]),
+    button.append(spot(error.label, error.verdict === "missed" ? "spot hollow" : "spot hatched"), make("span", "kind", NAMES[error.verdict] + ": " + error.kind),
       make("span", "cut", error.label), make("span", "when", clock(error.start) + " – " + clock(error.end)));
     button.setAttribute("aria-label", spoken(error));
     button.addEventListener("click", () => choose(error.place));

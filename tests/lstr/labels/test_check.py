@@ -31,6 +31,8 @@ def found(*arguments, **given):
         ([Segment(9, 10.3, "A")], "warning", "past the end"),
         ([Segment(1, 2, "A"), Segment(1, 2, "B"), Segment(1, 2, "A")], "warning", "duplicate"),
         ([Segment(1, 5, "A"), Segment(2, 3, "A"), Segment(2, 3, "B")], "warning", "overlap in one class"),
+        ([Segment(1, 5, "A", subject="x"), Segment(2, 3, "A", subject="x")], "warning", "overlap in one class"),
+        ([Segment(1, 2, "A", subject="x")] * 2, "warning", "duplicate"),
         ([Segment(1, 9, "A"), Segment(2, 3, "A"), Segment(4, 5, "A")], "warning", "overlap in one class"),
     ],
 )
@@ -42,6 +44,8 @@ def test_each_mistake(segments, severity, kind):
 
 def test_what_is_sound():
     assert found(labels(Segment(0, 2, "A"), Segment(2, 10.2, "A"), Segment(1, 3, "B"))) == []
+    assert found(labels(Segment(0, 2, "A", subject="x"), Segment(1, 3, "A", subject="y"))) == [], "two do one thing"
+    assert found(labels(Segment(0, 2, "A"), Segment(1, 3, "A", subject="y"))) == []
     assert found(labels(Segment(0, 99, "A"), duration=None)) == [], "nobody knows where the end is"
 
 

@@ -55,6 +55,24 @@ def test_times_are_those_of_their_column():
     assert segments(read("Time,a\n0:01:00,1\n0:01:01,0\n")) == [(0, 60, "Ambiguous"), (60, 61, "a")]
 
 
+@pytest.mark.parametrize(
+    ("seconds", "frames", "tail"),
+    [
+        (5.0, None, (0.4, 5.0)),
+        (0.64, None, None),
+        (0.66, None, (0.4, 0.66)),
+        (0.3, None, None),
+        (5.0, 10.0, (4.0, 50.0)),
+    ],
+)
+def test_what_a_table_does_not_reach_is_not_labelled(seconds, frames, tail):
+    options = ConvertOptions(frames=frames, rate_of=lambda _: 10.0, seconds_of=lambda _: seconds)
+    found = from_binary(Rows("walk\n0\n1\n1\n0\n"), "x", options)
+    ambiguous = [(a.start, a.end) for a in found.videos["x"].segments if a.label == "Ambiguous"]
+    assert ambiguous == ([tail] if tail else []) and bool(tail) == any("after 0.4 s" in n.sentence for n in found.notes)
+    assert found.videos["x"].duration == pytest.approx(seconds if tail else 0.4)
+
+
 def test_frames_need_the_rate_of_the_video(tmp_path):
     (tmp_path / "x.csv").write_text("walk,run\n0,1\n1,0\n1,0\n")
     assert segments(read_annotations(tmp_path / "x.csv", AT_10).videos["x"]) == [(0.0, 0.1, "run"), (0.1, 0.3, "walk")]

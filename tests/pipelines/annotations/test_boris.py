@@ -48,8 +48,9 @@ def test_states_are_pairs_by_subject_and_modifiers_and_points_have_no_length():
     ]
     found = from_boris(project(o1=observation(events)))
     assert segments(found.videos["v/a"]) == [(1.0, 3.0, "walk"), (2.0, 4.0, "walk"), (2.5, 2.5, "call")]
+    assert [a.subject for a in found.videos["v/a"].segments] == ["ann", "ben", ""]
     assert found.classes == ("walk", "call") and found.videos["v/a"].duration == 10
-    assert kinds(found) == {"subjects", "point events", "modifiers", "comments", "categories of behaviours"}
+    assert kinds(found) == {"point events", "modifiers", "comments", "categories of behaviours"}
     assert "modifiers of 2 events" in " ".join(note.sentence for note in found.notes)
 
 
@@ -158,6 +159,18 @@ def test_ours_has_what_boris_reads():
     assert content["subjects_conf"]["0"]["name"] == "2" and content["project_format_version"] == "7.0"
     points = to_boris(AnnotationSet({"a": AnnotatedVideo((Segment(1, 1, "blink"),))}))
     assert points["behaviors_conf"]["0"]["type"] == "Point event" and len(points["observations"]["a"]["events"]) == 1
+
+
+def test_who_does_it_is_kept_there_and_back():
+    whole = (
+        Segment(0.0, 4.0, "walk"),
+        Segment(1.0, 3.0, "walk"),  # overlaps another of nobody
+        Segment(1.0, 5.0, "walk", subject="ann"),
+        Segment(2.0, 3.0, "walk", subject="ann"),  # she does it twice at once
+        Segment(2.0, 6.0, "walk", subject="2"),
+    )
+    annotated = AnnotationSet({"v": AnnotatedVideo(whole)}, ("walk",))
+    assert from_boris(to_boris(annotated)).videos["v"].segments == annotated.videos["v"].segments
 
 
 @settings(deadline=None, max_examples=30)

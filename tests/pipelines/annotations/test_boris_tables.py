@@ -48,7 +48,8 @@ def test_an_export_is_known_by_its_header(tmp_path, name, text):
 def test_the_earlier_tabular_export_has_lines_above_its_header():
     found = from_export(Rows(OLD), "x")
     assert segments(found.videos["films/a"]) == [(3.3, 7.75, "walk"), (8.0, 8.0, "call")]
-    assert {note.kind for note in found.notes} == {"subjects", "point events", "comment"}
+    assert {note.kind for note in found.notes} == {"point events", "comment"}
+    assert {a.subject for a in found.videos["films/a"].segments} - {""}, "who does it is kept"
 
 
 def test_the_tabular_export_says_how_long_each_file_is():

@@ -6,6 +6,7 @@ import pytest
 
 from lstr.pipelines.annotations.annotation import AnnotationError
 from lstr.pipelines.annotations.format import ConvertOptions
+from lstr.pipelines.annotations.formats import FORMATS
 from lstr.pipelines.annotations.tables import from_csv
 from tests.support.annotated import segments
 
@@ -156,3 +157,14 @@ def test_a_folder_of_another_program_says_what_it_holds(tmp_path, lstr):
     (tmp_path / "own" / "study.ods").write_text("{}")
     code, _, err = lstr("labels", "check", tmp_path / "own")
     assert code == 2 and "a workbook" in err and "hint: " in err
+
+
+def test_who_does_it_is_a_column_there_and_back():
+    named = from_csv("video,start,end,label,Individual\na,1,2,fall,Anna\na,1,2,fall,Ben\na,3,4,sit,\n", "")
+    assert [a.subject for a in named.videos["a"].segments] == ["Anna", "Ben", ""]
+    again = from_csv(FORMATS["csv"].render(named, ConvertOptions()), "")
+    assert again.videos == named.videos and FORMATS["vtt"].lost(named) == {"subjects"}
+    wanted = ConvertOptions(columns={"subject": "Tier"})
+    assert (
+        from_csv("video,start,end,label,Tier\na,1,2,fall,Anna\n", "", wanted).videos["a"].segments[0].subject == "Anna"
+    )

@@ -24,7 +24,7 @@ from lstr.pipelines.annotations.formats import (
 from lstr.pipelines.annotations.tables import from_csv
 from lstr.pipelines.annotations.timeline_json import to_text
 from lstr.timeline import Thresholds
-from tests.support.annotated import AWKWARD, CLASSES, ONE, scored, segments
+from tests.support.annotated import AWKWARD, CLASSES, ONE, each_with_its_packages, scored, segments
 
 TWO = AnnotationSet(
     {
@@ -46,7 +46,7 @@ def labels(tmp_path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("form", [form for form in writable() if form not in PICTURES])
+@pytest.mark.parametrize("form", each_with_its_packages(form for form in writable() if form not in PICTURES))
 def test_every_form_there_and_back_keeps_the_labels(labels, tmp_path, form):
     """Guessed from the names it wrote, as a user would give them back."""
     output = tmp_path / (f"out{FORMATS[form].suffix}" if getattr(FORMATS[form], "holds_many", False) else "out")
@@ -360,8 +360,9 @@ def test_a_failed_conversion_leaves_nothing(tmp_path):
 
 
 def test_forms_that_can_be_read_are_listed():
-    assert set(readable()) == {*TEXTS, "perframe", "npy", "borisevents", "xlsx"} and set(writable()) == {
+    assert set(readable()) == {*TEXTS, "nwb", "perframe", "npy", "borisevents", "xlsx"} and set(writable()) == {
         *TEXTS,
+        "nwb",
         "perframe",
         *PICTURES,
     }

@@ -16,6 +16,7 @@ from lstr.pipelines.annotations.footage import footage_at, footage_of_files, vid
 from lstr.pipelines.annotations.format import ConvertOptions
 from lstr.pipelines.annotations.formats import FORMATS, convert
 from lstr.pipelines.annotations.label_file import read_label_file
+from tests.support.annotated import each_with_its_packages
 
 VIDEOS = {
     "a": VideoLabels("training", 6.0, (Segment(1.0, 2.0, "jump"), Segment(2.5, 4.0, "wave"))),
@@ -39,7 +40,7 @@ def labels(tmp_path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("form", [name for name, form in FORMATS.items() if form.reads and form.writes])
+@pytest.mark.parametrize("form", each_with_its_packages(n for n, f in FORMATS.items() if f.reads and f.writes))
 def test_every_form_that_converts_is_taken(labels, tmp_path, form):
     """One file, or a folder of one file per video; what a form has no place for is missing, and no more than that."""
     output = tmp_path / "converted"

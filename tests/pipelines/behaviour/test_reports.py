@@ -68,6 +68,48 @@ def test_lengths_come_from_labels_videos_or_the_last_end(tmp_path, lstr):
     assert json.loads(lstr("labels", "budget", instant, "--json")[1])["together"][0]["count"] == 1
 
 
+WHO = """Observation id,Media file,Total length,FPS,Subject,Behavior,Behavior type,Start (s),Stop (s)
+o,one.mp4,20,25,ann,hug,STATE,2,8
+o,one.mp4,20,25,ben,hug,STATE,4,6
+o,one.mp4,20,25,ann,kick,STATE,10,12
+o,one.mp4,20,25,No focal subject,kick,STATE,15,16
+"""
+
+
+def test_a_budget_by_subject(lstr, tmp_path):
+    (tmp_path / "codes.csv").write_text(WHO)
+    document = json.loads(lstr("labels", "budget", tmp_path / "codes.csv", "--bin", "10s", "--json")[1])
+    assert document["subjects"] == ["", "ann", "ben"]
+    who = [(row["action"], row["subject"], row["count"], row["seconds"]) for row in document["together_by_subject"]]
+    assert who == [("kick", "", 1, 1.0), ("hug", "ann", 1, 6.0), ("kick", "ann", 1, 2.0), ("hug", "ben", 1, 2.0)]
+    hug, kick = document["together"]
+    assert (hug["count"], hug["seconds"], kick["count"]) == (2, 8.0, 2), "of all of them"
+    ann = [row["seconds"] for row in document["bins_by_subject"] if (row["action"], row["subject"]) == ("kick", "ann")]
+    assert ann == [0.0, 2.0] and len(document["per_video"]["one"]["bins_by_subject"]) == 8
+    assert document["transitions_by_subject"]["ann"]["counts"] == [[0, 1], [0, 0]]
+    assert document["transitions"]["counts"] == [[0, 1], [0, 0]], "never from one subject to another"
+    rows = list(csv.DictReader(io.StringIO(lstr("labels", "budget", tmp_path / "codes.csv", "--to", "csv")[1])))
+    assert [(row["action"], row["subject"]) for row in rows[:4]] == [
+        ("hug", "all"), ("kick", "all"), ("kick", ""), ("hug", "ann"),
+    ]  # fmt: skip
+    for form, words in (("latex", "hug & ben"), ("html", "<td>ben</td>")):
+        assert words in lstr("labels", "budget", tmp_path / "codes.csv", "--to", form)[1]
+    assert "(not said)" in lstr("labels", "budget", tmp_path / "codes.csv")[1]
+    assert lstr("labels", "convert", tmp_path / "codes.csv", "-o", tmp_path / "l.json")[0] == 0
+    again = json.loads(lstr("labels", "budget", tmp_path / "l.json", "--json")[1])
+    assert again["together_by_subject"] == document["together_by_subject"]
+
+
+@pytest.mark.long
+def test_the_ethogram_of_a_page_has_a_row_for_each_subject(lstr, tmp_path, show):
+    (tmp_path / "codes.csv").write_text(WHO.replace("ben", HOSTILE))
+    assert lstr("labels", "budget", tmp_path / "codes.csv", "-o", tmp_path / "out")[0] == 0
+    page = show(tmp_path / "out" / "report.html")
+    assert "By subject" in page.inner_text("main, body") and page.locator("table").count() == 8
+    svg = next((tmp_path / "out").rglob("*.svg")).read_text()
+    assert "hug · ann" in svg and "<script>alert" not in svg
+
+
 def test_two_files_are_compared(files, lstr, tmp_path):
     document = json.loads(lstr("labels", "compare", *files, "--json")[1])
     kinds = document["kinds"]["together"]

@@ -9,6 +9,8 @@ import pytest
 
 from lstr.labels.segment import Segment
 from lstr.metrics.actions import VideoEvents, measure_events
+from lstr.metrics.event_errors import judge_events
+from lstr.pipelines.behaviour.kinds import OF_FALSE_ALARMS, OF_LABELS, words_of
 from lstr.pipelines.evaluation import watching
 from lstr.pipelines.evaluation.findings import Findings
 from lstr.pipelines.evaluation.watching import describe_watching, encode_curve, judge
@@ -33,6 +35,31 @@ def test_verdicts_are_those_that_are_counted():
             assert (of_labels["found"], of_labels["missed"]) == (counted[label]["found"], counted[label]["missed"])
             assert of_detections["found"] == counted[label]["found"]
             assert of_detections["false"] == counted[label]["false_alarms"]
+
+
+def test_each_error_has_the_kind_that_the_tables_count():
+    entry = judged()
+    kinds = entry.document["events"]["together"]["kinds"]
+    videos = describe_watching(Findings([entry]), Path("/"))["models"][0]["videos"]
+    missed = Counter(one[4] for video in videos for one in video["labels"] if one[3] == "missed")
+    false = Counter(one[6] for video in videos for one in video["detections"] if one[3] == "false")
+    for words, found, counted in (
+        (OF_LABELS, missed, kinds["missed"]),
+        (OF_FALSE_ALARMS, false, kinds["false_alarms"]),
+    ):
+        shown = {kind: found[word] for kind, word in words.items() if kind != "edges"}
+        shown["edges"] = found["late"] + found["early"] + found["edge off"]
+        assert {kind: n for kind, n in counted.items() if kind in shown} == shown and sum(counted.values())
+
+
+def test_what_begins_late_or_early_is_said_so():
+    video = VideoEvents(
+        [Segment(0, 4, "a"), Segment(10, 14, "a"), Segment(20, 24, "a"), Segment(30, 34, "a")],
+        [Segment(2, 4, "a"), Segment(8, 14, "a"), Segment(20, 28, "a"), Segment(30.2, 34, "a"), Segment(50, 51, "a")],
+        60.0,
+    )
+    labels, detections = words_of(judge_events(video, ("Background", "a"))["a"])
+    assert labels == ["late", "early", "edge off", "correct"] and detections == [*labels, "nothing there"]
 
 
 def test_the_video_with_most_errors_comes_first():

@@ -80,6 +80,7 @@ def test_errors_and_videos_are_chosen_by_hand(show, evaluated):
     page.select_option("#which", label="Missed (1)")
     page.keyboard.press("x")
     assert told(page).startswith("Error 1 of 1: missed, <script>") and shown_video(page) == "a"
+    assert page.locator("#errors .kind").all_inner_texts() == ["missed: nothing"]
     page.select_option("#which", label=f"{HOSTILE} (3)")
     assert page.locator("#errors button").count() == 1
     page.select_option("#which", "")
@@ -94,6 +95,9 @@ def test_errors_and_videos_are_chosen_by_hand(show, evaluated):
     assert told(page).startswith("Error 3 of 5"), "from the cursor on"
     page.locator("#videos button", has_text="c").click()
     assert page.locator("#nothing").is_visible() and page.locator("#of-errors").inner_text() == "No error in c"
+    page.select_option("#which", "~nothing there")
+    page.keyboard.press("x")
+    assert "(nothing there)" in told(page)
 
 
 def test_a_false_alarm_looks_unlike_what_was_found(show, evaluated):

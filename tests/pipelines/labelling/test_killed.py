@@ -1,6 +1,5 @@
 """A project whose process is killed at random moments: what was acknowledged is there, and it goes on."""
 
-import json
 import random
 import signal
 import subprocess
@@ -10,7 +9,7 @@ import pytest
 
 from lstr.labels.label_set import read_labels
 from lstr.pipelines.labelling.project import Project
-from tests.support.labelling import action
+from tests.support.labelling import action, labels_after
 
 LABELLER = """
 import random, sys
@@ -60,27 +59,8 @@ def test_nothing_that_was_acknowledged_is_lost(tmp_path):
         lines = journal[:-1]  # the last may be cut short
         with Project(path) as again:
             assert again.revision >= acknowledged
-            replayed = _labels_after(journal)
+            replayed = labels_after(journal)
             assert {key: (label.start, label.end) for key, label in again.state.labels.get("a", {}).items()} == replayed
             again.settle()
         assert len([s for s in read_labels(path).videos["a"].segments if s.label == "fall"]) == len(replayed)
     assert not list(tmp_path.glob(".*tmp-*")), "nor is anything left lying about"
-
-
-def _labels_after(journal: list[str]) -> dict[str, tuple[float, float]]:
-    """The labels by key, from the journal's lines alone, read without our reader."""
-    labels: dict[str, tuple[float, float]] = {}
-    for text in journal:
-        try:
-            line = json.loads(text)
-        except ValueError:
-            continue
-        for change in line.get("changes", ()):
-            if change["kind"] != "label":
-                continue
-            after = change["after"]
-            if after is None:
-                labels.pop(change["key"], None)
-            else:
-                labels[change["key"]] = (after["start"], after["end"])
-    return labels

@@ -2,12 +2,14 @@
 
 import json
 import re
+import threading
 
 import numpy as np
 import pytest
 
 from lstr.extractors.video.frame_index import index_frames
 from lstr.labels.label_set import read_labels
+from lstr.pipelines.labelling import watched
 from lstr.pipelines.labelling.job import LabelOptions, label
 from lstr.pipelines.labelling.values import Label
 from tests.support.browser import until
@@ -220,6 +222,63 @@ def test_a_key_takes_no_longer_with_thousands_of_labels(labelling, tab):
     for at, start in enumerate(np.sort(rng.uniform(0, 2, 2000)).tolist()):
         put(labelling.project, Label(kick, start, start + 0.01), "a", f"x{at}")
     page = tab()
-    assert page.locator("#rows button").count() == 120
+    assert page.locator("#rows button").count() == 60
     press(page, "End", "i")
-    assert len(labels_of(page)) == 2001 and page.locator("#rows button").count() == 120
+    assert len(labels_of(page)) == 2001 and page.locator("#rows button").count() == 60
+
+
+@pytest.mark.long
+def test_nothing_of_a_label_file_runs(chromium, tmp_path):
+    """Names and comments from elsewhere, in each place that the page shows them: every kind of markup is text."""
+    evil = [
+        "</script><script>alert(1)</script>",
+        HOSTILE,
+        "<svg onload=alert(2)>",
+        "javascript:alert(3)",
+        "{{body}} <!--",
+    ]
+    (tmp_path / "films").mkdir()
+    write_video(tmp_path / "films" / f"{evil[1]}.mp4", TIMES)
+    path, marks = tmp_path / "labels.json", []
+    for at, name in enumerate(evil):
+        others = {"subject": evil[at - 1], "comment": evil[at - 2]}
+        marks.append({"label": name, "segment": [0.1 * at, 0.1 * at + 0.2], **others})
+    ours = {"format": "lstr-labels/1", "actions": [], "subjects": evil}
+    video = {"annotations": marks, "comment": evil[0], "complete": True}
+    path.write_text(json.dumps({"lstr": ours, "database": {evil[1]: video}}))
+    said = []
+    with label(LabelOptions([str(tmp_path / "films")], path)) as labelling:
+        page = chromium.new_page()
+        page.on("dialog", lambda dialog: said.append(dialog.message))
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.goto(labelling.server.address)
+        settled(page)
+        for _ in evil:
+            press(page, "ArrowDown")
+        page.click("#action-menu summary")
+        shown = page.inner_text("body")
+        assert all(name in shown for name in evil[:4]) and page.input_value("#video-comment") == evil[0]
+        assert page.locator("img").count() == 1 and page.locator("svg[onload]").count() == 0
+        assert page.locator("script").count() == 2, "the data and the one script"
+        page.close()
+    assert not said
+
+
+@pytest.mark.long
+def test_it_says_how_far_a_long_video_has_been_read(chromium, folder, tmp_path, monkeypatch):
+    goes_on = threading.Event()
+
+    def slowly(path, tell):
+        tell(0.4)
+        goes_on.wait(60)
+        return index_frames(path)
+
+    monkeypatch.setattr(watched, "index_frames", slowly)
+    with label(LabelOptions([str(folder)], tmp_path / "labels.json")) as labelling:
+        page = chromium.new_page()
+        page.goto(labelling.server.address)
+        until(page, "$('no-video').textContent.includes('40 %')")
+        goes_on.set()
+        until(page, "$('no-video').hidden && !still.hidden && duration > 2")
+        page.close()

@@ -134,6 +134,22 @@ def test_what_is_no_change_is_one_sentence(visitor, content):
     assert answer.status == 400 and answer.json["error"].endswith(".")
 
 
+@pytest.mark.parametrize("video", ["../outside", "/etc/passwd", "a/../../b", "..", "a\0b"])
+def test_an_id_that_leads_outside_is_refused(labelling, visitor, video):
+    answer = change(visitor, {"kind": "about", "video": video, "after": {"complete": True}})
+    assert answer.status == 400 and "of a video is" in answer.json["error"] and not labelling.project.state.abouts
+
+
+def test_a_tab_of_another_project_is_refused(labelling, visitor):
+    """As where its server was on this port before, and the browser has the cookies of both."""
+    about = {"kind": "about", "video": "a", "after": {"complete": True}}
+    assert change(visitor, about, project="0123456789abcdef").status == 403
+    assert visitor.ask("/turn", {"id": "12345678", "deed": "undo", "video": "a", "project": "x"}).status == 403
+    assert visitor.ask("/events?since=0&project=0123456789abcdef").status == 403
+    assert not labelling.project.state.abouts
+    assert change(visitor, about, project=labelling.project.id).status == 200
+
+
 def test_forms_of_other_pages_and_floods_are_refused(visitor):
     assert visitor.ask("/change", b"{}", content_type="text/plain").status == 415
     assert visitor.ask("/change", b" " * (2**22 + 1)).status == 413

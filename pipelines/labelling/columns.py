@@ -1,0 +1,176 @@
+"""Tables whose columns nobody can tell by their names, as in another language: a person says what each column is."""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from lstr.errors import brief
+from lstr.extractors.errors import ExtractorError
+from lstr.labels.label_set import BACKGROUND, Labels
+from lstr.labels.video_ids import check_ids
+from lstr.pipelines.annotations.annotation import AnnotationError
+from lstr.pipelines.annotations.footage import Rates
+from lstr.pipelines.annotations.format import ConvertOptions, File
+from lstr.pipelines.annotations.formats import recognise
+from lstr.pipelines.annotations.ids import plain_id
+from lstr.pipelines.annotations.label_file import labels_from, with_plain_ids
+from lstr.pipelines.annotations.rows import Rows, Table, is_text
+from lstr.pipelines.annotations.tables import from_csv, is_header
+from lstr.pipelines.annotations.workbook import read_sheets
+
+SHOWN = 8
+"""Rows of the table, and labels that come of it, that a person sees."""
+SAMPLE = 200
+"""Rows by which is guessed what a column is."""
+ROLES = ("video", "start", "end", "duration", "label", "subject")
+TIMED = ("start", "end", "duration")
+UNITS = {"seconds": ("", ""), "milliseconds": ("_ms", "_ms"), "frames": ("_frame", "_frames")}
+"""What follows the names of times, and of durations, that count these."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a person says of a table: the columns by what they are, by number from 0, and what times count."""
+
+    columns: Mapping[str, int]
+    unit: str = "seconds"
+
+
+@dataclass(frozen=True)
+class UnnamedTable:
+    """A table whose columns are not known; `rows` begin with its header."""
+
+    path: Path
+    rows: Sequence[tuple[int, Sequence[str]]]
+
+    @property
+    def header(self) -> Sequence[str]:
+        """The names of its columns."""
+        return self.rows[0][1]
+
+    @property
+    def width(self) -> int:
+        """How many columns any of its first rows has."""
+        return max(len(cells) for _, cells in self.rows[: SAMPLE + 1])
+
+    def read(self, choice: Choice, videos: Mapping[str, Any]) -> Labels:
+        """The labels that come of a choice, of the videos at hand. Raises AnnotationError and LabelsError.
+
+        Where no column names the video, all rows are of the one that is at hand, or that the file is called as.
+        """
+        self._check(choice)
+        rates = Rates(lambda: videos)
+        options = ConvertOptions(rate_of=rates, seconds_of=rates.seconds)
+        alone = next(iter(videos)) if len(videos) == 1 else self.path.stem
+        read = from_csv(self._text(choice), alone, options).plausible().checked()
+        labels = with_plain_ids(labels_from(read, str(self.path)), videos)
+        check_ids(labels.videos, str(self.path))
+        return labels
+
+    def guess(self, videos: Mapping[str, Any]) -> Choice:
+        """What the columns may be, by what stands in them; a person corrects it."""
+        cells = [cells for _, cells in self.rows[1 : SAMPLE + 1]]
+        columns = [[row[at].strip() for row in cells if at < len(row) and row[at].strip()] for at in range(self.width)]
+        times = [at for at, column in enumerate(columns) if column and not any(map(is_text, column))]
+        texts = [at for at, column in enumerate(columns) if column and any(map(is_text, column))]
+        named = [at for at in texts if any(plain_id(cell, videos) in videos for cell in columns[at])]
+        found = dict(zip(("start", "end"), times, strict=False))
+        if named:
+            found["video"] = named[0]
+        others = [at for at in texts if at not in named[:1]]
+        return Choice(found | dict(zip(("label",), others, strict=False)))
+
+    def _check(self, choice: Choice) -> None:
+        columns = choice.columns
+        if not {*columns} <= {*ROLES} or choice.unit not in UNITS or len({*columns.values()}) < len(columns):
+            raise AnnotationError("That is no choice of columns.", "reload the page.")
+        if not all(0 <= at < self.width for at in columns.values()):
+            raise AnnotationError("The table has no such column.", "reload the page.")
+        wanted = {"start": "the start", "label": "the action"}
+        missing = [name for role, name in wanted.items() if role not in columns]
+        missing += [] if {"end", "duration"} & columns.keys() else ["the end, or how long it lasts"]
+        if missing:
+            raise AnnotationError(f"No column is {missing[0]} yet.", "choose it above that column.")
+        if {"end", "duration"} <= columns.keys():
+            raise AnnotationError("One column is the end, and another how long it lasts.", "choose one of them.")
+
+    def _text(self, choice: Choice) -> str:
+        """The table with names that are known, a line for each of its rows."""
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        time, lasting = UNITS[choice.unit]
+        ending = {"start": time, "end": time, "duration": lasting}
+        writer.writerow([role + ending.get(role, "") for role in choice.columns])
+        line = 2
+        for at, cells in self.rows[1:]:
+            out.write("\n" * max(0, at - line))  # so that what is told of a line is found in it
+            row = [" ".join(cells[column].split()) if column < len(cells) else "" for column in choice.columns.values()]
+            writer.writerow(row)
+            line = max(at, line) + 1
+        return out.getvalue()
+
+
+def unnamed_table(path: Path) -> UnnamedTable | None:
+    """The table in a file, where it is one and nobody knows what its columns are; else None."""
+    with suppress(ExtractorError, csv.Error, OSError):
+        form = recognise(path) if path.is_file() else None
+        if form and form.name in ("csv", "tsv"):
+            return _unnamed(path, Rows(File(path).text_and_notes[0]))
+        if form and form.name == "xlsx":
+            return next((found for sheet in read_sheets(path) if (found := _unnamed(path, sheet))), None)
+    return None
+
+
+def _unnamed(path: Path, table: Table) -> UnnamedTable | None:
+    rows = [(line, cells) for line, cells in table if any(map(str.strip, cells))]
+    if len(rows) < 2 or len(rows[0][1]) < 3 or is_header(rows[0][1]):
+        return None
+    return UnnamedTable(path, rows)
+
+
+def described(labels: Labels, videos: Mapping[str, Any]) -> dict[str, Any]:
+    """What comes of a choice, for people: how much, of which videos at hand, and the first labels."""
+    segments = [(name, s) for name, video in labels.videos.items() for s in video.segments]
+    actions = [name for name in labels.classes if name != BACKGROUND]
+    unknown = sorted(name for name in labels.videos if name not in videos)
+    subjects = {s.subject for _, s in segments} - {""}
+    rows = [
+        {"video": name, "label": s.label, "start": s.start, "end": s.end, "subject": s.subject}
+        for name, s in segments[:SHOWN]
+    ]
+    return {
+        "labels": len(segments),
+        "actions": actions,
+        "subjects": sorted(subjects),
+        "videos": len(labels.videos) - len(unknown),
+        "unknown": unknown,
+        "rows": rows,
+        "notes": [note.sentence for note in labels.notes if note.kind not in ("no subsets", "id with ending")],
+        "doubts": _doubts(labels, videos),
+    }
+
+
+def _doubts(labels: Labels, videos: Mapping[str, Any]) -> list[str]:
+    """What is likely not meant."""
+    doubts = []
+    lengths = {name: seconds for name in labels.videos if (seconds := Rates(lambda: videos).seconds(name))}
+    late = [s for name, end in lengths.items() for s in labels.videos[name].segments if s.start >= end]
+    if late:
+        many = sum(len(labels.videos[name].segments) for name in lengths)
+        doubts.append(f"{len(late)} of {many} labels start after their video ends: do times count something else?")
+    names = {s.label for video in labels.videos.values() for s in video.segments}
+    if names and all(not is_text(name) for name in names):
+        doubts.append(f"All actions are numbers, such as {brief(min(names))}: is it the right column?")
+    if labels.videos and not any(name in videos for name in labels.videos):
+        doubts.append("No row is of a video that is open here.")
+    return doubts
+
+
+def rows_shown(table: UnnamedTable) -> list[list[str]]:
+    """The first rows below the header, as wide as the table."""
+    return [[*cells, *[""] * (table.width - len(cells))] for _, cells in islice(table.rows, 1, SHOWN + 1)]
