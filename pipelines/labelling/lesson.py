@@ -132,7 +132,7 @@ def learnable(state: State) -> State:
     known |= {video for video, labels in state.labels.items() if any(one.end is not None for one in labels.values())}
     labels = {video: held for video, held in state.labels.items() if video in known}
     abouts = {video: about for video, about in state.abouts.items() if video in known}
-    kept = State(labels, abouts, dict(state.actions), dict(state.subjects))
+    kept = State(labels, abouts=abouts, actions=dict(state.actions), subjects=dict(state.subjects))
     if not n_labels(kept):
         raise RefusedError("Nothing is labelled yet.", "label an action in a few videos, then learn from them.")
     return kept
