@@ -1,7 +1,7 @@
 """How long a key takes on the page of `lstr label`: two hours of video, 5,000 labels, Chromium; writes labelling.json.
 
-From the key to what is painted: `first`, the next picture; `shown`, that with what the key has changed, after the change
-is on the disk; `saved`, when the next change may be sent. python benchmarks/labelling.py [--times 40]
+From the key to what is painted: `first`, the next picture; `shown`, that with what the key has changed, after this is
+on the disk; `saved`, when the next change may be sent. python benchmarks/labelling.py [--times 40]
 """
 
 import argparse
