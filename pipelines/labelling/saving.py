@@ -8,6 +8,8 @@ from typing import Any
 LEAST_SHARE = 10
 """Between two writings lies at least so many times what one takes: a large file takes the processor from the page."""
 MOST_PAUSE = 3.0  # seconds
+ANSWERED = 0.3
+"""Seconds in which a change is answered, before a large file is written, which would delay the answer."""
 
 
 class Saving:
@@ -20,7 +22,7 @@ class Saving:
         self._write = write
         self._wanted = threading.Condition()
         self._asked = self._written = self._hurried = 0
-        self._rests_until = 0.0
+        self._rests_until = self._took = 0.0
         self._over = False
         self.trouble = ""
         self._thread = threading.Thread(target=self._work, name="saving labels", daemon=True)
@@ -55,7 +57,8 @@ class Saving:
                 self._wanted.wait_for(lambda: self._over or self._asked > self._written)
                 if self._over:
                     return
-                self._wanted.wait_for(lambda: self._hurried > 0, max(0.0, self._rests_until - time.monotonic()))
+                pause = max(self._rests_until - time.monotonic(), min(ANSWERED, LEAST_SHARE * self._took))
+                self._wanted.wait_for(lambda: self._hurried > 0, max(0.0, pause))
                 asked = self._asked
             began = time.monotonic()
             try:
@@ -63,8 +66,8 @@ class Saving:
                 trouble = ""
             except Exception as error:  # told on the page and at the end; later changes are tried again
                 trouble = str(error)
-            took = time.monotonic() - began
-            self._rests_until = time.monotonic() + min(MOST_PAUSE, LEAST_SHARE * took)
+            self._took = time.monotonic() - began
+            self._rests_until = time.monotonic() + min(MOST_PAUSE, LEAST_SHARE * self._took)
             with self._wanted:
                 self.trouble, self._written = trouble, asked
                 self._wanted.notify_all()

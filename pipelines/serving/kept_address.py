@@ -22,8 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lstr.extractors.errors import OutputError
-from lstr.pipelines.files.atomic import replacing
+from lstr.files.atomic import replacing
 from lstr.pipelines.serving.guard import new_token
 
 TOKEN = re.compile(r"[A-Za-z0-9_-]{32,64}")
@@ -43,7 +42,7 @@ class KeptAddress:
 
     def keep(self, port: int) -> None:
         """Remember it for the next time; where the folder cannot be written, the next address is a new one."""
-        with suppress(OutputError, OSError):
+        with suppress(OSError):
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with replacing(self.path) as temporary:
                 descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)

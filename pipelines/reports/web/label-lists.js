@@ -1,6 +1,11 @@
 /* Videos, actions, subjects, the labels in a list, and the fields of the chosen one. */
 const ROWS_AT_ONCE = 20, MOST_ROWS = 3 * ROWS_AT_ONCE; /* of labels, around the cursor: thousands would make each key wait */
 let listed = null; /* which rows are there: of which labels, from which on */
+let rowsDirty = false;
+function showRows() {
+  rowsDirty = true;
+  schedule();
+}
 
 function showVideos() {
   const list = $("videos");
@@ -50,7 +55,8 @@ function showActions() {
     return option;
   }));
 }
-function showRows() {
+function drawRows() {
+  rowsDirty = false;
   const order = inOrder(), at = order.findIndex(([key]) => key === chosen);
   const middle = at >= 0 ? at : Math.max(0, order.findIndex(([, label]) => label.start >= now));
   /* in steps, so that from one label to the next the rows mostly stay */

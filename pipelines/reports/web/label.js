@@ -16,6 +16,7 @@ function frame(tick) {
   if (axisDirty) drawTimes($("axis").firstElementChild, view, duration);
   axisDirty = false;
   placeEdges();
+  if (rowsDirty) drawRows();
   for (const lane of lanes) if (lane.seen && lane.dirty) drawLane(lane);
   if (rate) schedule();
 }
