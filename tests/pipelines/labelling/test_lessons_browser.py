@@ -188,3 +188,4 @@ def test_a_model_is_learnt_from_the_page(chromium, tab, tmp_path):
         page.click("#use-model-1")
         until(page, "$('use-model-1').disabled")
         assert "in use" in text(page, "#model-1")
+        page.context.close()  # a page complains of a server that is gone
