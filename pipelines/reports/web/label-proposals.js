@@ -203,7 +203,7 @@ function searchText() {
   const { model, is_running, done, total, video, share, failed, trouble } = search;
   if (!model) return "";
   const where = video ? ": " + video + ", " + Math.round(100 * share) + " %" : "";
-  const parts = [is_running ? model + " looks through the videos (" + done + " of " + total + where + ")" : trouble ? "" : model + " has looked through all videos that are not complete"];
+  const parts = [is_running && !video && !done ? model + " is being loaded" : is_running ? model + " looks through the videos (" + done + " of " + total + where + ")" : trouble ? "" : model + " has looked through all videos that are not complete"];
   for (const [name, reason] of failed) parts.push("Not in " + name + ": " + reason);
   return [...parts, trouble].filter(Boolean).join(". ");
 }
