@@ -111,8 +111,8 @@ function reviewBeside(way) {
   }
 }
 const noneLeft = () => (search.is_running ? "No proposal waits now; the model goes on looking" : "No proposal is left");
-function decide(decision, action = reviewed.draft.action) {
-  if (!reviewed.ready) return;
+function decide(decision, action = reviewed?.draft.action) {
+  if (!reviewed?.ready) return; /* another tab may have been first */
   const { at, key, draft } = reviewed, subject = subjectNow(), made = newKey();
   const label = decision === "accept" ? { ...draft, action, subject, comment: "" } : null;
   if (label) addSubject(subject);
