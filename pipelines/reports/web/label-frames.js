@@ -33,7 +33,7 @@ async function showFrame() {
   wanted = number;
   if (loading) return;
   loading = true;
-  while (shownNumber !== wanted || !$("screen").classList.contains("still")) {
+  while (wanted >= 0 && (shownNumber !== wanted || !$("screen").classList.contains("still"))) {
     const which = wanted, of = chosenVideo, image = picture(which);
     try {
       await image.decode();
@@ -42,10 +42,11 @@ async function showFrame() {
       if (of === chosenVideo && which === wanted) { cannotShow(which); break; }
       continue;
     }
-    if (of !== chosenVideo || wanted < 0) break;
+    if (of !== chosenVideo || wanted < 0) continue; /* another video is being opened */
     $("no-video").hidden = true;
     still.src = image.src;
     await still.decode().catch(() => {});
+    if (of !== chosenVideo || wanted < 0) continue;
     if (films && rate > 0) break;
     shownNumber = which;
     $("screen").classList.add("still");

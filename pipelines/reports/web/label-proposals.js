@@ -111,8 +111,8 @@ function reviewBeside(way) {
   }
 }
 const noneLeft = () => (search.is_running ? "No proposal waits now; the model goes on looking" : "No proposal is left");
-function decide(decision, action = reviewed.draft.action) {
-  if (!reviewed.ready) return;
+function decide(decision, action = reviewed?.draft.action) {
+  if (!reviewed?.ready) return; /* another tab may have been first */
   const { at, key, draft } = reviewed, subject = subjectNow(), made = newKey();
   const label = decision === "accept" ? { ...draft, action, subject, comment: "" } : null;
   if (label) addSubject(subject);
@@ -203,7 +203,7 @@ function searchText() {
   const { model, is_running, done, total, video, share, failed, trouble } = search;
   if (!model) return "";
   const where = video ? ": " + video + ", " + Math.round(100 * share) + " %" : "";
-  const parts = [is_running ? model + " looks through the videos (" + done + " of " + total + where + ")" : trouble ? "" : model + " has looked through all videos that are not complete"];
+  const parts = [is_running && !video && !done ? model + " is being loaded" : is_running ? model + " looks through the videos (" + done + " of " + total + where + ")" : trouble ? "" : model + " has looked through all videos that are not complete"];
   for (const [name, reason] of failed) parts.push("Not in " + name + ": " + reason);
   return [...parts, trouble].filter(Boolean).join(". ");
 }

@@ -195,7 +195,7 @@ def test_a_real_model_proposes_while_the_page_is_in_use(chromium, small_set, tmp
         page = chromium.new_page()
         page.goto(labelling.server.address)
         until(page, "search.model === 'checkpoint.pt'")
-        assert "looks through the videos" in page.locator("#search").inner_text()
+        assert page.locator("#search").inner_text() == "checkpoint.pt is being loaded"
         labelling.proposer.settle()
         until(page, "!search.is_running && proposalOrder.length > 0")
         assert "Not in bad: " in page.locator("#search").inner_text()
