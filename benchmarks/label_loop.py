@@ -6,7 +6,8 @@ python benchmarks/label_loop.py demo --work WORK --pictures    of `lstr demo`, w
 DATA is a folder with videos/ and labels.json. Serves `lstr label` on the first ten videos and drives the page in
 Chromium, by the keyboard alone: six videos are labelled from nothing, with the frames that the labels name; a model is
 learnt from the page; its proposals in the other four are accepted, corrected or rejected, what it missed is labelled,
-and a second model is learnt. Both are then measured on the other videos, which were never on the page.
+and a second model is learnt. Both are then measured on the other videos, which were never on the page. Where WORK has
+both models only the record is made.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -37,17 +39,16 @@ IS_IT = 0.1
 
 
 class Person:
-    """Presses keys on the page, and counts them."""
+    """Presses keys on the page."""
 
     def __init__(self, page: Page, truth: dict[str, list[Segment]]):
-        self.page, self.truth, self.keys = page, truth, 0
+        self.page, self.truth = page, truth
         self.key_of: dict[str, str] = {}
 
     def press(self, *keys: str) -> None:
         """One key after the other, each when the page has done what the last one wanted."""
         for key in keys:
             self.page.keyboard.press(key)
-            self.keys += 1
             self.wait("!asked.length && !loading && !frameAsked || rate")
 
     def wait(self, condition: str, seconds: float = 60) -> None:
@@ -62,7 +63,6 @@ class Person:
         """By its field, which the tab key reaches."""
         self.page.focus("#new-action")
         self.page.keyboard.type(name)
-        self.keys += len(name) + 1
         self.page.keyboard.press("Enter")
         self.wait("!asked.length")
         self.page.keyboard.press("Escape")
@@ -91,13 +91,12 @@ class Person:
             self.press(self.key_of[segment.label])
         self.press("Shift+C")
 
-    def learn(self, minutes: float) -> float:
-        """By the button, which the tab key reaches; seconds until the model is on the page."""
+    def learn(self, minutes: float) -> None:
+        """By the button, which the tab key reaches, until the model is on the page."""
         before = self.page.evaluate("lessons.lessons.filter(({ state }) => state === 'learnt').length")
         self.page.select_option("#learn-time", "own")
         self.page.fill("#learn-minutes", f"{minutes:g}")
         self.page.focus("#learn")
-        start = perf_counter()
         self.page.keyboard.press("Enter")
         done = f"lessons.lessons.filter(({{ state }}) => state === 'learnt').length > {before}"
         while not self.page.evaluate(done):
@@ -106,11 +105,9 @@ class Person:
                 raise RuntimeError(failed)
             self.page.wait_for_timeout(500)
         self.page.keyboard.press("Escape")
-        return perf_counter() - start
 
-    def correct(self) -> Counter[str]:
-        """Decide every proposal by the truth; how many of each decision."""
-        decided: Counter[str] = Counter()
+    def correct(self) -> None:
+        """Decide every proposal by the truth."""
         self.page.evaluate("document.activeElement.blur()")
         self.press("Shift+R")
         while self.page.evaluate("Boolean(reviewed)"):
@@ -125,18 +122,14 @@ class Person:
                 best = None  # found before, in two pieces
             if best is None:
                 self.press("Delete")
-                decided["rejected"] += 1
             elif overlap(best, start, end) >= FITS:
                 self.press("Enter")
-                decided["accepted"] += 1
             else:
                 self.go_to(best.start)
                 self.press("[")
                 self.go_to(best.end)
                 self.press("]", "Enter")
-                decided["corrected"] += 1
             self.wait("!asked.length")
-        return decided
 
 
 def overlap(segment: Segment, start: float, end: float) -> float:
@@ -151,59 +144,79 @@ def lstr(*words: object) -> str:
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
-def photograph(page: Page, name: str) -> None:
-    """The page as it is."""
+def photograph(page: Page, name: str, card: str = "body") -> None:
+    """A card of the page as it is, or all of it."""
     page.wait_for_timeout(700)
-    page.screenshot(path=str(PICTURES / f"label-{name}.png"))
+    page.evaluate("document.activeElement.blur()")
+    path = str(PICTURES / f"label-{name}.png")
+    if card == "body":
+        page.screenshot(path=path)
+    else:
+        page.locator(card).screenshot(path=path)
 
 
 def main() -> None:
     """Drive the page, measure both models, and write the record."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("data", type=Path)
-    parser.add_argument("--work", type=Path, required=True, help="a new folder")
+    parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--minutes", type=float, default=5, help="each learning may take")
     parser.add_argument("--pictures", action="store_true", help="of the page, into docs/images, in place of the record")
     options = parser.parse_args()
-    source, videos, unseen = options.data, options.work / "videos", options.work / "unseen"
+    source, work = options.data, options.work.resolve()
+    videos, unseen = work / "videos", work / "unseen"
     labels = read_labels(source / "labels.json")
     names = sorted(labels.videos)
     shown = names[: LABELLED + CORRECTED]
-    for folder, some in ((videos, shown), (unseen, names[len(shown) :])):
-        folder.mkdir(parents=True)
-        for name in some:
-            shutil.copy2(source / "videos" / f"{name}.mp4", folder)
-    truth = {name: sorted(labels.videos[name].segments, key=lambda s: s.start) for name in names}
-    serving = subprocess.Popen(
-        [sys.executable, "-m", "lstr_cli", "label", str(videos), "--no-browser"],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"LSTR_HOME": str(options.work / "home")},
-    )
-    assert serving.stdout is not None
-    address = serving.stdout.readline().strip()
-    try:
-        with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-            page = browser.new_page(viewport={"width": 1440, "height": 1000}, color_scheme="light")
-            page.goto(address)
-            record = drive(Person(page, truth), options.minutes, shown, options.pictures)
-            browser.close()
-    finally:
-        serving.terminate()
-        serving.wait()
-    models = [options.work / "videos" / "labels.models" / f"{n}.lstr" for n in (1, 2)]
+    models = [videos / "labels.models" / str(n) / f"model-{n}.lstr" for n in (1, 2)]
+    if not models[1].exists():
+        for folder, some in ((videos, shown), (unseen, names[len(shown) :])):
+            folder.mkdir(parents=True)
+            for name in some:
+                shutil.copy2(source / "videos" / f"{name}.mp4", folder)
+        truth = {name: sorted(labels.videos[name].segments, key=lambda s: s.start) for name in names}
+        on_the_page(videos, lambda page: drive(Person(page, truth), options.minutes, shown, options.pictures))
+    found = json.loads((videos / "labels.json").read_text())["lstr"]["proposals"].values()
     evaluation = json.loads(lstr("evaluate", *models, unseen, source / "labels.json", "--json"))
-    record |= {"videos": {"labelled": LABELLED, "corrected": CORRECTED, "never shown": len(names) - len(shown)}}
-    print(json.dumps(record, indent=1))
-    if not options.pictures:
-        write_json(RECORD, {**record, "evaluation": evaluation, **about_machine()})
+    print(evaluation["sentence"])
+    if options.pictures:
+        return
+    record = {
+        "videos": {"labelled": LABELLED, "corrected": CORRECTED, "never shown": len(names) - len(shown)},
+        "minutes": options.minutes,
+        "proposals": Counter(one["state"] for video in found for one in video["found"]),
+        "sentence": evaluation["sentence"],
+        "ahead": {mean: evaluation["comparison"][0][mean] for mean in ("mAP", "event F1")},
+        "models": [
+            {"mAP": one["lstr"]["mAP"], "interval": one["interval"], "events": one["events"]["together"]}
+            for one in evaluation["checkpoints"]
+        ],
+    }
+    write_json(RECORD, {**record, **about_machine()})
 
 
-def drive(person: Person, minutes: float, shown: list[str], with_pictures: bool) -> dict:
-    """The whole loop on the page; what it took."""
+def on_the_page(videos: Path, act: Callable[[Page], object]) -> None:
+    """Serve `lstr label` on the videos of a folder, and do something on its page."""
+    begin = videos.parents[1]  # so that the commands on the page have paths that anybody may have
+    command = [sys.executable, "-m", "lstr_cli", "label", str(videos.relative_to(begin)), "--no-browser"]
+    home = os.environ | {"LSTR_HOME": str(videos.parent / "home")}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=home, cwd=begin) as serving:
+        assert serving.stdout is not None
+        try:
+            with sync_playwright() as playwright:
+                browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+                page = browser.new_page(viewport={"width": 1440, "height": 1000}, color_scheme="light")
+                page.goto(serving.stdout.readline().strip())
+                act(page)
+                browser.close()
+        finally:
+            serving.terminate()
+
+
+def drive(person: Person, minutes: float, shown: list[str], with_pictures: bool) -> None:
+    """The whole loop on the page."""
     page = person.page
-    picture = partial(photograph, page) if with_pictures else lambda name: None
+    picture = partial(photograph, page) if with_pictures else lambda *of: None
     person.wait("!loading && !frameAsked && shownNumber === number")
     for action in sorted({segment.label for name in shown for segment in person.truth[name]}):
         person.add_action(action)
@@ -213,30 +226,20 @@ def drive(person: Person, minutes: float, shown: list[str], with_pictures: bool)
             picture("page")
         person.press("PageDown")
         person.wait("!loading && !frameAsked && shownNumber === number")
-    keys_to_label = person.keys
-    first = person.learn(minutes)
-    picture("learnt")
+    person.learn(minutes)
+    picture("learnt", "#lessons")
     person.wait("search.model && !search.is_running", 300)
-    proposals = page.evaluate("openInOrder().length")
-    person.keys = 0
-    page.keyboard.press("Shift+R")
+    page.evaluate("document.activeElement.blur()")
+    person.press("Shift+R")
     picture("proposal")
     page.keyboard.press("Escape")
-    decided = person.correct()
+    person.correct()
     for video in shown[LABELLED:]:
         page.evaluate("(id) => goVideo(videos.findIndex((video) => video.id === id))", video)
         person.wait("!loading && !frameAsked && shownNumber === number")
         person.label_all(video)
-    keys_to_correct = person.keys
-    second = person.learn(minutes)
-    picture("better")
-    return {
-        "keys": {"to label six videos": keys_to_label, "to correct four": keys_to_correct},
-        "proposals": proposals,
-        "decided": dict(decided),
-        "seconds": {"first learning": first, "second learning": second},
-        "minutes": minutes,
-    }
+    person.learn(minutes)
+    picture("better", "#lessons")
 
 
 if __name__ == "__main__":

@@ -75,7 +75,7 @@ def time_keys(page: Page, keys: list[str], times: int, counted: str | None) -> d
         for key in keys:
             page.evaluate("took.length = 0")
             page.keyboard.press(key)
-            while not (done := page.evaluate("took.length && !loading ? took[took.length - 1] : null")):
+            while not (done := page.evaluate("took.length && !loading && took.at(-1).shown ? took.at(-1) : null")):
                 page.wait_for_timeout(5)
             if counted in (None, key):
                 found.append(done)

@@ -9,6 +9,8 @@ from typing import Any
 
 from lstr.extractors.errors import MissingPathError
 
+LEARNT = (".learn", ".models")
+"""Ends of folders that learning leaves beside videos; nothing in them is an input."""
 VIDEO_SUFFIXES = (".mp4", ".mkv", ".avi", ".mov", ".webm", ".m4v", ".mpg", ".mpeg", ".ts", ".3gp", ".flv", ".wmv")
 PROXY_SUFFIX = ".lstr-proxy.mp4"  # a copy that a report leaves beside itself for browsers
 LANES_SUFFIX = ".lanes.mp4"  # a video with what was detected drawn under it
@@ -118,7 +120,8 @@ def _walk(folder: Path, suffixes: Collection[str], tell: Tell | None) -> Iterato
             folders.clear()
             continue
         seen.add(real)
-        folders.sort()  # so that of two links to one folder it is always the same that counts
+        # sorted, so that of two links to one folder it is always the same that counts
+        folders[:] = sorted(name for name in folders if not name.endswith(LEARNT))
         for name in names:
             path = Path(place, name)
             (paths if _is_video(path, suffixes) else others).append(path)

@@ -257,7 +257,7 @@ function differenceBox({ verdict, old, caught, missed, gone, come, actions, left
     }));
     box.append(table);
   }
-  const about = "On the " + countText(compared.length, "video") + " that were held out for both, judged by the labels that model " + number + " has learnt from.";
+  const about = "On the " + countText(compared.length, "video") + (compared.length === 1 ? " that was" : " that were") + " held out for both, judged by the labels that model " + number + " has learnt from.";
   box.append(paragraph(about + (leftOut.length ? " Left out, for only one of the two knows it: " + leftOut.join(", ") + "." : ""), "soft"));
   return box;
 }
