@@ -27,7 +27,7 @@ class LessonOptions:
     """What every learning of a project takes besides its labels."""
 
     videos: Sequence[str]
-    """As the command line has them"""
+    """The videos as the command line has them"""
     kept: int = 5
     """Learnings whose folders stay; those of older ones go, unless a person has named them"""
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -124,7 +124,7 @@ def command_of(options: LessonOptions, labels: Path, model: Path, seconds: float
 
 
 def learnable(state: State) -> State:
-    """Of a project's values those from which something can be learnt: videos with a label, and complete ones.
+    """The values of a project from which something can be learnt: videos with a label, and complete ones.
 
     Raises RefusedError where there are none.
     """
