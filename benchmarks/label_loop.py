@@ -21,6 +21,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 from learn import CHROMIUM, PICTURES
 from playwright.sync_api import Page, sync_playwright
@@ -32,6 +33,7 @@ from lstr.pipelines.provenance import about_machine
 
 RECORD = Path(__file__).resolve().parent / "label-loop.json"
 LABELLED, CORRECTED = 6, 4
+WIDE = {"viewport": {"width": 1440, "height": 1000}, "color_scheme": "light"}
 FITS = 0.9
 """IoU from which a proposal is accepted as it is."""
 IS_IT = 0.1
@@ -161,7 +163,10 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--minutes", type=float, default=5, help="each learning may take")
-    parser.add_argument("--pictures", action="store_true", help="of the page, into docs/images, in place of the record")
+    parser.add_argument("--narrow", action="store_true", help="390 pixels and dark, as on a telephone; no record")
+    parser.add_argument(
+        "--pictures", action="store_true", help="of the page, into docs/images; neither writes the record"
+    )
     options = parser.parse_args()
     source, work = options.data, options.work.resolve()
     videos, unseen = work / "videos", work / "unseen"
@@ -175,11 +180,12 @@ def main() -> None:
             for name in some:
                 shutil.copy2(source / "videos" / f"{name}.mp4", folder)
         truth = {name: sorted(labels.videos[name].segments, key=lambda s: s.start) for name in names}
-        on_the_page(videos, lambda page: drive(Person(page, truth), options.minutes, shown, options.pictures))
+        look = {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"} if options.narrow else WIDE
+        on_the_page(videos, lambda page: drive(Person(page, truth), options.minutes, shown, options.pictures), look)
     found = json.loads((videos / "labels.json").read_text())["lstr"]["proposals"].values()
     evaluation = json.loads(lstr("evaluate", *models, unseen, source / "labels.json", "--json"))
     print(evaluation["sentence"])
-    if options.pictures:
+    if options.pictures or options.narrow:
         return
     record = {
         "videos": {"labelled": LABELLED, "corrected": CORRECTED, "never shown": len(names) - len(shown)},
@@ -195,7 +201,7 @@ def main() -> None:
     write_json(RECORD, {**record, **about_machine()})
 
 
-def on_the_page(videos: Path, act: Callable[[Page], object]) -> None:
+def on_the_page(videos: Path, act: Callable[[Page], object], look: dict[str, Any]) -> None:
     """Serve `lstr label` on the videos of a folder, and do something on its page."""
     begin = videos.parents[1]  # so that the commands on the page have paths that anybody may have
     command = [sys.executable, "-m", "lstr_cli", "label", str(videos.relative_to(begin)), "--no-browser"]
@@ -205,7 +211,7 @@ def on_the_page(videos: Path, act: Callable[[Page], object]) -> None:
         try:
             with sync_playwright() as playwright:
                 browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-                page = browser.new_page(viewport={"width": 1440, "height": 1000}, color_scheme="light")
+                page = browser.new_page(**look)
                 page.goto(serving.stdout.readline().strip())
                 act(page)
                 browser.close()
