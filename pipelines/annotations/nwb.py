@@ -64,9 +64,12 @@ def _packages() -> tuple[Any, Any]:
 
 
 def to_nwb(annotated: AnnotationSet) -> bytes:
-    """The file of one video. Raises AnnotationError where pynwb is not installed."""
+    """The file of one video. Raises AnnotationError where pynwb is not installed, and for a name with a zero in it."""
     pynwb, ndx = _packages()
     video_id, video = annotated.first
+    for name in (video_id, *annotated.classes, *(text for a in video.segments for text in (a.label, a.subject))):
+        if "\0" in name:
+            raise AnnotationError(f"{name!r} is no name for NWB, whose texts end at a zero.", "give it another name.")
     known = [a for a in video.segments if a.label != AMBIGUOUS]
     has_scores = any(a.score is not None for a in known)
     content = pynwb.NWBFile(

@@ -70,7 +70,7 @@ def test_choices_and_names():
     assert values("detect", "v", "-f", "json,vt") == ["json,vtt"]
     assert "json,json" not in values("detect", "v", "-f", "json,")
     assert values("labels", "convert", "a.csv", "--to", "s") == ["srt", "svg"]
-    assert values("labels", "convert", "a.csv", "--from", "n") == ["npy"]
+    assert values("labels", "convert", "a.csv", "--from", "n") == ["nwb", "npy"]
     assert values("train", "f", "--set", "train.preci") == ["train.precision="]
     assert values("detect", "v", "--set", "model.n_h") == ["model.n_heads="]
     assert values("detect", "v", "--set", "train.") == []

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from lstr.pipelines.labelling.project import Project
+from tests.support.processes import heed_interrupts
 from tests.support.requests import Visitor
 from tests.support.videos import write_video
 
@@ -27,7 +28,9 @@ def videos(tmp_path):
 def test_it_serves_saves_and_ends(videos, tmp_path, number):
     words = [sys.executable, "-m", "lstr_cli", "label", str(videos), "--no-browser", "-o", str(tmp_path / "l.json")]
     own = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=own) as labelling:
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=own, preexec_fn=heed_interrupts
+    ) as labelling:
         address = labelling.stdout.readline().strip()
         assert address.startswith("http://127.0.0.1:") and "token=" in address
         visitor = Visitor(address)
@@ -48,7 +51,9 @@ def test_the_search_for_proposals_ends_with_it(small_set, tmp_path, number):
     """Before its end a proposal is decided: that is there when it is run again, and no process is left."""
     words = [sys.executable, "-m", "lstr_cli", "label", str(small_set.videos), "--no-browser", "-m"]
     words += [str(small_set.checkpoint), "-o", str(tmp_path / "l.json")]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as labelling:
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, preexec_fn=heed_interrupts
+    ) as labelling:
         visitor = Visitor(labelling.stdout.readline().strip())
         order = []
         for _ in range(1200):

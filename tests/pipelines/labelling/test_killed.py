@@ -10,6 +10,7 @@ import pytest
 from lstr.labels.label_set import read_labels
 from lstr.pipelines.labelling.project import Project
 from tests.support.labelling import action, labels_after
+from tests.support.processes import heed_interrupts
 
 LABELLER = """
 import random, sys
@@ -46,7 +47,7 @@ def test_nothing_that_was_acknowledged_is_lost(tmp_path):
     lines: list[str] = []
     for kill in range(12):
         words = [sys.executable, "-c", LABELLER, str(path), str(kill)]
-        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as labeller:
+        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, preexec_fn=heed_interrupts) as labeller:
             assert labeller.stdout.readline() == "open\n"
             acknowledged = 0
             for _ in range(moments.randrange(1, 120)):

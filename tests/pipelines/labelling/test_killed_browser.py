@@ -16,6 +16,7 @@ import pytest
 from lstr.labels.label_set import read_labels
 from tests.support.browser import until
 from tests.support.labelling import labels_after
+from tests.support.processes import heed_interrupts
 from tests.support.videos import write_video
 
 KILLS = 20
@@ -47,7 +48,9 @@ def free_port() -> int:
 @contextmanager
 def running(words):
     own = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=own) as labelling:
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=own, preexec_fn=heed_interrupts
+    ) as labelling:
         try:
             yield labelling, labelling.stdout.readline().strip()
         finally:
