@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -22,6 +22,7 @@ from lstr.extractors.errors import ExtractorError
 from lstr.labels.label_set import Labels
 from lstr.pipelines.labelling.columns import ROLES, UNITS, Choice, UnnamedTable, described, rows_shown
 from lstr.pipelines.reports.page import Script, build_page, read_markup
+from lstr.pipelines.serving.requests import read_json, refused
 
 MOST_BYTES = 2**16
 """Bytes that a request may have."""
@@ -44,7 +45,7 @@ class ColumnSite:
             Route("/columns/try", self._try, methods=["POST"]),
             Route("/columns/begin", self._begin, methods=["POST"]),
         ]
-        handlers: Any = {LstrError: _told, ExtractorError: _told, HTTPException: _refused}
+        handlers: Any = {LstrError: _told, ExtractorError: _told, HTTPException: refused}
         form = Starlette(routes=routes, exception_handlers=handlers)
 
         async def application(scope: Scope, receive: Receive, send: Send) -> None:
@@ -88,13 +89,7 @@ class ColumnSite:
 
 async def _choice(request: Request) -> Choice:
     """The choice in a request. Raises HTTPException where it is none."""
-    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-        raise HTTPException(415)  # what a form of another page can send is no JSON
-    data = b""
-    async for piece in request.stream():
-        data += piece
-        if len(data) > MOST_BYTES:
-            raise HTTPException(413)
+    data = await read_json(request, MOST_BYTES)
     try:
         return msgspec.json.decode(data, type=Choice)
     except msgspec.DecodeError as error:
@@ -104,8 +99,3 @@ async def _choice(request: Request) -> Choice:
 async def _told(request: Request, error: Exception) -> Response:
     hint = getattr(error, "hint", "")  # which may name arguments of a command
     return JSONResponse({"error": str(error), "hint": hint if "[[" not in hint and "`" not in hint else ""}, 400)
-
-
-async def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    return PlainTextResponse("", error.status_code)

@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from lstr.errors import LstrError
@@ -26,6 +26,7 @@ from lstr.pipelines.labelling.proposer import Proposer
 from lstr.pipelines.labelling.requests import decision_of, proposals_in_order
 from lstr.pipelines.labelling.values import OvertakenError, RefusedError, change_of
 from lstr.pipelines.labelling.watched import Watched
+from lstr.pipelines.serving.requests import read_json, refused
 
 MOST_BYTES = 2**22
 """Bytes that a request may have."""
@@ -64,7 +65,7 @@ class Site:
             Route("/decide", self._decide, methods=["POST"]),
             *self._learning.routes(),
         ]
-        handlers: Any = {LstrError: self._told, ExtractorError: self._told, HTTPException: _refused}
+        handlers: Any = {LstrError: self._told, ExtractorError: self._told, HTTPException: refused}
         return Starlette(routes=routes, exception_handlers=handlers)
 
     async def _page(self, request: Request) -> Response:
@@ -200,13 +201,7 @@ class Site:
 
 async def _body(request: Request) -> dict[str, Any]:
     """The JSON object of a request, which is not large. Raises HTTPException or RefusedError."""
-    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-        raise HTTPException(415)  # what a form of another page can send is no JSON
-    data = b""
-    async for piece in request.stream():
-        data += piece
-        if len(data) > MOST_BYTES:
-            raise HTTPException(413)
+    data = await read_json(request, MOST_BYTES)
     try:
         body = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -229,8 +224,3 @@ def _event(entry: Entry) -> str:
 
 async def _once(text: str) -> AsyncIterator[str]:
     yield text
-
-
-async def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    return PlainTextResponse("", error.status_code)

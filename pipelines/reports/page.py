@@ -46,6 +46,10 @@ def build_page(title: str, body: str, styles: Sequence[str], script: Script | No
     return fill(read_part(FRAME), policy=policy, title=html.escape(title), style=style, body=body)
 
 
+PARTS = {"zoom": "zoom.html", "lessons": "label-lessons.html"}
+"""Parts of markup that have files of their own, by their names in it."""
+
+
 def fill(template: str, **values: str) -> str:
     """A template with {{name}} replaced by the value of that name; what the values hold is left alone."""
     return re.sub(r"\{\{(\w+)\}\}", lambda place: values[place[1]], template)
@@ -58,7 +62,8 @@ def read_part(name: str) -> str:
 
 def read_markup(name: str) -> str:
     """Markup of `web/` with the parts in it that have files of their own."""
-    return fill(read_part(name), zoom=read_part("zoom.html"), lessons=read_part("label-lessons.html"))
+    text = read_part(name)
+    return fill(text, **{part: read_part(file) for part, file in PARTS.items() if f"{{{{{part}}}}}" in text})
 
 
 def policy_of(style: str, script: str, is_served: bool = False) -> str:
