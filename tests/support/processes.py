@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import resource
 import signal
+from contextlib import contextmanager
 
 
 def heed_interrupts() -> None:
@@ -12,3 +14,14 @@ def heed_interrupts() -> None:
     """
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@contextmanager
+def room(size: int):
+    """Files of this process may have so many bytes: beyond them writing fails as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

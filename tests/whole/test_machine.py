@@ -1,11 +1,9 @@
 """What the machine does not give: room on the disk, a place to print to, the folder that one stands in."""
 
 import os
-import resource
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import contextmanager
 
 import pytest
 import torch
@@ -16,17 +14,7 @@ from lstr.pipelines import provenance
 from lstr.pipelines.files.atomic import replacing
 from tests.support.feature_set import TINY_SETTINGS
 from tests.support.mistakes import mistake
-
-
-@contextmanager
-def room(size: int):
-    """Files of this process may have so many bytes: beyond them writing fails as on a full disk."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+from tests.support.processes import room
 
 
 def test_tensors_without_room_are_an_error_of_the_disk(tmp_path):

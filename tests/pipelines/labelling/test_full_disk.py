@@ -2,9 +2,7 @@
 
 import json
 import os
-import resource
 import subprocess
-from contextlib import contextmanager
 
 import pytest
 
@@ -14,6 +12,7 @@ from lstr.labels.segment import Segment
 from lstr.pipelines.labelling.project import Project
 from lstr.pipelines.labelling.values import Label
 from tests.support.labelling import action, put
+from tests.support.processes import room
 from tests.support.requests import Visitor
 from tests.support.videos import write_video
 
@@ -29,17 +28,6 @@ def folder(tmp_path_factory):
     return folder
 
 
-@contextmanager
-def files_up_to(size: int):
-    """No file may pass a size, as where the disk is full: writing ends half way, with an error."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
 def lines(project: Project) -> list[dict]:
     return [json.loads(line) for line in project.journal.path.read_text().splitlines()]
 
@@ -51,7 +39,7 @@ def test_a_change_that_the_journal_cannot_take_is_not_kept(tmp_path):
         project.settle()
         kept, revision = lines(project), project.revision
         for more in (0, 1, 40, 100):
-            with files_up_to(project.journal.path.stat().st_size + more), pytest.raises(OutputError, match="written"):
+            with room(project.journal.path.stat().st_size + more), pytest.raises(OutputError, match="written"):
                 put(project, Label(walk, 3, 4), "a", "y")
         assert lines(project) == kept and project.revision == revision and "y" not in project.state.labels["a"]
         put(project, Label(walk, 3, 4), "a", "y")
@@ -64,9 +52,9 @@ def test_where_only_the_journal_has_room_nothing_is_lost(tmp_path):
     with pytest.raises(OutputError, match="not up to date") as told, Project(path, MANY) as project:
         project.settle()
         written = path.read_bytes()
-        room = project.journal.path.stat().st_size + 2000
-        assert room < len(written)
-        with files_up_to(room):
+        most = project.journal.path.stat().st_size + 2000
+        assert most < len(written)
+        with room(most):
             put(project, Label("c1", 300, 301), "a", "new")
             project.settle()
             assert "written" in project.trouble and path.read_bytes() == written, "the file is the last whole one"
@@ -92,7 +80,7 @@ def test_the_page_is_told_and_goes_on_when_there_is_room(labelling):
 
     assert ask("one").status == 200
     project.settle()
-    with files_up_to(project.journal.path.stat().st_size + 10):
+    with room(project.journal.path.stat().st_size + 10):
         refused = ask("two")
         assert refused.status == 500 and "cannot be written" in refused.json["error"]
     assert ask("two").status == 200 and ask("two").json["trouble"] == ""
