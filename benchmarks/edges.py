@@ -8,7 +8,6 @@ features of networks as ImageNet has taught them, three folds of all videos; the
 """
 
 import argparse
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -17,15 +16,11 @@ from learn import SETS
 from real_data import RESAMPLES, judge
 from suggestions import N_FOLDS, features_of, judge_events
 
-from lstr.batch import predict
-from lstr.checkpoints.checkpoint import load
-from lstr.labels.label_set import AMBIGUOUS, Labels, read_labels
-from lstr.pipelines.datasets.dataset import LabelledVideo, Split
+from lstr.labels.label_set import AMBIGUOUS, read_labels
+from lstr.pipelines.datasets.dataset import LabelledVideo
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.provenance import about_machine
-from lstr.pipelines.training.config import resolve
-from lstr.pipelines.training.run import Task, train_model
 
 RECORD = Path(__file__).resolve().parent / "edges.json"
 VARIANTS = {"as labelled": 0, "ignored 1": 1, "ignored 2": 2}
@@ -41,7 +36,7 @@ def without_edges(targets: np.ndarray, chunks: int) -> np.ndarray:
     return result
 
 
-def scores_of(held: HeldOut, chunks: int, seed: int, work: Path) -> Scores:
+def scores_of(held: HeldOut, chunks: int, seed: int) -> Scores:
     """Scores of every video by a model that lacked its fold."""
     ids, classes = sorted(held.videos), (*held.labels.classes, AMBIGUOUS)
     found: Scores = {}
@@ -49,13 +44,8 @@ def scores_of(held: HeldOut, chunks: int, seed: int, work: Path) -> Scores:
         testing = ids[fold::N_FOLDS]
         teaching = [held.videos[i] for i in ids if i not in testing]
         videos = [LabelledVideo(one.id, one.features, without_edges(one.targets, chunks)) for one in teaching]
-        split = Split(held.folder, Labels(classes, held.labels.videos), videos)
-        model, config = resolve(held.preset, {"train.seed": str(seed)}, split.dims)
-        shutil.rmtree(work, ignore_errors=True)
-        for _ in train_model(Task(split, model, config), work):
-            pass
-        trained = load(work / "checkpoint.pt").model
-        found |= {i: predict(trained, held.videos[i].features[:]).numpy()[:, :-1] for i in testing}
+        scored = held.trained({}, seed, videos, [held.videos[i] for i in testing], classes)
+        found |= {i: rows[:, :-1] for i, rows in zip(testing, scored, strict=True)}
     return {i: found[i] for i in ids}
 
 
@@ -71,7 +61,7 @@ def main() -> None:
         features, labels = features_of(name, options.data, options.work)
         held = HeldOut(open_features(features), read_labels(labels), "small", options.work / f"{name}-kept")
         runs = {
-            variant: [scores_of(held, chunks, seed, options.work / "edges") for seed in range(options.seeds)]
+            variant: [scores_of(held, chunks, seed) for seed in range(options.seeds)]
             for variant, chunks in VARIANTS.items()
         }
         judged = judge(held, runs, "as labelled")

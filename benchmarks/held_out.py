@@ -7,6 +7,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from time import process_time
@@ -56,7 +57,7 @@ class HeldOut:
             if "penalty" in settings:
                 found = linear_scores(train_on, test_on, int(settings["chunks"]), float(settings["penalty"]))
             else:
-                found = self._trained(settings, seed, train_on, test_on)
+                found = self.trained(settings, seed, train_on, test_on)
             seconds = process_time() - start
             with replacing(path) as temporary, temporary.open("wb") as file:
                 np.savez(file, seconds=seconds, **{f"of {i}": s for i, s in zip(testing, found, strict=True)})
@@ -65,8 +66,12 @@ class HeldOut:
             self.seconds.setdefault(name, []).append(float(file["seconds"]))
             return {i: file[f"of {i}"] for i in testing}
 
-    def _trained(self, settings: Settings, seed: int, training: list, testing: list) -> list[np.ndarray]:
-        split, run = Split(self.folder, self.labels, training), self.kept / "run"
+    def trained(
+        self, settings: Settings, seed: int, training: list, testing: list, classes: Sequence[str] | None = None
+    ) -> list[np.ndarray]:
+        """Scores of the testing videos by a new model. classes: of the training targets; None for the labels' own."""
+        labels = replace(self.labels, classes=tuple(classes)) if classes else self.labels
+        split, run = Split(self.folder, labels, training), self.kept / "run"
         model, config = resolve(self.preset, {**settings, "train.seed": str(seed)}, split.dims)
         shutil.rmtree(run, ignore_errors=True)
         for _ in train_model(Task(split, model, config), run):

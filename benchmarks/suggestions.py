@@ -13,9 +13,6 @@ three folds, that were never shown. Features are those of networks as ImageNet h
 
 import argparse
 import json
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,16 +20,16 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
+from few_videos import all_training
+from finetuned import lstr
 from held_out import HeldOut, Scores
 from learn import PICTURES, SETS
 
-from lstr.batch import predict
-from lstr.checkpoints.checkpoint import load
 from lstr.chunk import CHUNK_SECONDS
-from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels, read_labels, runs
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, read_labels, runs
 from lstr.labels.segment import Segment
 from lstr.metrics.actions import VideoEvents, measure_events
-from lstr.pipelines.datasets.dataset import LabelledVideo, Split
+from lstr.pipelines.datasets.dataset import LabelledVideo
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.labelling.orders import ORDERS, Placed, at_random, densest, in_time, least_sure
@@ -40,8 +37,6 @@ from lstr.pipelines.labelling.values import Proposal
 from lstr.pipelines.provenance import about_machine
 from lstr.pipelines.thresholds.by_actions import Rule, Scored, choose_rule, choose_without_each
 from lstr.pipelines.thresholds.by_chunks import curves_of, detect_spans
-from lstr.pipelines.training.config import resolve
-from lstr.pipelines.training.run import Task, train_model
 from lstr.timeline import Thresholds
 
 RECORD = Path(__file__).resolve().parent / "suggestions.json"
@@ -56,22 +51,14 @@ COLOURS = {"least sure": "#1f77b4", "densest": "#2ca02c", "random": "#8c8c8c", "
 
 def features_of(name: str, data: Path, work: Path) -> tuple[Path, Path]:
     """Features of a set by networks as ImageNet has taught them, and its labels with every video for training."""
-    labels, weights, features = (work / f"{name}{end}" for end in (".json", "-weights", "-features"))
-    content = json.loads((data / name / "labels.json").read_text())
-    for video in content["database"].values():
-        video["subset"] = "training"
-    labels.write_text(json.dumps(content))
+    labels = all_training(data / name / "labels.json", work)
+    weights, features = (work / f"{name}{end}" for end in ("-weights", "-features"))
     videos = data / name / "videos"
     frozen = ["--recipe", "motion", "--set", "epochs=0", "--set", f"cache={work / 'chunks'}"]
     if not weights.exists():
-        run("finetune", videos, "--labels", labels, "-o", weights, *frozen)
-    run("extract", videos, "-o", features, "--recipe", weights)
+        lstr("finetune", videos, "--labels", labels, "-o", weights, *frozen)
+    lstr("extract", videos, "-o", features, "--recipe", weights)
     return features, labels
-
-
-def run(*words: object) -> None:
-    """A command of lstr, which ends this program where it fails."""
-    subprocess.run([sys.executable, "-m", "lstr_cli", *map(str, words)], check=True)
 
 
 @dataclass
@@ -118,20 +105,13 @@ class Pool:
         """Scores of the pool and of the testing videos by a model of what is known, and the rule it would detect by."""
         held, classes = self.held, self.held.labels.classes
         classes = classes if AMBIGUOUS in classes else (*classes, AMBIGUOUS)
-        labels = Labels(classes, held.labels.videos)
         teaching = [i for i in (*self.labelled, *self.pool) if self.known[i].any()]
         videos = [LabelledVideo(i, held.videos[i].features, self.targets_of(i, classes)) for i in teaching]
-        split, run_folder = Split(held.folder, labels, videos), held.kept / "run"
-        model, config = resolve(held.preset, {"train.seed": str(seed)}, split.dims)
-        shutil.rmtree(run_folder, ignore_errors=True)
-        for _ in train_model(Task(split, model, config), run_folder):
-            pass
-        model = load(run_folder / "checkpoint.pt").model
-        wanted = dict.fromkeys((*teaching, *self.pool, *self.testing))
-        scores = {i: predict(model, held.videos[i].features[:]).numpy()[:, : len(held.labels.classes)] for i in wanted}
-        return scores, choose_rule(
-            [held_truth(held, i, scores[i]) for i in self.labelled], held.labels.classes, seen=True
-        )
+        wanted = list(dict.fromkeys((*teaching, *self.pool, *self.testing)))
+        found = held.trained({}, seed, videos, [held.videos[i] for i in wanted], classes)
+        scores = {i: rows[:, : len(held.labels.classes)] for i, rows in zip(wanted, found, strict=True)}
+        seen = [held_truth(held, i, scores[i]) for i in self.labelled]
+        return scores, choose_rule(seen, held.labels.classes, seen=True)
 
     def proposals(self, scores: Scores, rule: Rule) -> list[Placed]:
         """Actions and near misses in chunks of the pool that nobody has looked at."""
@@ -154,7 +134,7 @@ class Pool:
 
 def held_truth(held: HeldOut, video: str, scores: np.ndarray) -> Scored:
     """A video's scores beside its labels."""
-    return Scored(scores, [Segment(s.start, s.end, s.label) for s in held.labels.videos[video].segments])
+    return Scored(scores, held.labels.videos[video].segments)
 
 
 def judge_events(held: HeldOut, scores: Mapping[str, np.ndarray]) -> float:
@@ -175,9 +155,7 @@ def judge_events(held: HeldOut, scores: Mapping[str, np.ndarray]) -> float:
     return float(measure_events(events, classes)["together"]["iou"]["0.3"]["f1"])
 
 
-def look_around(
-    pool: Pool, order: Callable[[list[Placed]], list[Placed]], scores: Scores, rule: Rule, most: int
-) -> None:
+def look_around(pool: Pool, order: Order, scores: Scores, rule: Rule, most: int) -> None:
     """Look at proposals in an order until so many chunks were looked at, or none is left."""
     for placed in order(pool.proposals(scores, rule)):
         if pool.looked >= most:
