@@ -3,7 +3,7 @@
 python benchmarks/labelled_videos.py SHARED/data --work WORK [--runs new-4 old-4 …]
 
 The first videos that UT-Interaction's own labels call training teach, and the three that they call testing are scored,
-with 19 actions in 125 seconds. `new` is the command as it is; `old` is `--flow dis` without folds, as before networks
+with 19 actions in 125 seconds. A run that was held up has no seconds. `new` is the command as it is; `old` is `--flow dis` without folds, as before networks
 began with ImageNet weights; new-7-6m is new with `--time 6m`. What is learnt in the work folder is not learnt again.
 """
 
@@ -53,7 +53,9 @@ def draw(record: dict) -> None:
     figure, panels = plt.subplots(2, 2, figsize=(10, 6.6), sharey="row")
     for way, colour in COLOURS.items():
         whole = sorted((r for r in record.values() if r["way"] == way and not r["time"]), key=lambda r: r["videos"])
-        timed_runs = [r for r in record.values() if r["way"] == way and r["videos"] == max(VIDEOS)]
+        timed_runs = [
+            r for r in record.values() if r["way"] == way and r["videos"] == max(VIDEOS) and r["seconds"] is not None
+        ]
         by_time = sorted(timed_runs, key=lambda r: r["seconds"])
         for column, (runs, across) in enumerate(
             [(whole, [r["videos"] for r in whole]), (by_time, [r["seconds"] / 60 for r in by_time])]
