@@ -3,8 +3,9 @@
 python benchmarks/labelled_videos.py SHARED/data --work WORK [--runs new-4 old-4 …]
 
 The first videos that UT-Interaction's own labels call training teach, and the three that they call testing are scored,
-with 19 actions in 125 seconds. A run that was held up has no seconds. `new` is the command as it is; `old` is `--flow dis` without folds, as before networks
-began with ImageNet weights; new-7-6m is new with `--time 6m`. What is learnt in the work folder is not learnt again.
+with 19 actions in 125 seconds. `new` is the command as it is; `old` is `--flow dis` without folds, as before networks
+began with ImageNet weights; new-7-6m is new with `--time 6m`. A run that was held up has no seconds. What is learnt in
+the work folder is not learnt again.
 """
 
 import argparse
