@@ -63,4 +63,5 @@ def command(videos, output, labels, model, port, no_browser):
             labelling.server.wait()
     except KeyboardInterrupt:  # how a person ends it
         interruption.take()
-    console.say_next("lstr", "learn", *videos, labelling.path)
+    if labelling.path.exists():  # not where nobody told what the columns are
+        console.say_next("lstr", "learn", *videos, labelling.path)

@@ -28,20 +28,21 @@ def find_videos(
     suffixes: Collection[str] = VIDEO_SUFFIXES,
     root: str | Path | None = None,
     tell: Tell | None = None,
+    known: Collection[str] = (),
 ) -> dict[str, Path]:
     """Files, folders (searched recursively, links followed) and patterns as {video id: path}, sorted in each.
 
     The id is the path without its ending, relative to the folder, or to the part of a pattern before its first
     wildcard; for a file, its stem. With `root` all ids are relative to that folder. Files of one folder that differ by
     their endings keep them in their ids. In folders, files with one of `suffixes` are videos; `tell` gets a sentence
-    about what else a folder holds. Raises MissingPathError for a path that does not exist or is not in `root`, a
+    about what else a folder holds, but for files of `known` names. Raises MissingPathError for a path that does not exist or is not in `root`, a
     folder or pattern without videos, or two videos of one id.
     """
     named: list[tuple[str, Path]] = []
     for text in inputs:
         if not str(text):
             raise MissingPathError("One of the names is empty.", "check the variable or pattern that it comes from.")
-        for path, beginning in _videos_of(Path(text), suffixes, tell):
+        for path, beginning in _videos_of(Path(text), suffixes, tell, known):
             named.append((_id_of(path, Path(root) if root else beginning), path))
     found: dict[str, Path] = {}
     for video_id, path in with_endings(named):
@@ -75,7 +76,9 @@ def _longer(video_id: str, path: Any, sharing: Iterable[Any]) -> str:
     return PurePath(video_id).with_name(path.name).as_posix() if len(beside) > 1 else ""
 
 
-def _videos_of(named: Path, suffixes: Collection[str], tell: Tell | None) -> Iterator[tuple[Path, Path]]:
+def _videos_of(
+    named: Path, suffixes: Collection[str], tell: Tell | None, known: Collection[str]
+) -> Iterator[tuple[Path, Path]]:
     """(video, folder that its id is relative to) for each video that one input means."""
     try:
         is_folder = named.is_dir()
@@ -83,7 +86,7 @@ def _videos_of(named: Path, suffixes: Collection[str], tell: Tell | None) -> Ite
         reason = f"{str(named)[:LONGEST_SHOWN]}… is no path ({error.strerror})."
         raise MissingPathError(reason, "name a file, a folder or a pattern.") from error
     if is_folder:
-        paths = list(_walk(named, suffixes, tell))
+        paths = list(_walk(named, suffixes, tell, known))
         if not paths:
             raise MissingPathError(
                 f"{named} holds no video.",
@@ -98,9 +101,8 @@ def _videos_of(named: Path, suffixes: Collection[str], tell: Tell | None) -> Ite
         endings = {named.suffix.lower()} - {""} if not glob.has_magic(named.suffix) else set()
         paths = []
         for match in map(Path, sorted(glob.glob(str(named), recursive=True))):
-            paths += (
-                _walk(match, suffixes, tell) if match.is_dir() else [match] * _is_video(match, {*suffixes, *endings})
-            )
+            is_video = _is_video(match, {*suffixes, *endings})
+            paths += _walk(match, suffixes, tell, known) if match.is_dir() else [match] * is_video
         if not paths:
             raise MissingPathError(f"No video matches {named}.", "check the pattern; `ls` its folder.")
         yield from ((path, beginning) for path in dict.fromkeys(paths))
@@ -108,7 +110,7 @@ def _videos_of(named: Path, suffixes: Collection[str], tell: Tell | None) -> Ite
         raise MissingPathError(f"{named} does not exist.", "check the path; `ls` its folder.")
 
 
-def _walk(folder: Path, suffixes: Collection[str], tell: Tell | None) -> Iterator[Path]:
+def _walk(folder: Path, suffixes: Collection[str], tell: Tell | None, known: Collection[str]) -> Iterator[Path]:
     """The videos below a folder, sorted; of folders linked into themselves, once."""
     seen: set[str] = set()
     paths: list[Path] = []
@@ -124,7 +126,10 @@ def _walk(folder: Path, suffixes: Collection[str], tell: Tell | None) -> Iterato
         folders[:] = sorted(name for name in folders if not name.endswith(LEARNT))
         for name in names:
             path = Path(place, name)
-            (paths if _is_video(path, suffixes) else others).append(path)
+            if _is_video(path, suffixes):
+                paths.append(path)
+            elif name not in known:
+                others.append(path)
     if tell and paths and (others or closed):
         tell(not_read(folder, others, suffixes, [str(error.filename) for error in closed]))
     return iter(sorted(paths))

@@ -69,7 +69,9 @@ def label(options: LabelOptions, tell: Tell | None = None) -> Iterator[Labelling
     """
     if options.model:
         check_model(options.model)
-    videos = find_videos(options.videos, tuple(options.endings) or VIDEO_SUFFIXES, None, tell)
+    name = options.output.name if options.output else NAME
+    known = {name, f"{name}.journal", *(Path(path).name for path in options.labels)}
+    videos = find_videos(options.videos, tuple(options.endings) or VIDEO_SUFFIXES, None, tell, known)
     output = options.output or folder_of(options.videos) / NAME
     if output.is_dir():
         output = output / NAME

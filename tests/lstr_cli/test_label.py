@@ -46,6 +46,25 @@ def test_it_serves_saves_and_ends(videos, tmp_path, number):
 
 
 @pytest.mark.long
+def test_a_table_of_unknown_columns_ends_without_labels(videos):
+    """Who ends it before the columns are chosen has no labels file, and is not told to learn from one; its own files
+    beside the videos are not told as files that are no videos."""
+    (videos / "ark.csv").write_text("aanvang;einde;gedrag\n0,5;1,5;vallen\n")
+    (videos / "labels.json.journal").touch()
+    words = [sys.executable, "-m", "lstr_cli", "label", str(videos), "--no-browser"]
+    words += ["--labels", str(videos / "ark.csv")]
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed_interrupts
+    ) as labelling:
+        assert "token=" in labelling.stdout.readline()
+        labelling.send_signal(signal.SIGINT)
+        _, err = labelling.communicate(timeout=60)
+    assert labelling.returncode == 0 and "Traceback" not in err
+    assert "next:" not in err and "not read as videos" not in err
+    assert not (videos / "labels.json").exists()
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_the_search_for_proposals_ends_with_it(small_set, tmp_path, number):
     """Before its end a proposal is decided: that is there when it is run again, and no process is left."""

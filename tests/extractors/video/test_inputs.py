@@ -76,6 +76,8 @@ def test_what_else_a_folder_holds_is_told(folder):
     ]
     find_videos(["-dash.avi", "a"], tell=told.append)
     assert len(told) == 1, "of a file alone, and of a folder with nothing else, there is nothing to tell"
+    find_videos([folder], tell=told.append, known=("page.ps", "1.gif"))
+    assert " 1 .gif," in told[1] and ".ps" not in told[1], "what the user knows of is not told"
 
 
 def test_a_folder_that_cannot_be_read_is_told(folder, monkeypatch):
