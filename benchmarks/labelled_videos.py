@@ -50,29 +50,31 @@ def learn(run: str, data: Path, work: Path) -> dict:
 
 
 def draw(record: dict) -> None:
-    """mAP and event F1 against the number of labelled videos, and against the minutes that it took."""
-    figure, panels = plt.subplots(2, 2, figsize=(10, 6.6), sharey="row")
+    """mAP and event F1 against the number of labelled videos; against minutes, where some runs had a time."""
+    by_minutes = [r for r in record.values() if r["videos"] == max(VIDEOS) and r["seconds"] is not None]
+    columns = ["labelled videos"]
+    if any(r["time"] for r in record.values()):
+        columns.append("minutes, one core, seven videos")
+    figure, panels = plt.subplots(
+        2, len(columns), figsize=(1.5 + 4.5 * len(columns), 6.6), sharex="col", sharey="row", squeeze=False
+    )
     for way, colour in COLOURS.items():
-        whole = sorted((r for r in record.values() if r["way"] == way and not r["time"]), key=lambda r: r["videos"])
-        timed_runs = [
-            r for r in record.values() if r["way"] == way and r["videos"] == max(VIDEOS) and r["seconds"] is not None
-        ]
-        by_time = sorted(timed_runs, key=lambda r: r["seconds"])
-        for column, (runs, across) in enumerate(
-            [(whole, [r["videos"] for r in whole]), (by_time, [r["seconds"] / 60 for r in by_time])]
-        ):
+        by_videos = sorted((r for r in record.values() if r["way"] == way and not r["time"]), key=lambda r: r["videos"])
+        timed_runs = sorted((r for r in by_minutes if r["way"] == way), key=lambda r: r["seconds"])
+        across = [[r["videos"] for r in by_videos], [r["seconds"] / 60 for r in timed_runs]]
+        for column, (runs, at) in enumerate(list(zip((by_videos, timed_runs), across, strict=True))[: len(columns)]):
             low, high = ([r["interval"]["mAP"][side] for r in runs] for side in (0, 1))
-            panels[0, column].plot(across, [r["mAP"] for r in runs], "o-", color=colour, label=NAMES[way])
-            panels[0, column].vlines(across, low, high, color=colour, alpha=0.35, linewidth=4)
+            panels[0, column].plot(at, [r["mAP"] for r in runs], "o-", color=colour, label=NAMES[way])
+            panels[0, column].vlines(at, low, high, color=colour, alpha=0.35, linewidth=4)
             f1 = [r["events"]["together"]["iou"]["0.3"]["f1"] for r in runs]
-            panels[1, column].plot(across, f1, "o-", color=colour, label=NAMES[way])
-    for row, name in zip(panels, ("per-frame mAP (95 % interval over 3 videos)", "event F1, IoU 0.3"), strict=True):
-        row[0].set_ylabel(name)
-        for panel, below in zip(row, ("labelled videos", "minutes, one core, seven videos"), strict=True):
-            panel.set(xlabel=below, ylim=(0, 1))
+            panels[1, column].plot(at, f1, "o-", color=colour, label=NAMES[way])
+    for row, name in zip(panels, ("per-frame mAP, 95 % interval", "event F1, IoU 0.3"), strict=True):
+        row[0].set(ylabel=name, ylim=(0, 1))
+        for panel in row:
             panel.grid(alpha=0.25)
-    for panel in panels[:, 0]:
-        panel.set_xticks(VIDEOS)
+    for panel, below in zip(panels[1], columns, strict=True):
+        panel.set_xlabel(below)
+    panels[1, 0].set_xticks(VIDEOS)
     panels[0, 0].legend(loc="lower right", frameon=False)
     figure.tight_layout()
     figure.savefig(FIGURE, dpi=110)
