@@ -35,8 +35,8 @@ def find_videos(
     The id is the path without its ending, relative to the folder, or to the part of a pattern before its first
     wildcard; for a file, its stem. With `root` all ids are relative to that folder. Files of one folder that differ by
     their endings keep them in their ids. In folders, files with one of `suffixes` are videos; `tell` gets a sentence
-    about what else a folder holds, but for files of `known` names. Raises MissingPathError for a path that does not exist or is not in `root`, a
-    folder or pattern without videos, or two videos of one id.
+    about what else a folder holds, but for files of `known` names. Raises MissingPathError for a path that does not
+    exist or is not in `root`, a folder or pattern without videos, or two videos of one id.
     """
     named: list[tuple[str, Path]] = []
     for text in inputs:
