@@ -51,30 +51,26 @@ def learn(run: str, data: Path, work: Path) -> dict:
 
 def draw(record: dict) -> None:
     """mAP and event F1 against the number of labelled videos; against minutes, where some runs had a time."""
-    by_minutes = [r for r in record.values() if r["videos"] == max(VIDEOS) and r["seconds"] is not None]
-    columns = ["labelled videos"]
-    if any(r["time"] for r in record.values()):
-        columns.append("minutes, one core, seven videos")
-    figure, panels = plt.subplots(
-        2, len(columns), figsize=(1.5 + 4.5 * len(columns), 6.6), sharex="col", sharey="row", squeeze=False
-    )
-    for way, colour in COLOURS.items():
-        by_videos = sorted((r for r in record.values() if r["way"] == way and not r["time"]), key=lambda r: r["videos"])
-        timed_runs = sorted((r for r in by_minutes if r["way"] == way), key=lambda r: r["seconds"])
-        across = [[r["videos"] for r in by_videos], [r["seconds"] / 60 for r in timed_runs]]
-        for column, (runs, at) in enumerate(list(zip((by_videos, timed_runs), across, strict=True))[: len(columns)]):
+    most = [r for r in record.values() if r["videos"] == max(VIDEOS) and r["seconds"] is not None]
+    columns = [("labelled videos", [r for r in record.values() if not r["time"]], lambda r: r["videos"])]
+    if any(r["time"] for r in most):
+        columns.append(("minutes, one core, seven videos", most, lambda r: r["seconds"] / 60))
+    size = (1.5 + 4.5 * len(columns), 6.6)
+    figure, panels = plt.subplots(2, len(columns), figsize=size, sharex="col", sharey="row", squeeze=False)
+    for (above, below), (name, of_all, across) in zip(panels.T, columns, strict=True):
+        for way, colour in COLOURS.items():
+            runs = sorted((r for r in of_all if r["way"] == way), key=across)
+            at = [across(r) for r in runs]
             low, high = ([r["interval"]["mAP"][side] for r in runs] for side in (0, 1))
-            panels[0, column].plot(at, [r["mAP"] for r in runs], "o-", color=colour, label=NAMES[way])
-            panels[0, column].vlines(at, low, high, color=colour, alpha=0.35, linewidth=4)
+            above.plot(at, [r["mAP"] for r in runs], "o-", color=colour, label=NAMES[way])
+            above.vlines(at, low, high, color=colour, alpha=0.35, linewidth=4)
             f1 = [r["events"]["together"]["iou"]["0.3"]["f1"] for r in runs]
-            panels[1, column].plot(at, f1, "o-", color=colour, label=NAMES[way])
-    for row, name in zip(panels, ("per-frame mAP, 95 % interval", "event F1, IoU 0.3"), strict=True):
-        row[0].set(ylabel=name, ylim=(0, 1))
-        for panel in row:
-            panel.grid(alpha=0.25)
-    for panel, below in zip(panels[1], columns, strict=True):
-        panel.set_xlabel(below)
-    panels[1, 0].set_xticks(VIDEOS)
+            below.plot(at, f1, "o-", color=colour, label=NAMES[way])
+        above.grid(alpha=0.25)
+        below.grid(alpha=0.25)
+        below.set_xlabel(name)
+    panels[0, 0].set(ylabel="per-frame mAP, 95 % interval", ylim=(0, 1))
+    panels[1, 0].set(ylabel="event F1, IoU 0.3", ylim=(0, 1), xticks=VIDEOS)
     panels[0, 0].legend(loc="lower right", frameon=False)
     figure.tight_layout()
     figure.savefig(FIGURE, dpi=110)

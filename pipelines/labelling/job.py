@@ -17,6 +17,7 @@ from lstr.pipelines.annotations.label_files import read_label_files
 from lstr.pipelines.files.atomic import check_writable
 from lstr.pipelines.labelling.column_site import ColumnSite
 from lstr.pipelines.labelling.columns import Choice, UnnamedTable, unnamed_table
+from lstr.pipelines.labelling.journal import journal_of
 from lstr.pipelines.labelling.lesson import LessonOptions
 from lstr.pipelines.labelling.lessons import Lessons
 from lstr.pipelines.labelling.origin import began_with, origin_of
@@ -69,8 +70,8 @@ def label(options: LabelOptions, tell: Tell | None = None) -> Iterator[Labelling
     """
     if options.model:
         check_model(options.model)
-    name = options.output.name if options.output else NAME
-    known = {name, f"{name}.journal", *(Path(path).name for path in options.labels)}
+    own = Path(NAME) if options.output is None or options.output.is_dir() else options.output
+    known = [path.name for path in (own, journal_of(own), *map(Path, options.labels))]
     videos = find_videos(options.videos, tuple(options.endings) or VIDEO_SUFFIXES, None, tell, known)
     output = options.output or folder_of(options.videos) / NAME
     if output.is_dir():

@@ -11,6 +11,11 @@ from lstr.pipelines.files.atomic import unwritable
 from lstr.pipelines.files.json_files import read_jsonl, to_json
 
 
+def journal_of(labels: Path) -> Path:
+    """The journal of a labels file, beside it."""
+    return labels.with_name(f"{labels.name}.journal")
+
+
 class BusyError(LstrError):
     """A labels project that another process has open."""
 

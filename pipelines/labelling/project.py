@@ -18,7 +18,7 @@ from lstr.pipelines.files.atomic import replacing, sweep
 from lstr.pipelines.files.json_files import to_json
 from lstr.pipelines.labelling.document import OURS, from_document, from_labels, is_ours, to_document
 from lstr.pipelines.labelling.history import Deed, Entry, History, entry_of, video_of
-from lstr.pipelines.labelling.journal import Journal
+from lstr.pipelines.labelling.journal import Journal, journal_of
 from lstr.pipelines.labelling.saving import Saving
 from lstr.pipelines.labelling.state import State, revived
 from lstr.pipelines.labelling.values import Change, OvertakenError, RefusedError
@@ -51,7 +51,7 @@ class Project:
         self._entries: list[Entry] = []
         self._ids: dict[str, int] = {}
         self.history = History()
-        self.journal = Journal(path.with_name(f"{path.name}.journal"))
+        self.journal = Journal(journal_of(path))
         try:
             stated = self._open(begin)
             self.durations = {**stated, **(durations or {})}
