@@ -24,7 +24,7 @@ RECORD = Path(__file__).resolve().parent / "labelled-videos.json"
 FIGURE = PICTURES / "labelled-videos.png"
 VIDEOS = (1, 2, 4, 7)
 TIMES = ("3m", "6m", "12m")
-RUNS = [f"{way}-{n}" for n in VIDEOS for way in ("new", "old")] + [f"new-7-{time}" for time in TIMES]
+RUNS = [f"{way}-{n}" for n in VIDEOS for way in ("new", "old")] + [f"new-7-{time}" for time in TIMES] + ["old-7-3m"]
 COLOURS = {"new": "#1f77b4", "old": "#8c8c8c"}
 NAMES = {"new": "lstr learn", "old": "before: optical flow, random weights"}
 
@@ -54,7 +54,7 @@ def draw(record: dict) -> None:
     most = [r for r in record.values() if r["videos"] == max(VIDEOS) and r["seconds"] is not None]
     columns = [("labelled videos", [r for r in record.values() if not r["time"]], lambda r: r["videos"])]
     if any(r["time"] for r in most):
-        columns.append(("minutes, one core, seven videos", most, lambda r: r["seconds"] / 60))
+        columns.append(("minutes on two cores, seven videos", most, lambda r: r["seconds"] / 60))
     size = (1.5 + 4.5 * len(columns), 6.6)
     figure, panels = plt.subplots(2, len(columns), figsize=size, sharex="col", sharey="row", squeeze=False)
     for (above, below), (name, of_all, across) in zip(panels.T, columns, strict=True):

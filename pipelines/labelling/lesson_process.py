@@ -5,7 +5,6 @@ when it dies. `main` is what it runs; its parent sends a Task.
 """
 
 from collections.abc import Generator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from time import monotonic
@@ -102,6 +101,7 @@ def _counts(one: Mapping[str, Any]) -> dict[str, Any]:
 def _learn(task: Task) -> Generator[Event, None, None]:
     """Learn, or go on; raises as `learn` does."""
     from lstr.pipelines.evaluation.findings import without_nan
+    from lstr.pipelines.labelling.lesson_comparison import compared
     from lstr.pipelines.learning.job import learn
     from lstr.pipelines.learning.options import LearnOptions
     from lstr.pipelines.learning.preparation import Learning
@@ -123,26 +123,9 @@ def _learn(task: Task) -> Generator[Event, None, None]:
             case Failed():
                 yield Told(f"{event.id} was left out: {in_page(event.reason)}", True)
             case Finished(result):
-                yield Measured(without_nan(figures_of(result.about)), _differences(task))
-
-
-def _differences(task: Task) -> dict[str, Any] | None:
-    """What became better and worse since the learning before; None where there was none that can be compared."""
-    from lstr.extractors.errors import MissingPathError
-    from lstr.labels.label_set import read_labels
-    from lstr.pipelines.comparison.differences import find_differences
-    from lstr.pipelines.evaluation.held_out import read_held_out
-    from lstr.pipelines.learning.workspace import Workspace
-
-    if task.before is None:
-        return None
-    with suppress(MissingPathError):
-        old, new = (read_held_out(Workspace(files.model).held_out) for files in (task.before, task.files))
-        now = task.files.action_names()
-        renamed = {name: now[key] for key, name in task.before.action_names().items() if key in now}
-        found = find_differences(task.names, old, new, read_labels(task.files.labels), renamed)
-        return {**found.to_dict(), "old": task.before.number} if found else None
-    return None
+                if task.before:
+                    yield Told(f"compares it with {task.names[0]}", False)
+                yield Measured(without_nan(figures_of(result.about)), compared(task))
 
 
 def _serve(connection: Connection) -> None:

@@ -9,16 +9,12 @@ from contextlib import closing
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from lstr.checkpoints.loaded import Checkpoint
-from lstr.chunk import CHUNK_SECONDS
 from lstr.extractors.flow.workers import default_workers
 from lstr.pipelines.child_process import ChildProcess, serve_parent, tell_parent
 from lstr.pipelines.labelling.candidates import Candidate, candidates_of
+from lstr.pipelines.labelling.scored_chunks import ScoredChunks
 from lstr.pipelines.progress import Failed, Notice, Progress
 from lstr.pipelines.thresholds.choice import choose_thresholds
 
@@ -62,41 +58,27 @@ def search(job: SearchJob) -> Generator[SearchEvent, None, None]:
     from lstr.pipelines.detection.sources import VideoSource
 
     loaded = load_checkpoint(job.model)
-    scored: dict[str, _Scored] = {}
+    scored: dict[str, ScoredChunks] = {}
+    totals: dict[str, int] = {}
     sources = [VideoSource(video, str(path)) for video, path in job.videos.items()]
     with closing(detect_sources(sources, DetectOptions(loaded, at_once=1))) as events:
         for event in events:
             if isinstance(event, Opened):
-                scored[event.id] = _Scored(loaded, event.status.total or 0)
+                scored[event.id], totals[event.id] = ScoredChunks(), event.status.total or 0
             elif isinstance(event, Decided):
                 scored[event.id].take(event.decision.time, event.decision.scores)
-                yield Progress(event.id, len(scored[event.id].scores), scored[event.id].total)
+                yield Progress(event.id, len(scored[event.id]), totals[event.id])
             elif isinstance(event, Ended):
-                yield Found(event.id, scored.pop(event.id).candidates())
+                yield Found(event.id, _proposed(loaded, scored.pop(event.id)))
             elif isinstance(event, Failed):
                 yield Failed(event.id, event.reason, event.hint)
             elif isinstance(event, Notice):
                 yield event
 
 
-class _Scored:
-    """The scores of a video, chunk by chunk."""
-
-    def __init__(self, loaded: Checkpoint, total: int):
-        self.loaded, self.total = loaded, total
-        self.scores: list[NDArray[np.floating]] = []
-
-    def take(self, time: float, scores: NDArray[Any]) -> None:
-        """Add the scores (C,) of the chunk that ends at `time`; chunks without a decision have none above 0."""
-        while len(self.scores) < round(time / CHUNK_SECONDS) - 1:
-            self.scores.append(np.zeros_like(scores))
-        self.scores.append(scores)
-
-    def candidates(self) -> tuple[Candidate, ...]:
-        """What they propose by the model's own thresholds."""
-        if not self.scores:
-            return ()
-        return tuple(candidates_of(np.stack(self.scores), self.loaded.classes, choose_thresholds(self.loaded)))
+def _proposed(loaded: Checkpoint, scored: ScoredChunks) -> tuple[Candidate, ...]:
+    """What the scores of a video propose by the model's own thresholds."""
+    return tuple(candidates_of(scored.rows(), loaded.classes, choose_thresholds(loaded))) if scored else ()
 
 
 def _serve(connection: Connection) -> None:

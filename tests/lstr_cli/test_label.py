@@ -46,13 +46,14 @@ def test_it_serves_saves_and_ends(videos, tmp_path, number):
 
 
 @pytest.mark.long
-def test_a_table_of_unknown_columns_ends_without_labels(videos):
+@pytest.mark.parametrize("names_folder", [False, True])
+def test_a_table_of_unknown_columns_ends_without_labels(videos, names_folder):
     """Who ends it before the columns are chosen has no labels file, and is not told to learn from one; its own files
     beside the videos are not told as files that are no videos."""
     (videos / "ark.csv").write_text("aanvang;einde;gedrag\n0,5;1,5;vallen\n")
     (videos / "labels.json.journal").touch()
     words = [sys.executable, "-m", "lstr_cli", "label", str(videos), "--no-browser"]
-    words += ["--labels", str(videos / "ark.csv")]
+    words += ["--labels", str(videos / "ark.csv"), *(["-o", str(videos)] if names_folder else [])]
     with subprocess.Popen(
         words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed_interrupts
     ) as labelling:

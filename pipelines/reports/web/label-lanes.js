@@ -32,7 +32,8 @@ function addLane({ id, name, key }, index) {
 /* The bars of each lane: labels of one action that overlap stand below each other. */
 function fillLanes() {
   const byAction = new Map(lanes.map((lane) => [lane.id, lane]));
-  for (const lane of lanes) { lane.bars = []; lane.deep = 1; lane.dirty = true; }
+  const before = new Map(lanes.map((lane) => [lane, { bars: lane.bars, proposals: lane.proposals ?? [] }])), gapsBefore = gaps;
+  for (const lane of lanes) { lane.bars = []; lane.deep = 1; }
   const free = new Map();
   for (const [key, label] of inOrder()) {
     const lane = byAction.get(label.action);
@@ -53,7 +54,15 @@ function fillLanes() {
   }
   fillProposals();
   gaps = unknownStretches();
+  const stay = isSame(gaps, gapsBefore, ([start, end], [from, to]) => start === from && end === to);
+  for (const lane of lanes) lane.dirty ||= !stay || isOther(lane, before.get(lane));
   overview = null;
+}
+const isSame = (some, others, areAlike) => some.length === others.length && some.every((one, at) => areAlike(one, others[at]));
+/* Whether a lane has to be drawn again: a value that has changed is another object. */
+function isOther(lane, { bars, proposals }) {
+  const bar = (one, other) => one.key === other.key && one.label === other.label && one.level === other.level;
+  return !isSame(lane.bars, bars, bar) || !isSame(lane.proposals, proposals, ([, one], [, other]) => one === other);
 }
 const endOf = (label) => label.end ?? Math.max(now, label.start);
 /* A bar while it is dragged is where the pointer has it. */

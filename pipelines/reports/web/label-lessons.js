@@ -174,7 +174,9 @@ function modelDetails(one) {
     fold.append(make("summary", "", countText(warnings.length, "remark") + " on the labels"), list);
     box.append(fold);
   }
+  const before = lessons.lessons.find((other) => other.state === "learnt" && other.number < number);
   if (differences) box.append(differenceBox(differences, number));
+  else if (before) box.append(paragraph("Not compared with model " + before.number + ": what one was measured on, the other has learnt from.", "soft"));
   const buttons = make("div", "buttons"), field = make("input");
   field.type = "text";
   field.maxLength = 200;
@@ -257,7 +259,7 @@ function differenceBox({ verdict, old, caught, missed, gone, come, actions, left
     }));
     box.append(table);
   }
-  const about = "On the " + countText(compared.length, "video") + (compared.length === 1 ? " that was" : " that were") + " held out for both, judged by the labels that model " + number + " has learnt from.";
+  const about = "On the " + countText(compared.length, "video") + (compared.length === 1 ? " that was" : " that were") + " held out for both or new to model " + old + ", judged by the labels that model " + number + " has learnt from.";
   box.append(paragraph(about + (leftOut.length ? " Left out, for only one of the two knows it: " + leftOut.join(", ") + "." : ""), "soft"));
   return box;
 }

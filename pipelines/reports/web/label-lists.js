@@ -1,6 +1,7 @@
 /* Videos, actions, subjects, the labels in a list, and the fields of the chosen one. */
 const ROWS_AT_ONCE = 20, MOST_ROWS = 3 * ROWS_AT_ONCE; /* of labels, around the cursor: thousands would make each key wait */
 let listed = null; /* which rows are there: of which labels, from which on */
+let rowsOf = new Map(); /* what stands in the list, by key: {label, name, item} */
 let rowsDirty = false;
 function showRows() {
   rowsDirty = true;
@@ -60,29 +61,44 @@ function drawRows() {
   const order = inOrder(), at = order.findIndex(([key]) => key === chosen);
   const middle = at >= 0 ? at : Math.max(0, order.findIndex(([, label]) => label.start >= now));
   /* in steps, so that from one label to the next the rows mostly stay */
-  const before = Math.floor(middle / ROWS_AT_ONCE) * ROWS_AT_ONCE - ROWS_AT_ONCE;
-  const first = Math.max(0, Math.min(before, order.length - MOST_ROWS)), last = Math.min(order.length, first + MOST_ROWS);
+  const wanted = Math.floor(middle / ROWS_AT_ONCE) * ROWS_AT_ONCE - ROWS_AT_ONCE;
+  const first = Math.max(0, Math.min(wanted, order.length - MOST_ROWS)), last = Math.min(order.length, first + MOST_ROWS);
   if (listed && listed.first === first && listed.revision === revision && listed.video === chosenVideo) return markRow();
   listed = { first, revision, video: chosenVideo };
   $("count").textContent = order.length ? countText(order.length, "label") : "No labels yet";
-  const rows = order.slice(first, last).map(([key, label]) => {
-    const item = make("li"), row = make("button");
-    row.type = "button";
-    row.tabIndex = -1; /* the arrow keys go through labels */
-    row.dataset.key = key;
-    row.append(spot(nameOf(label.action), label.action === nothing ? "spot hollow" : "spot"), make("span", "cut", nameOf(label.action)), make("span", "cut subject", label.subject),
-      make("span", "time", clock(label.start)), make("span", "time", label.end === null ? "open" : clock(label.end)), make("span", "cut comment", label.comment));
-    item.append(row);
-    return item;
-  });
+  const before = rowsOf;
+  rowsOf = new Map(order.slice(first, last).map(([key, label]) => {
+    const old = before.get(key), name = nameOf(label.action);
+    return [key, old?.label === label && old.name === name ? old : { label, name, item: makeRow(key, label) }];
+  }));
   const more = (count, where) => (count ? [make("li", "more", countText(count, "label") + " " + where)] : []);
-  $("rows").replaceChildren(...more(first, "before these"), ...rows, ...more(order.length - last, "after these"));
+  putRows([...more(first, "before these"), ...[...rowsOf.values()].map(({ item }) => item), ...more(order.length - last, "after these")]);
   markRow();
+}
+function makeRow(key, label) {
+  const item = make("li"), row = make("button");
+  row.type = "button";
+  row.tabIndex = -1; /* the arrow keys go through labels */
+  row.dataset.key = key;
+  row.append(spot(nameOf(label.action), label.action === nothing ? "spot hollow" : "spot"), make("span", "cut", nameOf(label.action)), make("span", "cut subject", label.subject),
+    make("span", "time", clock(label.start)), make("span", "time", label.end === null ? "open" : clock(label.end)), make("span", "cut comment", label.comment));
+  item.append(row);
+  return item;
+}
+/* Only what changes is touched: to lay out all rows anew makes a key wait. */
+function putRows(items) {
+  const list = $("rows"), kept = new Set(items);
+  for (const item of [...list.children]) if (!kept.has(item)) item.remove();
+  let at = list.firstChild;
+  for (const item of items) {
+    if (item === at) at = at.nextSibling;
+    else list.insertBefore(item, at);
+  }
 }
 /* Which row is chosen, and in sight. */
 function markRow() {
   for (const one of $("rows").querySelectorAll('[aria-current="true"]')) one.setAttribute("aria-current", "false");
-  const row = [...$("rows").querySelectorAll("button")].find(({ dataset }) => dataset.key === chosen);
+  const row = rowsOf.get(chosen)?.item.firstChild;
   if (!row) return;
   row.setAttribute("aria-current", "true");
   $("rows").scrollTop = row.offsetTop - $("rows").clientHeight / 2;

@@ -30,7 +30,8 @@ async function followProposals() {
   following = false;
 }
 function proposalsChanged(changes) {
-  if (!changes.some(({ kind }) => kind !== "subject")) return;
+  const wait = search.model || proposalOrder.length, isAbout = ({ kind }) => kind === "search" || kind === "proposal" || (wait && kind !== "subject");
+  if (!changes.some(isAbout)) return;
   followProposals();
   if (reviewed && !isOpen([reviewed.at, reviewed.key])) reviewBeside(1);
   else showProposals();

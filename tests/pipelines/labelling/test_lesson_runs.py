@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 
@@ -17,6 +18,7 @@ from lstr.extractors.home import default_model
 from lstr.pipelines.evaluation.held_out import read_held_out
 from lstr.pipelines.labelling.job import label
 from lstr.pipelines.labelling.lesson import FAILED, LEARNT, STOPPED
+from lstr.pipelines.labelling.lesson_comparison import with_scores
 from lstr.pipelines.labelling.values import About, Label
 from tests.support.labelling import put
 from tests.support.lessons import newest, options, until, wait, wait_for_step, write_labelled
@@ -225,3 +227,35 @@ def test_two_tabs_see_one_learning_and_its_report(root):
             ("name", {"number": 1}),
         ):
             assert one.ask(f"/lessons/{deed}", body).status == 400, deed
+
+
+def test_a_video_that_only_the_later_model_was_measured_on_is_compared_too(root, tmp_path):
+    folder, content = root[0], json.loads((root[0] / "labels.json").read_text())
+    later = sorted(content["database"])[-2:]
+    (tmp_path / "some.json").write_text(
+        json.dumps({**content, "database": {i: one for i, one in content["database"].items() if i not in later}})
+    )
+    given = replace(options(folder, tmp_path / "new" / "labels.json"), labels=[str(tmp_path / "some.json")])
+    with label(given) as labelling:
+        lessons, project = labelling.lessons, labelling.project
+        lessons.begin()
+        assert wait(lessons).state == LEARNT
+        ids = {action.name: key for key, action in project.state.actions.items()}
+        for video in later:
+            for at, one in enumerate(content["database"][video]["annotations"]):
+                put(project, Label(ids[one["label"]], *one["segment"]), video, f"label {at}")
+            put(project, About(complete=True), video)
+        lessons.begin()
+        differences = wait(lessons).differences
+    assert set(differences["videos"]) == content["database"].keys(), "the first model has seen none of them"
+    measured = read_held_out(lessons.files(1).report / "held-out.npz")
+    assert not measured.scores.keys() & set(later)
+    model, videos = lessons.files(1).model, {i: folder / "videos" / f"{i}.mp4" for i in later}
+    command = [sys.executable, "-m", "lstr_cli", "detect", *map(str, videos.values()), "-m", str(model)]
+    subprocess.run([*command, "-o", str(tmp_path / "timeline"), "-f", "json"], check=True)
+    scored = with_scores(measured, model, videos)
+    for video in later:
+        (file,) = (tmp_path / "timeline").rglob(f"{Path(video).name}.json")
+        detected = [(one["label"], *one["segment"]) for one in json.loads(file.read_text())["segments"]]
+        found = [(one.label, one.start, one.end) for one in scored.detections[video]]
+        assert found == [tuple(one) for one in detected], "what lstr detect finds"

@@ -105,7 +105,8 @@ def test_the_last_models_with_what_they_catch(labelling, tab):
     assert "held out for both" in details and "only one of the two knows it: wave" in details
     page.click("#model-2")
     until(page, "document.querySelectorAll('.model[open]').length === 2")
-    assert "mAP" not in text(page, ".model[data-number='2'] .details")
+    second = text(page, ".model[data-number='2'] .details")
+    assert "mAP" not in second and "Not compared with model 1: what one was measured on" in second
 
 
 def test_a_moment_is_gone_to(labelling, tab):
