@@ -39,9 +39,7 @@ def compared(task: Task) -> dict[str, Any] | None:
         old, new = (read_held_out(Workspace(files.model).held_out) for files in (task.before, task.files))
         found = find_sources(task.options["videos"], VIDEO_SUFFIXES)
         more = {i: path for i, path in found.items() if i in new.scores and i not in old.scores}
-        with suppress(
-            LstrError, ExtractorError
-        ):  # of a model file that is broken: what is learnt now counts all the same
+        with suppress(LstrError, ExtractorError):  # of a broken file: the new model counts all the same
             old = with_scores(old, task.before.model, {i: path for i, path in more.items() if isinstance(path, Path)})
         now = task.files.action_names()
         renamed = {name: now[key] for key, name in task.before.action_names().items() if key in now}
