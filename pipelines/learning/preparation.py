@@ -112,11 +112,12 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice, None, Le
         short: list[str] = []
         known: dict[str, Any] = {}
         for parts, features in _by_worth(ladder, choices):
+            is_least = parts is ladder[-1] and features == choices[-1]
             try:
-                plan = measured_plan(options, parts, networks[features[0]], looked, videos, device, known)
+                plan = measured_plan(options, parts, networks[features[0]], looked, videos, device, known, is_least)
             except TooShort as error:
                 short.append(str(error))
-                if parts is ladder[-1] and features == choices[-1]:
+                if is_least:
                     raise
                 continue
             break

@@ -184,3 +184,27 @@ def test_one_fold_measures_what_has_learnt_from_all(videos, all_teach, tmp_path)
     card = Archive(result.model).read("card.md").decode()
     assert "each of the 2 videos was scored by a model" in card and "in 1 folds" not in card
     assert "in 1 folds" not in result.report.read_text()
+
+
+def test_in_a_short_time_one_network_is_trained_well_rather_than_two_badly(videos, all_teach, tmp_path):
+    def planned(seconds: float | None):
+        def training(preset, configs, *others):
+            return {stream: 0.05 for stream, config in configs.items() if config.epochs}, 1
+
+        with (
+            patch("lstr.pipelines.learning.pace.measure_training", training),
+            patch("lstr.pipelines.learning.pace.measure_chunks", return_value=0.001),
+            patch("lstr.pipelines.learning.pace.measure_model", return_value=1.0),
+        ):
+            settings = {"height": "32", "width": "48", "epochs": "20", "draws": "100"}
+            chosen = options(videos, tmp_path / "x", algorithm=None, settings=settings, seconds=seconds, folds=0)
+            return list(plan(replace(chosen, labels=str(all_teach))))[-1].plan
+
+    two = planned(None)
+    networks = sum(two.epochs.values()) * two.draws * 0.05
+    others = 1.2 * (two.seconds - networks)
+    assert two.recipe == "pretrained" and planned(others + 1.3 * networks).epochs == two.epochs
+    assert planned(others + 1.2 * 0.8 * networks).recipe == "pretrained"
+    one = planned(others + 1.2 * 0.5 * networks)
+    assert one.recipe == "motion" and one.epochs["difference"] > 0.9 * two.epochs["difference"]
+    assert planned(others + 1.2 * 0.2 * networks).recipe == "motion", "nothing less can be learnt"
