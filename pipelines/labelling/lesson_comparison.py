@@ -1,5 +1,6 @@
 """What became better and worse from the learning before to this one, on videos that neither has learnt from."""
 
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -21,30 +22,31 @@ from lstr.pipelines.evaluation.analysis import detect_events
 from lstr.pipelines.evaluation.held_out import HeldOut, read_held_out
 from lstr.pipelines.evaluation.scoring import Scores
 from lstr.pipelines.files.videos import find_sources
-from lstr.pipelines.labelling.lesson_process import Task
+from lstr.pipelines.labelling.lesson import LessonFiles
 from lstr.pipelines.labelling.scored_chunks import ScoredChunks
 from lstr.pipelines.learning.workspace import Workspace
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.thresholds.choice import choose_thresholds
 
 
-def compared(task: Task) -> dict[str, Any] | None:
-    """What became better and worse since the learning before; None where there was none, or none to compare with.
+def compared(
+    before: LessonFiles, files: LessonFiles, names: tuple[str, str], videos: Sequence[str]
+) -> dict[str, Any] | None:
+    """What became better and worse since the learning before; None where there is nothing to compare with.
 
-    The model before also scores what this one was measured on and it has never seen, as videos labelled since.
+    The model before also scores what this one was measured on and it has never seen, as videos labelled since. names:
+    of the one before and of this one. videos: as the command line has them.
     """
-    if task.before is None:
-        return None
     with suppress(MissingPathError):
-        old, new = (read_held_out(Workspace(files.model).held_out) for files in (task.before, task.files))
-        found = find_sources(task.options["videos"], VIDEO_SUFFIXES)
+        old, new = (read_held_out(Workspace(one.model).held_out) for one in (before, files))
+        found = find_sources(videos, VIDEO_SUFFIXES)
         more = {i: path for i, path in found.items() if i in new.scores and i not in old.scores}
         with suppress(LstrError, ExtractorError):  # of a broken file: the new model counts all the same
-            old = with_scores(old, task.before.model, {i: path for i, path in more.items() if isinstance(path, Path)})
-        now = task.files.action_names()
-        renamed = {name: now[key] for key, name in task.before.action_names().items() if key in now}
-        differences = find_differences(task.names, old, new, read_labels(task.files.labels), renamed)
-        return {**differences.to_dict(), "old": task.before.number} if differences else None
+            old = with_scores(old, before.model, {i: path for i, path in more.items() if isinstance(path, Path)})
+        now = files.action_names()
+        renamed = {name: now[key] for key, name in before.action_names().items() if key in now}
+        differences = find_differences(names, old, new, read_labels(files.labels), renamed)
+        return {**differences.to_dict(), "old": before.number} if differences else None
     return None
 
 

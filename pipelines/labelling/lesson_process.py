@@ -123,9 +123,11 @@ def _learn(task: Task) -> Generator[Event, None, None]:
             case Failed():
                 yield Told(f"{event.id} was left out: {in_page(event.reason)}", True)
             case Finished(result):
+                differences = None
                 if task.before:
                     yield Told(f"compares it with {task.names[0]}", False)
-                yield Measured(without_nan(figures_of(result.about)), compared(task))
+                    differences = compared(task.before, task.files, task.names, task.options["videos"])
+                yield Measured(without_nan(figures_of(result.about)), differences)
 
 
 def _serve(connection: Connection) -> None:
