@@ -183,7 +183,7 @@ def measured_plan(
     videos: Mapping[str, Place],
     device: str,
     known: dict[str, Any],
-    is_least: bool = True,
+    is_least: bool,
 ) -> LearnPlan:
     """The plan of a learning by the speed of this machine. Raises ConfigError for a model or a time that cannot be.
 

@@ -1,7 +1,7 @@
 /* Videos, actions, subjects, the labels in a list, and the fields of the chosen one. */
 const ROWS_AT_ONCE = 20, MOST_ROWS = 3 * ROWS_AT_ONCE; /* of labels, around the cursor: thousands would make each key wait */
 let listed = null; /* which rows are there: of which labels, from which on */
-let rowsOf = new Map(); /* what stands in the list, by key: {label, name, item} */
+let rowsOf = new Map(); /* what stands in the list, by key: {label, item}; forgotten when an action changes, whose name and colour they have */
 let rowsDirty = false;
 function showRows() {
   rowsDirty = true;
@@ -68,8 +68,8 @@ function drawRows() {
   $("count").textContent = order.length ? countText(order.length, "label") : "No labels yet";
   const before = rowsOf;
   rowsOf = new Map(order.slice(first, last).map(([key, label]) => {
-    const old = before.get(key), name = nameOf(label.action);
-    return [key, old?.label === label && old.name === name ? old : { label, name, item: makeRow(key, label) }];
+    const old = before.get(key);
+    return [key, old?.label === label ? old : { label, item: makeRow(key, label) }];
   }));
   const more = (count, where) => (count ? [make("li", "more", countText(count, "label") + " " + where)] : []);
   putRows([...more(first, "before these"), ...[...rowsOf.values()].map(({ item }) => item), ...more(order.length - last, "after these")]);

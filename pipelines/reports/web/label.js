@@ -26,7 +26,7 @@ function viewChanged() {
   redraw();
 }
 function projectChanged(changes) {
-  if (changes.some(({ kind }) => kind === "action")) buildLanes();
+  if (changes.some(({ kind }) => kind === "action")) { buildLanes(); rowsOf.clear(); }
   if (chosen && !labelsOf()[chosen]) chosen = null;
   fillLanes();
   showVideos();

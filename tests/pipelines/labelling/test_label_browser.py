@@ -83,6 +83,24 @@ def test_labels_by_keys_alone(labelling, tab, folder):
     assert json.loads(labelling.project.path.read_text())["database"]["a"]["complete"] is True
 
 
+def test_a_row_has_the_colour_and_name_of_its_lane(labelling, tab):
+    """Without the action before it a lane has another colour."""
+    page = tab()
+    for name in ("kick", "hug"):
+        add_action(page, name)
+    press(page, "h", "ArrowRight", "h")
+    colours = """() => [".lane button", "#rows button .spot"].map(
+        (one) => document.querySelector(one).style.getPropertyValue("--spot"))"""
+    page.evaluate("ask(() => [{ kind: 'action', key: actionsInOrder()[0][0], after: null }])")
+    until(page, "!asked.length && actionsInOrder().length === 1 && !frameAsked")
+    lane, row = page.evaluate(colours)
+    assert lane == row and page.locator("#rows .cut").first.inner_text() == "hug"
+    rename = "([key, one]) => ({ kind: 'action', key, after: { ...one, name: 'hold' } })"
+    page.evaluate(f"ask(() => actionsInOrder().map({rename}))")
+    until(page, "!asked.length && nameOf(actionsInOrder()[0][0]) === 'hold' && !frameAsked")
+    assert page.locator("#rows .cut").first.inner_text() == "hold"
+
+
 def test_the_frame_on_show_is_the_one_whose_time_is_told(tab, folder):
     page = tab()
     index = index_frames(folder / "a.mp4")
