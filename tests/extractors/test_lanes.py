@@ -149,12 +149,13 @@ def test_a_lane_of_a_gpu():
     if not torch.cuda.is_available():
         pytest.skip("no GPU")
     ended = threading.Event()
+    square = torch.rand(1000, 1000, device="cuda")  # not drawn in the thread: no draw may meet a capture
 
     def busy():
         other = lanes.CudaLane("cuda")
         while not ended.is_set():
             with other.working():
-                wait = other.fetch(torch.rand(1000, 1000, device="cuda") @ torch.rand(1000, 1000, device="cuda"))
+                wait = other.fetch(square @ square)
             wait()
 
     thread = threading.Thread(target=busy)

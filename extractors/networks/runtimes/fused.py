@@ -6,24 +6,63 @@ This is what torch runs where no other runtime is installed, and what the other 
 import copy
 import sys
 from collections import Counter
-from typing import cast
+from collections.abc import Callable
+from typing import Any, cast
 
 import torch
-from torch import fx, nn
+from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
+from torch.overrides import TorchFunctionMode
 
 from lstr.extractors.backbones.resnet import ConvNorm
 
 DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16, "int8": torch.float32}
 """Types of what torch computes, by the precision of a recipe; int8 is rounded to its steps, and computed in float32."""
+SIDES = (64, 224)  # pixels of the image that shows what follows what; some networks take but one size
 
 
-class _Calls(fx.Tracer):
-    """Follows an image through a network, as far as modules that hold no other; batch norms count as such."""
+class _Calls(TorchFunctionMode):
+    """What a pass of an image through a network computes: which convolution made what a batch norm alone sees.
 
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        """Whether a module is one step."""
-        return isinstance(m, nn.BatchNorm2d) or not any(m.children())
+    A mode belongs to its thread; while torch.fx traces, a call of any module fails in all other threads.
+    """
+
+    def __init__(self, network: nn.Module):
+        super().__init__()
+        modules = dict(network.named_modules())
+        self._convolutions = {id(m.weight): name for name, m in modules.items() if type(m) is nn.Conv2d}
+        norms = {name: m for name, m in modules.items() if isinstance(m, nn.BatchNorm2d) and m.running_mean is not None}
+        self._norms = {id(norm.running_mean): name for name, norm in norms.items()}
+        self._seen: list[Tensor] = []  # kept, so that no two have one id
+        self._makers: dict[int, str] = {}
+        self._users: Counter[int] = Counter()
+        self._calls: Counter[str] = Counter()
+        self._pairs: list[tuple[int, str]] = []
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """One call of a function of torch."""
+        made = func(*args, **(kwargs or {}))
+        if isinstance(made, Tensor):  # not a size
+            tensors = [value for value in (*args, *(kwargs or {}).values()) if isinstance(value, Tensor)]
+            self._seen += [*tensors, made]
+            self._users.update({id(tensor) for tensor in tensors})
+            for key in map(id, tensors):
+                if (name := self._convolutions.get(key)) is not None:
+                    self._makers[id(made)] = name
+                    self._calls[name] += 1
+                elif (name := self._norms.get(key)) is not None:
+                    self._pairs.append((id(tensors[0]), name))
+                    self._calls[name] += 1
+        return made
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """Names of each convolution and its batch norm; both are called once, and nothing else sees what is between."""
+        named = [
+            (self._makers[key], norm) for key, norm in self._pairs if key in self._makers and self._users[key] == 1
+        ]
+        return [pair for pair in named if all(self._calls[name] == 1 for name in pair)]
 
 
 def fuse(network: nn.Module, precision: str, device: str, everywhere: bool = True) -> nn.Module:
@@ -63,22 +102,18 @@ def _is_unit(module: nn.Module) -> bool:
 
 
 def _pairs(network: nn.Module) -> list[tuple[str, str]]:
-    """Names of each convolution and the batch norm that alone sees what it makes; none where no tracing is possible."""
-    try:
-        nodes = _Calls().trace(network).nodes
-    except Exception:  # control flow on values; such a network stays as it is
-        return []
-    calls = [node for node in nodes if node.op == "call_module"]
-    times, found = Counter(node.target for node in calls), []
-    for node in calls:
-        before = node.args[0] if node.args else None
-        if not isinstance(before, fx.Node) or before.op != "call_module" or len(before.users) > 1:
+    """Names of each convolution and the batch norm that alone sees what it makes; none where no image goes through."""
+    first = next(module for module in network.modules() if isinstance(module, nn.Conv2d))
+    for side in SIDES:
+        image = first.weight.new_zeros(1, first.in_channels, side, side)
+        try:
+            with torch.no_grad(), _Calls(network) as calls:
+                network(image)
+        except Exception:  # of a side that it cannot take, or for any other reason; such a network stays as it is
             continue
-        conv, norm = network.get_submodule(str(before.target)), network.get_submodule(str(node.target))
-        once = times[before.target] == times[node.target] == 1
-        if once and type(conv) is nn.Conv2d and isinstance(norm, nn.BatchNorm2d) and _rest_of(norm) is not None:
-            found.append((str(before.target), str(node.target)))
-    return found
+        norms = {norm: network.get_submodule(norm) for _, norm in calls.pairs()}
+        return [(conv, norm) for conv, norm in calls.pairs() if _rest_of(norms[norm]) is not None]
+    return []
 
 
 def _rest_of(norm: nn.Module) -> nn.Module | None:

@@ -1,6 +1,7 @@
 """Networks fused for inference against the networks themselves."""
 
 import copy
+import threading
 
 import pytest
 import torch
@@ -47,6 +48,53 @@ def test_folding_changes_nothing_but_rounding(network):
     assert fingerprint(backbone) == before
     norms = [m for m in fused.modules() if isinstance(m, nn.BatchNorm2d)]
     assert not norms, "every batch norm of both networks can be fused"
+
+
+def test_other_threads_call_modules_meanwhile(network):
+    """As those do that compute one stream's features while the network of another is opened."""
+    failed, ended, module = [], threading.Event(), nn.Sequential(nn.Identity(), nn.Identity())
+
+    def work():
+        while not ended.is_set():
+            try:
+                module(torch.zeros(1))
+            except Exception as error:
+                failed.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        for _ in range(3):
+            fuse(network[0], "float32", "cpu")
+    finally:
+        ended.set()
+        thread.join()
+    assert not failed
+
+
+def test_what_two_things_see_is_not_fused():
+    """A convolution whose result is also added, and one that is used twice."""
+
+    class Shared(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.twice, self.last = (nn.Conv2d(3, 3, 3, padding=1) for _ in range(3))
+            self.norms = nn.ModuleList(nn.BatchNorm2d(3) for _ in range(3))
+
+        def forward(self, x):
+            y = self.first(x)
+            y = self.norms[0](y) + y
+            y = self.norms[1](self.twice(y)) + self.twice(y)
+            return self.norms[2](self.last(y))
+
+    shared = Shared().eval()
+    randomise(shared, 2)
+    for norm in shared.norms:
+        norm.running_mean.fill_(0.3)
+    fused = fuse(shared, "float32", "cpu")
+    assert [type(norm) for norm in fused.norms] == [nn.BatchNorm2d, nn.BatchNorm2d, nn.Identity]
+    x = images(2, 3)
+    torch.testing.assert_close(fused(x), shared(x))
 
 
 @torch.inference_mode()
