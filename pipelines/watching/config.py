@@ -1,0 +1,117 @@
+"""What `lstr watch` is told to do: sources, actions, channels, the page, clips and how long they are kept."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import time
+from pathlib import Path
+
+from lstr.timeline import Thresholds
+
+
+@dataclass(frozen=True)
+class Hours:
+    """A part of each day, on this machine's clock; over midnight where `until` is not later than `since`."""
+
+    since: time
+    until: time
+
+    def holds(self, now: time) -> bool:
+        """Whether it is that time of the day."""
+        if self.since < self.until:
+            return self.since <= now < self.until
+        return now >= self.since or now < self.until
+
+
+@dataclass(frozen=True)
+class SourceConfig:
+    """One camera or stream."""
+
+    address: str = field(repr=False)
+    """As `lstr detect` takes it; it may hold a password, so it is in no message."""
+    model: Path | None = None
+    """A model file for it alone."""
+
+
+@dataclass(frozen=True)
+class ActionConfig:
+    """How one action is decided and told; what is None is as for all."""
+
+    thresholds: Thresholds | None = None
+    """The model's own where it is None."""
+    tell: tuple[str, ...] | None = None
+    """Names of channels; an empty tuple tells nobody, and the event is stored all the same."""
+    cooldown: float | None = None
+    """Seconds after an event of it on the same source in which another is stored and not told."""
+    quiet: tuple[Hours, ...] | None = None
+
+
+@dataclass(frozen=True)
+class TellingConfig:
+    """When people are told, for every action that says nothing else."""
+
+    cooldown: float = 0.0
+    """Seconds."""
+    most_an_hour: int | None = None
+    """Events of which one channel is told within an hour, at most."""
+    quiet: tuple[Hours, ...] = ()
+    """When nobody is told; what happens then is stored."""
+
+
+@dataclass(frozen=True)
+class ChannelConfig:
+    """A way to tell somebody; `kind` names which of the others are used."""
+
+    kind: str
+    """`webhook`, `command`, `mqtt` or `apprise`."""
+    url: str = field(default="", repr=False)
+    """Of a webhook, or of what Apprise reaches."""
+    secret: str = field(default="", repr=False)
+    """With which a webhook is signed."""
+    command: tuple[str, ...] = ()
+    """Program and arguments; it gets the event as JSON on its standard input."""
+    host: str = ""
+    """Of the MQTT broker."""
+    port: int = 1883
+    user: str = ""
+    password: str = field(default="", repr=False)
+    tls: bool = False
+    prefix: str = "lstr"
+    """What the topics begin with."""
+    discovery: str = "homeassistant"
+    """Under which Home Assistant looks for what is to be discovered; nothing where it is empty."""
+
+
+@dataclass(frozen=True)
+class PageConfig:
+    """Where the page is."""
+
+    host: str = "127.0.0.1"
+    port: int | None = None
+    """None is the one it had before, else the usual one."""
+
+
+@dataclass(frozen=True)
+class KeepingConfig:
+    """For how long events are kept."""
+
+    days: float = 90.0
+
+
+@dataclass(frozen=True)
+class WatchConfig:
+    """All of it, checked."""
+
+    path: Path
+    """Of the file it was read from."""
+    model: Path | None
+    """The model file of sources that name none; None is the default model."""
+    data: Path
+    """The folder of the history."""
+    sources: Mapping[str, SourceConfig]
+    actions: Mapping[str, ActionConfig] = field(default_factory=dict)
+    telling: TellingConfig = TellingConfig()
+    channels: Mapping[str, ChannelConfig] = field(default_factory=dict)
+    page: PageConfig = PageConfig()
+    keeping: KeepingConfig = KeepingConfig()
+    timeout: float = 300.0
+    """Seconds without a frame after which a source counts as lost; it is connected again all the same."""
