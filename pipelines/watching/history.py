@@ -10,7 +10,7 @@ import sqlite3
 import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -287,8 +287,10 @@ def _row(event: WatchedEvent) -> dict[str, Any]:
 
 def _event(row: Collection[Any]) -> WatchedEvent:
     values = dict(zip(COLUMNS, row, strict=True))
-    times = {name: datetime.fromtimestamp(values[name]).astimezone() for name in TIMES if values[name] is not None}
-    return replace(WatchedEvent(**values | {"still_on": bool(values["still_on"])}), **times)
+    for name in TIMES:
+        if values[name] is not None:
+            values[name] = datetime.fromtimestamp(values[name]).astimezone()
+    return WatchedEvent(**values | {"still_on": bool(values["still_on"])})
 
 
 def _add_notices(
