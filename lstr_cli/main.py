@@ -21,6 +21,8 @@ GROUPS = {
         "label": "A page in the browser to label videos in.",
         "learn": "Labelled videos to one model file that detects their actions.",
         "detect": "A video or camera to a causal timeline of actions.",
+        "watch": "A service that decides on cameras for weeks, and tells people.",
+        "events": "What `lstr watch` has seen.",
         "labels": "Check a label file; convert annotations between formats.",
         "info": "What a video, feature folder, model file, checkpoint or timeline holds.",
         "doctor": "What this machine has, and what is missing.",

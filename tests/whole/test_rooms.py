@@ -59,7 +59,7 @@ ORDER = {
         ("twostream",),
     ),
     "lstr.pipelines": (
-        ("files", "progress", "provenance", "serving"),
+        ("files", "progress", "provenance", "quantities", "serving"),
         ("failures",),
         ("reports", "doctor", "child_process"),
         ("features",),
@@ -71,7 +71,7 @@ ORDER = {
         ("training", "quantisation", "comparison"),
         ("finetuning",),
         ("learning",),
-        ("demo", "models", "labelling"),
+        ("demo", "models", "labelling", "watching"),
         ("speed", "calls"),
     ),
 }

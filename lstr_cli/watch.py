@@ -1,0 +1,95 @@
+"""`lstr watch`: a service that decides on cameras for weeks, and tells people."""
+
+import json
+import shlex
+import sys
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from signal import SIGHUP
+
+import click
+
+from lstr_cli import console, interruption
+from lstr_cli.command import Command
+from lstr_cli.options import PATH
+
+GLANCE = 0.5  # seconds between two looks at whether it is to read its file again
+
+
+@click.command("watch", cls=Command)
+@click.argument("config", type=PATH, metavar="CONFIG", default=Path("watch.toml"))
+@click.option("--init", "begin", is_flag=True, help="Write CONFIG, with a comment for each entry, and stop.")
+@click.option("--check", "only_check", is_flag=True, help="Check CONFIG, name each mistake by its line, and stop.")
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    help="How what happens is written to standard error.",
+)
+def command(config, begin, only_check, log_format):
+    """Watch cameras until it is ended: store what happens, and tell people of it.
+
+    CONFIG is a TOML file [default: watch.toml] with the sources, their model, and who is told of which action. SIGHUP
+    reads it again: streams that it does not change go on. Ctrl-C and SIGTERM end it within five seconds; what was not
+    told yet is told when it starts again.
+
+    `lstr events` lists what has happened.
+
+    \b
+    Examples:
+      lstr watch watch.toml --init
+      lstr watch watch.toml --check
+      lstr watch watch.toml
+    """
+    from lstr.pipelines.watching.config_file import read_config
+    from lstr.pipelines.watching.template import template
+
+    if begin:
+        from lstr.pipelines.files.atomic import write_text
+
+        if config.exists():
+            raise click.UsageError(f"{config} exists already; name another file, or delete it.")
+        write_text(config, template(config.name))
+        console.say(f"{config}: write the addresses of your cameras into it")
+        console.say(f"next: {shlex.join(['lstr', 'watch', str(config), '--check'])}")
+        return
+    checked_config = read_config(config)
+    from lstr.pipelines.watching.checking import check
+
+    found = check(checked_config)
+    if only_check:
+        for name, actions in found.actions.items():
+            console.show(f"{name}: {', '.join(actions)}")
+        console.say(f"{config} can be used: {len(found.actions)} sources, {len(checked_config.channels)} channels")
+        return
+    console.say_waiting("loading networks…")
+    from lstr.pipelines.watching.service import Service
+
+    say = _in_json if log_format == "json" else _in_text
+    hung_up = interruption.hear(SIGHUP)
+    try:
+        with Service(checked_config, say) as service:
+            service.begun()
+            say(f"watching {', '.join(found.actions)}; Ctrl-C ends it")
+            while True:
+                if hung_up.is_set():
+                    hung_up.clear()
+                    service.reload()
+                service.wait(GLANCE)
+    except KeyboardInterrupt:  # how it is ended
+        interruption.take()
+    say("ended")
+
+
+Say = Callable[[str], None]
+
+
+def _in_text(text: str) -> None:
+    console.say(f"{datetime.now():%Y-%m-%d %H:%M:%S} {text}")
+
+
+def _in_json(text: str) -> None:
+    line = {"at": datetime.now().astimezone().isoformat(timespec="milliseconds"), "message": text}
+    sys.stderr.write(json.dumps(line, ensure_ascii=False) + "\n")
+    sys.stderr.flush()

@@ -1,0 +1,64 @@
+"""What is checked of a configuration before anything starts, beside its text: its models, and what these know."""
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from lstr.errors import CheckpointError
+from lstr.extractors.errors import ExtractorError
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
+from lstr.pipelines.detection.checkpoint import find_checkpoint
+from lstr.pipelines.model_files.model_file import is_model, open_model
+from lstr.pipelines.watching.config import WatchConfig
+from lstr.pipelines.watching.config_file import Mistake, WatchConfigError, lines_of
+
+PACKAGES = {"mqtt": ("paho", "paho-mqtt"), "apprise": ("apprise", "apprise")}
+"""What a kind of channel imports, and what that is called where it is installed from."""
+INSTALL = "pip install 'lstr-video[watch]'"
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a configuration comes to."""
+
+    actions: dict[str, list[str]]
+    """By the name of a source, what its model knows."""
+
+
+def check(config: WatchConfig) -> Checked:
+    """Open each model file, and see whether the actions are known. Raises WatchConfigError with the line of each."""
+    lines = lines_of(config.path.read_text(encoding="utf-8"))
+    mistakes: list[Mistake] = []
+    actions: dict[str, list[str]] = {}
+    known: dict[Path | None, list[str]] = {}
+    for name, source in config.sources.items():
+        model = source.model or config.model
+        where = ("sources", name, "model") if source.model else ("model",)
+        if model not in known:
+            try:
+                known[model] = _actions(find_checkpoint(model))
+            except (CheckpointError, ExtractorError) as error:
+                known[model] = []
+                mistakes.append(Mistake(lines.get(where, 1), f"{'.'.join(where)}: {error}"))
+        actions[name] = known[model]
+    everything = {action for names in known.values() for action in names}
+    for action in config.actions:
+        if everything and action not in everything:
+            has = ", ".join(sorted(everything))
+            line = lines.get(("actions", action), 1)
+            mistakes.append(Mistake(line, f"actions.{action}: no model knows it; they know {has}."))
+    for name, channel in config.channels.items():
+        package = PACKAGES.get(channel.kind)
+        if package and find_spec(package[0]) is None:
+            line = lines.get(("channels", name), 1)
+            mistakes.append(Mistake(line, f"channels.{name} needs {package[1]}, which is not installed: {INSTALL}"))
+    if mistakes:
+        said = "\n".join(f"{config.path}:{one.line}: {one.text}" for one in sorted(mistakes, key=lambda one: one.line))
+        raise WatchConfigError(said, f"mend it, then `lstr watch {config.path} --check`.")
+    return Checked(actions)
+
+
+def _actions(path: Path) -> list[str]:
+    if not is_model(path):
+        raise CheckpointError(f"{path} is no model file.", "make one: lstr learn VIDEOS LABELS -o my.lstr")
+    return [name for name in open_model(path).about["classes"] if name not in (BACKGROUND, AMBIGUOUS)]

@@ -1,0 +1,246 @@
+"""The sources of one model, decided in a thread: a session that is begun again whenever sources are wanted.
+
+A source that ends or fails is wanted all the same, and added again after a while: at first after seconds, then after
+minutes. Nothing that a source does ends the thread.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import monotonic
+
+from lstr.checkpoints.loaded import Checkpoint
+from lstr.errors import LstrError, brief
+from lstr.extractors.errors import ExtractorError
+from lstr.extractors.video.live_input import parse_live
+from lstr.extractors.video.live_reader import LiveOptions
+from lstr.pipelines.detection.checkpoint import load_checkpoint
+from lstr.pipelines.detection.events import Decided, Ended, Opened
+from lstr.pipelines.detection.networks import Networks
+from lstr.pipelines.detection.session import Event, Session
+from lstr.pipelines.detection.sink import MakeSink
+from lstr.pipelines.detection.status import Status
+from lstr.pipelines.failures import FailureLog
+from lstr.pipelines.progress import Failed, Notice
+from lstr.pipelines.watching.config import ActionConfig
+from lstr.timeline import DEFAULT, Thresholds, thresholds_of
+
+AGAIN = (5.0, 15.0, 60.0, 300.0)
+"""Seconds before a source that has ended or failed is added again, time after time."""
+SOUND = 600.0  # seconds after which a source that was decided counts as sound: its next failure is a first one
+SPARE = 8  # places for sources that are added later
+GLANCE = 0.5  # seconds between two looks at what is wanted
+
+
+@dataclass
+class Attempt:
+    """When a source is added next, and how often it has failed."""
+
+    at: float = 0.0
+    failures: int = 0
+    opened: float = 0.0
+
+
+class Decider:
+    """A model and its sources; `wanted` may be changed from any thread. Use it as a context manager.
+
+    make_sinks: the sinks of every source of it. decided: hears of the name of a source at each decision.
+    """
+
+    def __init__(
+        self,
+        model: Path | None,
+        actions: Mapping[str, ActionConfig],
+        timeout: float,
+        make_sinks: Callable[[Checkpoint], Sequence[MakeSink]],
+        say: Callable[[str], None],
+    ):
+        self.model, self._actions, self._timeout = model, actions, timeout
+        self._make_sinks, self._say = make_sinks, say
+        self.loaded: Checkpoint | None = None
+        self.alive = monotonic()
+        """When the thread last showed that it goes on."""
+        self._changed = threading.Condition()
+        self._wanted: dict[str, str] = {}
+        self._attempts: dict[str, Attempt] = {}
+        self._inside: set[str] = set()
+        """Sources of the session that runs."""
+        self._session: Session | None = None
+        self._ending = False
+        self._thread = threading.Thread(target=self._run, name="decider", daemon=True)
+        self._ticking = threading.Thread(target=self._tick, name="decider's sources", daemon=True)
+
+    @property
+    def wanted(self) -> dict[str, str]:
+        """Addresses of the sources that are to be decided, by name."""
+        with self._changed:
+            return dict(self._wanted)
+
+    def want(self, sources: Mapping[str, str]) -> None:
+        """Decide on these sources from now on; those that were decided before, at the same address, go on."""
+        with self._changed:
+            for name, address in self._wanted.items():
+                if sources.get(name) != address:
+                    self._attempts.pop(name, None)
+                    self._remove(name)
+            self._wanted = dict(sources)
+            self._changed.notify_all()
+
+    def rule(self, actions: Mapping[str, ActionConfig]) -> None:
+        """Decide by the thresholds of these actions from now on; where they differ, its sources begin anew."""
+        with self._changed:
+            before = {name: action.thresholds for name, action in self._actions.items() if action.thresholds}
+            self._actions = actions
+            if before != {name: action.thresholds for name, action in actions.items() if action.thresholds}:
+                for name in [*self._inside]:
+                    self._attempts.pop(name, None)
+                    self._remove(name)
+
+    def status(self) -> dict[str, Status]:
+        """Where each source stands that is read now."""
+        session = self._session
+        return session.status() if session else {}
+
+    def __enter__(self) -> "Decider":
+        self._thread.start()
+        self._ticking.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """End it; what the sources have seen is handed to their sinks."""
+        self.end()
+        self._thread.join(4)
+
+    def end(self) -> None:
+        """Let the thread end soon."""
+        with self._changed:
+            self._ending = True
+            for name in [*self._inside]:
+                self._remove(name)
+            self._changed.notify_all()
+
+    def _remove(self, name: str) -> None:
+        if self._session and name in self._inside:
+            try:
+                self._session.remove(name)
+            except KeyError:
+                self._inside.discard(name)  # it has ended meanwhile
+
+    def _run(self) -> None:
+        failures = 0
+        while not self._ending:
+            began = monotonic()
+            try:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._ending or self._due(), GLANCE)
+                    self.alive = monotonic()
+                    if self._ending or not self._due():
+                        continue
+                self._decide()
+            except (LstrError, ExtractorError) as error:
+                self._say(f"{error} {getattr(error, 'hint', '')}".strip())
+            except Exception as error:  # whatever a library does, the other models and the page go on
+                self._say(f"The decisions of {self._called} stopped unexpectedly ({brief(error)}); they begin again.")
+            else:
+                continue
+            finally:
+                with self._changed:
+                    self._session, self._inside = None, set()
+            failures = 0 if monotonic() - began > SOUND else failures + 1
+            with self._changed:
+                self._changed.wait_for(lambda: self._ending, AGAIN[min(failures, len(AGAIN)) - 1])
+
+    @property
+    def _called(self) -> str:
+        return self.model.name if self.model else "the default model"
+
+    def _due(self) -> list[str]:
+        now = monotonic()
+        return [name for name in self._wanted if self._attempts.setdefault(name, Attempt()).at <= now]
+
+    def _decide(self) -> None:
+        """A session, until none of its sources is left."""
+        loaded = self.loaded = self.loaded or load_checkpoint(self.model)
+        log = FailureLog(None, keeps_list=False)
+        with closing(Networks(loaded)) as networks:
+            while not self._ending and self._due():
+                session = Session(
+                    loaded,
+                    networks,
+                    len(self._wanted) + SPARE,
+                    thresholds=rules_of(loaded, self._actions),
+                    live=LiveOptions(timeout=self._timeout),
+                    sinks=self._make_sinks(loaded),
+                    log=log,
+                )
+                with session:
+                    with self._changed:
+                        self._session = session
+                        self._add()
+                    self._follow(session.events(), log)
+                    with self._changed:
+                        self._session, self._inside = None, set()
+                with self._changed:
+                    self._changed.wait_for(lambda: self._ending or self._due(), GLANCE)
+
+    def _follow(self, events: Iterator[Event], log: FailureLog) -> None:
+        for event in events:
+            self.alive = monotonic()
+            if isinstance(event, Notice):
+                self._say(event.text)
+            elif isinstance(event, Opened):
+                with self._changed:
+                    self._attempts.setdefault(event.id, Attempt()).opened = monotonic()
+            elif isinstance(event, Failed):
+                self._say(f"{event.id}: {event.reason}")
+                self._gone(event.id, True)
+                log.events.clear()  # which would grow for weeks
+            elif isinstance(event, Ended):
+                self._gone(event.id, False)
+            else:
+                assert isinstance(event, Decided)
+
+    def _gone(self, name: str, failed: bool) -> None:
+        """A source is over: when it is added again, if it is wanted still."""
+        with self._changed:
+            self._inside.discard(name)
+            attempt = self._attempts.setdefault(name, Attempt())
+            if attempt.opened and monotonic() - attempt.opened > SOUND:
+                attempt.failures = 0
+            wait = AGAIN[min(attempt.failures, len(AGAIN) - 1)]
+            attempt.failures += failed
+            attempt.at = monotonic() + wait
+            self._changed.notify_all()
+
+    def _add(self) -> None:
+        """Add the sources that are due to the session that runs."""
+        session = self._session
+        if session is None or self._ending:
+            return
+        for name in self._due():
+            if name not in self._inside:
+                live = parse_live(self._wanted[name])
+                assert live, "the configuration was checked"
+                self._inside.add(name)
+                session.add(replace(live, id=name, named=True))
+
+    def _tick(self) -> None:
+        """Add what is wanted and not decided yet, now and then."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._ending, GLANCE)
+                if self._ending:
+                    return
+                try:
+                    self._add()
+                except (LstrError, ExtractorError) as error:  # a camera that was unplugged
+                    self._say(f"{error}")
+
+
+def rules_of(loaded: Checkpoint, actions: Mapping[str, ActionConfig]) -> dict[str, Thresholds]:
+    """The thresholds of each class: those of the configuration, else those of the model."""
+    own = thresholds_of(loaded)
+    known = {label: own if isinstance(own, Thresholds) else own.get(label, DEFAULT) for label in loaded.classes}
+    return known | {name: one.thresholds for name, one in actions.items() if one.thresholds and name in known}

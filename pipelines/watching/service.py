@@ -1,0 +1,184 @@
+"""The service of `lstr watch`: its sources are decided, what they do is stored and told, until it is ended."""
+
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from lstr.checkpoints.loaded import Checkpoint
+from lstr.errors import LstrError
+from lstr.pipelines.detection.status import Status
+from lstr.pipelines.watching.config import SourceConfig, WatchConfig
+from lstr.pipelines.watching.config_file import WatchConfigError, read_config
+from lstr.pipelines.watching.decider import Decider
+from lstr.pipelines.watching.event import WatchedEvent
+from lstr.pipelines.watching.history import History, HistoryError
+from lstr.pipelines.watching.location import HISTORY
+from lstr.pipelines.watching.storing import Storage, Storing
+from lstr.pipelines.watching.supervisor import Supervisor
+
+ROTATED_SECONDS = 3600.0  # between two looks for what is too old to be kept
+SILENT_SECONDS = 60.0  # a decider that shows no sign of life for so long is stuck
+PAUSED, ADDED = "paused", "added"
+"""What the history keeps over a restart: names of sources that are paused, and sources that a person has added."""
+
+
+class Service:
+    """All of it while it runs; use it as a context manager. `say` takes each sentence for the log.
+
+    Raises WatchConfigError, HistoryError, and as its parts do when it begins.
+    """
+
+    def __init__(self, config: WatchConfig, say: Callable[[str], None]):
+        self.config, self.say = config, say
+        self.history = History(config.data / HISTORY)
+        self.deciders: dict[Path | None, Decider] = {}
+        self._lock = threading.RLock()
+        self._stack = ExitStack()
+        self._ended = threading.Event()
+        self._rotated = -ROTATED_SECONDS
+        self._supervisor = Supervisor()
+        self.storage = Storage(self.history, self._channels_of, self._stored, say)
+
+    @property
+    def sources(self) -> dict[str, SourceConfig]:
+        """All sources that are known, those too that are paused, by name."""
+        added = self.history.kept(ADDED) or {}
+        return {**{name: SourceConfig(address) for name, address in added.items()}, **self.config.sources}
+
+    @property
+    def paused(self) -> list[str]:
+        """Names of the sources that nobody wants decided now."""
+        return list(self.history.kept(PAUSED) or ())
+
+    def status(self) -> dict[str, Status]:
+        """Where each source stands that is read now."""
+        return {name: status for decider in [*self.deciders.values()] for name, status in decider.status().items()}
+
+    def pause(self, name: str, paused: bool) -> None:
+        """Decide on a source no more, or again; kept over a restart. Raises LstrError for one that is not known."""
+        with self._lock:
+            self._check_known(name)
+            names = {*self.paused, name} if paused else {*self.paused} - {name}
+            self.history.keep(PAUSED, sorted(names))
+            self._direct()
+
+    def add(self, name: str, source: SourceConfig) -> None:
+        """Decide on a source too, which the file does not name; kept over a restart."""
+        with self._lock:
+            if name in self.sources:
+                raise LstrError(f"There is a source {name!r} already.", "choose another name.")
+            self.history.keep(ADDED, {**(self.history.kept(ADDED) or {}), name: source.address})
+            self._direct()
+
+    def remove(self, name: str) -> None:
+        """Forget a source that was added. Raises LstrError for one of the file, and for one that is not known."""
+        with self._lock:
+            self._check_known(name)
+            if name in self.config.sources:
+                raise LstrError(f"{name!r} is in {self.config.path}.", "take it out there, and send SIGHUP.")
+            added = self.history.kept(ADDED) or {}
+            added.pop(name, None)
+            self.history.keep(ADDED, added)
+            self._direct()
+
+    def _check_known(self, name: str) -> None:
+        if name not in self.sources:
+            raise LstrError(f"There is no source {name!r}.", f"it is one of {', '.join(self.sources)}.")
+
+    def reload(self) -> None:
+        """Read the file again; streams that it does not change go on. With a mistake in it, all stays as it was."""
+        self._supervisor.tell("RELOADING=1")
+        try:
+            config = read_config(self.config.path)
+        except WatchConfigError as error:
+            self.say(f"{error}\nNothing was changed.")
+        else:
+            with self._lock:
+                before, self.config = self.config, config
+                if config.data != before.data or config.page != before.page:
+                    self.say("data and page are read at the start alone: start it again for these.")
+                if config.actions != before.actions:
+                    for decider in self.deciders.values():
+                        decider.rule(config.actions)
+                self._direct()
+            self.say(f"{config.path} was read again.")
+        self._supervisor.tell("READY=1")
+
+    def __enter__(self) -> "Service":
+        left = self.history.end_all(datetime.now().astimezone())
+        if left:
+            self.say(f"{left} events were on when it was ended last: they end when they were last seen.")
+        self._direct()
+        threading.Thread(target=self._tick, name="service", daemon=True).start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """End within seconds: the events that are on are stored as ended, what was not told stays to be told."""
+        self._supervisor.tell("STOPPING=1")
+        self._ended.set()
+        for decider in self.deciders.values():
+            decider.end()
+        self._stack.close()
+        self.history.close()
+
+    def wait(self, seconds: float) -> None:
+        """Wait, for as long as nothing ends it."""
+        self._ended.wait(seconds)
+
+    def begun(self) -> None:
+        """Tell whoever supervises it that everything is up."""
+        self._supervisor.tell("READY=1")
+
+    def _direct(self) -> None:
+        """Tell each decider which sources it has; a model that is new gets one."""
+        groups: dict[Path | None, dict[str, str]] = {model: {} for model in self.deciders}
+        paused = {*self.paused}
+        for name, source in self.sources.items():
+            if name not in paused:
+                groups.setdefault(source.model or self.config.model, {})[name] = source.address
+        for model, wanted in groups.items():
+            if model not in self.deciders:
+                made = Decider(model, self.config.actions, self.config.timeout, self._sinks, self.say)
+                self.deciders[model] = self._stack.enter_context(made)
+            self.deciders[model].want(wanted)
+
+    def _sinks(self, loaded: Checkpoint) -> list[Callable[[], Storing]]:
+        return [partial(Storing, self.storage, loaded.path.name, alarms_of(loaded))]
+
+    def _channels_of(self, event: WatchedEvent, now: datetime) -> tuple[str, ...]:
+        return ()
+
+    def _stored(self, event: WatchedEvent, phase: str) -> None:
+        if phase == "new":
+            self.say(f"{event.source}: {event.action} since {event.start:%H:%M:%S}, score {event.score:.2f}")
+        elif phase == "end":
+            self.say(f"{event.source}: {event.action} ended after {event.seconds:.1f} s")
+
+    def _tick(self) -> None:
+        """What has to be done now and then, until it is ended."""
+        while not self._ended.wait(1.0):
+            deciders = [*self.deciders.values()]
+            if all(monotonic() - decider.alive < SILENT_SECONDS for decider in deciders if decider.wanted):
+                self._supervisor.tell("WATCHDOG=1")
+            if monotonic() - self._rotated > ROTATED_SECONDS:
+                self._rotated = monotonic()
+                try:
+                    self.history.forget(datetime.now().astimezone() - timedelta(days=self.config.keeping.days))
+                except HistoryError as error:
+                    self.say(str(error))
+
+
+def alarms_of(loaded: Checkpoint) -> dict[str, float]:
+    """False alarms an hour of each action, by the model file's own measurement on videos that it had not seen."""
+    metrics: Any = loaded.about.get("metrics") if isinstance(loaded.about, Mapping) else None
+    events = metrics.get("events") if isinstance(metrics, Mapping) else None
+    classes = events.get("per_class") if isinstance(events, Mapping) else None
+    if not isinstance(classes, Mapping):
+        return {}
+    rates = {label: one.get("false_alarms_per_hour") for label, one in classes.items() if isinstance(one, Mapping)}
+    return {label: float(rate) for label, rate in rates.items() if isinstance(rate, int | float)}

@@ -1,0 +1,125 @@
+"""The sink that stores what a watched source was seen to do, before anybody is told."""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from time import monotonic
+
+from lstr.pipelines.detection.decision import Decision
+from lstr.pipelines.detection.events import Opened
+from lstr.pipelines.detection.sink import End, Sink
+from lstr.pipelines.watching.event import WatchedEvent, new_id
+from lstr.pipelines.watching.history import History, HistoryError
+from lstr.timeline import Event
+
+RENEWED_SECONDS = 10.0  # between two notes that an event is still on
+MOST_UNSTORED = 1000  # changes that wait while the history cannot be written
+
+
+@dataclass(frozen=True)
+class Storage:
+    """Where the events of all sources go; `stored` hears of each when it is in the history, and of its phase."""
+
+    history: History
+    channels_of: Callable[[WatchedEvent, datetime], tuple[str, ...]]
+    stored: Callable[[WatchedEvent, str], None]
+    say: Callable[[str], None]
+    troubles: set[str] = field(default_factory=set)
+    """Sources whose events could not be stored, each told once."""
+
+
+class Storing(Sink):
+    """The events of one source to the history. An error of the history is told, and what it lacks is tried again."""
+
+    name = "the history"
+
+    def __init__(self, storage: Storage, model: str = "", false_alarms: Mapping[str, float] | None = None):
+        self._storage, self._model, self._false_alarms = storage, model, false_alarms or {}
+        self._source = ""
+        self._classes: tuple[str, ...] = ()
+        self._on: dict[str, WatchedEvent] = {}
+        """The events that are on, by action."""
+        self._unstored: deque[Callable[[], None]] = deque(maxlen=MOST_UNSTORED)
+        self._renewed = monotonic()
+
+    def open(self, source: Opened) -> None:
+        """Learn whose events come."""
+        self._source, self._classes = source.id, source.classes
+
+    def take(self, decision: Decision) -> None:
+        """Store the events of a decision, and now and then that others are still on."""
+        now = decision.at or datetime.now().astimezone()
+        for event in decision.events:
+            self._take(event, now)
+        for action, known in self._on.items():
+            score = float(decision.scores[self._classes.index(action)])
+            self._on[action] = replace(known, seen=now, top_score=max(known.top_score, score))
+        if self._on and monotonic() - self._renewed > RENEWED_SECONDS:
+            self._renewed = monotonic()
+            for known in self._on.values():
+                self._store(known, "update")
+        self._store_what_waits()
+
+    def close(self, end: End) -> None:
+        """End the events that are on: of an action that has ended, else of the source."""
+        now = datetime.now().astimezone()
+        for event in end.events:
+            self._take(event, event.at or now)
+        for action in [*self._on]:
+            known = self._on.pop(action)
+            self._store(replace(known, end=known.seen, still_on=True), "end")
+        self._store_what_waits()
+
+    def _take(self, event: Event, now: datetime) -> None:
+        if event.event == "started":
+            start = event.start_at or now - timedelta(seconds=event.time - event.start)
+            known = WatchedEvent(
+                new_id(start),
+                self._source,
+                event.label,
+                start,
+                now,
+                event.score,
+                event.score,
+                now,
+                model=self._model,
+                false_alarms=self._false_alarms.get(event.label),
+            )
+            self._on[event.label] = known
+            self._store(known, "new")
+        elif event.event == "ended" and (ended := self._on.pop(event.label, None)):
+            end = event.end_at or now
+            self._store(replace(ended, end=end, seen=end, still_on=event.still_on), "end")
+
+    def _store(self, event: WatchedEvent, phase: str) -> None:
+        if phase == "update" and self._unstored:
+            return  # it is newer than what waits
+        self._unstored.append(lambda: self._write(event, phase))
+
+    def _write(self, event: WatchedEvent, phase: str) -> None:
+        storage, now = self._storage, datetime.now().astimezone()
+        if phase == "new":
+            storage.history.begin(event, storage.channels_of(event, now), now)
+        elif phase == "update":
+            storage.history.renew(event.id, event.seen, event.top_score)
+        else:
+            assert event.end
+            storage.history.renew(event.id, event.seen, event.top_score)
+            storage.history.end(event.id, event.end, event.still_on, now)
+        storage.stored(event, phase)
+
+    def _store_what_waits(self) -> None:
+        """Write what waits, in order, as far as the history can be written."""
+        while self._unstored:
+            try:
+                self._unstored[0]()
+            except HistoryError as error:
+                if self._source not in self._storage.troubles:
+                    self._storage.troubles.add(self._source)
+                    self._storage.say(f"{error} The decisions on {self._source} go on; what is not stored is not told.")
+                return
+            self._unstored.popleft()
+        if self._source in self._storage.troubles:
+            self._storage.troubles.discard(self._source)
+            self._storage.say(f"The history of {self._source} is written again.")
