@@ -1,0 +1,183 @@
+"""The history of a watching service: what is stored together, and what a kill leaves of it."""
+
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from lstr.pipelines.watching.event import WatchedEvent, new_id
+from lstr.pipelines.watching.history import VERSION, History, HistoryError, Wanted
+
+NOW = datetime(2026, 11, 26, 14, 3, 12).astimezone()
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def event(seconds: float = 0.0, source: str = "hall", action: str = "falling", score: float = 0.9) -> WatchedEvent:
+    start = NOW + timedelta(seconds=seconds)
+    return WatchedEvent(new_id(start), source, action, start, start, score, score, start, model="fall.lstr")
+
+
+@pytest.fixture
+def history(tmp_path):
+    made = History(tmp_path / "history.sqlite")
+    yield made
+    made.close()
+
+
+def test_an_event_is_as_it_was_stored(history):
+    known = event()
+    history.begin(known, [], NOW)
+    assert history.find(known.id) == known
+    assert history.find("nothing") is None
+
+
+def test_its_course_is_kept(history):
+    known, later = event(), NOW + timedelta(seconds=4)
+    history.begin(known, [], NOW)
+    history.renew(known.id, later, 0.95)
+    history.renew(known.id, later, 0.4)  # what was highest stays
+    found = history.find(known.id)
+    assert found.top_score == 0.95 and found.seen == later and found.end is None and found.seconds == 4
+    history.end(known.id, later + timedelta(seconds=1), False, later)
+    history.end(known.id, later + timedelta(seconds=9), True, later)  # it ends once
+    found = history.find(known.id)
+    assert found.end == found.seen == later + timedelta(seconds=1) and not found.still_on
+
+
+def test_notices_come_with_the_event_and_once(history):
+    known = event()
+    history.begin(known, ["phone", "house"], NOW)
+    (first,) = history.due("phone", NOW)
+    assert first.event == known and first.phase == "new" and history.waiting() == {"phone": 1, "house": 1}
+    history.put_off(first, NOW + timedelta(seconds=8), "no answer")
+    assert not history.due("phone", NOW) and history.next_due("phone") == NOW + timedelta(seconds=8)
+    (again,) = history.due("phone", NOW + timedelta(seconds=8))
+    assert again.id == first.id and again.tries == 1
+    history.deliver(again, NOW)
+    history.end(known.id, NOW, False, NOW)
+    assert [notice.phase for notice in history.due("phone", NOW)] == ["end"]
+    assert [notice.phase for notice in history.due("house", NOW)] == ["new", "end"]
+    assert history.told("phone", NOW, "hall", "falling") == 1
+    assert history.told("phone", NOW + timedelta(seconds=1)) == history.told("phone", NOW, "door") == 0
+
+
+def test_nobody_is_told_of_the_end_of_what_nobody_was_told_of(history):
+    known = event()
+    history.begin(known, [], NOW)
+    history.end(known.id, NOW, False, NOW)
+    assert not history.waiting()
+
+
+def test_what_is_wanted(history):
+    events = [event(0), event(1, "door"), event(2, action="lying"), event(3, score=0.6)]
+    for one in events:
+        history.begin(one, [], NOW)
+    newest_first = [one.id for one in reversed(events)]
+
+    def found(**wanted):
+        return [one.id for one in history.events(Wanted(**wanted))]
+
+    assert found() == newest_first
+    assert found(limit=2) == newest_first[:2] and found(before=newest_first[1]) == newest_first[2:]
+    assert found(source="door") == [events[1].id] and found(action="lying") == [events[2].id]
+    assert found(min_score=0.7) == newest_first[1:]
+    assert found(since=events[2].start) == newest_first[:2] and found(until=events[2].start) == newest_first[2:]
+    assert history.judge(events[0].id, "wrong") and not history.judge("nothing", "right")
+    assert found(verdict="wrong") == [events[0].id]
+
+
+def test_what_is_old_is_forgotten_with_its_notices(history):
+    old, on, new = event(0), event(1), event(100)
+    for one in (old, on, new):
+        history.begin(one, ["phone"], NOW)
+    history.end(old.id, old.start, False, NOW)
+    history.end(new.id, new.start, False, NOW)
+    assert [one.id for one in history.forget(NOW + timedelta(seconds=50))] == [old.id]
+    assert {one.id for one in history.events()} == {on.id, new.id}
+    assert {notice.event.id for notice in history.due("phone", NOW)} == {on.id, new.id}
+
+
+def test_values_are_kept(history, tmp_path):
+    history.keep("paused", ["hall"])
+    history.close()
+    again = History(tmp_path / "history.sqlite")
+    assert again.kept("paused") == ["hall"] and again.kept("nothing") is None
+    again.keep("paused", None)
+    assert again.kept("paused") is None
+    again.close()
+
+
+def test_what_is_no_history(tmp_path, history):
+    (tmp_path / "text").write_text("no database" * 200)
+    with pytest.raises(HistoryError, match="cannot be used"):
+        History(tmp_path / "text")
+    with pytest.raises(HistoryError, match="cannot be used"):
+        History(tmp_path / "nowhere", readonly=True)
+    history.close()
+    later = sqlite3.connect(history.path)
+    later.execute(f"PRAGMA user_version={VERSION + 1}")
+    later.close()
+    with pytest.raises(HistoryError, match=f"version {VERSION + 1}"):
+        History(history.path)
+
+
+def test_it_is_read_while_it_is_written(history):
+    history.begin(event(), [], NOW)
+    reader = History(history.path, readonly=True)
+    assert len(reader.events()) == 1
+    history.begin(event(1), [], NOW)
+    assert len(reader.events()) == 2
+    with pytest.raises(HistoryError):
+        reader.begin(event(2), [], NOW)
+    reader.close()
+
+
+WRITES = """
+import sys
+from datetime import datetime
+from pathlib import Path
+from lstr.pipelines.watching.event import WatchedEvent, new_id
+from lstr.pipelines.watching.history import History
+history = History(Path(sys.argv[1]))
+now = datetime.now().astimezone()
+history.end_all(now)
+while True:
+    now = datetime.now().astimezone()
+    event = WatchedEvent(new_id(now), "hall", "falling", now, now, 0.9, 0.9, now)
+    history.begin(event, ["phone"], now)
+    for notice in history.due("phone", now):
+        print(notice.event.id, notice.phase, flush=True)  # told before it is noted: at least once
+        history.deliver(notice, now)
+    history.end(event.id, now, False, now)
+"""
+
+
+@pytest.mark.parametrize("kills", [3, pytest.param(50, marks=pytest.mark.slow)])
+def test_a_kill_loses_no_event_that_was_told(tmp_path, kills):
+    """At random moments: what was told is stored, nothing is stored twice, and what was stored is told."""
+    path, told, chance = tmp_path / "history.sqlite", [], random.Random(3)
+    for _ in range(kills):
+        command = [sys.executable, "-c", WRITES, str(path)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env={**os.environ})
+        told.append(process.stdout.readline())  # it has begun
+        try:
+            process.wait(chance.uniform(0, 0.1))
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+        told += process.communicate()[0].splitlines(keepends=True)
+    history = History(path)
+    history.end_all(NOW)
+    lines = [line.split() for line in told if line.endswith("\n")]
+    stored = {one.id: one for one in history.events()}
+    assert len(stored) == len(history.events()) > kills
+    assert {event_id for event_id, _ in lines} <= stored.keys()
+    assert all(one.end for one in stored.values())
+    waiting = {notice.event.id for notice in history.due("phone", datetime.now().astimezone(), 10**6)}
+    assert stored.keys() - waiting <= {event_id for event_id, phase in lines if phase == "new"}
+    history.close()
