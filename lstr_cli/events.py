@@ -62,4 +62,6 @@ def command(config, since, source, action, as_csv, as_json):
             )
             for event in found
         ]
-        console.show_table("", ("began", "source", "action", "seconds", "score", "verdict"), rows, right=(3, 4))
+        console.show_table(
+            f"{len(found)} events", ("began", "source", "action", "seconds", "score", "verdict"), rows, right=(3, 4)
+        )

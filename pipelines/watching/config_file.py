@@ -1,38 +1,32 @@
 """The TOML file of `lstr watch`: read whole, with the line of each mistake, before anything starts."""
 
 import difflib
-import os
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import time
 from pathlib import Path
 from typing import Any
 
 from lstr.errors import LstrError
-from lstr.extractors.errors import ExtractorError
-from lstr.extractors.video.live_input import parse_live
-from lstr.pipelines.quantities import seconds_of
+from lstr.pipelines.watching import config_values as values
 from lstr.pipelines.watching.config import (
     ActionConfig,
     ChannelConfig,
-    Hours,
     KeepingConfig,
     PageConfig,
     SourceConfig,
     TellingConfig,
     WatchConfig,
 )
+from lstr.pipelines.watching.config_values import Parse
 from lstr.timeline import ThresholdError, Thresholds
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_. -]{0,63}")
-"""Of a source or a channel: it becomes part of file names, addresses and topics."""
-HOURS = re.compile(r"(\d{1,2}):(\d{2})\s*-\s*(\d{1,2}):(\d{2})")
+"""The name of a source or a channel becomes part of file names, addresses and topics."""
 KEY = re.compile(r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*=""")
 HEADER = re.compile(r"\s*\[\[?([^\[\]]+)\]\]?\s*(?:#.*)?")
 WORD = re.compile(r"""[\w-]+|"[^"]*"|'[^']*'""")
-ELSEWHERE = re.compile(r"(env|file):(.+)")
 NEEDED = {"webhook": "url", "apprise": "url", "command": "command", "mqtt": "host"}
 """What each kind of channel cannot be without."""
 KINDS_OF_CHANNEL = {
@@ -41,6 +35,16 @@ KINDS_OF_CHANNEL = {
     "command": ("command",),
     "mqtt": ("host", "port", "user", "password", "tls", "prefix", "discovery"),
 }
+
+PAGE: dict[str, Parse] = {"host": values.text, "port": values.port}
+RULE: dict[str, Parse] = {
+    "on": values.number,
+    "off": values.number,
+    "min_length": values.seconds,
+    "merge_gap": values.seconds,
+    "highest": values.truth,
+}
+"""The entries of an action that are a rule for its scores"""
 
 
 class WatchConfigError(LstrError):
@@ -57,7 +61,6 @@ class Mistake:
     text: str
 
 
-Parse = Callable[[Any], Any]
 Where = tuple[str, ...]
 
 
@@ -147,9 +150,14 @@ def _read(reading: _Reading, content: dict[str, Any]) -> WatchConfig:
     top = reading.entries(
         (),
         {name: value for name, value in content.items() if name not in tables},
-        {"model": _path(folder), "data": _path(folder, new=True), "timeout": _seconds} | dict.fromkeys(tables, _any),
+        {
+            "model": values.path_from(folder),
+            "data": values.path_from(folder, new=True),
+            "timeout": values.seconds,
+            **dict.fromkeys(tables, values.any_value),
+        },
     )
-    telling = {"cooldown": _seconds, "most_an_hour": _whole, "quiet": _hours}
+    telling = {"cooldown": values.seconds, "most_an_hour": values.whole_number, "quiet": values.hours}
     channels = dict(_channels(reading, content))
     sources = dict(_sources(reading, content, folder))
     if not sources and not any(mistake.text.startswith("sources") for mistake in reading.mistakes):
@@ -162,8 +170,10 @@ def _read(reading: _Reading, content: dict[str, Any]) -> WatchConfig:
         actions=dict(_actions(reading, content, [*channels, *content.get("channels", {})])),
         telling=TellingConfig(**reading.entries(("telling",), content.get("telling", {}), telling)),
         channels=channels,
-        page=PageConfig(**reading.entries(("page",), content.get("page", {}), {"host": _text, "port": _port})),
-        keeping=KeepingConfig(**reading.entries(("keeping",), content.get("keeping", {}), {"days": _above})),
+        page=PageConfig(
+            **reading.entries(("page",), content.get("page", {}), {"host": values.text, "port": values.port})
+        ),
+        keeping=KeepingConfig(**reading.entries(("keeping",), content.get("keeping", {}), {"days": values.above_zero})),
         **{name: top[name] for name in ("timeout",) if name in top},
     )
 
@@ -171,7 +181,9 @@ def _read(reading: _Reading, content: dict[str, Any]) -> WatchConfig:
 def _sources(reading: _Reading, content: dict[str, Any], folder: Path) -> Iterator[tuple[str, SourceConfig]]:
     for name, table in reading.tables("sources", content):
         where = ("sources", name)
-        made = reading.entries(where, table, {"address": _address(folder), "model": _path(folder)})
+        made = reading.entries(
+            where, table, {"address": values.address_from(folder), "model": values.path_from(folder)}
+        )
         if "address" in made:
             yield name, SourceConfig(**made)
         elif isinstance(table, dict) and "address" not in table:
@@ -179,11 +191,10 @@ def _sources(reading: _Reading, content: dict[str, Any], folder: Path) -> Iterat
 
 
 def _actions(reading: _Reading, content: dict[str, Any], channels: list[str]) -> Iterator[tuple[str, ActionConfig]]:
-    rule = {"on": _number, "off": _number, "min_length": _seconds, "merge_gap": _seconds, "highest": _truth}
-    telling = {"tell": _names(channels), "cooldown": _seconds, "quiet": _hours}
+    telling = {"tell": values.names_of(channels), "cooldown": values.seconds, "quiet": values.hours}
     for name, table in reading.tables("actions", content):
-        made = reading.entries(("actions", name), table, rule | telling)
-        chosen = {key: made.pop(key) for key in rule if key in made}
+        made = reading.entries(("actions", name), table, RULE | telling)
+        chosen = {key: made.pop(key) for key in RULE if key in made}
         if "on" in chosen and "off" not in chosen:
             chosen["off"] = 0.7 * chosen["on"]  # as far below as the usual rule's
         try:
@@ -195,17 +206,17 @@ def _actions(reading: _Reading, content: dict[str, Any], channels: list[str]) ->
 def _channels(reading: _Reading, content: dict[str, Any]) -> Iterator[tuple[str, ChannelConfig]]:
     folder = reading.path.absolute().parent
     known: dict[str, Parse] = {
-        "kind": _one_of(KINDS_OF_CHANNEL),
-        "url": _secret(folder),
-        "secret": _secret(folder),
-        "command": _words,
-        "host": _text,
-        "port": _port,
-        "user": _text,
-        "password": _secret(folder),
-        "tls": _truth,
-        "prefix": _topic,
-        "discovery": _topic,
+        "kind": values.one_of(KINDS_OF_CHANNEL),
+        "url": values.secret_from(folder),
+        "secret": values.secret_from(folder),
+        "command": values.words,
+        "host": values.text,
+        "port": values.port,
+        "user": values.text,
+        "password": values.secret_from(folder),
+        "tls": values.truth,
+        "prefix": values.topic,
+        "discovery": values.topic,
     }
     for name, table in reading.tables("channels", content):
         where = ("channels", name)
@@ -249,149 +260,3 @@ def lines_of(text: str) -> dict[Where, int]:
 
 def _parts(names: str) -> Where:
     return tuple(word.strip("\"'") for word in WORD.findall(names))
-
-
-def _any(value: Any) -> Any:
-    return value
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError("write it in quotation marks.")
-    return value
-
-
-def _truth(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError("it is true or false.")
-    return value
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError("it is a number.")
-    return float(value)
-
-
-def _above(value: Any) -> float:
-    if not 0 < _number(value) < float("inf"):
-        raise ValueError("it is a number above 0.")
-    return float(value)
-
-
-def _whole(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError("it is a whole number from 1 up.")
-    return value
-
-
-def _port(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**16:
-        raise ValueError("it is a number from 1 to 65535.")
-    return value
-
-
-def _seconds(value: Any) -> float:
-    if isinstance(value, str):
-        return seconds_of(value)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
-        raise ValueError("it is a time, as 90, '90s' or '1.5m'.")
-    return float(value)
-
-
-def _hours(value: Any) -> tuple[Hours, ...]:
-    if not isinstance(value, list):
-        raise ValueError("it is a list, as ['22:00-07:00'].")
-    return tuple(map(_stretch, value))
-
-
-def _stretch(value: Any) -> Hours:
-    parts = HOURS.fullmatch(value) if isinstance(value, str) else None
-    try:
-        if parts:
-            first, first_minute, last, last_minute = map(int, parts.groups())
-            return Hours(time(first, first_minute), time(last % 24, last_minute))
-    except ValueError:
-        pass
-    raise ValueError(f"{value!r} is no part of a day; write '22:00-07:00'.")
-
-
-def _words(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list) or not value or not all(isinstance(word, str) and word for word in value):
-        raise ValueError("it is a program and its arguments, as ['notify-send', 'lstr'].")
-    return tuple(value)
-
-
-def _topic(value: Any) -> str:
-    if not isinstance(value, str) or not re.fullmatch(r"[^+#\x00-\x1f]*", value) or value.startswith("/"):
-        raise ValueError("it is the beginning of a topic, without + and #.")
-    return value.rstrip("/")
-
-
-def _names(known: list[str]) -> Parse:
-    def parse(value: Any) -> tuple[str, ...]:
-        if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-            raise ValueError("it is a list of names, as ['phone'].")
-        for name in value:
-            if name not in known:
-                raise ValueError(f"there is no channel {name!r}; name it: [channels.{name}].")
-        return tuple(value)
-
-    return parse
-
-
-def _one_of(known: Mapping[str, Any]) -> Parse:
-    def parse(value: Any) -> str:
-        if value not in known:
-            raise ValueError(f"it is one of {', '.join(known)}.")
-        return str(value)
-
-    return parse
-
-
-def _path(folder: Path, new: bool = False) -> Parse:
-    def parse(value: Any) -> Path:
-        path = folder / Path(_text(value)).expanduser()
-        if not new and not path.exists():
-            raise ValueError(f"there is no file {path}.")
-        if new and path.exists() and not path.is_dir():
-            raise ValueError(f"{path} is no folder.")
-        return path
-
-    return parse
-
-
-def _secret(folder: Path) -> Parse:
-    """A text, or where it is: `env:NAME` is in the environment, `file:PATH` is the first line of a file."""
-
-    def parse(value: Any) -> str:
-        text = _text(value)
-        parts = ELSEWHERE.fullmatch(text)
-        if not parts:
-            return text
-        if parts[1] == "env":
-            if parts[2] not in os.environ:
-                raise ValueError(f"the environment has no {parts[2]}.")
-            return os.environ[parts[2]]
-        try:
-            return (folder / Path(parts[2]).expanduser()).read_text(encoding="utf-8").split("\n")[0].strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ValueError(f"the file of it cannot be read ({error}).") from error
-
-    return parse
-
-
-def _address(folder: Path) -> Parse:
-    def parse(value: Any) -> str:
-        address = _secret(folder)(value)
-        if address == "-":
-            raise ValueError("standard input is no source that comes again.")
-        try:
-            found = parse_live(address)
-        except (LstrError, ExtractorError) as error:
-            raise ValueError(f"{error} {getattr(error, 'hint', '')}".strip()) from error
-        if found is None:
-            raise ValueError("it is no camera and no address; `lstr detect` decides on files.")
-        return address
-
-    return parse

@@ -1,6 +1,7 @@
 """Tests of what happens after so many seconds, on machines of any speed."""
 
 from collections.abc import Callable
+from time import monotonic, sleep
 
 
 def patiently(check: Callable[[float], None], seconds: float) -> None:
@@ -14,3 +15,11 @@ def patiently(check: Callable[[float], None], seconds: float) -> None:
         except AssertionError:
             continue
     check(16 * seconds)
+
+
+def until(holds: Callable[[], object], seconds: float) -> None:
+    """Wait until something holds; fails after so many seconds, which a machine that is only slow does not need."""
+    deadline = monotonic() + seconds
+    while not holds():
+        assert monotonic() < deadline, f"not after {seconds:g} s"
+        sleep(0.02)

@@ -1,0 +1,183 @@
+"""What may stand for each kind of value in the file of `lstr watch`; each raises ValueError with what is wrong."""
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from datetime import time
+from pathlib import Path
+from typing import Any
+
+from lstr.errors import LstrError
+from lstr.extractors.errors import ExtractorError
+from lstr.extractors.video.live_input import parse_live
+from lstr.pipelines.quantities import seconds_of
+from lstr.pipelines.watching.config import Hours
+
+Parse = Callable[[Any], Any]
+HOURS = re.compile(r"(\d{1,2}):(\d{2})\s*-\s*(\d{1,2}):(\d{2})")
+ELSEWHERE = re.compile(r"(env|file):(?!//)(.+)")
+
+
+def any_value(value: Any) -> Any:
+    """A value that is checked elsewhere."""
+    return value
+
+
+def text(value: Any) -> str:
+    """A text that is not empty."""
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError("write it in quotation marks.")
+    return value
+
+
+def truth(value: Any) -> bool:
+    """True or false."""
+    if not isinstance(value, bool):
+        raise ValueError("it is true or false.")
+    return value
+
+
+def number(value: Any) -> float:
+    """A number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError("it is a number.")
+    return float(value)
+
+
+def above_zero(value: Any) -> float:
+    """A number above 0."""
+    if not 0 < number(value) < float("inf"):
+        raise ValueError("it is a number above 0.")
+    return float(value)
+
+
+def whole_number(value: Any) -> int:
+    """A whole number from 1 up."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError("it is a whole number from 1 up.")
+    return value
+
+
+def port(value: Any) -> int:
+    """A port."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**16:
+        raise ValueError("it is a number from 1 to 65535.")
+    return value
+
+
+def seconds(value: Any) -> float:
+    """Seconds, as a number or a time such as '1.5m'."""
+    if isinstance(value, str):
+        return seconds_of(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+        raise ValueError("it is a time, as 90, '90s' or '1.5m'.")
+    return float(value)
+
+
+def hours(value: Any) -> tuple[Hours, ...]:
+    """Parts of a day."""
+    if not isinstance(value, list):
+        raise ValueError("it is a list, as ['22:00-07:00'].")
+    return tuple(map(_stretch, value))
+
+
+def _stretch(value: Any) -> Hours:
+    parts = HOURS.fullmatch(value) if isinstance(value, str) else None
+    try:
+        if parts:
+            first, first_minute, last, last_minute = map(int, parts.groups())
+            return Hours(time(first, first_minute), time(last % 24, last_minute))
+    except ValueError:
+        pass
+    raise ValueError(f"{value!r} is no part of a day; write '22:00-07:00'.")
+
+
+def words(value: Any) -> tuple[str, ...]:
+    """A program and its arguments."""
+    if not isinstance(value, list) or not value or not all(isinstance(word, str) and word for word in value):
+        raise ValueError("it is a program and its arguments, as ['notify-send', 'lstr'].")
+    return tuple(value)
+
+
+def topic(value: Any) -> str:
+    """The beginning of an MQTT topic."""
+    if not isinstance(value, str) or not re.fullmatch(r"[^+#\x00-\x1f]*", value) or value.startswith("/"):
+        raise ValueError("it is the beginning of a topic, without + and #.")
+    return value.rstrip("/")
+
+
+def names_of(known: list[str]) -> Parse:
+    """Names of channels that are known."""
+
+    def parse(value: Any) -> tuple[str, ...]:
+        if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+            raise ValueError("it is a list of names, as ['phone'].")
+        for name in value:
+            if name not in known:
+                raise ValueError(f"there is no channel {name!r}; name it: [channels.{name}].")
+        return tuple(value)
+
+    return parse
+
+
+def one_of(known: Mapping[str, Any]) -> Parse:
+    """One of some words."""
+
+    def parse(value: Any) -> str:
+        if value not in known:
+            raise ValueError(f"it is one of {', '.join(known)}.")
+        return str(value)
+
+    return parse
+
+
+def path_from(folder: Path, new: bool = False) -> Parse:
+    """A path, seen from a folder; it exists, or may be a `new` folder."""
+
+    def parse(value: Any) -> Path:
+        path = folder / Path(text(value)).expanduser()
+        if not new and not path.exists():
+            raise ValueError(f"there is no file {path}.")
+        if new and path.exists() and not path.is_dir():
+            raise ValueError(f"{path} is no folder.")
+        return path
+
+    return parse
+
+
+def secret_from(folder: Path) -> Parse:
+    """A text, or where it is: `env:NAME` is in the environment, `file:PATH` is the first line of a file."""
+
+    def parse(value: Any) -> str:
+        written = text(value)
+        parts = ELSEWHERE.fullmatch(written)
+        if not parts:
+            return written
+        if parts[1] == "env":
+            if parts[2] not in os.environ:
+                raise ValueError(f"the environment has no {parts[2]}.")
+            return os.environ[parts[2]]
+        try:
+            return (folder / Path(parts[2]).expanduser()).read_text(encoding="utf-8").split("\n")[0].strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ValueError(f"the file of it cannot be read ({error}).") from error
+
+    return parse
+
+
+def address_from(folder: Path) -> Parse:
+    """The address of a live source."""
+
+    def parse(value: Any) -> str:
+        address = secret_from(folder)(value)
+        if address == "-":
+            raise ValueError("standard input is no source that comes again.")
+        try:
+            found = parse_live(address)
+        except (LstrError, ExtractorError) as error:
+            raise ValueError(f"{error} {getattr(error, 'hint', '')}".strip()) from error
+        if found is None:
+            raise ValueError("it is no camera and no address; `lstr detect` decides on files.")
+        return address
+
+    return parse

@@ -1,0 +1,130 @@
+"""`lstr watch` and `lstr events` as a person runs them."""
+
+import csv
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from lstr.pipelines.watching.config_file import read_config
+from lstr.pipelines.watching.event import WatchedEvent, new_id
+from lstr.pipelines.watching.history import History
+from tests.support.patience import until
+from tests.support.processes import heed_interrupts
+from tests.support.served import TS_HEAD, served
+from tests.support.videos import remux
+
+
+@pytest.fixture
+def learnt(lstr, small_set, tmp_path):
+    """A model file."""
+    code, _, err = lstr("pack", small_set.checkpoint.parent, "-o", tmp_path / "small.lstr")
+    assert code == 0, err
+    return tmp_path / "small.lstr"
+
+
+@pytest.fixture
+def seen(tmp_path):
+    """A folder of three events, one of which is on."""
+    history = History(tmp_path / "watch.data" / "history.sqlite")
+    now = datetime.now().astimezone()
+    for hours, source, action in ((1, "hall", "falling"), (30, "hall", "lying"), (2, "door", "falling")):
+        start = now - timedelta(hours=hours)
+        event = WatchedEvent(new_id(start), source, action, start, start, 0.8, 0.9, start)
+        history.begin(event, [], now)
+        if hours > 1:
+            history.end(event.id, start + timedelta(seconds=4), False, now)
+    history.close()
+    return tmp_path / "watch.data"
+
+
+def test_a_file_to_begin_with(lstr, tmp_path):
+    code, out, err = lstr("watch", tmp_path / "cameras.toml", "--init")
+    assert code == 0 and not out and f"next: lstr watch {tmp_path / 'cameras.toml'} --check" in err
+    code, _, err = lstr("watch", tmp_path / "cameras.toml", "--init")
+    assert code == 2 and "exists already" in err
+    (tmp_path / "fall.lstr").touch()
+    assert read_config(tmp_path / "cameras.toml").sources.keys() == {"hall"}
+    code, _, err = lstr("watch", tmp_path / "cameras.toml", "--check")
+    assert code == 2 and "cameras.toml:5: model: " in err and "hint: mend it" in err
+
+
+def test_mistakes(lstr, tmp_path):
+    code, _, err = lstr("watch", tmp_path / "nowhere.toml")
+    assert code == 2 and "There is no file" in err and "--init" in err
+    code, _, err = lstr("events", tmp_path / "nowhere.toml")
+    assert code == 2 and "There is no file" in err
+    (tmp_path / "watch.toml").write_text('[sources.a]\naddress = "http://x/y"\n')
+    code, _, err = lstr("events", tmp_path / "watch.toml")
+    assert code == 1 and "Nothing was watched yet" in err
+    code, _, err = lstr("watch", tmp_path / "watch.toml")
+    assert code == 2 and "no model" in err
+    code, _, err = lstr("events", tmp_path, "--csv", "--json")
+    assert code == 2 and "choose one" in err
+
+
+def test_an_action_that_no_model_knows(lstr, learnt, tmp_path):
+    text = f'model = "{learnt}"\n[sources.a]\naddress = "http://x/y"\n[actions.flying]\non = 0.5\n'
+    (tmp_path / "watch.toml").write_text(text)
+    code, _, err = lstr("watch", tmp_path / "watch.toml", "--check")
+    assert code == 2 and "watch.toml:4: actions.flying: no model knows it" in err
+    (tmp_path / "watch.toml").write_text(text.split("[actions")[0])
+    code, out, err = lstr("watch", tmp_path / "watch.toml", "--check")
+    assert code == 0 and out.startswith("a: ") and "can be used: 1 sources" in err
+
+
+def test_what_was_seen(lstr, seen, tmp_path):
+    code, out, err = lstr("events", seen)
+    lines = out.splitlines()
+    assert code == 0 and lines[0] == "3 events" and lines[1].startswith("began\tsource")
+    assert [line.split("\t")[1] for line in lines[2:]] == ["hall", "door", "hall"]
+    assert lines[2].split("\t")[3] == "on" and lines[3].split("\t")[3] == "4.0"
+    rows = list(csv.DictReader(io.StringIO(lstr("events", seen, "--since", "1d", "--csv")[1])))
+    assert [(row["source"], row["action"], row["score"]) for row in rows] == [
+        ("hall", "falling", "0.8"),
+        ("door", "falling", "0.8"),
+    ]
+    found = json.loads(lstr("events", seen, "--action", "lying", "--json")[1])
+    assert [event["action"] for event in found] == ["lying"] and found[0]["seconds"] == 4
+    code, out, err = lstr("events", seen, "--source", "cellar")
+    assert code == 0 and not out and "nothing was seen in that time" in err
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_watches_hears_and_ends(learnt, small_set, tmp_path, number):
+    """SIGHUP reads the file again; the others end it, with exit code 0 and all events stored."""
+    stream = remux(small_set.videos / "scene_00.mp4", tmp_path / "camera.ts").read_bytes()
+    with served([TS_HEAD, stream, None]) as port:
+        text = f'model = "{learnt}"\n[sources.hall]\naddress = "http://user:secret@127.0.0.1:{port}/a"\n'
+        (tmp_path / "watch.toml").write_text(text)
+        words = [sys.executable, "-m", "lstr_cli", "watch", str(tmp_path / "watch.toml"), "--log-format", "json"]
+        with subprocess.Popen(
+            words, stderr=subprocess.PIPE, text=True, env={**os.environ}, preexec_fn=heed_interrupts
+        ) as watching:
+            said = [json.loads(watching.stderr.readline())["message"]]
+            assert said[0].startswith("watching hall")
+            watching.send_signal(signal.SIGHUP)
+            while "was read again" not in said[-1]:
+                said.append(json.loads(watching.stderr.readline())["message"])
+            watching.send_signal(number)
+            said += [json.loads(line)["message"] for line in watching.stderr]
+            until(lambda: watching.poll() is not None, 60)
+    assert watching.returncode == 0 and said[-1] == "ended" and not any("secret" in text for text in said)
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze on this machine")
+def test_the_unit_of_the_documentation(tmp_path):
+    page = (Path(__file__).resolve().parents[2] / "docs" / "how-to" / "service.md").read_text()
+    unit = page.split("```ini\n")[1].split("```")[0]
+    # the program is not installed where the unit says
+    (tmp_path / "lstr.service").write_text(unit.replace("/opt/lstr/bin/lstr", sys.executable))
+    done = subprocess.run(["systemd-analyze", "verify", str(tmp_path / "lstr.service")], capture_output=True, text=True)
+    assert done.returncode == 0 and "lstr.service" not in done.stderr, done.stderr

@@ -1,0 +1,177 @@
+"""The file of `lstr watch`: what it says, and each mistake with its line."""
+
+from datetime import time
+
+import pytest
+
+from lstr.pipelines.watching.config import Hours
+from lstr.pipelines.watching.config_file import WatchConfigError, lines_of, read_config
+from lstr.pipelines.watching.template import template
+from lstr.timeline import Thresholds
+
+WHOLE = """
+model = "fall.lstr"
+data = "kept"
+timeout = "2m"
+
+[sources.hall]
+address = "rtsp://user:secret@camera/stream"
+[sources."back door"]
+address = "env:LSTR_TEST_ADDRESS"
+model = "door.lstr"
+
+[actions.falling]
+on = 0.6
+off = 0.4
+tell = ["phone"]
+cooldown = "1m"
+quiet = ["22:00-07:00", "12:30-13:00"]
+[actions."sitting down"]
+tell = []
+
+[telling]
+most_an_hour = 12
+
+[channels.phone]
+kind = "webhook"
+url = "https://example.org/hook"
+secret = "file:secret.txt"
+[channels.light]
+kind = "command"
+command = ["light", "on"]
+[channels.house]
+kind = "mqtt"
+host = "broker"
+port = 8883
+tls = true
+
+[page]
+port = 8431
+[keeping]
+days = 7
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    for name in ("fall.lstr", "door.lstr"):
+        (tmp_path / name).touch()
+    (tmp_path / "secret.txt").write_text("hush\n")
+
+    def written(text: str):
+        (tmp_path / "watch.toml").write_text(text)
+        return tmp_path / "watch.toml"
+
+    return written
+
+
+def test_all_that_can_be_said(write, tmp_path, monkeypatch):
+    monkeypatch.setenv("LSTR_TEST_ADDRESS", "http://door/stream")
+    config = read_config(write(WHOLE))
+    assert config.model == tmp_path / "fall.lstr" and config.data == tmp_path / "kept" and config.timeout == 120
+    assert config.sources["hall"].model is None and config.sources["back door"].model == tmp_path / "door.lstr"
+    assert config.sources["back door"].address == "http://door/stream"
+    falling = config.actions["falling"]
+    assert falling.thresholds == Thresholds(0.6, 0.4) and falling.tell == ("phone",) and falling.cooldown == 60
+    assert falling.quiet == (Hours(time(22), time(7)), Hours(time(12, 30), time(13)))
+    assert config.actions["sitting down"].tell == () and config.actions["sitting down"].thresholds is None
+    assert config.telling.most_an_hour == 12 and config.telling.cooldown == 0
+    assert config.channels["phone"].secret == "hush" and config.channels["light"].command == ("light", "on")
+    assert config.channels["house"].port == 8883 and config.channels["house"].tls
+    assert config.page.port == 8431 and config.keeping.days == 7
+    assert "secret" not in repr(config) and "hush" not in repr(config)
+
+
+def test_the_shortest_one(write, tmp_path):
+    config = read_config(write('[sources.a]\naddress = "http://camera/1"'))
+    assert config.model is None and config.data == tmp_path / "watch.data" and not config.channels
+
+
+@pytest.mark.parametrize(
+    "text, line, said",
+    [
+        ('modle = "x"', 1, "did you mean model?"),
+        ('model = "nowhere.lstr"', 1, "there is no file"),
+        ("model = 3", 1, "quotation marks"),
+        ('\n\ntimeout = "5x"', 3, "no time"),
+        ("timeout = true", 1, "it is a time"),
+        ("sources = 3", 1, "has to be tables"),
+        ("[sources.a]", 1, "has no address"),
+        ('[sources."a/b"]\naddress = "http://x/y"', 1, "is no name"),
+        ('[sources.a]\naddress = "x.mp4"', 2, "`lstr detect` decides on files"),
+        ('[sources.a]\naddress = "-"', 2, "standard input"),
+        ('[sources.a]\naddress = "rtp://x"', 2, "is no source"),
+        ('[sources.a]\naddress = "env:LSTR_TEST_NOTHING"', 2, "the environment has no LSTR_TEST_NOTHING"),
+        ('[sources.a]\naddress = "file:nowhere"', 2, "cannot be read"),
+        ("[actions.falling]\non = 3", 1, "never crossed"),
+        ("[actions.falling]\non = 0.3\noff = 0.5", 1, "cannot begin"),
+        ('[actions.falling]\ntell = ["x"]', 2, "there is no channel 'x'"),
+        ('[actions.falling]\nquiet = ["25:00-07:00"]', 2, "no part of a day"),
+        ("[actions.falling]\nquiet = 3", 2, "it is a list"),
+        ("[telling]\nmost_an_hour = 0", 2, "from 1 up"),
+        ("[channels.a]", 1, "has no kind"),
+        ('[channels.a]\nkind = "pigeon"', 2, "it is one of webhook"),
+        ('[channels.a]\nkind = "webhook"', 1, "needs url"),
+        ('[channels.a]\nkind = "webhook"\nurl = "file:///etc/passwd"', 3, "has to begin with http"),
+        ('[channels.a]\nkind = "webhook"\nurl = "ftp://x"', 3, "has to begin with http"),
+        ('[channels.a]\nkind = "command"\ncommand = "rm -rf x"', 3, "a program and its arguments"),
+        ('[channels.a]\nkind = "mqtt"\nhost = "x"\nurl = "http://x"', 4, "means nothing to a mqtt"),
+        ('[channels.a]\nkind = "mqtt"\nhost = "x"\nprefix = "a/#"', 4, "without + and #"),
+        ("[page]\nport = 70000", 2, "1 to 65535"),
+        ("[keeping]\ndays = -1", 2, "above 0"),
+    ],
+)
+def test_each_mistake_has_its_line(write, text, line, said):
+    path = write(text)
+    with pytest.raises(WatchConfigError) as raised:
+        read_config(path)
+    assert any(each.startswith(f"{path}:{line}: ") and said in each for each in str(raised.value).splitlines())
+    assert "--check" in raised.value.hint
+
+
+def test_all_mistakes_are_named_in_the_order_of_the_lines(write):
+    path = write('timeout = "x"\n[sources.a]\nadress = "http://x"\n[page]\nport = "x"\n')
+    with pytest.raises(WatchConfigError) as raised:
+        read_config(path)
+    lines = [int(each.removeprefix(f"{path}:").split(":")[0]) for each in str(raised.value).splitlines()]
+    assert lines == [1, 2, 3, 5]
+
+
+def test_what_is_no_toml(write, tmp_path):
+    with pytest.raises(WatchConfigError, match="line 1"):
+        read_config(write("what?"))
+    with pytest.raises(WatchConfigError, match="There is no file"):
+        read_config(tmp_path / "nowhere.toml")
+    (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(WatchConfigError, match="cannot be read"):
+        read_config(tmp_path / "bytes.toml")
+
+
+def test_lines_of_entries_over_several_lines():
+    text = 'a = [\n  "[b]",\n]\nb = """\nc = 3\n"""\n[t . "x y"] # here\nd.e = 1\n'
+    found = lines_of(text)
+    assert found == {("a",): 1, ("b",): 4, ("t", "x y"): 7, ("t", "x y", "d", "e"): 8}
+
+
+def test_the_file_of_init_can_be_used(write):
+    """But for the model and the address, which are a person's own."""
+    config = read_config(write(template("watch.toml")))
+    assert list(config.sources) == ["hall"]
+    commented = "\n".join(line.removeprefix("# ") for line in template("watch.toml").splitlines() if "=" in line)
+    for table in ("sources.hall", "actions.falling", "telling", "channels.phone", "page", "keeping"):
+        assert f"[{table}]" in template("watch.toml")
+    assert "cooldown" in commented
+
+
+@pytest.mark.parametrize(
+    "since, until, inside, outside",
+    [
+        (time(9), time(17), time(12), time(17)),
+        (time(22), time(7), time(23, 59), time(7)),
+        (time(8), time(8), time(3), None),
+    ],
+)
+def test_hours(since, until, inside, outside):
+    hours = Hours(since, until)
+    assert hours.holds(inside) and hours.holds(since)
+    assert outside is None or not hours.holds(outside)

@@ -1,0 +1,147 @@
+"""The service: its sources come and go, and what they do is stored."""
+
+import socket
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from lstr.errors import LstrError
+from lstr.pipelines.detection.checkpoint import load_checkpoint
+from lstr.pipelines.watching import decider, service
+from lstr.pipelines.watching.config import SourceConfig
+from lstr.pipelines.watching.config_file import read_config
+from lstr.pipelines.watching.history import History, Wanted
+from lstr.pipelines.watching.service import Service, alarms_of
+from lstr.pipelines.watching.supervisor import Supervisor
+from tests.pipelines.watching.test_history import event
+from tests.support.patience import until
+from tests.support.served import TS_HEAD, served
+from tests.support.videos import remux, write_video
+
+LONG = 120.0  # seconds that a busy machine may take
+
+
+@pytest.fixture(scope="module")
+def stream(small_set, tmp_path_factory) -> bytes:
+    return remux(small_set.videos / "scene_00.mp4", tmp_path_factory.mktemp("stream") / "camera.ts").read_bytes()
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch):
+    monkeypatch.setattr(decider, "AGAIN", (0.2,))
+
+
+def write(folder: Path, small_set, ports: dict[str, int], more: str = "", on: float = 0.0) -> Path:
+    """A configuration in which each class is on from a score of `on`."""
+    text = f'model = "{small_set.checkpoint}"\ntimeout = "2s"\n{more}\n'
+    for name, port in ports.items():
+        text += f'[sources.{name}]\naddress = "http://127.0.0.1:{port}/{name}"\n'
+    for action in load_checkpoint(small_set.checkpoint).classes[1:]:
+        text += f'[actions."{action}"]\non = {on}\noff = 0.0\n'
+    (folder / "watch.toml").write_text(text)
+    return folder / "watch.toml"
+
+
+def test_a_source_that_ends_is_read_again_and_both_are_stored(small_set, stream, tmp_path):
+    said: list[str] = []
+    with served([TS_HEAD, stream], [TS_HEAD, stream], [TS_HEAD, stream, None]) as port:
+        with Service(read_config(write(tmp_path, small_set, {"hall": port})), said.append) as watching:
+            history = watching.history
+            until(lambda: len({event.start for event in history.events()}) > 1, LONG)
+            until(lambda: history.events()[-1].end is not None, LONG)
+    again = History(tmp_path / "watch.data" / "history.sqlite", readonly=True)
+    events = again.events(Wanted(source="hall"))
+    assert events and all(event.end for event in events)
+    newest = [event for event in events if event.start == events[0].start]
+    assert all(event.still_on for event in newest), "its end ended what was on"
+    assert len({event.id for event in events}) == len(events)
+    again.close()
+
+
+def test_sources_are_paused_added_and_removed_and_that_is_kept(small_set, stream, tmp_path):
+    said: list[str] = []
+    with served([TS_HEAD, stream, None]) as one, served([TS_HEAD, stream, None]) as other:
+        path = write(tmp_path, small_set, {"hall": one})
+        with Service(read_config(path), said.append) as watching:
+            until(lambda: "hall" in watching.status(), LONG)
+            watching.add("door", SourceConfig(f"http://127.0.0.1:{other}/door"))
+            until(lambda: watching.status().keys() == {"hall", "door"}, LONG)
+            watching.pause("hall", True)
+            until(lambda: watching.status().keys() == {"door"}, LONG)
+            with pytest.raises(LstrError, match="already"):
+                watching.add("door", watching.sources["hall"])
+            with pytest.raises(LstrError, match="no source 'x'"):
+                watching.pause("x", True)
+            with pytest.raises(LstrError, match="is in"):
+                watching.remove("hall")
+        with Service(read_config(path), said.append) as watching:
+            assert watching.paused == ["hall"] and watching.sources.keys() == {"hall", "door"}
+            watching.remove("door")
+            assert watching.sources.keys() == {"hall"}
+
+
+def test_its_file_is_read_again_and_streams_that_did_not_change_go_on(small_set, stream, tmp_path):
+    said: list[str] = []
+    with served([TS_HEAD, stream, None]) as one, served([TS_HEAD, stream, None]) as other:
+        path = write(tmp_path, small_set, {"hall": one}, on=1.0)
+        with Service(read_config(path), said.append) as watching:
+            until(lambda: watching.status().get("hall") and watching.status()["hall"].decided, LONG)
+            decided = watching.status()["hall"]
+            write(tmp_path, small_set, {"hall": one, "door": other}, on=1.0)
+            watching.reload()
+            until(lambda: watching.status().keys() == {"hall", "door"}, LONG)
+            assert watching.status()["hall"] is decided, "the same stream as before"
+            path.write_text("nonsense")
+            watching.reload()
+            assert "Nothing was changed." in said[-1] and watching.status().keys() == {"hall", "door"}
+
+
+def test_what_was_on_at_a_kill_ends_at_the_next_start(small_set, tmp_path):
+    said: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        config = read_config(write(tmp_path, small_set, {"hall": nobody.getsockname()[1]}))
+    before = Service(config, said.append)
+    known = event()
+    before.history.begin(known, [], known.start)
+    before.history.close()
+    with Service(config, said.append) as watching:
+        found = watching.history.find(known.id)
+        assert found.end == known.seen and found.still_on and "1 events were on" in said[0]
+
+
+def test_what_is_old_is_forgotten(small_set, tmp_path, monkeypatch):
+    monkeypatch.setattr(service, "ROTATED_SECONDS", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        path = write(tmp_path, small_set, {"hall": nobody.getsockname()[1]}, "[keeping]\ndays = 1\n")
+    with Service(read_config(path), lambda text: None) as watching:
+        old = event(-3 * 86400.0)
+        watching.history.begin(old, [], old.start)
+        watching.history.end(old.id, old.start, False, datetime.now().astimezone())
+        until(lambda: watching.history.find(old.id) is None, LONG)
+
+
+def test_a_supervisor_is_told(tmp_path, monkeypatch):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        Supervisor().tell("READY=1")
+        assert systemd.recv(100) == b"READY=1"
+    Supervisor().tell("STOPPING=1")  # nobody listens any more
+
+
+def test_false_alarms_are_those_that_the_model_file_states():
+    class Loaded:
+        about = {"metrics": {"events": {"per_class": {"a": {"false_alarms_per_hour": 2}, "b": {}, "c": 3}}}}
+
+    assert alarms_of(Loaded) == {"a": 2.0}
+    Loaded.about = {}
+    assert alarms_of(Loaded) == {}
+
+
+def test_a_served_file_is_no_source(tmp_path):
+    """A recording on this machine is for `lstr detect`."""
+    write_video(tmp_path / "v.mp4", range(0, 200, 20))
+    (tmp_path / "watch.toml").write_text('[sources.a]\naddress = "v.mp4"\n')
+    with pytest.raises(LstrError, match="`lstr detect` decides on files"):
+        read_config(tmp_path / "watch.toml")
