@@ -8,7 +8,7 @@ from time import monotonic
 
 import av
 import numpy as np
-from av.video.reformatter import VideoReformatter
+from av.video.reformatter import ColorRange, VideoReformatter
 from numpy.typing import NDArray
 
 from lstr.extractors.video.frames import upright, working_size
@@ -134,14 +134,19 @@ class _Encoded:
         self._mux(self._stream.encode(None))
 
     def _encode(self, frames: Iterable[av.VideoFrame]) -> int:
-        added = 0
+        added, stream = 0, self._stream
         for frame in frames:
             if frame.pts is None or frame.pts <= self._last:
                 continue
-            made = self._reformatter.reformat(frame, self._stream.width, self._stream.height, "yuv420p", threads=1)
+            made = self._reformatter.reformat(
+                frame, stream.width, stream.height, "yuv420p", dst_color_range=ColorRange.MPEG, threads=1
+            )
+            if self._last < 0:  # the encoder writes what it is told before its first frame
+                stream.codec_context.color_range = ColorRange.MPEG
+                stream.codec_context.colorspace = frame.colorspace
             made.pts, made.time_base, made.pict_type = frame.pts, CLOCK, 0
             self._last = frame.pts
-            added += self._mux(self._stream.encode(made))
+            added += self._mux(stream.encode(made))
         return added
 
     def _mux(self, packets: Iterable[av.Packet]) -> int:

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import threading
 import time
 from collections.abc import Collection, Iterator
 from contextlib import suppress
@@ -42,19 +43,17 @@ class ClipFolder:
             names = {path.stem for path in folder.iterdir() if path.suffix in (FILM, ABOUT, PICTURE)}
         except OSError as error:
             raise unwritable(folder, error) from error
+        self.size = 0
+        """Bytes of all of them."""
         self._entries: dict[str, _Entry] = {}
+        self._lock = threading.Lock()
         for event_id in sorted(filter(ID.fullmatch, names)):
             self.count(event_id)
 
     @property
     def ids(self) -> list[str]:
         """Of the events that have files, the oldest first."""
-        return sorted(self._entries)
-
-    @property
-    def size(self) -> int:
-        """Bytes of all of them."""
-        return sum(entry.size for entry in [*self._entries.values()])
+        return sorted([*self._entries])
 
     @property
     def free(self) -> int:
@@ -87,16 +86,19 @@ class ClipFolder:
         for suffix in (FILM, ABOUT, PICTURE):
             with suppress(FileNotFoundError):
                 found.append(self.file(event_id, suffix).stat())
-        if found:
-            self._entries[event_id] = _Entry(sum(f.st_size for f in found), max(f.st_mtime for f in found))
-        else:
-            self._entries.pop(event_id, None)
+        with self._lock:
+            if old := self._entries.pop(event_id, None):
+                self.size -= old.size
+            if found:
+                entry = _Entry(sum(f.st_size for f in found), max(f.st_mtime for f in found))
+                self._entries[event_id] = entry
+                self.size += entry.size
 
     def remove(self, event_id: str) -> None:
         """Delete the files of an event. Raises OSError."""
         for suffix in (FILM, ABOUT, PICTURE):
             self.file(event_id, suffix).unlink(missing_ok=True)
-        self._entries.pop(event_id, None)
+        self.count(event_id)
 
     def too_much(self, most_bytes: int, days: float, writing: Collection[str], more: int = 0) -> Iterator[str]:
         """Ids to be removed, the oldest first, until all is within bounds; never one that is being written.
@@ -108,6 +110,7 @@ class ClipFolder:
             entry = self._entries.get(event_id)
             if entry is None or event_id in writing:
                 continue
-            if size > most_bytes or entry.modified < oldest:
-                size -= entry.size
-                yield event_id
+            if size <= most_bytes and entry.modified >= oldest:
+                return
+            size -= entry.size
+            yield event_id

@@ -5,76 +5,33 @@ is written in a thread of its own, a picture in another one. What cannot be writ
 go on without.
 """
 
-import json
-import os
+import errno
 import queue
 import threading
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from math import inf
+from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from time import monotonic
 
 import cv2
 
-from lstr.extractors.video.clip_file import ClipFile, picture_of
-from lstr.extractors.video.packet_ring import TICKS, PacketRing, PacketSink, time_at
+from lstr.extractors.video.clip_file import picture_of
+from lstr.extractors.video.packet_ring import PacketRing, PacketSink, time_at
 from lstr.files.atomic import replacing
 from lstr.pipelines.watching.clip_folder import ABOUT, FILM, PICTURE, ClipFolder
 from lstr.pipelines.watching.config import ClipsConfig
 from lstr.pipelines.watching.event import WatchedEvent
+from lstr.pipelines.watching.film import LATE, Film
 from lstr.pipelines.watching.history import History, HistoryError
-from lstr.timeline import iso
 
-LATE = 15.0  # seconds that the decision on an action may come after its start
 TURN = 0.5  # seconds between two looks at what has come for the films that are being written
 TURN_IDLE = 60.0  # seconds between two looks at what is too old
-GRACE = 2.0  # seconds for which a film waits for packets of its last moment
 CLOSING = 2.5  # seconds for the films that are being written when all ends
 RESERVE = 64 * 2**20  # bytes on the disk that are not for clips: the history needs them
+NEARLY_FULL = f"less than {RESERVE // 2**20} MB are free"
 LONG_SIDE = 1280  # pixels of a picture
 PATIENCE = 1.0  # seconds of decoding for one
-
-
-@dataclass(eq=False)
-class _Film:
-    """A film that is being written, or is to be."""
-
-    event: WatchedEvent
-    ring: PacketRing
-    decided: float
-    """When the event was decided, on the monotonic clock."""
-    until: float = inf
-    """When its last packet arrives, on the monotonic clock."""
-    file: ClipFile | None = None
-    decided_at: float = 0.0
-    """Second of the film at which the event was decided."""
-    stack: ExitStack = field(default_factory=ExitStack)
-    """Its temporary file."""
-    path: Path | None = None
-
-    @property
-    def lag(self) -> float:
-        """Seconds from the start of the event to its decision."""
-        return max(0.0, (self.event.decided - self.event.start).total_seconds())
-
-    def about(self) -> dict[str, object]:
-        """Its ID.json."""
-        assert self.file
-        start = self.event.decided - timedelta(seconds=self.decided_at)
-        return {
-            "event": self.event.to_dict(),
-            "start": iso(start),
-            "end": iso(start + timedelta(seconds=self.file.seconds)),
-            "seconds": round(self.file.seconds, 3),
-            "event_at": round(max(0.0, self.decided_at - self.lag), 3),
-            "decided_at": round(self.decided_at, 3),
-            "codec": self.file.codec,
-            "source_codec": self.file.coding.codec,
-            "size": list(self.file.coding.size),
-        }
 
 
 class Clips:
@@ -87,9 +44,9 @@ class Clips:
         self.config = config
         self._folder, self._history, self._say = ClipFolder(folder), history, say
         self._rings: dict[str, PacketRing] = {}
-        self._films: dict[str, _Film] = {}
+        self._films: dict[str, Film] = {}
         self._gone: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._asked: queue.SimpleQueue[_Film | None] = queue.SimpleQueue()
+        self._asked: queue.SimpleQueue[Film | None] = queue.SimpleQueue()
         self._pictured: dict[str, threading.Event] = {}
         """Of pictures that are being made; set when one is there, or cannot be."""
         self._full = False
@@ -139,7 +96,7 @@ class Clips:
             ring = self._rings.get(event.source)
             if ring is None or self._closing is not None or event.id in self._films:
                 return
-            film = _Film(event, ring, _arrival(event.decided))
+            film = Film(event, ring, _arrival(event.decided))
             self._films[event.id] = film
             self._pictured[event.id] = threading.Event()
             self._asked.put(film)
@@ -205,7 +162,7 @@ class Clips:
                     self._guarded(film, self._finish)
                 return
 
-    def _guarded(self, film: _Film, step: Callable[[_Film], None]) -> None:
+    def _guarded(self, film: Film, step: Callable[[Film], None]) -> None:
         """Do a step of a film; one that fails ends it, without a file."""
         try:
             step(film)
@@ -217,55 +174,29 @@ class Clips:
                 self._unusable.add(film.event.source)
                 self._say(f"What {film.event.source} sends makes no clip ({error}); its events go on without.")
 
-    def _advance(self, film: _Film) -> None:
+    def _advance(self, film: Film) -> None:
         """Write what has come for a film, and end it where it is to end."""
-        if film.file is None and not self._open(film):
-            if monotonic() > min(film.until, film.decided + LATE) + GRACE:
-                self._drop(film)
-            return
-        file = film.file
-        assert file
-        for packet in film.ring.after(file.newest):
-            late = self._closing is not None and monotonic() > self._closing
-            if packet.coding is not file.coding or packet.arrival > film.until or late:
-                self._finish(film)
+        full = self._folder.free < RESERVE
+        if film.file is None:
+            if full:
+                raise OSError(errno.ENOSPC, NEARLY_FULL)
+            if not film.open(self._folder.file(film.event.id, FILM), self.config.before):
+                if film.is_late:
+                    self._drop(film)
                 return
-            file.write(packet)
-            if file.seconds >= self.config.longest or file.size >= self.config.most_bytes:
-                self._finish(film)
-                return
-        if monotonic() > film.until + GRACE:
+        over = film.write(self.config.longest, self.config.most_bytes, self._closing)
+        if over or full:
             self._finish(film)
+        if full:
+            self._fail(NEARLY_FULL)
 
-    def _open(self, film: _Film) -> bool:
-        """Begin the file of a film; False where no key frame has come yet. Raises OSError where the disk is full."""
-        packets = film.ring.since(film.decided, film.lag + self.config.before)
-        if not packets:
-            return False
-        if self._folder.free < RESERVE:
-            raise OSError(0, f"less than {RESERVE // 2**20} MB are free")
-        decided = time_at(packets, film.decided)
-        # of pictures that have changed their coding since, those of the decision
-        coding = next((p.coding for p in reversed(packets) if p.dts <= decided), packets[0].coding)
-        first = next(p for p in packets if p.coding is coding)
-        film.path = film.stack.enter_context(replacing(self._folder.file(film.event.id, FILM)))
-        film.file = ClipFile(film.path, first)
-        film.decided_at = max(0.0, (decided - first.pts) / TICKS)
-        return True
-
-    def _finish(self, film: _Film) -> None:
+    def _finish(self, film: Film) -> None:
         """Close a film, give it its name, and tell the history."""
-        if film.file is None or film.path is None or not film.file.seconds:
+        if film.file is None or not film.file.seconds:
             self._drop(film)
             return
-        film.file.close()
-        with film.path.open("rb") as written:
-            os.fsync(written.fileno())
-        film.stack.close()
-        film.file, about = None, film.about()
         event_id = film.event.id
-        with replacing(self._folder.file(event_id, ABOUT)) as temporary:
-            temporary.write_text(json.dumps(about, indent=1, ensure_ascii=False) + "\n")
+        film.close(self._folder.file(event_id, ABOUT))
         self._forget(film)
         self._folder.count(event_id)
         self._attach(event_id, clip=f"{event_id}{FILM}")
@@ -273,15 +204,12 @@ class Clips:
             self._full = False
             self._say("Clips are kept again.")
 
-    def _drop(self, film: _Film) -> None:
+    def _drop(self, film: Film) -> None:
         """Write a film no further, and leave nothing of it."""
-        if film.file:
-            film.file.abandon()
-        with suppress(OSError):
-            film.stack.__exit__(OSError, OSError(), None)
+        film.abandon()
         self._forget(film)
 
-    def _forget(self, film: _Film) -> None:
+    def _forget(self, film: Film) -> None:
         with self._lock:
             self._films.pop(film.event.id, None)
 
@@ -302,7 +230,7 @@ class Clips:
             finally:
                 self._pictured.pop(film.event.id).set()
 
-    def _make_picture(self, film: _Film) -> None:
+    def _make_picture(self, film: Film) -> None:
         event_id = film.event.id
         packets = film.ring.since(film.decided, 0.0)
         image = picture_of(packets, time_at(packets, film.decided), LONG_SIDE, PATIENCE) if packets else None
