@@ -26,6 +26,7 @@ from lstr.extractors.video.containers import Opening
 from lstr.extractors.video.frames import FPS, Chunk, SourceFrame, chunks_of
 from lstr.extractors.video.gaps import Gap, joined
 from lstr.extractors.video.live_input import Input
+from lstr.extractors.video.packet_ring import PacketSink
 from lstr.extractors.video.probe import AVERAGE_RATE, comes_later
 from lstr.extractors.video.pyav_reader import PyAVReader
 from lstr.extractors.video.stretches import GAP_SECONDS, SILENCE, stretches
@@ -62,7 +63,7 @@ class LiveReader:
     """Chunks of a live source, read ahead; use it as a context manager.
 
     `changed` is notified whenever there is a chunk to `take`, and at the end. Chunks before `first` are left out, and
-    before `end` the source is left.
+    before `end` the source is left. `packets` gets each packet of its video stream, in the reader's thread.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class LiveReader:
         changed: threading.Condition | None = None,
         first: int = 0,
         end: int | None = None,
+        packets: PacketSink | None = None,
     ):
         self.input, self.options = live_input, options or LiveOptions()
         self.changed = changed or threading.Condition()
@@ -82,7 +84,7 @@ class LiveReader:
         self.clock = self.options.clock
         """`stream`, `wall` (when frames came) or `average rate` (frames are counted)."""
         self.dropped = self.unseen = self.gaps = self.reconnects = 0
-        self._long_side, self._first, self._end = long_side, first, end
+        self._long_side, self._first, self._end, self._packets = long_side, first, end, packets
         self._chunks: deque[tuple[Chunk, Moment]] = deque()
         self._missing: list[Gap] = []
         self._next = first  # the chunk that follows the newest one made
@@ -209,7 +211,7 @@ class LiveReader:
         left = max(0.1, self._heard + self.options.timeout - monotonic())
         patience = min(left, SILENCE) if self.input.lasting else left
         opening = Opening(self.input.options, self.input.demuxer, (patience, patience))
-        reader = PyAVReader(self.input.source, "skip", True, opening, self._stopped.is_set)
+        reader = PyAVReader(self.input.source, "skip", True, opening, self._stopped.is_set, self._packets)
         self._counted, self._reader = [self.frames, self.decode_errors], reader
         try:
             with DECODE, closing(reader.frames(self._long_side)) as frames:

@@ -20,6 +20,7 @@ from lstr.extractors.addresses import shown
 from lstr.extractors.errors import StalledError, VideoError
 from lstr.extractors.video.containers import PLAIN, Opening, Source, best_video, open_container
 from lstr.extractors.video.frames import SourceFrame, shrink, upright, working_size
+from lstr.extractors.video.packet_ring import PacketSink
 from lstr.extractors.video.piped_mp4 import FASTSTART, Looked, keep, look
 from lstr.extractors.video.probe import (
     AVERAGE_RATE,
@@ -46,7 +47,7 @@ class PyAVReader:
 
     `damage` is what a broken packet or frame does: `raise` VideoError, `stop` as if the source ended before it, or
     `skip` it and go on. `live` yields each frame at once instead of decoding in several frames' time. `stopped` is
-    called while a pipe is silent; True ends it.
+    called while a pipe is silent; True ends it. `packets` gets each packet of the video stream before it is decoded.
     """
 
     decoder = "pyav"
@@ -58,6 +59,7 @@ class PyAVReader:
         live: bool = False,
         opening: Opening = PLAIN,
         stopped: Callable[[], bool] = lambda: False,
+        packets: PacketSink | None = None,
     ):
         self.name = shown(source)
         timeout = opening.timeout
@@ -66,7 +68,7 @@ class PyAVReader:
         if not isinstance(source, str | Path) and hasattr(source, "read1") and not source.seekable():
             # a buffered pipe's `read` would wait for all the bytes that FFmpeg requests
             self._source = _Arriving(source, self._silent, self._patience, stopped)
-        self._damage, self._live, self._opening = damage, live, opening
+        self._damage, self._live, self._opening, self._packets = damage, live, opening, packets
         self.decoded = 0
         self.decode_errors = 0
         self.clock = "container"
@@ -174,6 +176,7 @@ class PyAVReader:
                 raise self._silent()
             if packet.stream is not stream:
                 continue
+            self._hand_over(packet, stream)
             try:
                 pictures = packet.decode()
             except av.error.InvalidDataError as error:
@@ -192,6 +195,16 @@ class PyAVReader:
             self.decode_errors += 1
             if self._damage == "raise":
                 raise damaged(self.name, end.missing())
+
+    def _hand_over(self, packet: av.Packet, stream: av.VideoStream) -> None:
+        """Let whoever keeps packets have one; what goes wrong there is no reason to decode no more."""
+        if self._packets is None:
+            return
+        try:
+            self._packets(packet, stream, monotonic())
+        except Exception as error:
+            self._packets = None
+            self.note = f"The packets of {self.name} are kept no more ({error or type(error).__name__})."
 
     def _broken(self, error: Exception | None) -> bool:
         """Count damage; whether to stop before it. Raises VideoError."""

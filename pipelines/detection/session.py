@@ -1,7 +1,7 @@
 """A session: the one loop that decides on files and cameras, which come and go while it runs."""
 
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ from lstr.extractors.errors import OutputError
 from lstr.extractors.prefetch import Ahead
 from lstr.extractors.video.live_input import Input
 from lstr.extractors.video.live_reader import LiveOptions, LiveReader
+from lstr.extractors.video.packet_ring import PacketSink
 from lstr.pipelines.detection.events import Ended, SourceEvent
 from lstr.pipelines.detection.files import NO_FILES, OutputOptions
 from lstr.pipelines.detection.live import LiveRows
@@ -41,7 +42,8 @@ class Session:
     them. places: as many cameras, and as many files, are decided at once; others wait. `add` and `remove` may be called
     from any thread. A recorded source waits for whoever takes the events, a live one drops what comes too fast; the
     files come in their order. The failure of a source goes to `log`; without one its error is raised.
-    `streams` are those of the model that outlive the session.
+    `streams` are those of the model that outlive the session. `packets` says by a live source's id who gets the packets
+    of its video, in the thread that reads them.
     """
 
     def __init__(
@@ -59,11 +61,13 @@ class Session:
         sinks: Sequence[MakeSink] = (),
         log: FailureLog | None = None,
         streams: "SharedStreams | None" = None,
+        packets: Callable[[str], PacketSink | None] | None = None,
     ):
         self.deciding = Deciding(model, thresholds, precision, on_gap, output, sinks, places > 1, kept=streams)
         self._networks = networks if isinstance(networks, Networks) else Networks(model, networks)
         self._owns_networks = self._networks is not networks
         self._places, self._limits, self._options, self._log = places, limits, live, log
+        self._packets = packets
         self._changed = self.deciding.changed
         self._files: deque[tuple[str, Recorded | Source | Unreadable]] = deque()
         self._cameras: deque[tuple[str, Input]] = deque()
@@ -182,9 +186,8 @@ class Session:
                 self._rows = LiveRows(twostream, workers, self._changed, self._limits.max_chunks)
             limits, warnings = self._limits, [*known, *warnings_of_source(self.deciding.loaded, name)]
             events += map(Notice, warnings)
-            reader = LiveReader(
-                given, twostream.recipe.long_side, self._options, self._changed, limits.first, limits.end
-            )
+            side, packets = twostream.recipe.long_side, self._packets and self._packets(name)
+            reader = LiveReader(given, side, self._options, self._changed, limits.first, limits.end, packets)
             warnings = [*warnings_of(self.deciding.loaded), *warnings]
             source = LiveSource(name, given, reader, self.deciding, min(free), warnings)
             with self._changed:

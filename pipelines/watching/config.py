@@ -98,6 +98,24 @@ class KeepingConfig:
 
 
 @dataclass(frozen=True)
+class ClipsConfig:
+    """What is kept of the video of an event, and how much of it."""
+
+    before: float = 5.0
+    """Seconds before the action began, at least: a clip begins with a key frame."""
+    after: float = 5.0
+    """Seconds after it ended."""
+    longest: float = 120.0
+    """Seconds; the clip of an event that lasts longer ends then, and the event goes on."""
+    most_bytes: int = 10 * 2**30
+    """Of all clips with their pictures; the oldest go first."""
+    days: float = 30.0
+    """After which a clip goes."""
+    ring_bytes: int = 64 * 2**20
+    """Of the newest packets of one source, in memory."""
+
+
+@dataclass(frozen=True)
 class WatchConfig:
     """All of it, checked."""
 
@@ -113,5 +131,7 @@ class WatchConfig:
     channels: Mapping[str, ChannelConfig] = field(default_factory=dict)
     page: PageConfig = PageConfig()
     keeping: KeepingConfig = KeepingConfig()
+    clips: ClipsConfig | None = None
+    """None keeps no video."""
     timeout: float = 300.0
     """Seconds without a frame after which a source counts as lost; it is connected again all the same."""

@@ -178,6 +178,15 @@ class History:
                 if value is not None:
                     connection.execute(f"UPDATE events SET {name} = ? WHERE id = ?", (value, event_id))
 
+    def filmed(self) -> list[tuple[str, str, str]]:
+        """Id, film and picture of each event that names one."""
+        return [
+            (event_id, clip, picture)
+            for event_id, clip, picture in self._read(
+                "SELECT id, clip, picture FROM events WHERE clip != '' OR picture != ''"
+            )
+        ]
+
     def judge(self, event_id: str, verdict: str) -> bool:
         """Keep what a person says of an event: `right`, `wrong`, or nothing; whether there is such an event."""
         assert verdict in ("right", "wrong", "")
