@@ -72,7 +72,8 @@ class ChannelConfig:
     host: str = ""
     """The MQTT broker."""
     port: int = 1883
-    user: str = ""
+    user: str = field(default="", repr=False)
+    """With its password for the broker, or for a webhook."""
     password: str = field(default="", repr=False)
     tls: bool = False
     prefix: str = "lstr"

@@ -38,6 +38,11 @@ CREATE TABLE kept (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
 
 
+DELIVERABLE = """delivered IS NULL AND (phase = 'new' OR NOT EXISTS (
+    SELECT 1 FROM notices AS first WHERE first.event = notices.event AND first.channel = notices.channel
+    AND first.phase = 'new' AND first.delivered IS NULL))"""
+
+
 class HistoryError(LstrError):
     """A history that cannot be read or written."""
 
@@ -219,10 +224,10 @@ class History:
         return [_event(row) for row in rows]
 
     def due(self, channel: str, now: datetime, limit: int = 20) -> list[Notice]:
-        """What a channel is to be told now, the oldest first."""
+        """What a channel is to be told now, the oldest first; of no end before the beginning is delivered."""
         rows = self._read(
             f"SELECT notices.id, phase, tries, {', '.join(f'events.{name}' for name in COLUMNS)} FROM notices "
-            "JOIN events ON events.id = notices.event WHERE channel = ? AND delivered IS NULL AND due <= ? "
+            f"JOIN events ON events.id = notices.event WHERE channel = ? AND {DELIVERABLE} AND due <= ? "
             "ORDER BY notices.id LIMIT ?",
             (channel, now.timestamp(), limit),
         )
@@ -230,7 +235,7 @@ class History:
 
     def next_due(self, channel: str) -> datetime | None:
         """When a channel is to be told something next."""
-        ((due,),) = self._read("SELECT min(due) FROM notices WHERE channel = ? AND delivered IS NULL", (channel,))
+        ((due,),) = self._read(f"SELECT min(due) FROM notices WHERE channel = ? AND {DELIVERABLE}", (channel,))
         return None if due is None else datetime.fromtimestamp(due).astimezone()
 
     def deliver(self, notice: Notice, now: datetime) -> None:
@@ -245,6 +250,36 @@ class History:
                 "UPDATE notices SET due = ?, tries = tries + 1, reason = ? WHERE id = ?",
                 (until.timestamp(), reason[:500], notice.id),
             )
+
+    def drop(self, notice: Notice, now: datetime, reason: str) -> None:
+        """Keep that a channel is never told of an event, neither of its beginning nor of its end, and why."""
+        with self._changing() as connection:
+            connection.execute(
+                "UPDATE notices SET delivered = ?, reason = ? WHERE event = ? AND channel = ? AND delivered IS NULL",
+                (now.timestamp(), reason[:500], notice.event.id, notice.channel),
+            )
+
+    def hold(self, channel: str, until: datetime) -> None:
+        """Let all that waits for a channel wait until then at least, as while it is out of reach."""
+        with self._changing() as connection:
+            connection.execute(
+                "UPDATE notices SET due = max(due, ?) WHERE channel = ? AND delivered IS NULL",
+                (until.timestamp(), channel),
+            )
+
+    def hasten(self, channel: str, now: datetime) -> None:
+        """Let nothing wait longer for a channel, as once it is within reach again."""
+        with self._changing() as connection:
+            connection.execute(
+                "UPDATE notices SET due = min(due, ?) WHERE channel = ? AND delivered IS NULL",
+                (now.timestamp(), channel),
+            )
+
+    def last_told(self, source: str, action: str) -> datetime | None:
+        """When the last event began of which anybody was, or is, to be told."""
+        query = "SELECT max(start) FROM events WHERE source = ? AND action = ? AND id IN (SELECT event FROM notices)"
+        ((start,),) = self._read(query, (source, action))
+        return None if start is None else datetime.fromtimestamp(start).astimezone()
 
     def told(self, channel: str, since: datetime, source: str | None = None, action: str | None = None) -> int:
         """How many events a channel was, or is, to be told of since then."""

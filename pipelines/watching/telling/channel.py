@@ -1,0 +1,83 @@
+"""What a way to tell somebody is, and the message that programs get by one."""
+
+import json
+from collections.abc import Callable, Collection, Mapping
+from datetime import datetime
+from typing import Any
+
+from lstr.errors import LstrError
+from lstr.pipelines.watching.history import Notice
+from lstr.pipelines.watching.telling.sentence import describe_end, describe_start
+
+LARGEST = 65536
+"""Bytes of a message."""
+
+
+class ChannelError(LstrError):
+    """A channel that cannot be made of what was configured; the sentence holds no address and no secret."""
+
+    exit_code = 2
+
+
+class UntoldError(LstrError):
+    """A notice that could not be delivered; the sentence holds no address and no secret. It is tried again."""
+
+    exit_code = 3
+
+
+class Channel:
+    """A way to tell somebody. One thread calls `open`, `tell` and `close`; the other methods return at once."""
+
+    updates = True
+    """Whether it can be told that an event has ended; else it is told that it began, and no more."""
+    connected: bool | None = None
+    """Whether it is connected; None of a channel that connects for each notice."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+    def open(self, ready: Callable[[], None]) -> None:
+        """Begin. ready: to be called when the channel is within reach again, so that what waits is told at once."""
+
+    def tell(self, notice: Notice, now: datetime) -> None:
+        """Deliver a notice; returning means that it has arrived. Raises UntoldError."""
+        raise NotImplementedError
+
+    def abort(self) -> None:
+        """Let a `tell` that runs in another thread fail soon."""
+
+    def close(self) -> None:
+        """End, within a second."""
+
+    def show_sources(self, actions: Mapping[str, Collection[str]]) -> None:
+        """Show which sources there are, and the actions of each."""
+
+    def show_source(self, source: str, health: bool, on: bool) -> None:
+        """Show whether a source is seen, and whether it is watched."""
+
+
+def message_of(notice: Notice, now: datetime) -> dict[str, Any]:
+    """What a program is told: `notice`, to drop doubles by, `phase`, `sentence`, and the event's JSON object."""
+    sentence = describe_sentence(notice, now)
+    return {"notice": notice_id(notice), "phase": notice.phase, "sentence": sentence, "event": notice.event.to_dict()}
+
+
+def message_bytes(notice: Notice, now: datetime) -> bytes:
+    """The message as JSON. Raises UntoldError for one that is too large."""
+    body = json.dumps(message_of(notice, now), ensure_ascii=False).encode("utf-8", "replace")
+    if len(body) > LARGEST:
+        raise UntoldError(f"its message has {len(body)} bytes, and {LARGEST} are the most.")
+    return body
+
+
+def notice_id(notice: Notice) -> str:
+    """The id of a notice, the same at every try: that of the event, and the phase."""
+    return f"{notice.event.id}.{notice.phase}"
+
+
+def describe_sentence(notice: Notice, now: datetime) -> str:
+    """The sentence of a notice."""
+    return (describe_start if notice.phase == "new" else describe_end)(notice.event, now)

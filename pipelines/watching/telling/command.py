@@ -1,0 +1,64 @@
+"""A command: a program is started for each notice, and gets it as JSON on its standard input."""
+
+import os
+import signal
+import subprocess
+from contextlib import suppress
+from datetime import datetime
+
+from lstr.pipelines.watching.config import ChannelConfig
+from lstr.pipelines.watching.history import Notice
+from lstr.pipelines.watching.telling.channel import Channel, ChannelError, UntoldError, message_bytes
+
+SECONDS = 30.0
+"""For which a command may run."""
+
+
+class Command(Channel):
+    """Starts a program with its arguments, never by a shell. Raises ChannelError.
+
+    A notice has arrived when the program ends with exit code 0; after SECONDS it is killed, with all that it started.
+    What it prints is thrown away and is in no message: it may hold what the program knows of secrets.
+    """
+
+    def __init__(self, name: str, config: ChannelConfig):
+        super().__init__(name)
+        if not config.command or not config.command[0] or any("\0" in word for word in config.command):
+            raise ChannelError(
+                f"The channel {name} names no command.", 'give program and arguments, as command = ["notify", "-v"].'
+            )
+        self._command = config.command
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def tell(self, notice: Notice, now: datetime) -> None:
+        body = message_bytes(notice, now)
+        try:
+            process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                process_group=0,
+            )
+        except OSError as error:
+            raise UntoldError(f"its program cannot be started ({os.strerror(error.errno or 0)}).") from None
+        self._process = process
+        try:
+            process.communicate(body, timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            raise UntoldError(f"its program ran for more than {SECONDS:g} s and was killed.") from None
+        finally:
+            if process.poll() is None:
+                self.abort()
+                process.wait()
+            self._process = None
+        if process.returncode > 0:
+            raise UntoldError(f"its program ended with exit code {process.returncode}.")
+        if process.returncode < 0:
+            raise UntoldError(f"its program was ended by signal {-process.returncode}.")
+
+    def abort(self) -> None:
+        process = self._process
+        if process and process.returncode is None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)

@@ -1,0 +1,255 @@
+"""MQTT: states and events of every source for home automation, and orders that come back."""
+
+import json
+import secrets
+import threading
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from datetime import datetime
+from time import monotonic
+from typing import Any
+
+from lstr.pipelines.watching.config import ChannelConfig
+from lstr.pipelines.watching.history import Notice
+from lstr.pipelines.watching.telling.channel import Channel, ChannelError, UntoldError, message_bytes
+from lstr.pipelines.watching.telling.discovery import describe_source
+from lstr.pipelines.watching.telling.frigate import frigate_message
+from lstr.pipelines.watching.telling.orders import read_snooze
+from lstr.pipelines.watching.telling.policy import Policy
+from lstr.pipelines.watching.telling.topics import Topics
+
+SECONDS = 10.0
+"""Within which the broker has confirmed a notice."""
+TICK = 0.2
+KEEPALIVE = 30
+CONNECTING = 5.0
+CLOSING = 0.4
+SLOWEST = 60
+"""Seconds between two tries to connect, at most."""
+MOST = 5000
+"""Messages that wait for their confirmation."""
+STATES = {True: "ON", False: "OFF"}
+
+Switch = Callable[[str, bool], None]
+
+
+class Mqtt(Channel):
+    """One connection to a broker, which is kept up and made again by itself. Raises ChannelError.
+
+    Topics are those of `Topics`, each message with QoS 1. `available` turns `offline` by the broker's last will when
+    the process is killed. States are of what is told: an event in quiet hours turns no state on.
+
+    switch: called with a source and whether it is to be watched, when somebody switches it; it returns at once.
+    policy: what `PREFIX/snooze` snoozes. Its payload is a number of seconds, for all, or a JSON object with `seconds`
+    (null is until it is woken, 0 wakes), `source` and `action`, of which each may be missing.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        config: ChannelConfig,
+        say: Callable[[str], None],
+        switch: Switch | None = None,
+        policy: Policy | None = None,
+    ):
+        super().__init__(name)
+        _check(name, config)
+        self._config = config
+        self._say = say
+        self._switch = switch
+        self._policy = policy
+        self._topics = Topics(config.prefix)
+        self._discovery = config.discovery.strip("/")
+        self._client = self._make_client()
+        self._ready: Callable[[], None] = lambda: None
+        self._lock = threading.RLock()
+        self._retained: dict[str, str] = {}
+        """What the broker is to know, by topic; empty where it is to forget. It is told again at each connection."""
+        self._on: dict[str, str] = {}
+        """The event that is on, by the topic of its state."""
+        self._sources: dict[str, str] = {}
+        """Sources by the topic at which they are switched."""
+        self._actions: set[str] = set()
+        self._reason = "the broker is not reached yet."
+        self._closing = threading.Event()
+        self.connected: bool = False
+
+    def _make_client(self) -> Any:
+        try:
+            from paho.mqtt.client import Client
+            from paho.mqtt.enums import CallbackAPIVersion
+        except ImportError:
+            raise ChannelError(
+                "MQTT needs paho-mqtt, which is not installed.", "pip install 'lstr-video[watch]'"
+            ) from None
+        client = Client(CallbackAPIVersion.VERSION2, client_id=f"lstr-{secrets.token_hex(6)}")
+        client.suppress_exceptions = True  # one would end the connection's thread
+        client.connect_timeout = CONNECTING
+        client.max_queued_messages_set(MOST)
+        client.reconnect_delay_set(1, SLOWEST)
+        client.will_set(self._topics.available, "offline", qos=1, retain=True)
+        if self._config.user:
+            client.username_pw_set(self._config.user, self._config.password or None)
+        if self._config.tls:
+            client.tls_set()
+        client.on_connect = self._on_connect
+        client.on_connect_fail = self._on_connect_fail
+        client.on_disconnect = self._on_disconnect
+        client.on_message = self._on_message
+        return client
+
+    def open(self, ready: Callable[[], None]) -> None:
+        self._ready = ready
+        self._client.connect_async(self._config.host, self._config.port, keepalive=KEEPALIVE)
+        self._client.loop_start()
+
+    def tell(self, notice: Notice, now: datetime) -> None:
+        if not self.connected:
+            raise UntoldError(self._reason)
+        event = notice.event
+        sent = self._show_state(notice)
+        if notice.phase == "new":
+            sent.append(self._retain(self._topics.last(event.source), event.action))
+        sent.append(self._publish(self._topics.event(event.source), message_bytes(notice, now)))
+        sent.append(self._publish(self._topics.events, json.dumps(frigate_message(notice), ensure_ascii=False)))
+        until = monotonic() + SECONDS
+        for message in sent:
+            self._wait(message, until)
+
+    def _show_state(self, notice: Notice) -> list[Any]:
+        """Publish whether the action is on, unless a newer event of it is told already."""
+        event = notice.event
+        topic = self._topics.state(event.source, event.action)
+        with self._lock:
+            if event.end is None:
+                self._on[topic] = event.id
+            elif self._on.get(topic, event.id) == event.id:
+                self._on.pop(topic, None)
+            else:
+                return []
+            return [self._retain(topic, STATES[event.end is None])]
+
+    def _wait(self, message: Any, until: float) -> None:
+        try:
+            while not message.is_published():
+                message.wait_for_publish(TICK)
+                if self._closing.is_set():
+                    raise UntoldError("the program is ending.")
+                if monotonic() > until:
+                    raise UntoldError(f"the broker did not confirm it within {SECONDS:g} s.")
+        except (ValueError, RuntimeError):
+            raise UntoldError("the connection to the broker was lost.") from None
+
+    def abort(self) -> None:
+        self._closing.set()
+
+    def close(self) -> None:
+        self._closing.set()
+        if self.connected:
+            with suppress(ValueError, RuntimeError):
+                self._publish(self._topics.available, "offline", retain=True).wait_for_publish(CLOSING)
+        self._client.disconnect()
+        # it waits for the connection's thread, which may be in the middle of connecting
+        stopping = threading.Thread(target=self._client.loop_stop, daemon=True)
+        stopping.start()
+        stopping.join(CLOSING)
+        self.connected = False
+
+    def show_sources(self, actions: Mapping[str, Collection[str]]) -> None:
+        described: dict[str, str] = {}
+        states: set[str] = set()
+        topics = self._topics
+        for source, names in actions.items():
+            states |= {topics.state(source, action) for action in names}
+            if self._discovery:
+                entities = describe_source(self._discovery, topics, source, names)
+                described |= {topic: json.dumps(values, ensure_ascii=False) for topic, values in entities}
+        kept = {topic for name in actions for topic in (topics.last(name), topics.switch(name), topics.health(name))}
+        with self._lock:
+            self._sources = {topics.set(source): source for source in actions}
+            self._actions = {action for names in actions.values() for action in names}
+            for topic in [*self._retained]:
+                if topic not in described and topic not in states and topic not in kept:
+                    self._retain(topic, "")
+            for topic, value in described.items():
+                self._retain(topic, value)
+            for topic in states:
+                if not self._retained.get(topic):
+                    self._retain(topic, STATES[False])
+
+    def show_source(self, source: str, health: bool, on: bool) -> None:
+        self._retain(self._topics.health(source), STATES[health])
+        self._retain(self._topics.switch(source), STATES[on])
+
+    def _retain(self, topic: str, value: str) -> Any:
+        with self._lock:  # the last of two threads is the one that the broker keeps
+            self._retained[topic] = value
+            return self._publish(topic, value, retain=True) if self.connected else None
+
+    def _publish(self, topic: str, payload: str | bytes, retain: bool = False) -> Any:
+        return self._client.publish(topic, payload, qos=1, retain=retain)
+
+    def _publish_all(self) -> None:
+        with self._lock:
+            for topic, value in self._retained.items():
+                self._publish(topic, value, retain=True)
+            self._publish(self._topics.available, "online", retain=True)
+
+    def _on_connect(self, client: Any, _data: Any, _flags: Any, reason: Any, _properties: Any) -> None:
+        if reason.is_failure:
+            self._reason = f"the broker refuses the connection ({reason})."
+            return
+        for topic in self._ordered():
+            client.subscribe(topic, qos=1)
+        with self._lock:
+            self._publish_all()
+            self.connected = True
+        self._ready()
+
+    def _ordered(self) -> list[str]:
+        status = [f"{self._discovery}/status"] if self._discovery else []
+        return [f"{self._topics.prefix}/+/set", self._topics.snooze, *status]
+
+    def _on_connect_fail(self, _client: Any, _data: Any) -> None:
+        self._reason = "the broker cannot be reached."
+
+    def _on_disconnect(self, _client: Any, _data: Any, _flags: Any, _reason: Any, _properties: Any) -> None:
+        if self.connected:
+            self.connected = False
+            self._reason = "the connection to the broker was lost."
+
+    def _on_message(self, _client: Any, _data: Any, message: Any) -> None:
+        if message.retain:  # an order of long ago, which would come at each connection
+            return
+        if self._discovery and message.topic == f"{self._discovery}/status":
+            if message.payload == b"online":
+                self._publish_all()
+        elif message.topic == self._topics.snooze:
+            self._snooze(message.payload)
+        elif source := self._sources.get(message.topic):
+            if self._switch and message.payload in (b"ON", b"OFF"):
+                self._switch(source, message.payload == b"ON")
+
+    def _snooze(self, payload: bytes) -> None:
+        if not self._policy:
+            return
+        try:
+            order = read_snooze(payload, self._sources.values(), self._actions)
+        except ValueError as error:
+            self._say(f"An order to snooze that came by the channel {self.name} is ignored: {error}.")
+            return
+        if order.seconds == 0:
+            self._policy.wake(order.source, order.action)
+        else:
+            self._policy.snooze(order.source, order.action, order.until(datetime.now().astimezone()))
+
+
+def _check(name: str, config: ChannelConfig) -> None:
+    if not config.host:
+        raise ChannelError(f"The channel {name} names no broker.", "give its host.")
+    try:
+        config.host.encode("idna")
+    except UnicodeError:
+        raise ChannelError(f"The channel {name} has a host that is no name of one.", "give a name or an IP.") from None
+    if not 0 < config.port < 65536:
+        raise ChannelError(f"The channel {name} has a port of {config.port}.", "ports are from 1 to 65535.")

@@ -1,0 +1,148 @@
+"""All channels of a configuration: made, run, shown, and ended together."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+
+from lstr.pipelines.watching.config import WatchConfig
+from lstr.pipelines.watching.event import WatchedEvent
+from lstr.pipelines.watching.history import History
+from lstr.pipelines.watching.telling.apprise import Apprise, FindPicture
+from lstr.pipelines.watching.telling.channel import Channel, ChannelError
+from lstr.pipelines.watching.telling.command import Command
+from lstr.pipelines.watching.telling.delivery import Delivery
+from lstr.pipelines.watching.telling.mqtt import Mqtt, Switch
+from lstr.pipelines.watching.telling.policy import Policy
+from lstr.pipelines.watching.telling.webhook import Webhook
+
+KINDS = ("webhook", "command", "mqtt", "apprise")
+PATIENCE, CLOSING = 1.2, 2.5
+"""Seconds after the beginning of the end: until what still runs is broken off, and until nobody waits for it."""
+
+
+@dataclass(frozen=True)
+class ChannelStatus:
+    """How one channel does."""
+
+    waiting: int
+    """Notices that have not arrived."""
+    delivered: int
+    """Notices that arrived since the start."""
+    failed: int
+    """Tries that failed since the start."""
+    last_error: str
+    """Why the last try failed; empty when it did not."""
+    connected: bool | None
+    """None of a channel that connects for each notice."""
+
+
+class Telling:
+    """Tells people, by all channels of a configuration, what the history says they are to be told.
+
+    Each event is told once by each channel: `new` when it began, and `end` when it ended, by the same id, where the
+    channel can update what it told (Apprise cannot, and tells `new` alone). Of an event that ended before a channel
+    could be told, `new` holds the end already, and `end` follows all the same: a program that drops doubles by their id
+    may have had the first of them. Of the beginning of an event that is older than a day nobody is told any more: a
+    notice of yesterday is no notice. It then says so.
+
+    A context manager, which begins to deliver when it is entered. It ends within 3 s; what is not delivered by then
+    stays in the history, where the next one finds it. Raises ChannelError.
+
+    say: takes sentences for the log; called from any thread.
+    picture: an event's picture, None while there is none; None of a program that makes none, so that nobody waits.
+    switch: called with a source and whether to watch it, when somebody switches it by MQTT; returns at once.
+    policy: what is snoozed by MQTT.
+    """
+
+    def __init__(
+        self,
+        config: WatchConfig,
+        history: History,
+        say: Callable[[str], None],
+        picture: Callable[[WatchedEvent], Path | None] | None = None,
+        *,
+        switch: Switch | None = None,
+        policy: Policy | None = None,
+    ):
+        self._history = history
+        channels = make_channels(config, say, _newest(picture, history), switch, policy)
+        self._deliveries = [Delivery(channel, history, say) for channel in channels]
+
+    def __enter__(self) -> "Telling":
+        for delivery in self._deliveries:
+            delivery.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def wake(self) -> None:
+        """Deliver at once what is new in the history; to be called after each event that is stored or ended."""
+        for delivery in self._deliveries:
+            delivery.wake()
+
+    def sources(self, actions: Mapping[str, Collection[str]]) -> None:
+        """Show which sources there are and the actions of each, instead of those before."""
+        for delivery in self._deliveries:
+            delivery.channel.show_sources(actions)
+
+    def source_changed(self, name: str, health: bool, on: bool) -> None:
+        """Show whether frames of a source come, and whether it is watched."""
+        for delivery in self._deliveries:
+            delivery.channel.show_source(name, health, on)
+
+    def status(self) -> dict[str, ChannelStatus]:
+        """How each channel does, by its name."""
+        waiting = self._history.waiting()
+        return {
+            delivery.channel.name: ChannelStatus(
+                waiting.get(delivery.channel.name, 0),
+                delivery.delivered,
+                delivery.failed,
+                delivery.last_error,
+                delivery.channel.connected,
+            )
+            for delivery in self._deliveries
+        }
+
+    def close(self) -> None:
+        """End within 3 s; what runs that long is broken off and told again by the next one."""
+        began = monotonic()
+        for delivery in self._deliveries:
+            delivery.stop()
+        slow = [delivery for delivery in self._deliveries if not delivery.join(began + PATIENCE)]
+        for delivery in slow:
+            delivery.channel.abort()
+        for delivery in slow:
+            delivery.join(began + CLOSING)
+
+
+def make_channels(
+    config: WatchConfig,
+    say: Callable[[str], None],
+    find_picture: FindPicture | None = None,
+    switch: Switch | None = None,
+    policy: Policy | None = None,
+) -> list[Channel]:
+    """The channels of a configuration, none of them open yet. Raises ChannelError for one that cannot work."""
+    channels: list[Channel] = []
+    for name, channel in config.channels.items():
+        if channel.kind == "webhook":
+            channels.append(Webhook(name, channel))
+        elif channel.kind == "command":
+            channels.append(Command(name, channel))
+        elif channel.kind == "mqtt":
+            channels.append(Mqtt(name, channel, say, switch, policy))
+        elif channel.kind == "apprise":
+            channels.append(Apprise(name, channel, find_picture))
+        else:
+            raise ChannelError(f"The channel {name} is of no kind that is known.", f"kinds are {', '.join(KINDS)}.")
+    return channels
+
+
+def _newest(picture: FindPicture | None, history: History) -> FindPicture | None:
+    """Finds pictures of events as the history has them now: the picture comes after the event."""
+    if picture is None:
+        return None
+    return lambda event: picture(history.find(event.id) or event)
