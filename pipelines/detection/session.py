@@ -1,13 +1,15 @@
 """A session: the one loop that decides on files and cameras, which come and go while it runs."""
 
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.extractors.errors import OutputError
 from lstr.extractors.prefetch import Ahead
+from lstr.extractors.video.frames import Chunk
 from lstr.extractors.video.live_input import Input
 from lstr.extractors.video.live_reader import LiveOptions, LiveReader
 from lstr.pipelines.detection.events import Ended, SourceEvent
@@ -41,7 +43,8 @@ class Session:
     them. places: as many cameras, and as many files, are decided at once; others wait. `add` and `remove` may be called
     from any thread. A recorded source waits for whoever takes the events, a live one drops what comes too fast; the
     files come in their order. The failure of a source goes to `log`; without one its error is raised.
-    `streams` are those of the model that outlive the session.
+    `streams` are those of the model that outlive the session. `pictures` gets each chunk of a camera as it is read, with
+    the source's id, in the thread that reads it: it must not take long.
     """
 
     def __init__(
@@ -59,7 +62,9 @@ class Session:
         sinks: Sequence[MakeSink] = (),
         log: FailureLog | None = None,
         streams: "SharedStreams | None" = None,
+        pictures: Callable[[str, Chunk], None] | None = None,
     ):
+        self._pictures = pictures
         self.deciding = Deciding(model, thresholds, precision, on_gap, output, sinks, places > 1, kept=streams)
         self._networks = networks if isinstance(networks, Networks) else Networks(model, networks)
         self._owns_networks = self._networks is not networks
@@ -182,9 +187,9 @@ class Session:
                 self._rows = LiveRows(twostream, workers, self._changed, self._limits.max_chunks)
             limits, warnings = self._limits, [*known, *warnings_of_source(self.deciding.loaded, name)]
             events += map(Notice, warnings)
-            reader = LiveReader(
-                given, twostream.recipe.long_side, self._options, self._changed, limits.first, limits.end
-            )
+            seen = self._pictures and partial(self._pictures, name)
+            side = twostream.recipe.long_side
+            reader = LiveReader(given, side, self._options, self._changed, limits.first, limits.end, seen)
             warnings = [*warnings_of(self.deciding.loaded), *warnings]
             source = LiveSource(name, given, reader, self.deciding, min(free), warnings)
             with self._changed:

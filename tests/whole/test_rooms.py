@@ -71,7 +71,7 @@ ORDER = {
         ("training", "quantisation", "comparison"),
         ("finetuning",),
         ("learning",),
-        ("demo", "models", "labelling"),
+        ("demo", "models", "labelling", "watching"),
         ("speed", "calls"),
     ),
 }
