@@ -43,8 +43,8 @@ class Session:
     them. places: as many cameras, and as many files, are decided at once; others wait. `add` and `remove` may be called
     from any thread. A recorded source waits for whoever takes the events, a live one drops what comes too fast; the
     files come in their order. The failure of a source goes to `log`; without one its error is raised.
-    `streams` are those of the model that outlive the session. `pictures` gets each chunk of a camera as it is read, with
-    the source's id, in the thread that reads it: it must not take long.
+    `streams` are those of the model that outlive the session. `pictures` gets each chunk of a camera as it is read,
+    with the source's id, in the thread that reads it: it must not take long.
     """
 
     def __init__(

@@ -260,7 +260,8 @@ class Board:
             if source and len(decision.scores) == len(source.classes):
                 column, codes = source.take(decision)
                 at = iso(decision.at) if decision.at else None
-                self._tell("scores", source=source.name, column=column, at=at, codes=_text(codes))
+                values = {"column": column, "at": at, "codes": _text(codes), "picture": source.number}
+                self._tell("scores", source=source.name, **values)
 
     def close(self, opened: Opened, end: End) -> None:
         """A source is over: what its sink does."""

@@ -1,4 +1,4 @@
-"""What the server of a watching service answers: its page, what it shows as it happens, and what a person may change."""
+"""What the server of a watching service answers: its page, what happens while it is open, and what a person changes."""
 
 import asyncio
 import json
