@@ -6,6 +6,7 @@ import re
 import secrets
 import threading
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from time import monotonic
@@ -24,7 +25,7 @@ from lstr.pipelines.detection.sink import End, Sink
 from lstr.pipelines.detection.status import Status
 from lstr.pipelines.reports.palette import colours_of
 from lstr.pipelines.watching.event import WatchedEvent
-from lstr.pipelines.watching.history import History
+from lstr.pipelines.watching.history import History, HistoryError
 from lstr.pipelines.watching.messages import Messages
 from lstr.pipelines.watching.score_rows import ScoreRows, codes_of
 from lstr.timeline import Thresholds, iso
@@ -38,7 +39,7 @@ MOST_ON = 1000
 AGAIN = re.compile(r"~\d+$")
 """What a session adds to the name of a source that is opened while the one before it ends."""
 COUNTED = ("decided", "dropped", "unseen", "reconnects")
-PHASES = ("new", "end", "changed")
+PHASES = ("new", "update", "end")
 
 
 @dataclass
@@ -172,8 +173,10 @@ class Board:
                 self._tell("gone", source=name)
 
     def tell(self, event: WatchedEvent, phase: str) -> None:
-        """Show an event that is `new`, has come to its `end`, or has `changed`."""
+        """Show an event that is `new`, has changed (`update`) or come to its `end`, as the history has it."""
         assert phase in PHASES
+        with suppress(HistoryError):  # what a person has said of it, its clip: only the history knows all
+            event = self.history.find(event.id) or event
         with self._lock:
             if event.end is None:
                 self._on[event.id] = event

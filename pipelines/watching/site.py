@@ -48,7 +48,7 @@ class RequestError(LstrError):
 class WatchSite:
     """The application that shows a board and hands what a person wants to `controls`.
 
-    `ending` is set when streams are to end. `logout`: the page has a button that leads to it.
+    `ending` is set when streams are to end. logout: whether there are users, who can leave.
     """
 
     board: Board
@@ -72,7 +72,8 @@ class WatchSite:
             Route("/sources", self._add, methods=["POST"]),
             Route("/snooze", self._snooze, methods=["POST"]),
         ]
-        return Starlette(routes=routes, exception_handlers={LstrError: self._told, HTTPException: refused})  # type: ignore[dict-item]
+        handlers: Any = {LstrError: self._told, HTTPException: refused}
+        return Starlette(routes=routes, exception_handlers=handlers)
 
     async def _page(self, request: Request) -> Response:
         text = await run_in_threadpool(build_watch_page, self.board.state(), self.logout)
@@ -139,7 +140,7 @@ class WatchSite:
             raise HTTPException(404)
         event = await run_in_threadpool(history.find, event_id)
         if event:
-            self.board.tell(event, "changed")
+            self.board.tell(event, "update")
         return JSONResponse({"event": event and event.to_dict()})
 
     async def _source(self, request: Request) -> Response:

@@ -29,7 +29,12 @@ def decision_of(chunk: int, scores, at: datetime | None = None, classes=ACTIONS)
 
 
 def event_of(source: str = "hall", action: str = "fall", start: datetime = START, **more) -> WatchedEvent:
-    values = {"decided": start + timedelta(seconds=1), "score": 0.8, "top_score": 0.9, "seen": start + timedelta(seconds=2)}
+    values = {
+        "decided": start + timedelta(seconds=1),
+        "score": 0.8,
+        "top_score": 0.9,
+        "seen": start + timedelta(seconds=2),
+    }
     return WatchedEvent(new_id(start), source, action, start, **values | more)
 
 

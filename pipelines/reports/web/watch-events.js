@@ -108,7 +108,7 @@ function keepInLane(event) {
 }
 function readEvent({ phase, event }) {
   keepInLane(event);
-  if (fits(event) && (phase !== "changed" || shownEvents.has(event.id))) shownEvents.set(event.id, event);
+  if (fits(event) && (phase !== "update" || shownEvents.has(event.id))) shownEvents.set(event.id, event);
   else shownEvents.delete(event.id);
   const over = [...shownEvents.values()].sort(newestFirst).slice(20 * PAGE); /* a page that is open for weeks */
   for (const { id } of over) shownEvents.delete(id);
@@ -132,7 +132,7 @@ function lengthen() {
 
 function judge(id, verdict) {
   const event = shownEvents.get(id);
-  if (event) act("event/" + id + "/verdict", { verdict: event.verdict === verdict ? "" : verdict }, ({ event: judged }) => readEvent({ phase: "changed", event: judged }));
+  if (event) act("event/" + id + "/verdict", { verdict: event.verdict === verdict ? "" : verdict }, ({ event: judged }) => readEvent({ phase: "update", event: judged }));
 }
 function play(id) {
   const event = shownEvents.get(id);

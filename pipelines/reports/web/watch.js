@@ -115,6 +115,9 @@ $("add-form").addEventListener("submit", (event) => {
     readAnew();
   }, (error) => { $("add-told").textContent = error.message; });
 });
+if (report.logout) {
+  $("theme").before(button("", "Sign out", () => fetch("logout", { method: "POST" }).finally(() => location.reload())));
+}
 document.addEventListener("keydown", key);
 new ResizeObserver(() => { widenAll(); redraw(); }).observe($("sources"));
 followTheme(redraw);
