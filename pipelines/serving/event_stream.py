@@ -21,7 +21,10 @@ class Streams:
         self.most, self.open = most, 0
 
     def stream(self, pieces: Callable[[], AsyncIterator[str]]) -> Response:
-        """The answer that sends `pieces` as they come. Raises HTTPException (503) where too many are open."""
+        """The answer that sends `pieces` as they come. Raises HTTPException (503) where too many are open.
+
+        Where there is nothing to send, an empty piece now and then lets it see whether the browser has left.
+        """
         if self.open >= self.most:
             raise HTTPException(503, headers={"retry-after": "30"})
         return _Stream(self, pieces)
@@ -45,6 +48,8 @@ class _Stream(Response):
             async for text in pieces:
                 if gone.done():
                     return
+                if not text:
+                    continue
                 # one that does not read holds what it was sent until now, and no more
                 message = {"type": "http.response.body", "body": text.encode(), "more_body": True}
                 await asyncio.wait_for(send(message), PATIENCE)

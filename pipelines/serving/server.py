@@ -93,6 +93,11 @@ class Server:
         if self._ended.wait(END_SECONDS):
             self._socket.close()
 
+    @property
+    def connections(self) -> int:
+        """How many are open."""
+        return len(self._server.server_state.connections)
+
     def wait(self) -> None:
         """Until it ends, or a signal comes."""
         while not self._ended.wait(GLANCE):

@@ -104,6 +104,8 @@ class WatchSite:
             elif silent > BEAT:
                 yield ": still here\n\n"
                 silent = 0.0
+            else:
+                yield ""
             await asyncio.sleep(TURN)
             silent += TURN
 
