@@ -12,8 +12,8 @@ on by the time it took.
 
 import threading
 from collections import deque
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from fractions import Fraction
@@ -63,7 +63,8 @@ class LiveReader:
     """Chunks of a live source, read ahead; use it as a context manager.
 
     `changed` is notified whenever there is a chunk to `take`, and at the end. Chunks before `first` are left out, and
-    before `end` the source is left. `packets` gets each packet of its video stream, in the reader's thread.
+    before `end` the source is left. `packets` gets each packet of its video stream, in the reader's thread; `seen` gets
+    each chunk too, as it is read; what goes wrong in it stops nothing.
     """
 
     def __init__(
@@ -75,7 +76,9 @@ class LiveReader:
         first: int = 0,
         end: int | None = None,
         packets: PacketSink | None = None,
+        seen: Callable[[Chunk], None] | None = None,
     ):
+        self._seen = seen
         self.input, self.options = live_input, options or LiveOptions()
         self.changed = changed or threading.Condition()
         self.error: BaseException | None = None
@@ -217,6 +220,9 @@ class LiveReader:
             with DECODE, closing(reader.frames(self._long_side)) as frames:
                 for first, stretch in stretches(self._timed(frames), self._last and self._last[1]):
                     for chunk in chunks_of(stretch, max(self._next, first, self._first)):
+                        if self._seen:
+                            with suppress(Exception):
+                                self._seen(chunk)
                         self._put(chunk)
                         if self._stopped.is_set() or self._is_over():
                             return None

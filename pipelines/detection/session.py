@@ -3,11 +3,13 @@
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.extractors.errors import OutputError
 from lstr.extractors.prefetch import Ahead
+from lstr.extractors.video.frames import Chunk
 from lstr.extractors.video.live_input import Input
 from lstr.extractors.video.live_reader import LiveOptions, LiveReader
 from lstr.extractors.video.packet_ring import PacketSink
@@ -43,7 +45,8 @@ class Session:
     from any thread. A recorded source waits for whoever takes the events, a live one drops what comes too fast; the
     files come in their order. The failure of a source goes to `log`; without one its error is raised.
     `streams` are those of the model that outlive the session. `packets` says by a live source's id who gets the packets
-    of its video, in the thread that reads them.
+    of its video, in the thread that reads them; `pictures` gets each chunk of a camera as it is read, with the source's
+    id, in that thread too: it must not take long.
     """
 
     def __init__(
@@ -62,7 +65,9 @@ class Session:
         log: FailureLog | None = None,
         streams: "SharedStreams | None" = None,
         packets: Callable[[str], PacketSink | None] | None = None,
+        pictures: Callable[[str, Chunk], None] | None = None,
     ):
+        self._pictures = pictures
         self.deciding = Deciding(model, thresholds, precision, on_gap, output, sinks, places > 1, kept=streams)
         self._networks = networks if isinstance(networks, Networks) else Networks(model, networks)
         self._owns_networks = self._networks is not networks
@@ -187,7 +192,8 @@ class Session:
             limits, warnings = self._limits, [*known, *warnings_of_source(self.deciding.loaded, name)]
             events += map(Notice, warnings)
             side, packets = twostream.recipe.long_side, self._packets and self._packets(name)
-            reader = LiveReader(given, side, self._options, self._changed, limits.first, limits.end, packets)
+            seen = self._pictures and partial(self._pictures, name)
+            reader = LiveReader(given, side, self._options, self._changed, limits.first, limits.end, packets, seen)
             warnings = [*warnings_of(self.deciding.loaded), *warnings]
             source = LiveSource(name, given, reader, self.deciding, min(free), warnings)
             with self._changed:

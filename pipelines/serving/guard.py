@@ -1,7 +1,8 @@
-"""Who is answered: a browser of this machine that was given the address with its token, and no page of another site.
+"""Who is answered: a browser that was given the address with its token, or a user, and no page of another site.
 
 A page of another site can send requests to 127.0.0.1 too. It cannot read the token; its Origin is its own; and a name
-of its own that it points here (DNS rebinding) stands in Host. Each of the three alone is refused.
+of its own that it points here (DNS rebinding) stands in Host. Each of the three alone is refused. Where there are
+users, nobody is let in by a token.
 """
 
 import secrets
@@ -10,8 +11,12 @@ from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from lstr.pipelines.serving.access import Access
+from lstr.pipelines.serving.login import Login
 
 METHODS = ("GET", "HEAD", "POST")
 HEADERS = {
@@ -35,12 +40,17 @@ def new_token() -> str:
 class Guard:
     """An application behind the checks. hosts: what Host may be, as 127.0.0.1:8420; token: what the address ends with.
 
-    The first request with the token gets it as a cookie of this port, and all others are known by that.
+    The first request with the token gets it as a cookie of this port, and all others are known by that. Users of
+    `access` come in by a form instead, and the token is worth nothing.
     """
 
-    def __init__(self, app: ASGIApp, hosts: Iterable[str], token: str, port: int):
+    def __init__(self, app: ASGIApp, hosts: Iterable[str], token: str, port: int, access: Access | None = None):
         self._app, self._hosts, self._token = app, frozenset(hosts), token
         self._cookie = f"lstr-{port}"  # cookies of one host are shared by its ports
+        self._trusts_proxy = bool(access and access.trusted_proxy)
+        self._login: Login | None = None
+        if access and access.users:
+            self._login = Login(access.users, access.login_page, f"lstr-visit-{port}")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -49,6 +59,8 @@ class Guard:
             return
         headers = Headers(scope=scope)
         refused = self._refusal(scope, headers)
+        if refused is None and self._login:
+            refused = await self._stranger(self._login, Request(scope, receive), headers)
         answer = self._app if refused is None else refused
 
         async def send_safely(message: Message) -> None:
@@ -64,16 +76,39 @@ class Guard:
         if headers.get("host", "").lower() not in self._hosts:
             return PlainTextResponse("This server has another name.\n", 403)
         origin = headers.get("origin")
-        if origin is not None and origin.lower() not in {f"http://{host}" for host in self._hosts}:
+        scheme = "https" if self._is_secure(headers) else "http"
+        if origin is not None and origin.lower() not in {f"{scheme}://{host}" for host in self._hosts}:
             return PlainTextResponse("Another site's pages are not answered.\n", 403)
         if scope["method"] not in METHODS:
             return PlainTextResponse("", 405)
+        return None if self._login else self._unknown(scope, headers)
+
+    async def _stranger(self, login: Login, request: Request, headers: Headers) -> Response | None:
+        """The answer to one who is not on a visit, or leaves; None for a user."""
+        cookies = {login.cookie: _cookie(headers, login.cookie)}
+        if not login.knows(cookies):
+            address = request.client.host if request.client else ""
+            if self._trusts_proxy:  # the last one is what the proxy has seen itself
+                address = headers.get("x-forwarded-for", address).rpartition(",")[2].strip()
+            return await login.answer(request, address, self._is_secure(headers))
+        if request.url.path == "/logout" and request.method == "POST":
+            return login.leave(cookies)
+        return None
+
+    def _is_secure(self, headers: Headers) -> bool:
+        return self._trusts_proxy and headers.get("x-forwarded-proto", "").lower() == "https"
+
+    def _unknown(self, scope: Scope, headers: Headers) -> Response | None:
+        """The answer to one without the token, or with it in the address; None where a cookie has it."""
         given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
         if given and self._is_token(given):
             if scope["method"] != "GET":
                 return PlainTextResponse("", 405)
-            entered = RedirectResponse(scope["path"], 303)
-            entered.set_cookie(self._cookie, self._token, httponly=True, samesite="strict")
+            # relative, for a proxy may have put a path before it
+            entered = RedirectResponse("./" + scope["path"].rpartition("/")[2], 303)
+            entered.set_cookie(
+                self._cookie, self._token, httponly=True, samesite="strict", secure=self._is_secure(headers)
+            )
             return entered
         if not self._is_token(_cookie(headers, self._cookie)):
             return PlainTextResponse(UNKNOWN, 403)

@@ -1,4 +1,4 @@
-"""A small server for this machine's own browsers, which ends within seconds of being told to."""
+"""A small server, for this machine's own browsers unless others are let in; it ends within seconds of being told to."""
 
 import errno
 import socket
@@ -8,14 +8,19 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from lstr.errors import LstrError
+from lstr.pipelines.serving.access import Access
 from lstr.pipelines.serving.guard import Guard, new_token
 from lstr.pipelines.serving.kept_address import KeptAddress
 
 PORT = 8420
 """Tried first, so that the address is the same the next time."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+ANY = ("0.0.0.0", "::")
 END_SECONDS = 4.0
 """After which a server that does not end by itself is left to end with the process."""
+UNREAD_MS = 30_000
+"""Milliseconds after which a connection is closed whose other end takes nothing of what was sent to it."""
+MOST_HEADER_BYTES = 32 * 1024
 GLANCE = 0.2  # seconds between two looks at whether the server still runs
 
 
@@ -29,31 +34,47 @@ class Server:
     """An application on a loopback address; `address` is what a browser opens, token included.
 
     host: one of LOOPBACK. port: None takes that of `kept`, else PORT, else another that is free. kept: the address that
-    the page had before, whose token stays. `ending` is set when it is to end, for answers that never end by themselves.
-    Raises ServingError.
+    the page had before, whose token stays. access: who is let in from other machines; then `host` may be any address
+    of this one, and `address` has no token where there are users. is_impatient: connections whose other end takes
+    nothing for UNREAD_MS are closed; not for long films, which browsers read as they play. `ending` is set when it is
+    to end, for answers that never end by themselves. Raises ServingError.
     """
 
-    def __init__(self, app: ASGIApp, host: str = "127.0.0.1", port: int | None = None, kept: KeptAddress | None = None):
-        if host not in LOOPBACK:
+    def __init__(
+        self,
+        app: ASGIApp,
+        host: str = "127.0.0.1",
+        port: int | None = None,
+        kept: KeptAddress | None = None,
+        access: Access | None = None,
+        is_impatient: bool = False,
+    ):
+        if host not in LOOPBACK and access is None:
             raise ServingError(
                 f"{host} is no address of this machine alone.", "leave out [[host]]; only 127.0.0.1 and ::1 are served."
             )
         self._socket = _listening(host, port, kept)
+        if is_impatient and hasattr(socket, "TCP_USER_TIMEOUT"):  # connections have it from their listener
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_MS)
         self.port = self._socket.getsockname()[1]
         token = kept.token if kept else new_token()
         if kept:
             kept.keep(self.port)
-        name = f"[{host}]" if ":" in host else host
-        self.address = f"http://{name}:{self.port}/?token={token}"
-        self.ending = threading.Event()
         hosts = [f"{one}:{self.port}" for one in ("127.0.0.1", "localhost", "[::1]")]
+        hosts += _names(host, self.port, access)
+        token_part = "" if access and access.users else f"?token={token}"
+        self.address = f"http://{_shown(host, access)}:{self.port}/{token_part}"
+        self.ending = threading.Event()
         config = uvicorn.Config(
-            Guard(app, hosts, token, self.port),
+            Guard(app, hosts, token, self.port, access),
             lifespan="off",
             log_config=None,
             access_log=False,
             server_header=False,
             date_header=False,
+            http="h11",  # the one whose headers are limited
+            h11_max_incomplete_event_size=MOST_HEADER_BYTES,
+            proxy_headers=False,  # which are believed of this machine's other programs otherwise
             timeout_graceful_shutdown=2,
         )
         self._server = uvicorn.Server(config)
@@ -72,6 +93,11 @@ class Server:
         if self._ended.wait(END_SECONDS):
             self._socket.close()
 
+    @property
+    def connections(self) -> int:
+        """How many are open."""
+        return len(self._server.server_state.connections)
+
     def wait(self) -> None:
         """Until it ends, or a signal comes."""
         while not self._ended.wait(GLANCE):
@@ -82,6 +108,26 @@ class Server:
             self._server.run(sockets=[self._socket])
         finally:
             self._ended.set()
+
+
+def _names(host: str, port: int, access: Access | None) -> list[str]:
+    """What Host may be beside the names of loopback. Raises ServingError where nothing says so."""
+    if access is None:
+        return []
+    own = [] if host in LOOPBACK or host in ANY else [f"[{host}]" if ":" in host else host]
+    if not own and not access.hosts and host in ANY:
+        raise ServingError(
+            f"By which names is a server on {host} reached?", "name them as [[hosts]], as in cameras.example.org."
+        )
+    names = [name.lower() for name in (*own, *access.hosts)]
+    return [*names, *(f"{name}:{port}" for name in names)]
+
+
+def _shown(host: str, access: Access | None) -> str:
+    """The name in the address that is told."""
+    if access and host in ANY:
+        return access.hosts[0].partition(":")[0]
+    return f"[{host}]" if ":" in host else host
 
 
 def _listening(host: str, port: int | None, kept: KeptAddress | None) -> socket.socket:

@@ -89,6 +89,12 @@ class PageConfig:
     host: str = "127.0.0.1"
     port: int | None = None
     """None is the one it had before, else the usual one."""
+    hosts: tuple[str, ...] = ()
+    """Names by which other machines, or a proxy, reach it; with the port where that is another one."""
+    users: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Names and argon2 hashes of passwords; with users there is no token."""
+    trusted_proxy: bool = False
+    """Whether a proxy before it says truly from where a request came, and whether by https."""
 
 
 @dataclass(frozen=True)

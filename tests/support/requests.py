@@ -26,7 +26,7 @@ class Visitor:
         self.port, self.host = parts.port, parts.hostname
         self.entry = f"{parts.path}?{parts.query}"
         entered = self.ask(self.entry, cookie="")
-        assert entered.status == 303 and entered.headers["location"] == "/"
+        assert entered.status == 303 and entered.headers["location"] == "./"
         self.cookie = entered.headers["set-cookie"].partition(";")[0]
 
     def ask(

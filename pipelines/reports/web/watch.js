@@ -1,0 +1,126 @@
+/* What happens is heard by server-sent events; a page that slept is told what it missed, or reads all of it anew. */
+let stream = null, retry = 0, clockAhead = 0, zone = "";
+
+/* Now, on the clock of the machine that watches. */
+function nowText() {
+  const at = new Date(Date.now() + clockAhead), shift = zone === "Z" ? 0 : (zone[0] === "-" ? -1 : 1) * (Number(zone.slice(1, 3)) * 60 + Number(zone.slice(4, 6)));
+  return new Date(at.getTime() + shift * 60000).toISOString().slice(0, 23) + zone;
+}
+function readClock(text) {
+  zone = text.slice(23);
+  clockAhead = Date.parse(text) - Date.now();
+}
+function readSnoozes(snoozes) {
+  $("snoozes").replaceChildren(...snoozes.map(({ source, action, until }) => {
+    const item = make("li", "", [action ?? "Every action", source ? "in " + source : "in every source"].join(" ") + ": nobody is told until " + (today(until) ? "" : until.slice(0, 10) + " ") + until.slice(11, 16));
+    item.append(button("", "End", () => act("snooze", { source, action, seconds: 0 })));
+    return item;
+  }));
+}
+function readAll(state) {
+  readClock(state.now);
+  Object.assign(report.colours, state.colours);
+  for (const name of [...sources.keys()]) if (!state.sources.some((source) => source.name === name)) removeSource(name);
+  for (const source of sources.values()) source.events = source.events.filter(({ end }) => end);
+  state.sources.forEach(readSource);
+  state.on.forEach(keepInLane);
+  readSnoozes(state.snoozes);
+  $("no-sources").hidden = sources.size > 0;
+  $("add").open ||= !sources.size;
+  $("legend-rule").hidden = ![...sources.values()].some(({ rules }) => Object.keys(rules).length);
+  fillFilters();
+  widenAll();
+  showSpan();
+  showFacts();
+  askEvents(false);
+  listen(state.at);
+}
+async function readAnew() {
+  stream?.close();
+  clearTimeout(retry);
+  const answer = await fetch("state").catch(() => null);
+  if (answer?.ok) return readAll(await answer.json());
+  showBroken(answer?.status);
+  retry = setTimeout(readAnew, 5000);
+}
+function showBroken(status) {
+  $("broken").textContent = status === 403 || status === 401 ? "You are no longer signed in: open the address of the service again."
+    : "The service does not answer. This page goes on when it does.";
+  $("broken").hidden = false;
+}
+function showFacts() {
+  const live = [...sources.values()].filter(({ state }) => state === "reading").length;
+  $("facts").replaceChildren();
+  if (sources.size) term($("facts"), "Live", live + " of " + countText(sources.size, "source"));
+}
+const hear = {
+  scores: readScores,
+  event: readEvent,
+  source: ({ state }) => {
+    const source = sources.get(state.name);
+    if (!source) return readAnew();
+    readState(source, state);
+    showFacts();
+  },
+  gone: ({ source }) => { removeSource(source); fillFilters(); showFacts(); },
+  snoozes: ({ snoozes }) => readSnoozes(snoozes),
+};
+function listen(mark) {
+  stream?.close();
+  const opened = stream = new EventSource("stream?after=" + encodeURIComponent(mark));
+  opened.addEventListener("open", () => { $("broken").hidden = true; });
+  opened.addEventListener("anew", readAnew);
+  opened.addEventListener("message", ({ data }) => {
+    for (const message of JSON.parse(data)) {
+      if (opened !== stream || opened.readyState === EventSource.CLOSED) return;
+      if (message.kind === "anew") return readAnew();
+      hear[message.kind](message);
+    }
+  });
+  opened.addEventListener("error", () => {
+    showBroken();
+    clearTimeout(retry);
+    if (opened === stream && opened.readyState === EventSource.CLOSED) retry = setTimeout(readAnew, 5000);
+  });
+}
+
+function key(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || $("player").open) return;
+  if (/^(SELECT|INPUT|TEXTAREA)$/.test(event.target.tagName)) return;
+  const id = eventAt(0)?.dataset.id;
+  const actions = {
+    n: () => eventAt(1)?.focus(), p: () => eventAt(-1)?.focus(),
+    r: () => id && judge(id, "right"), w: () => id && judge(id, "wrong"), c: () => id && play(id),
+    m: () => { span = SPANS[(SPANS.indexOf(span) + 1) % SPANS.length]; showSpan(); redraw(); },
+  };
+  const source = /^[1-9]$/.test(event.key) && [...sources.values()][Number(event.key) - 1];
+  if (source) {
+    event.preventDefault();
+    source.card.focus();
+    source.card.scrollIntoView({ block: "nearest" });
+  } else if (actions[event.key]) {
+    event.preventDefault();
+    actions[event.key]();
+  }
+}
+
+buildEvents();
+$("add-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const name = $("add-name").value.trim(), address = $("add-address").value.trim();
+  $("add-told").textContent = "";
+  post("sources", { name, address }).then(() => {
+    $("add-form").reset();
+    $("add").open = false;
+    readAnew();
+  }, (error) => { $("add-told").textContent = error.message; });
+});
+if (report.logout) {
+  $("theme").before(button("", "Sign out", () => fetch("logout", { method: "POST" }).finally(() => location.reload())));
+}
+document.addEventListener("keydown", key);
+new ResizeObserver(() => { widenAll(); redraw(); }).observe($("sources"));
+followTheme(redraw);
+readAll(report.state);
+setInterval(lookAtPictures, PICTURE_EVERY);
+setInterval(lengthen, 1000);

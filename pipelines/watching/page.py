@@ -1,0 +1,34 @@
+"""The page of a watching service: everything in one answer, but for what happens after it; and the one to sign in."""
+
+import html
+from collections.abc import Mapping
+from typing import Any
+
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
+from lstr.pipelines.reports.page import Script, build_page, fill, read_markup, read_part
+from lstr.pipelines.reports.palette import CLASSES
+from lstr.pipelines.watching.score_rows import FULL_SCALE, NO_SCORE
+
+STYLES = ("watch.css",)
+SCRIPTS = ("marks.js", "drawing.js", "lanes.js", "watch-sources.js", "watch-events.js", "watch.js")
+
+
+def build_watch_page(state: Mapping[str, Any], logout: bool = False) -> str:
+    """The page of a board's state; `logout` shows the button that ends a visit."""
+    document = {
+        "state": state,
+        "colours": state["colours"],
+        "palette": CLASSES,
+        "undecidable": [BACKGROUND, AMBIGUOUS],
+        "full_scale": FULL_SCALE,
+        "no_score": NO_SCORE,
+        "logout": logout,
+    }
+    return build_page("Watch", read_markup("watch.html"), STYLES, Script(SCRIPTS, document, is_served=True))
+
+
+def build_login_page(told: str) -> str:
+    """The page on which users sign in, with a sentence about what went wrong."""
+    title = "Watch"
+    body = fill(read_part("login.html"), title=title, told=html.escape(told))
+    return build_page(title, body, ("login.css",), has_form=True)

@@ -1,0 +1,234 @@
+"""The server of a watching service: what it shows, what may be done to it, and by whom."""
+
+import socket
+import time
+from contextlib import ExitStack
+from datetime import timedelta
+
+import cv2
+import numpy as np
+import pytest
+
+from lstr.errors import LstrError
+from lstr.pipelines.serving.event_stream import Streams
+from lstr.pipelines.serving.server import Server
+from lstr.pipelines.watching.site import WatchSite
+from tests.support.requests import Visitor
+from tests.support.watching import HOSTILE, START, Camera, Deeds, board_of, event_of
+
+
+class Watched:
+    """A served board with two cameras, and what the page has wanted of the service."""
+
+    def __init__(self, folder):
+        self.board, self.deeds, self.folder = board_of(folder), Deeds(), folder
+        self.cameras = [Camera(self.board, name) for name in ("hall", HOSTILE)]
+        for camera in self.cameras:
+            for _ in range(4):
+                camera.show(0.2, 0.7, 0.1)
+        self.events = [event_of(start=START - timedelta(hours=k), top_score=0.9 - k / 10) for k in range(4)]
+        for event in self.events:
+            self.board.history.begin(event, (), START)
+        self.site = WatchSite(self.board, self.deeds.controls(), lambda: self.server.ending, streams=Streams(6))
+        self.server = Server(self.site.app(), port=0, is_impatient=True)
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory):
+    watched = Watched(tmp_path_factory.mktemp("watched"))
+    with watched.server:
+        yield watched
+
+
+@pytest.fixture
+def visitor(watched):
+    watched.deeds.done.clear()
+    return Visitor(watched.server.address)
+
+
+def stream_of(visitor, path: str = "/stream", **headers: str) -> socket.socket:
+    """A connection that has sent its request and has read nothing."""
+    opened = socket.create_connection((visitor.host, visitor.port), timeout=10)
+    own = {"Host": f"{visitor.host}:{visitor.port}", "Cookie": visitor.cookie} | headers
+    lines = [f"GET {path} HTTP/1.1", *(f"{name}: {value}" for name, value in own.items())]
+    opened.sendall("\r\n".join([*lines, "", ""]).encode())
+    return opened
+
+
+def read_until(opened: socket.socket, wanted: bytes) -> bytes:
+    data = b""
+    while wanted not in data:
+        piece = opened.recv(65536)
+        assert piece, data
+        data += piece
+    return data
+
+
+def test_the_page_holds_no_markup_of_others(watched, visitor):
+    page = visitor.ask("/").body.decode()
+    assert HOSTILE not in page and "hunter2" not in page and "default-src 'none'" in page
+    addresses = [part.partition('"')[0] for part in page.replace("src=", "href=").split('href="')[1:]]
+    assert all(one.startswith("data:") for one in addresses), "nothing is fetched from another host or the root"
+
+
+def test_the_state_and_a_picture(watched, visitor):
+    state = visitor.ask("/state").json
+    assert [source["name"] for source in state["sources"]] == ["hall", HOSTILE]
+    assert state["colours"]["fall"] == "#0072b2"
+    picture = visitor.ask("/picture/hall")
+    shown = cv2.imdecode(np.frombuffer(picture.body, np.uint8), cv2.IMREAD_COLOR)
+    assert picture.headers["content-type"] == "image/jpeg" and shown.shape == (48, 64, 3)
+    for name in ("nobody", "..%2f..%2fetc%2fpasswd", "%00", "hall/../hall"):
+        assert visitor.ask(f"/picture/{name}").status == 404
+
+
+def test_a_stream_tells_what_follows_a_mark(watched, visitor):
+    mark = visitor.ask("/state").json["at"]
+    watched.cameras[0].show(0.2, 0.7, 0.1)
+    with stream_of(visitor, f"/stream?after={mark}") as opened:
+        text = read_until(opened, b'"kind":"scores"').decode()
+    assert "text/event-stream" in text and "no-store" in text
+    new_mark = next(line for line in text.splitlines() if line.startswith("id: ")).removeprefix("id: ")
+    watched.cameras[0].show(0.3, 0.6, 0.1)
+    with stream_of(visitor, "/stream?after=old", **{"Last-Event-ID": new_mark}) as opened:
+        assert read_until(opened, b'"kind":"scores"').count(b'"kind":"scores"') == 1
+    for unknown in ("", "x-1", "%0d%0aevent:%20x"):
+        with stream_of(visitor, f"/stream?after={unknown}") as opened:
+            assert b"event: anew\n" in read_until(opened, b"anew")
+
+
+def test_events_by_what_is_wanted(watched, visitor):
+    def ids(query: str) -> list[str]:
+        return [event["id"] for event in visitor.ask(f"/events?{query}").json["events"]]
+
+    every = [event.id for event in watched.events]
+    assert ids("") == every and ids("limit=2") == every[:2] and ids(f"before={every[1]}") == every[2:]
+    assert ids("score=0.75") == every[:2] and ids("action=wave") == [] == ids("source=kitchen")
+    assert ids(f"day={START:%Y-%m-%d}&source=hall&action=fall") == every and ids("day=2020-01-01") == []
+    for wrong in ("day=yesterday", "score=x", "limit=many", "before=../../x", "unknown=1", "day=9999-12-31"):
+        assert visitor.ask(f"/events?{wrong}").status == 400
+
+
+def test_a_verdict_is_kept(watched, visitor):
+    event_id = watched.events[1].id
+    for verdict in ("right", "wrong", ""):
+        told = visitor.ask(f"/event/{event_id}/verdict", {"verdict": verdict})
+        assert told.json["event"]["verdict"] == verdict == watched.board.history.find(event_id).verdict
+    assert visitor.ask(f"/event/{event_id}/verdict", {"verdict": "perhaps"}).status == 400
+    assert visitor.ask("/event/20200101T000000-00000000/verdict", {"verdict": "right"}).status == 404
+
+
+def test_clips_are_those_of_events_alone(watched, visitor):
+    event_id = watched.events[0].id
+    path = watched.folder / "clip.mp4"
+    path.write_bytes(bytes(range(100)))
+    watched.deeds.files[event_id] = path
+    part = visitor.ask(f"/clip/{event_id}", range="bytes=10-19")
+    assert part.status == 206 and part.body == bytes(range(10, 20)) and part.headers["content-type"] == "video/mp4"
+    path.unlink()
+    assert visitor.ask(f"/clip/{event_id}").status == 404, "it was deleted meanwhile"
+    for name in (
+        "history.sqlite",
+        "..%2fhistory.sqlite",
+        "....//x",
+        event_id + "%00",
+        event_id.upper() + "x",
+        "%2e%2e",
+    ):
+        watched.deeds.files[name] = watched.folder / "history.sqlite"
+        assert visitor.ask(f"/clip/{name}").status == 404 == visitor.ask(f"/thumb/{name}").status
+
+
+def test_what_a_person_does_reaches_the_service(watched, visitor):
+    hostile = "%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E"
+    asked = [
+        ("/source/hall/pause", {}, ("pause", "hall")),
+        (f"/source/{hostile}/resume", {}, ("resume", HOSTILE)),
+        ("/source/hall/remove", {}, ("remove", "hall")),
+        ("/sources", {"name": "garage", "address": "rtsp://garage/s"}, ("add", "garage", "rtsp://garage/s")),
+        ("/snooze", {"source": "hall", "action": "fall", "seconds": 60}, ("snooze", "hall", "fall", 60.0)),
+        ("/snooze", {}, ("snooze", None, None, 3600.0)),
+    ]
+    for path, body, _ in asked:
+        assert visitor.ask(path, body).status == 200
+    assert watched.deeds.done == [deed for _, _, deed in asked]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/source/nobody/pause", {}, 404),
+        ("/source/hall/explode", {}, 404),
+        ("/source/hall/pause", {"force": True}, 400),
+        ("/source/hall/pause", [], 400),
+        ("/source/hall/pause", b"{", 400),
+        ("/source/hall/pause", b"[" * 10000, 400),
+        ("/source/hall/pause", b" " * 20000, 413),
+        ("/sources", {"name": "../x", "address": "rtsp://a"}, 400),
+        ("/sources", {"name": HOSTILE, "address": "rtsp://a"}, 400),
+        ("/sources", {"name": "hall", "address": "rtsp://a"}, 400),
+        ("/sources", {"name": "x"}, 400),
+        ("/sources", {"name": "x", "address": ["rtsp://a"]}, 400),
+        ("/sources", {"name": "x", "address": "a" * 3000}, 400),
+        ("/snooze", {"source": "nobody"}, 400),
+        ("/snooze", {"action": "nothing"}, 400),
+        ("/snooze", {"seconds": -1}, 400),
+        ("/snooze", {"seconds": True}, 400),
+        ("/snooze", b'{"seconds": NaN}', 400),
+    ],
+)
+def test_what_is_no_wish_changes_nothing(watched, visitor, path, body, status):
+    assert visitor.ask(path, body).status == status and watched.deeds.done == []
+
+
+def test_other_sites_change_nothing(watched, visitor):
+    path = "/source/hall/pause"
+    assert visitor.ask(path, {}, origin="http://evil.example").status == 403
+    assert visitor.ask(path, {}, host="evil.example").status == 403
+    assert visitor.ask(path, {}, sec_fetch_site="cross-site").status == 403
+    assert visitor.ask(path, b"{}", content_type="text/plain").status == 415
+    assert visitor.ask(path, {}, cookie="").status == 403
+    assert visitor.ask(path).status == 405 and watched.deeds.done == []
+
+
+def test_why_the_service_refuses(watched, visitor):
+    watched.deeds.refuse = LstrError("rtsp://u:hunter2@garage/s is no video.", "name it with [[source]].")
+    told = visitor.ask("/source/hall/pause", {})
+    watched.deeds.refuse = None
+    assert told.status == 400 and told.json == {"error": "rtsp://garage/s is no video.", "hint": ""}
+
+
+def wait_for_no_stream(site) -> None:
+    """Those who left are not kept."""
+    until = time.monotonic() + 5
+    while site.streams.open:
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def test_a_hundred_slow_streams(watched, visitor):
+    """As many as there are places are open, the others are refused at once, and a page is still answered."""
+    mark, site = visitor.ask("/state").json["at"], watched.site
+    wait_for_no_stream(site)
+    with ExitStack() as stack:
+        opened = [stack.enter_context(stream_of(visitor, f"/stream?after={mark}")) for _ in range(100)]
+        answers = [one.recv(12) for one in opened]
+        assert sorted(answers) == [b"HTTP/1.1 200"] * 6 + [b"HTTP/1.1 503"] * 94 and site.streams.open == 6
+        assert visitor.ask("/state").status == 200
+    wait_for_no_stream(site)
+
+
+@pytest.mark.parametrize("name", ["cookie", "x-long"])
+def test_giant_headers_are_refused(visitor, name):
+    with socket.create_connection((visitor.host, visitor.port), timeout=10) as opened:
+        try:
+            opened.sendall(f"GET / HTTP/1.1\r\nHost: {visitor.host}:{visitor.port}\r\n{name}: ".encode() + b"a" * 2**22)
+            answer = opened.recv(12)
+        except OSError:  # it has closed the connection before all of it was sent
+            answer = b""
+    assert answer in (b"", b"HTTP/1.1 400") and visitor.ask("/state").status == 200
+
+
+def test_unknown_paths(visitor):
+    for path in ("/../etc/passwd", "/static/x", "//evil.example/", "/picture", "/clip/", "/event/x/verdict"):
+        assert visitor.ask(path).status in (404, 405)

@@ -1,0 +1,86 @@
+"""A board with what two cameras show, as a watching service fills it, and who notes what a page wants."""
+
+import threading
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+import numpy as np
+
+from lstr.errors import LstrError
+from lstr.extractors.video.frames import Chunk
+from lstr.pipelines.detection.decision import Decision
+from lstr.pipelines.detection.events import Opened
+from lstr.pipelines.detection.status import Status
+from lstr.pipelines.watching.board import Board
+from lstr.pipelines.watching.controls import Controls
+from lstr.pipelines.watching.event import WatchedEvent, new_id
+from lstr.pipelines.watching.history import History
+from lstr.timeline import Thresholds
+
+ACTIONS = ("Background", "fall", "wave")
+HOSTILE = "<img src=x onerror=alert(1)>"
+START = datetime(2026, 5, 31, 14, 3, 12).astimezone()
+
+
+def decision_of(chunk: int, scores, at: datetime | None = None, classes=ACTIONS) -> Decision:
+    scores = np.array(scores, np.float32)
+    best = int(scores.argmax())
+    return Decision(chunk, (chunk + 1) / 4, classes[best], float(scores[best]), [], 120.0, [], scores, at=at)
+
+
+def event_of(source: str = "hall", action: str = "fall", start: datetime = START, **more) -> WatchedEvent:
+    values = {
+        "decided": start + timedelta(seconds=1),
+        "score": 0.8,
+        "top_score": 0.9,
+        "seen": start + timedelta(seconds=2),
+    }
+    return WatchedEvent(new_id(start), source, action, start, **values | more)
+
+
+class Camera:
+    """A source that a board is told of; `show` makes its next decision, with a picture."""
+
+    def __init__(self, board: Board, name: str, classes=ACTIONS):
+        self.board, self.classes, self.chunk = board, classes, 0
+        self.status = Status(name, decided=0)
+        self.sink = board.sink()
+        self.opened = Opened(name, self.status, classes, refresh=lambda: None, origin=f"rtsp://u:hunter2@{name}/s")
+        self.sink.open(self.opened)
+
+    def show(self, *scores: float, at: datetime | None = None, grey: int = 90, frame=None) -> None:
+        frames = np.full((6, 48, 64, 3), grey, np.uint8) if frame is None else frame[None]
+        self.board.see(self.opened.id, Chunk(self.chunk, (self.chunk + 1) / 4, frames))
+        self.status.decided += 1
+        self.status.latencies_ms.append(120.0)
+        self.sink.take(decision_of(self.chunk, scores, at or START + timedelta(seconds=self.chunk / 4), self.classes))
+        self.chunk += 1
+
+
+@dataclass
+class Deeds:
+    """What the page has wanted; `refuse` is what the next one meets."""
+
+    done: list[tuple] = field(default_factory=list)
+    refuse: LstrError | None = None
+    files: dict = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def controls(self) -> Controls:
+        def note(name):
+            def do(*given):
+                if self.refuse:
+                    raise self.refuse
+                with self.lock:
+                    self.done.append((name, *given))
+
+            return do
+
+        kinds = {name: note(name) for name in ("pause", "resume", "add", "remove", "snooze")}
+        return Controls(**kinds, clip=self.files.get, thumb=self.files.get)
+
+
+def board_of(folder, names=("hall", HOSTILE)) -> Board:
+    board = Board(names, History(folder / "history.sqlite"))
+    board.source(names[0], thresholds={"fall": Thresholds(0.6, 0.4)})
+    return board
