@@ -71,6 +71,8 @@ def command(config, begin, only_check, log_format):
     try:
         with Service(checked_config, say) as service:
             service.begun()
+            assert service.server
+            click.echo(service.server.address)  # with its token, which no log has
             say(f"watching {', '.join(found.actions)}; Ctrl-C ends it")
             while True:
                 if hung_up.is_set():

@@ -13,6 +13,7 @@ from lstr.pipelines.watching import config_values as values
 from lstr.pipelines.watching.config import (
     ActionConfig,
     ChannelConfig,
+    ClipsConfig,
     KeepingConfig,
     PageConfig,
     SourceConfig,
@@ -36,7 +37,23 @@ KINDS_OF_CHANNEL = {
     "mqtt": ("host", "port", "user", "password", "tls", "prefix", "discovery"),
 }
 
-PAGE: dict[str, Parse] = {"host": values.text, "port": values.port}
+PAGE: dict[str, Parse] = {
+    "host": values.text,
+    "port": values.port,
+    "hosts": values.texts,
+    "users": values.users,
+    "trusted_proxy": values.truth,
+}
+CLIPS: dict[str, Parse] = {
+    "before": values.seconds,
+    "after": values.seconds,
+    "longest": values.seconds,
+    "most": values.size,
+    "days": values.above_zero,
+    "ring": values.size,
+}
+IN_BYTES = {"most": "most_bytes", "ring": "ring_bytes"}
+"""Entries that are sizes, and what the configuration calls them"""
 RULE: dict[str, Parse] = {
     "on": values.number,
     "off": values.number,
@@ -146,7 +163,7 @@ def _content(path: Path) -> tuple[str, dict[str, Any]]:
 
 def _read(reading: _Reading, content: dict[str, Any]) -> WatchConfig:
     folder = reading.path.absolute().parent
-    tables = ("sources", "actions", "channels", "telling", "page", "keeping")
+    tables = ("sources", "actions", "channels", "telling", "page", "keeping", "clips")
     top = reading.entries(
         (),
         {name: value for name, value in content.items() if name not in tables},
@@ -160,6 +177,7 @@ def _read(reading: _Reading, content: dict[str, Any]) -> WatchConfig:
     telling = {"cooldown": values.seconds, "most_an_hour": values.whole_number, "quiet": values.hours}
     channels = dict(_channels(reading, content))
     sources = dict(_sources(reading, content, folder))
+    clips = reading.entries(("clips",), content.get("clips", {}), CLIPS)
     if not sources and not any(mistake.text.startswith("sources") for mistake in reading.mistakes):
         reading.complain(("sources",), "there is no source; name one: [sources.NAME] with an address.")
     return WatchConfig(
@@ -170,6 +188,9 @@ def _read(reading: _Reading, content: dict[str, Any]) -> WatchConfig:
         actions=dict(_actions(reading, content, [*channels, *content.get("channels", {})])),
         telling=TellingConfig(**reading.entries(("telling",), content.get("telling", {}), telling)),
         channels=channels,
+        clips=ClipsConfig(**{IN_BYTES.get(name, name): value for name, value in clips.items()})
+        if "clips" in content
+        else None,
         page=PageConfig(
             **reading.entries(("page",), content.get("page", {}), {"host": values.text, "port": values.port})
         ),

@@ -10,7 +10,7 @@ from typing import Any
 from lstr.errors import LstrError
 from lstr.extractors.errors import ExtractorError
 from lstr.extractors.video.live_input import parse_live
-from lstr.pipelines.quantities import seconds_of
+from lstr.pipelines.quantities import bytes_of, seconds_of
 from lstr.pipelines.watching.config import Hours
 
 Parse = Callable[[Any], Any]
@@ -56,6 +56,32 @@ def whole_number(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError("it is a whole number from 1 up.")
     return value
+
+
+def size(value: Any) -> int:
+    """Bytes, as a number or a size such as '10GB'."""
+    if isinstance(value, str):
+        return bytes_of(value)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError("it is a size, as '10GB'.")
+    return value
+
+
+def texts(value: Any) -> tuple[str, ...]:
+    """Texts, such as names of this machine."""
+    if not isinstance(value, list) or not all(isinstance(one, str) and one for one in value):
+        raise ValueError("it is a list, as ['camera.example.org'].")
+    return tuple(value)
+
+
+def users(value: Any) -> dict[str, str]:
+    """Hashes of passwords by the names of users."""
+    if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
+        raise ValueError("it has a hash for each name; `lstr watch --password` makes one.")
+    for name, text in value.items():
+        if not text.startswith("$argon2"):
+            raise ValueError(f"{name} has no hash of a password; `lstr watch --password` makes one.")
+    return dict(value)
 
 
 def port(value: Any) -> int:

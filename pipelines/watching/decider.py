@@ -14,8 +14,11 @@ from time import monotonic
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import LstrError, brief
 from lstr.extractors.errors import ExtractorError
+from lstr.extractors.video.frames import Chunk
 from lstr.extractors.video.live_input import parse_live
 from lstr.extractors.video.live_reader import LiveOptions
+from lstr.extractors.video.packet_ring import PacketSink
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.pipelines.detection.checkpoint import load_checkpoint
 from lstr.pipelines.detection.events import Decided, Ended, Opened
 from lstr.pipelines.detection.networks import Networks
@@ -43,6 +46,20 @@ class Attempt:
     opened: float = 0.0
 
 
+@dataclass(frozen=True)
+class Hearing:
+    """Who else hears of sources."""
+
+    packets: Callable[[str], PacketSink | None] | None
+    """Gets the packets of a source of this name, for clips"""
+    pictures: Callable[[str, Chunk], None]
+    """Gets each chunk of a source as it is read"""
+    rules: Callable[[str, Mapping[str, Thresholds]], None]
+    """Gets the thresholds that a source is decided by"""
+    trouble: Callable[[str, str], None]
+    """Gets what is wrong with a source, in one sentence; nothing where it is read"""
+
+
 class Decider:
     """A model and its sources; `wanted` may be changed from any thread. Use it as a context manager.
 
@@ -56,9 +73,10 @@ class Decider:
         timeout: float,
         make_sinks: Callable[[Checkpoint], Sequence[MakeSink]],
         say: Callable[[str], None],
+        hear: Hearing,
     ):
         self.model, self._actions, self._timeout = model, actions, timeout
-        self._make_sinks, self._say = make_sinks, say
+        self._make_sinks, self._say, self._hear = make_sinks, say, hear
         self.loaded: Checkpoint | None = None
         self.alive = monotonic()
         """When the thread last showed that it goes on."""
@@ -97,6 +115,12 @@ class Decider:
                 for name in [*self._inside]:
                     self._attempts.pop(name, None)
                     self._remove(name)
+
+    @property
+    def actions(self) -> list[str]:
+        """What its model knows; nothing before it is loaded."""
+        known = self.loaded.classes if self.loaded else ()
+        return [name for name in known if name not in (BACKGROUND, AMBIGUOUS)]
 
     def status(self) -> dict[str, Status]:
         """Where each source stands that is read now."""
@@ -174,6 +198,8 @@ class Decider:
                     live=LiveOptions(timeout=self._timeout),
                     sinks=self._make_sinks(loaded),
                     log=log,
+                    packets=self._hear.packets,
+                    pictures=self._hear.pictures,
                 )
                 with session:
                     with self._changed:
@@ -193,8 +219,11 @@ class Decider:
             elif isinstance(event, Opened):
                 with self._changed:
                     self._attempts.setdefault(event.id, Attempt()).opened = monotonic()
+                if self.loaded:
+                    self._hear.rules(event.id, rules_of(self.loaded, self._actions))
             elif isinstance(event, Failed):
                 self._say(f"{event.id}: {event.reason}")
+                self._hear.trouble(event.id, event.reason)
                 self._gone(event.id, True)
                 log.events.clear()  # which would grow for weeks
             elif isinstance(event, Ended):

@@ -11,17 +11,34 @@ from typing import Any
 
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import LstrError
+from lstr.extractors.errors import ExtractorError
+from lstr.extractors.home import home
+from lstr.extractors.video.live_input import parse_live
+from lstr.pipelines.detection.sink import MakeSink
 from lstr.pipelines.detection.status import Status
+from lstr.pipelines.serving.access import Access
+from lstr.pipelines.serving.kept_address import kept_address
+from lstr.pipelines.serving.server import LOOPBACK, Server
+from lstr.pipelines.serving.users import Users
+from lstr.pipelines.watching.board import Board
+from lstr.pipelines.watching.clips import Clips
 from lstr.pipelines.watching.config import SourceConfig, WatchConfig
 from lstr.pipelines.watching.config_file import WatchConfigError, read_config
-from lstr.pipelines.watching.decider import Decider
+from lstr.pipelines.watching.controls import Controls
+from lstr.pipelines.watching.decider import Decider, Hearing
 from lstr.pipelines.watching.event import WatchedEvent
 from lstr.pipelines.watching.history import History, HistoryError
 from lstr.pipelines.watching.location import HISTORY
+from lstr.pipelines.watching.page import build_login_page
+from lstr.pipelines.watching.site import WatchSite
 from lstr.pipelines.watching.storing import Storage, Storing
 from lstr.pipelines.watching.supervisor import Supervisor
+from lstr.pipelines.watching.telling.policy import Policy
+from lstr.pipelines.watching.telling.telling import Telling
 
 ROTATED_SECONDS = 3600.0  # between two looks for what is too old to be kept
+CLIPS = "clips"
+"""The folder of the clips, in that of the data."""
 SILENT_SECONDS = 60.0  # a decider that shows no sign of life for so long is stuck
 PAUSED, ADDED = "paused", "added"
 """What the history keeps over a restart: names of sources that are paused, and sources that a person has added."""
@@ -42,7 +59,16 @@ class Service:
         self._ended = threading.Event()
         self._rotated = -ROTATED_SECONDS
         self._supervisor = Supervisor()
+        self.board = Board(self.sources, self.history)
+        self.clips = self._open_clips()
+        self.policy = Policy(config, self.history)
+        self.telling = self._make_telling()
+        self.server: Server | None = None
         self.storage = Storage(self.history, self._channels_of, self._stored, say)
+        self._known: dict[str, tuple[bool, bool]] = {}
+        """Whether each source was healthy and watched when channels were told last."""
+        self._shown: dict[str, list[str]] = {}
+        """The actions of each source, as channels were told last."""
 
     @property
     def sources(self) -> dict[str, SourceConfig]:
@@ -65,6 +91,7 @@ class Service:
             self._check_known(name)
             names = {*self.paused, name} if paused else {*self.paused} - {name}
             self.history.keep(PAUSED, sorted(names))
+            self.board.source(name, paused=paused, trouble="")
             self._direct()
 
     def add(self, name: str, source: SourceConfig) -> None:
@@ -84,6 +111,7 @@ class Service:
             added = self.history.kept(ADDED) or {}
             added.pop(name, None)
             self.history.keep(ADDED, added)
+            self.board.remove(name)
             self._direct()
 
     def _check_known(self, name: str) -> None:
@@ -105,6 +133,9 @@ class Service:
                 if config.actions != before.actions:
                     for decider in self.deciders.values():
                         decider.rule(config.actions)
+                self._tell_by(config, before)
+                for name in before.sources.keys() - self.sources.keys():
+                    self.board.remove(name)
                 self._direct()
             self.say(f"{config.path} was read again.")
         self._supervisor.tell("READY=1")
@@ -113,6 +144,8 @@ class Service:
         left = self.history.end_all(datetime.now().astimezone())
         if left:
             self.say(f"{left} events were on when it was ended last: they end when they were last seen.")
+        self.telling.__enter__()
+        self.server = self._stack.enter_context(self._make_server())
         self._direct()
         threading.Thread(target=self._tick, name="service", daemon=True).start()
         return self
@@ -124,6 +157,9 @@ class Service:
         for decider in self.deciders.values():
             decider.end()
         self._stack.close()
+        if self.clips:
+            self.clips.close()
+        self.telling.close()
         self.history.close()
 
     def wait(self, seconds: float) -> None:
@@ -139,21 +175,121 @@ class Service:
         groups: dict[Path | None, dict[str, str]] = {model: {} for model in self.deciders}
         paused = {*self.paused}
         for name, source in self.sources.items():
+            self.board.source(name, address=source.address, paused=name in paused)
             if name not in paused:
                 groups.setdefault(source.model or self.config.model, {})[name] = source.address
         for model, wanted in groups.items():
             if model not in self.deciders:
-                made = Decider(model, self.config.actions, self.config.timeout, self._sinks, self.say)
+                config, hearing = self.config, self._hearing()
+                made = Decider(model, config.actions, config.timeout, self._sinks, self.say, hearing)
                 self.deciders[model] = self._stack.enter_context(made)
             self.deciders[model].want(wanted)
 
-    def _sinks(self, loaded: Checkpoint) -> list[Callable[[], Storing]]:
-        return [partial(Storing, self.storage, loaded.path.name, alarms_of(loaded))]
+    def _sinks(self, loaded: Checkpoint) -> list[MakeSink]:
+        return [partial(Storing, self.storage, loaded.path.name, alarms_of(loaded)), self.board.sink]
+
+    def _hearing(self) -> Hearing:
+        packets = self.clips.ring if self.clips else None
+        board = self.board
+        return Hearing(
+            packets,
+            board.see,
+            lambda name, rules: board.source(name, thresholds=rules),
+            lambda name, trouble: board.source(name, trouble=trouble),
+        )
 
     def _channels_of(self, event: WatchedEvent, now: datetime) -> tuple[str, ...]:
-        return ()
+        return self.policy.channels_of(event, now)
+
+    def _open_clips(self) -> Clips | None:
+        config = self.config
+        return Clips(config.data / CLIPS, config.clips, self.history, self.say) if config.clips else None
+
+    def _make_telling(self) -> Telling:
+        picture = self._picture if self.clips else None
+        return Telling(self.config, self.history, self.say, picture, switch=self._switch, policy=self.policy)
+
+    def _picture(self, event: WatchedEvent) -> Path | None:
+        return self.clips.picture(event.id) if self.clips else None
+
+    def _switch(self, name: str, watched: bool) -> None:
+        try:
+            self.pause(name, not watched)
+        except LstrError as error:
+            self.say(str(error))
+
+    def _tell_by(self, config: WatchConfig, before: WatchConfig) -> None:
+        """Tell people as another configuration says."""
+        self.policy = Policy(config, self.history)
+        if self.clips and config.clips:
+            self.clips.configure(config.clips)
+        elif bool(self.clips) != bool(config.clips):
+            self.say("whether there are clips is read at the start alone: start it again for that.")
+        self.telling.close()
+        self.telling, self._known, self._shown = self._make_telling(), {}, {}
+        self.telling.__enter__()
+
+    def _make_server(self) -> Server:
+        page = self.config.page
+        clips = self.clips
+        controls = Controls(
+            pause=lambda name: self.pause(name, True),
+            resume=lambda name: self.pause(name, False),
+            add=self._add_by_page,
+            remove=self.remove,
+            snooze=self.snooze,
+            **({"clip": clips.path, "thumb": clips.picture} if clips else {}),
+        )
+        users = Users(page.users) if page.users else None
+        site = WatchSite(self.board, controls, lambda: self._ended, bool(users))
+        access = None
+        if page.host not in LOOPBACK or page.hosts or users or page.trusted_proxy:
+            access = Access(page.hosts, users, build_login_page, page.trusted_proxy)
+        kept = kept_address(self.config.path, home() / "pages")
+        return Server(site.app(), page.host, page.port, kept, access, is_impatient=True)
+
+    def _add_by_page(self, name: str, address: str) -> None:
+        try:
+            parsed = None if address == "-" else parse_live(address)
+        except ExtractorError as error:
+            raise LstrError(str(error), getattr(error, "hint", "")) from error
+        if parsed is None:
+            raise LstrError("That is no camera and no address.", "write one, as rtsp://camera/stream.")
+        self.add(name, SourceConfig(address))
+
+    def snooze(self, source: str | None, action: str | None, seconds: float) -> None:
+        """Tell nobody of a source, an action, or either (None is all), for so many seconds; 0 ends it."""
+        until = datetime.now().astimezone() + timedelta(seconds=seconds) if seconds else None
+        if until:
+            self.policy.snooze(source, action, until)
+        else:
+            self.policy.wake(source, action)
+        self.board.snooze(source, action, until)
+
+    def _show_sources(self) -> None:
+        """Tell the channels, and whoever looks, what has changed of the sources."""
+        sources, paused, status = self.sources, {*self.paused}, self.status()
+        actions = {}
+        for name, source in sources.items():
+            decider = self.deciders.get(source.model or self.config.model)
+            actions[name] = decider.actions if decider else []
+        if actions != self._shown and all(actions.values()):
+            self._shown, self._known = actions, {}
+            self.telling.sources(actions)
+        for name in sources:
+            now = (name in status and status[name].link == "reading", name not in paused)
+            if self._known.get(name) != now and self._shown:
+                self._known[name] = now
+                self.telling.source_changed(name, *now)
 
     def _stored(self, event: WatchedEvent, phase: str) -> None:
+        if self.clips:
+            if phase == "new":
+                self.clips.begin(event)
+            elif phase == "end":
+                self.clips.end(event)
+        self.board.tell(event, phase)
+        self.telling.wake()
         if phase == "new":
             self.say(f"{event.source}: {event.action} since {event.start:%H:%M:%S}, score {event.score:.2f}")
         elif phase == "end":
@@ -165,11 +301,17 @@ class Service:
             deciders = [*self.deciders.values()]
             if all(monotonic() - decider.alive < SILENT_SECONDS for decider in deciders if decider.wanted):
                 self._supervisor.tell("WATCHDOG=1")
-            if monotonic() - self._rotated > ROTATED_SECONDS:
-                self._rotated = monotonic()
-                try:
-                    self.history.forget(datetime.now().astimezone() - timedelta(days=self.config.keeping.days))
-                except HistoryError as error:
+            try:
+                with self._lock:
+                    self._show_sources()
+                if monotonic() - self._rotated > ROTATED_SECONDS:
+                    self._rotated = monotonic()
+                    before = datetime.now().astimezone() - timedelta(days=self.config.keeping.days)
+                    gone = self.history.forget(before)
+                    if self.clips:
+                        self.clips.remove(event.id for event in gone)
+            except HistoryError as error:
+                if not self._ended.is_set():
                     self.say(str(error))
 
 
