@@ -67,7 +67,7 @@ class ChannelConfig:
     """Of a webhook, or of what Apprise reaches."""
     secret: str = field(default="", repr=False)
     """With which a webhook is signed."""
-    command: tuple[str, ...] = ()
+    command: tuple[str, ...] = field(default=(), repr=False)
     """Program and arguments; it gets the event as JSON on its standard input."""
     host: str = ""
     """Of the MQTT broker."""

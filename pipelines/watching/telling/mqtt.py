@@ -24,7 +24,7 @@ TICK = 0.2
 KEEPALIVE = 30
 CONNECTING = 5.0
 CLOSING = 0.4
-SOONEST, SLOWEST = 1.0, 30.0
+SOONEST, SLOWEST = 1, 30
 """Seconds between two tries to connect, at first and at most."""
 MOST = 5000
 """Messages that wait for their confirmation."""
