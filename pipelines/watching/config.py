@@ -27,7 +27,7 @@ class SourceConfig:
     """One camera or stream."""
 
     address: str = field(repr=False)
-    """As `lstr detect` takes it; it may hold a password, so it is in no message."""
+    """What `lstr detect` takes; it may hold a password, so it is in no message."""
     model: Path | None = None
     """A model file for it alone."""
 
@@ -64,13 +64,13 @@ class ChannelConfig:
     kind: str
     """`webhook`, `command`, `mqtt` or `apprise`."""
     url: str = field(default="", repr=False)
-    """Of a webhook, or of what Apprise reaches."""
+    """The address of a webhook, or of what Apprise reaches."""
     secret: str = field(default="", repr=False)
-    """With which a webhook is signed."""
+    """What a webhook is signed with."""
     command: tuple[str, ...] = field(default=(), repr=False)
     """Program and arguments; it gets the event as JSON on its standard input."""
     host: str = ""
-    """Of the MQTT broker."""
+    """The MQTT broker."""
     port: int = 1883
     user: str = field(default="", repr=False)
     """With its password for the broker, or for a webhook."""
@@ -79,7 +79,7 @@ class ChannelConfig:
     prefix: str = "lstr"
     """What the topics begin with."""
     discovery: str = "homeassistant"
-    """Under which Home Assistant looks for what is to be discovered; nothing where it is empty."""
+    """The topic under which Home Assistant looks for what is to be discovered; nothing where it is empty."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class WatchConfig:
     """All of it, checked."""
 
     path: Path
-    """Of the file it was read from."""
+    """The file it was read from."""
     model: Path | None
     """The model file of sources that name none; None is the default model."""
     data: Path
