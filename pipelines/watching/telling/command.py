@@ -29,6 +29,7 @@ class Command(Channel):
             )
         self._command = config.command
         self._process: subprocess.Popen[bytes] | None = None
+        self._closing = False
 
     def tell(self, notice: Notice, now: datetime) -> None:
         body = message_bytes(notice, now)
@@ -44,12 +45,14 @@ class Command(Channel):
             raise UntoldError(f"its program cannot be started ({os.strerror(error.errno or 0)}).") from None
         self._process = process
         try:
+            if self._closing:
+                raise UntoldError("the program is ending.")
             process.communicate(body, timeout=SECONDS)
         except subprocess.TimeoutExpired:
             raise UntoldError(f"its program ran for more than {SECONDS:g} s and was killed.") from None
         finally:
             if process.poll() is None:
-                self.abort()
+                _kill(process)
                 process.wait()
             self._process = None
         if process.returncode > 0:
@@ -58,7 +61,12 @@ class Command(Channel):
             raise UntoldError(f"its program was ended by signal {-process.returncode}.")
 
     def abort(self) -> None:
-        process = self._process
-        if process and process.returncode is None:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
+        self._closing = True
+        if process := self._process:
+            _kill(process)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    if process.returncode is None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)

@@ -101,6 +101,8 @@ class Delivery:
             self._history_fails = True
             return FULL
         self._history_fails = False
+        if self._within_reach:
+            return 0.0
         return IDLE if due is None else min(IDLE, max(0.0, (due - _now()).total_seconds()))
 
     def _deliver_due(self) -> None:

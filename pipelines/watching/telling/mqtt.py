@@ -24,8 +24,8 @@ TICK = 0.2
 KEEPALIVE = 30
 CONNECTING = 5.0
 CLOSING = 0.4
-SLOWEST = 60
-"""Seconds between two tries to connect, at most."""
+SOONEST, SLOWEST = 1, 30
+"""Seconds between two tries to connect, at first and at most."""
 MOST = 5000
 """Messages that wait for their confirmation."""
 STATES = {True: "ON", False: "OFF"}
@@ -86,7 +86,7 @@ class Mqtt(Channel):
         client.suppress_exceptions = True  # one would end the connection's thread
         client.connect_timeout = CONNECTING
         client.max_queued_messages_set(MOST)
-        client.reconnect_delay_set(1, SLOWEST)
+        client.reconnect_delay_set(SOONEST, SLOWEST)
         client.will_set(self._topics.available, "offline", qos=1, retain=True)
         if self._config.user:
             client.username_pw_set(self._config.user, self._config.password or None)

@@ -11,6 +11,7 @@ import ssl
 import threading
 from contextlib import suppress
 from datetime import datetime
+from time import monotonic
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 import lstr
@@ -21,6 +22,7 @@ from lstr.pipelines.watching.telling.channel import Channel, ChannelError, Untol
 SECONDS = 10.0
 """Within which an address has answered."""
 TICK = 0.5
+"""Seconds between two looks at how long it takes."""
 ANSWER = 4096
 """Bytes that are read of an answer."""
 ID, TIMESTAMP, SIGNATURE = "X-Lstr-Id", "X-Lstr-Timestamp", "X-Lstr-Signature"
@@ -41,6 +43,7 @@ class Webhook(Channel):
         user, password = unquote(self._address.username or ""), unquote(self._address.password or "")
         self._user, self._password = (user, password) if user else (config.user, config.password)
         self._connection: http.client.HTTPConnection | None = None
+        self._closing = False
 
     def tell(self, notice: Notice, now: datetime) -> None:
         body = message_bytes(notice, now)
@@ -91,13 +94,17 @@ class Webhook(Channel):
             connection.close()
 
     def _watch(self, done: threading.Event) -> None:
-        """Break off what takes longer: the limit of a socket is one of each piece."""
-        seconds = SECONDS
-        while not done.wait(seconds):
-            self.abort()
-            seconds = TICK
+        """Break off what takes longer than SECONDS: the limit of a socket is one of each piece."""
+        until = monotonic() + SECONDS
+        while not done.wait(TICK):
+            if self._closing or monotonic() > until:
+                self._break_off()
 
     def abort(self) -> None:
+        self._closing = True
+        self._break_off()
+
+    def _break_off(self) -> None:
         connection = self._connection
         with suppress(OSError, AttributeError):  # it is not connected yet, or no more
             connection.sock.shutdown(socket.SHUT_RDWR)  # type: ignore[union-attr]

@@ -1,0 +1,76 @@
+"""Commands that are started for a notice."""
+
+import json
+import os
+import sys
+
+import pytest
+
+from lstr.pipelines.watching.config import ChannelConfig
+from lstr.pipelines.watching.telling import command
+from lstr.pipelines.watching.telling.channel import ChannelError
+from lstr.pipelines.watching.telling.telling import Telling
+
+
+def python(code: str, *arguments: str) -> ChannelConfig:
+    return ChannelConfig("command", command=(sys.executable, "-S", "-c", code, *arguments))
+
+
+def told(history, config, event):
+    history.begin(event, [*config.channels], event.decided)
+    return Telling(config, history, print)
+
+
+def test_it_gets_the_event_and_no_shell(history, watch_config, event_of, eventually, tmp_path):
+    code = "import sys; open(sys.argv[1], 'w').write(sys.stdin.read() + '\\n' + sys.argv[2]); print('x' * 10 ** 6)"
+    odd = "$(touch here); `id` *"
+    event = event_of(source="cam; rm -rf $HOME")
+    with told(history, watch_config(c=python(code, str(tmp_path / "got"), odd)), event):
+        eventually(lambda: not history.waiting())
+    text, argument = (tmp_path / "got").read_text().split("\n")
+    assert argument == odd and json.loads(text)["event"] == history.find(event.id).to_dict()
+
+
+def test_one_that_fails_is_started_again(history, watch_config, event_of, eventually, tmp_path, quick):
+    code = "import os, sys; n = sys.argv[1]; sys.exit(0 if os.path.exists(n) else open(n, 'w').close() or 3)"
+    with told(history, watch_config(c=python(code, str(tmp_path / "once"))), event_of()) as telling:
+        eventually(lambda: not history.waiting())
+        assert (telling.status()["c"].delivered, telling.status()["c"].failed) == (1, 1)
+
+
+def test_one_that_runs_too_long_is_killed_with_what_it_started(
+    history, watch_config, event_of, eventually, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(command, "SECONDS", 1)
+    code = (
+        "import os, subprocess, sys, time; sys.stdin.read(); child = subprocess.Popen(['sleep', '1000'])\n"
+        "open(sys.argv[1], 'w').write(f'{os.getpid()} {child.pid} '); time.sleep(1000)"
+    )
+    started = tmp_path / "started"
+    with told(history, watch_config(c=python(code, str(started))), event_of()) as telling:
+        eventually(lambda: telling.status()["c"].failed)
+        assert telling.status()["c"].last_error == "its program ran for more than 1 s and was killed."
+    for pid in started.read_text().split():
+        eventually(lambda pid=pid: gone(int(pid)))
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended; one that nobody waits for is left as a zombie."""
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+@pytest.mark.parametrize("words", [(), ("",), ("a\0b",)])
+def test_no_command(history, watch_config, words):
+    with pytest.raises(ChannelError, match="names no command"):
+        Telling(watch_config(c=ChannelConfig("command", command=words)), history, print)
+
+
+def test_a_program_that_is_missing(history, watch_config, event_of, eventually):
+    config = watch_config(c=ChannelConfig("command", command=(os.devnull + "/x",)))
+    with told(history, config, event_of()) as telling:
+        eventually(lambda: telling.status()["c"].last_error)
+        assert telling.status()["c"].last_error == "its program cannot be started (Not a directory)."

@@ -1,0 +1,219 @@
+"""A real MQTT broker: what is retained, the last will, orders, and what Home Assistant and Frigate's users get."""
+
+import json
+import subprocess
+import sys
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import datetime
+
+import paho.mqtt.client as paho
+import pytest
+
+from lstr.pipelines.watching.config import ChannelConfig
+from lstr.pipelines.watching.telling import mqtt
+from lstr.pipelines.watching.telling.channel import ChannelError
+from lstr.pipelines.watching.telling.policy import Policy, Snooze
+from lstr.pipelines.watching.telling.telling import Telling
+from lstr.pipelines.watching.telling.topics import Topics, identifier, safe
+from tests.support.broker import Broker
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory) -> Iterator[Broker]:
+    broker = Broker(tmp_path_factory.mktemp("broker"))
+    yield broker
+    broker.stop()
+
+
+class Listener:
+    """A client of the broker that notes all it hears; `last` is what came last, by topic."""
+
+    def __init__(self, port: int):
+        self.heard: dict[str, list[str]] = defaultdict(list)
+        subscribed = threading.Event()
+        self.client = paho.Client(paho.CallbackAPIVersion.VERSION2)
+        self.client.on_message = lambda _client, _data, m: self.heard[m.topic].append(m.payload.decode())
+        self.client.on_subscribe = lambda *_: subscribed.set()
+        self.client.connect("127.0.0.1", port)
+        self.client.loop_start()
+        self.client.subscribe("#", qos=1)
+        assert subscribed.wait(60)
+
+    def last(self, topic: str) -> str:
+        return self.heard[topic][-1] if self.heard[topic] else ""
+
+    def send(self, topic: str, payload: str, retain: bool = False) -> None:
+        self.client.publish(topic, payload, qos=1, retain=retain).wait_for_publish(60)
+
+    def __enter__(self) -> "Listener":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.client.disconnect()
+        self.client.loop_stop()
+
+
+@pytest.fixture
+def prefix(request) -> str:
+    """Topics of one test alone."""
+    return f"home/{identifier(request.node.name)}"
+
+
+@pytest.fixture
+def home(broker, prefix, watch_config):
+    """A configuration with the broker as its channel."""
+    return watch_config(home=ChannelConfig("mqtt", host="127.0.0.1", port=broker.port, prefix=prefix, discovery="ha"))
+
+
+ACTIONS = {"hall": ["falling", "running"], "front/door +#": ["falling"]}
+
+
+def test_an_event_from_its_beginning_to_its_end(history, home, broker, prefix, event_of, eventually):
+    event = event_of()
+    with Listener(broker.port) as listener, Telling(home, history, print) as telling:
+        telling.sources(ACTIONS)
+        telling.source_changed("hall", True, True)
+        eventually(lambda: listener.last(f"{prefix}/available") == "online" and telling.status()["home"].connected)
+        eventually(lambda: listener.last(f"{prefix}/hall/falling/state") == "OFF")
+        history.begin(event, ["home"], event.decided)
+        telling.wake()
+        eventually(lambda: telling.status()["home"].delivered == 1)
+        eventually(lambda: listener.last(f"{prefix}/events"))
+        assert listener.last(f"{prefix}/hall/falling/state") == "ON"
+        assert listener.last(f"{prefix}/hall/last") == "falling"
+        assert json.loads(listener.last(f"{prefix}/hall/event"))["event"] == history.find(event.id).to_dict()
+        history.end(event.id, event.seen, False, event.seen)
+        telling.wake()
+        eventually(lambda: telling.status()["home"].delivered == 2)
+        eventually(lambda: len(listener.heard[f"{prefix}/events"]) == 2)
+        assert listener.last(f"{prefix}/hall/falling/state") == "OFF"
+        assert (listener.last(f"{prefix}/hall/health"), listener.last(f"{prefix}/hall/state")) == ("ON", "ON")
+        new, end = (json.loads(text) for text in listener.heard[f"{prefix}/events"])
+        telling.close()
+        eventually(lambda: listener.last(f"{prefix}/available") == "offline")
+    assert (new["type"], end["type"]) == ("new", "end") and new["after"]["end_time"] is None
+    assert new["after"]["id"] == end["after"]["id"] == event.id and end["before"]["end_time"] is None
+    assert end["after"]["end_time"] == event.seen.timestamp() and end["after"]["start_time"] == event.start.timestamp()
+    assert (new["after"]["camera"], new["after"]["label"], new["after"]["zones"]) == ("hall", "falling", [])
+
+
+def test_what_home_assistant_discovers_is_retained(history, home, broker, prefix, eventually):
+    with Telling(home, history, print) as telling:
+        telling.sources(ACTIONS)
+        with Listener(broker.port) as listener:  # later than what it hears
+
+            def entities() -> list[dict]:
+                ours = [texts[-1] for topic, texts in [*listener.heard.items()] if topic.endswith("/config")]
+                found = [json.loads(text) for text in ours if text]
+                return [entity for entity in found if entity["availability"][0]["topic"] == f"{prefix}/available"]
+
+            eventually(lambda: len(entities()) == 3 + 2 * 3)
+            assert len({entity["unique_id"] for entity in entities()}) == 9
+            assert {entity["device"]["name"] for entity in entities()} == set(ACTIONS)
+            states = {entity["name"]: entity["state_topic"] for entity in entities() if "hall" in entity["unique_id"]}
+            assert states["falling"] == f"{prefix}/hall/falling/state" and states["Camera"] == f"{prefix}/hall/health"
+            telling.sources({"hall": ["falling"]})
+            eventually(lambda: len(entities()) == 4)
+            heard = {topic: len(texts) for topic, texts in listener.heard.items()}
+            listener.send("ha/status", "online")
+            eventually(lambda: len(listener.heard[f"{prefix}/available"]) > heard[f"{prefix}/available"])
+            assert len(entities()) == 4 and len(listener.heard[f"{prefix}/hall/falling/state"]) >= 2
+
+
+def test_a_switch_and_a_snooze_are_obeyed(history, home, broker, prefix, eventually):
+    switched, said, policy = [], [], Policy(home, history)
+    with Listener(broker.port) as listener:
+        listener.send(f"{prefix}/hall/set", "OFF", retain=True)
+        channel = Telling(home, history, said.append, switch=lambda *order: switched.append(order), policy=policy)
+        with channel as telling:
+            telling.sources(ACTIONS)
+            eventually(lambda: telling.status()["home"].connected)
+            door = Topics(prefix).set("front/door +#")
+            for topic, text in ((door, "OFF"), (door, "maybe"), (f"{prefix}/nobody/set", "ON"), (door, "ON")):
+                listener.send(topic, text)
+            eventually(lambda: len(switched) == 2)
+            assert switched == [("front/door +#", False), ("front/door +#", True)], "a retained order is of long ago"
+            before = datetime.now().astimezone()
+            listener.send(f"{prefix}/snooze", "600")
+            eventually(policy.snoozed)
+            (snooze,) = policy.snoozed()
+            assert (snooze.source, snooze.action) == (None, None)
+            assert 600 <= (snooze.until - before).total_seconds() < 900
+            listener.send(f"{prefix}/snooze", '{"source": "hall", "action": "falling"}')
+            eventually(lambda: Snooze("hall", "falling", None) in policy.snoozed())
+            for order in ("soon", "NaN", "-1", "1e99", "true", '{"sauce": 1}', '{"source": "attic"}', "[" * 4000):
+                listener.send(f"{prefix}/snooze", order)
+            listener.send(f"{prefix}/snooze", "0")
+            eventually(lambda: not policy.snoozed())
+    assert len(said) == 8 and said[0] == (
+        "An order to snooze that came by the channel home is ignored: it is neither a number of seconds nor JSON."
+    )
+    assert said[6].endswith("ignored: there is no such source.")
+
+
+CLIENT = """
+import sys, time
+from pathlib import Path
+from lstr.pipelines.watching.config import ChannelConfig, WatchConfig
+from lstr.pipelines.watching.history import History
+from lstr.pipelines.watching.telling.telling import Telling
+folder, port, prefix = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+channel = ChannelConfig("mqtt", host="127.0.0.1", port=port, prefix=prefix)
+with Telling(WatchConfig(folder, None, folder, {}, channels={"home": channel}), History(folder / "h"), print):
+    time.sleep(600)
+"""
+
+
+def test_the_last_will_of_one_that_is_killed(broker, prefix, tmp_path, eventually):
+    with Listener(broker.port) as listener:
+        process = subprocess.Popen([sys.executable, "-c", CLIENT, str(tmp_path), str(broker.port), prefix])
+        try:
+            eventually(lambda: listener.last(f"{prefix}/available") == "online")
+        finally:
+            process.kill()
+            process.wait()
+        eventually(lambda: listener.last(f"{prefix}/available") == "offline")
+
+
+def test_a_broker_that_restarts_is_told_all_again(history, watch_config, event_of, eventually, tmp_path, monkeypatch):
+    monkeypatch.setattr(mqtt, "SOONEST", 0.1)
+    broker = Broker(tmp_path)
+    broker.stop()
+    config = watch_config(home=ChannelConfig("mqtt", host="127.0.0.1", port=broker.port))
+    late, event = event_of(), event_of(source="yard")
+    history.begin(late, ["home"], late.decided)
+    history.end(late.id, late.seen, False, late.seen)
+    history.begin(event, ["home"], event.decided)
+    with Telling(config, history, print) as telling:
+        telling.sources({"hall": ["falling"], "yard": ["falling"]})
+        eventually(lambda: telling.status()["home"].failed)
+        assert telling.status()["home"].connected is False
+        broker.start()
+        try:
+            eventually(lambda: telling.status()["home"].delivered == 3)
+            broker.stop()
+            eventually(lambda: not telling.status()["home"].connected)
+            broker.start()
+            with Listener(broker.port) as listener:
+                eventually(lambda: listener.last("lstr/available") == "online")
+                eventually(lambda: listener.last("lstr/yard/falling/state") == "ON")
+                assert listener.last("lstr/hall/falling/state") == "OFF"
+        finally:
+            broker.stop()
+
+
+def test_names_are_safe_in_topics():
+    names = ["hall", "a/b", "a_b", "a+b", "#", "", "a\0b", "x" * 300, "x" * 301, "küche", "\ud800"]
+    levels = [safe(name) for name in names]
+    assert levels[0] == "hall" and levels[9] == "küche" and len({*levels}) == len(names)
+    assert not [level for level in levels if not level or len(level) > 120 or {*level} & {*"+#/\0\ud800"}]
+    assert Topics("/a+/#/").available == "a_/_/available" and Topics("").available == "lstr/available"
+    assert len({identifier(name) for name in names}) == len(names) and identifier("küche").isascii()
+
+
+@pytest.mark.parametrize("values", [{}, {"host": "a..b"}, {"host": "h", "port": 0}])
+def test_brokers_that_are_none(history, watch_config, values):
+    with pytest.raises(ChannelError, match="The channel home"):
+        Telling(watch_config(home=ChannelConfig("mqtt", **values)), history, print)

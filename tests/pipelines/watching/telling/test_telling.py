@@ -1,0 +1,168 @@
+"""Nothing is told that is not stored, and all that is stored is told, whatever comes in between."""
+
+import json
+import random
+import subprocess
+import sys
+import threading
+import time
+from datetime import timedelta
+
+import pytest
+
+from lstr.pipelines.watching.config import ChannelConfig
+from lstr.pipelines.watching.history import History
+from lstr.pipelines.watching.telling import delivery, telling
+from lstr.pipelines.watching.telling.channel import ChannelError
+from lstr.pipelines.watching.telling.telling import Telling
+from tests.support.processes import room
+from tests.support.webhooks import Receiver
+
+# stores an event every few milliseconds, and tells by a webhook
+SERVICE = """
+import sys, time
+from datetime import datetime
+from pathlib import Path
+from lstr.pipelines.watching.config import ChannelConfig, WatchConfig
+from lstr.pipelines.watching.event import WatchedEvent, new_id
+from lstr.pipelines.watching.history import History
+from lstr.pipelines.watching.telling.telling import Telling
+folder, url, n = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+config = WatchConfig(folder, None, folder, {}, channels={"hook": ChannelConfig("webhook", url=url)})
+history = History(folder / "history.sqlite")
+history.end_all(datetime.now().astimezone())
+with Telling(config, history, lambda text: None) as telling:
+    for _ in range(n):
+        now = datetime.now().astimezone()
+        event = WatchedEvent(new_id(now), "hall", "falling", now, now, 0.9, 0.9, now)
+        history.begin(event, ["hook"], now)
+        telling.wake()
+        time.sleep(0.005)
+    while history.waiting():
+        time.sleep(0.01)
+"""
+
+
+def service(folder, url: str, n: int) -> subprocess.Popen:
+    return subprocess.Popen([sys.executable, "-c", SERVICE, str(folder), url, str(n)])
+
+
+def ids(receiver: Receiver) -> list[str]:
+    return [posted.headers["X-Lstr-Id"] for posted in receiver.posted]
+
+
+def hook(receiver: Receiver) -> ChannelConfig:
+    return ChannelConfig("webhook", url=receiver.root)
+
+
+def test_a_kill_between_delivery_and_note(tmp_path, eventually):
+    """The webhook has it and the history does not know: it is delivered again, with the same id."""
+    with Receiver("never") as receiver:
+        first = service(tmp_path, receiver.root, 1)
+        try:
+            eventually(lambda: receiver.posted)
+        finally:
+            first.kill()
+            first.wait()
+        assert service(tmp_path, receiver.root, 0).wait(120) == 0
+        one, two, end = ids(receiver)
+        assert one == two and end == one.replace("new", "end")
+        again = json.loads(receiver.posted[1].body)
+        assert again["phase"] == "new" and again["event"]["end"] and again["event"]["still_on"]
+
+
+def test_what_is_told_is_stored_over_kills(tmp_path, eventually):
+    with Receiver() as receiver:
+        for _ in range(3):
+            process = service(tmp_path, receiver.root, 10**6)
+            try:
+                n = len(receiver.posted) + random.randint(1, 20)
+                eventually(lambda n=n: len(receiver.posted) >= n)
+            finally:
+                process.kill()
+                process.wait()
+        assert service(tmp_path, receiver.root, 0).wait(120) == 0
+        history = History(tmp_path / "history.sqlite", readonly=True)
+        stored = {f"{event.id}.{phase}" for event in history.events() for phase in ("new", "end")}
+        history.close()
+        assert {*ids(receiver)} == stored
+        assert len(ids(receiver)) <= len(stored) + 3, "at most one at each kill is told twice"
+
+
+def test_a_full_disk_lets_nobody_be_told_twice(history, watch_config, event_of, eventually, monkeypatch):
+    monkeypatch.setattr(delivery, "FULL", 0.02)
+    said, event = [], event_of()
+    history.begin(event, ["hook"], event.decided)
+    with Receiver() as receiver:
+        with room(0), Telling(watch_config(hook=hook(receiver)), history, said.append) as running:
+            eventually(lambda: receiver.posted and said)
+            for _ in range(10):
+                running.wake()
+                time.sleep(0.01)
+            assert history.waiting() == {"hook": 1}
+        # what the first knew is lost with it, as by a kill
+        assert len(receiver.posted) == 1 and len(said) == 1 and "cannot be written" in said[0]
+
+
+def test_a_new_event_is_tried_at_once_and_what_waits_follows(history, watch_config, event_of, eventually, monkeypatch):
+    monkeypatch.setattr(delivery, "FIRST", 1000.0)
+    first, second, third = (event_of(action=action) for action in ("falling", "running", "sitting"))
+    for event in (first, second):
+        history.begin(event, ["hook"], event.decided)
+    with Receiver(500) as receiver, Telling(watch_config(hook=hook(receiver)), history, print) as running:
+        eventually(lambda: running.status()["hook"].failed)
+        eventually(lambda: not history.due("hook", event.seen + timedelta(seconds=500)))  # one failure holds all
+        history.begin(third, ["hook"], third.decided)
+        running.wake()
+        eventually(lambda: not history.waiting())
+        assert ids(receiver) == [f"{event.id}.new" for event in (first, third, first, second)]
+
+
+def test_an_event_of_yesterday_is_no_news(history, watch_config, event_of, eventually):
+    said = []
+    for ago in (25 * 3600, 25 * 3600, 23 * 3600):
+        event = event_of(ago=ago)
+        history.begin(event, ["hook"], event.decided)
+        history.end(event.id, event.seen, False, event.seen)
+    with Receiver() as receiver, Telling(watch_config(hook=hook(receiver)), history, said.append):
+        eventually(lambda: not history.waiting())
+        assert ids(receiver) == [f"{event.id}.new", f"{event.id}.end"]
+    assert said == ["hook is not told of 2 events, which are older than a day."]
+
+
+def test_an_end_waits_for_the_beginning(history, event_of):
+    event = event_of()
+    history.begin(event, ["a", "b"], event.seen)
+    history.end(event.id, event.seen, False, event.seen)
+    (new,) = history.due("a", event.seen)
+    later = event.seen + timedelta(seconds=60)
+    history.put_off(new, later, "")
+    assert history.due("a", event.seen) == []
+    assert abs((history.next_due("a") - later).total_seconds()) < 1e-3, "a thread would else turn without a pause"
+    history.deliver(new, later)
+    assert [notice.phase for notice in history.due("a", later)] == ["end"]
+    assert [notice.phase for notice in history.due("b", later)] == ["new"]
+
+
+def test_all_threads_end(history, watch_config, event_of, monkeypatch):
+    monkeypatch.setattr(telling, "PATIENCE", 0.1)
+    before = {*threading.enumerate()}
+    channels = {
+        "a": ChannelConfig("command", command=("sleep", "1000")),
+        "b": ChannelConfig("mqtt", host="127.0.0.1", port=9),
+        "c": ChannelConfig("apprise", url="json://127.0.0.1:9"),
+    }
+    event = event_of()
+    history.begin(event, [*channels], event.decided)
+    with Telling(watch_config(**channels), history, print, lambda _: None):
+        time.sleep(0.1)
+    began = time.monotonic()
+    while left := {*threading.enumerate()} - before:
+        assert time.monotonic() - began < 30, left
+        time.sleep(0.02)
+    assert history.waiting() == dict.fromkeys(channels, 1)
+
+
+def test_a_kind_that_is_none(history, watch_config):
+    with pytest.raises(ChannelError, match="The channel a is of no kind that is known"):
+        Telling(watch_config(a=ChannelConfig("pigeon")), history, print)
