@@ -7,16 +7,13 @@ import os
 import threading
 import time
 from collections import Counter
-from concurrent.futures import Future
 from contextlib import ExitStack, closing, suppress
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 
 from lstr.checkpoints import checkpoint
 from lstr.extractors.errors import OutputError
@@ -37,6 +34,7 @@ from lstr.pipelines.progress import Failed, Notice
 from lstr.timeline import Thresholds
 from tests.support.detections import dated_file, opened
 from tests.support.feature_set import TINY
+from tests.support.means import Means, tiny_checkpoint
 from tests.support.served import piped
 from tests.support.videos import write_video
 
@@ -45,34 +43,7 @@ CLASSES = ("Background", "kick", "wave", "dive")
 
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory):
-    """A model of a millisecond, of six numbers of a picture and two of its change."""
-    torch.manual_seed(0)
-    model = make_model(configure(rgb_dim=6, flow_dim=2, **TINY), 4).eval()
-    with torch.no_grad():
-        model.classifier.weight *= 20  # so that scores rise and fall
-    path = tmp_path_factory.mktemp("session") / "c.pt"
-    checkpoint.save(path, model, CLASSES, None, {})
-    return checkpoint.load(path)
-
-
-class Means:
-    """The smallest networks: means of a chunk's pictures, and of their change."""
-
-    device, batch, recipe = "cpu", 4, SimpleNamespace(long_side=64)
-
-    def prepare(self, *batches):
-        """There is nothing to prepare."""
-
-    def begin_thread(self):
-        """Nor in a thread."""
-
-    def submit(self, pool, chunks, workers) -> Future:
-        return pool.submit(lambda: [self.row_of(chunk) for chunk in chunks])
-
-    def row_of(self, chunk) -> FeatureRow:
-        frames = chunk.frames.astype(np.float32) / 255  # (6, H, W, 3)
-        rgb, flow = frames[3].mean((0, 1)), np.abs(np.diff(frames, axis=0)).mean((0, 1, 2))
-        return FeatureRow(chunk.index, chunk.end_time, {"rgb": np.concatenate([rgb, rgb**2]), "flow": flow[:2]})
+    return tiny_checkpoint(tmp_path_factory.mktemp("session") / "c.pt", CLASSES)
 
 
 @pytest.fixture

@@ -1,0 +1,43 @@
+"""Networks of a millisecond, and a model that takes what they make: cameras are decided without torch's time."""
+
+from concurrent.futures import Future
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+
+from lstr.checkpoints import checkpoint
+from lstr.extractors.run import FeatureRow
+from lstr.kinds import configure, make_model
+from tests.support.feature_set import TINY
+
+
+class Means:
+    """The smallest networks: means of a chunk's pictures, and of their change."""
+
+    device, batch, recipe = "cpu", 4, SimpleNamespace(long_side=64)
+
+    def prepare(self, *batches):
+        """There is nothing to prepare."""
+
+    def begin_thread(self):
+        """Nor in a thread."""
+
+    def submit(self, pool, chunks, workers) -> Future:
+        return pool.submit(lambda: [self.row_of(chunk) for chunk in chunks])
+
+    def row_of(self, chunk) -> FeatureRow:
+        frames = chunk.frames.astype(np.float32) / 255  # (6, H, W, 3)
+        rgb, flow = frames[3].mean((0, 1)), np.abs(np.diff(frames, axis=0)).mean((0, 1, 2))
+        return FeatureRow(chunk.index, chunk.end_time, {"rgb": np.concatenate([rgb, rgb**2]), "flow": flow[:2]})
+
+
+def tiny_checkpoint(path: Path, classes: tuple[str, ...]):
+    """A model of a millisecond, of six numbers of a picture and two of its change, loaded from `path`."""
+    torch.manual_seed(0)
+    model = make_model(configure(rgb_dim=6, flow_dim=2, **TINY), len(classes)).eval()
+    with torch.no_grad():
+        model.classifier.weight *= 20  # so that scores rise and fall
+    checkpoint.save(path, model, classes, None, {})
+    return checkpoint.load(path)
