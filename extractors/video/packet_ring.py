@@ -20,6 +20,7 @@ OVERHEAD = 400  # bytes that Python needs for a packet beside its data
 # the types of the units of a stream that say how it is decoded, and where in a unit its type stands
 PARAMETERS = {"h264": (lambda unit: unit & 31, (7, 8)), "hevc": (lambda unit: unit >> 1 & 63, (32, 33, 34))}
 LOOKED = 4096  # bytes of a key frame in which they are
+POINTERS = ("wrapped_avframe",)  # whose packets hold the address of a picture that goes away
 KEYS_ALONE = ("mjpeg", "rawvideo")  # each picture by itself, whether a demuxer says so or not
 
 
@@ -209,8 +210,10 @@ class PacketRing:
 
 
 def coding_of(stream: av.VideoStream, units: tuple[bytes, ...] = ()) -> Coding:
-    """How the packets of a stream are decoded. Raises av.FFmpegError."""
+    """How the packets of a stream are decoded. Raises ValueError where they hold no pictures, or av.FFmpegError."""
     context = stream.codec_context
+    if context.codec.canonical_name in POINTERS:
+        raise ValueError(f"{context.codec.canonical_name} cannot be kept")
     held = av.open(io.BytesIO(), "w", format="matroska")  # which is never written
     template = held.add_stream_from_template(stream, opaque=True)
     return Coding(

@@ -31,7 +31,7 @@ class _Entry:
 class ClipFolder:
     """Its files are counted when it is opened, and what is added and removed from then on.
 
-    Raises OutputError where it cannot be made or written.
+    What a killed process was writing is removed. Raises OutputError where it cannot be made or written.
     """
 
     def __init__(self, folder: Path):
@@ -39,7 +39,7 @@ class ClipFolder:
         check_writable(folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            sweep(folder)  # what a killed process was writing
+            sweep(folder)
             names = {path.stem for path in folder.iterdir() if path.suffix in (FILM, ABOUT, PICTURE)}
         except OSError as error:
             raise unwritable(folder, error) from error
@@ -67,18 +67,7 @@ class ClipFolder:
 
     def find(self, event_id: str, suffix: str) -> Path | None:
         """The file of an event; None where it has none, and for what is no id."""
-        if not ID.fullmatch(event_id):
-            return None
-        path = self.file(event_id, suffix)
-        return path if path.is_file() else None
-
-    def about(self, event_id: str) -> dict[str, Any] | None:
-        """What ID.json says; None where it says nothing that can be read."""
-        path = self.find(event_id, ABOUT)
-        with suppress(OSError, ValueError):
-            found = json.loads(path.read_text()) if path else None
-            return found if isinstance(found, dict) else None
-        return None
+        return find_file(self.folder, event_id, suffix)
 
     def count(self, event_id: str) -> None:
         """Count the files of an event anew."""
@@ -114,3 +103,22 @@ class ClipFolder:
                 return
             size -= entry.size
             yield event_id
+
+
+def find_file(folder: Path, event_id: str, suffix: str) -> Path | None:
+    """The file of an event in a folder of clips; None where it has none, and for what is no id."""
+    if not ID.fullmatch(event_id):
+        return None
+    path = folder / f"{event_id}{suffix}"
+    return path if path.is_file() else None
+
+
+def about_clip(folder: Path, event_id: str) -> dict[str, Any] | None:
+    """What the ID.json of an event with a film says; None where nothing can be read."""
+    path = find_file(folder, event_id, ABOUT)
+    if path is None or find_file(folder, event_id, FILM) is None:
+        return None
+    with suppress(OSError, ValueError):
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return found if isinstance(found, dict) else None
+    return None

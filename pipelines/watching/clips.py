@@ -159,7 +159,7 @@ class Clips:
             self._keep_within()
             if self._closing is not None:
                 for film in [*self._films.values()]:
-                    self._guarded(film, self._finish)
+                    self._guarded(film, self._end_now)
                 return
 
     def _guarded(self, film: Film, step: Callable[[Film], None]) -> None:
@@ -189,6 +189,12 @@ class Clips:
             self._finish(film)
         if full:
             self._fail(NEARLY_FULL)
+
+    def _end_now(self, film: Film) -> None:
+        """End a film with what has come."""
+        self._advance(film)
+        if film.event.id in self._films:
+            self._finish(film)
 
     def _finish(self, film: Film) -> None:
         """Close a film, give it its name, and tell the history."""

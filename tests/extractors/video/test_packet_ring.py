@@ -162,3 +162,13 @@ def test_a_live_reader_hands_over_each_packet_and_decodes_the_same(tmp_path):
     container.close()
     assert [one for one, _ in kept if one] == [bytes(packet) for packet in packets]
     assert all(a <= b for (_, a), (_, b) in pairwise(kept))
+
+
+def test_packets_that_only_point_at_pictures_are_not_kept():
+    """What FFmpeg's own test pictures come as: a copy would outlive what it points at."""
+    ring = PacketRing(2**20, 1.0)
+    with av.open("testsrc=size=64x48:rate=5", format="lavfi") as container:
+        packet = next(container.demux(video=0))
+        with pytest.raises(ValueError, match="cannot be kept"):
+            ring.take(packet, packet.stream, 0.0)
+    assert ring.after(0) == []

@@ -103,6 +103,24 @@ def test_a_sink_is_one_class(loaded, networks):
     assert sorted(event.id for event in events if isinstance(event, Ended)) == ["a", "a~2", "camera"]
 
 
+def test_the_packets_of_a_camera_reach_whoever_keeps_them(loaded, networks):
+    """Under the id that the session gave it; a source of which nobody wants them is decided all the same."""
+    came = {"camera~2": []}
+
+    def packets(name: str):
+        kept = came.get(name)
+        return None if kept is None else lambda packet, stream, arrival: kept.append((packet.size, stream, arrival))
+
+    live = LiveOptions(on_lag="wait")
+    with Session(loaded, networks, 2, limits=Limits(max_chunks=3), live=live, packets=packets) as session:
+        assert [session.add(camera()), session.add(camera())] == ["camera", "camera~2"]
+        events = list(session.events())
+    assert chunks_of(events, "camera") == chunks_of(events, "camera~2") == [0, 1, 2]
+    sizes, streams, arrivals = zip(*came["camera~2"], strict=True)
+    assert len(sizes) > 18 and min(sizes) > 0 and len({*streams}) == 1
+    assert list(arrivals) == sorted(arrivals)
+
+
 class Sleeping(Sink):
     """It takes its first decision for ever."""
 

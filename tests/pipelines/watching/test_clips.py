@@ -1,0 +1,294 @@
+"""Clips of events: what is in them, what bounds them, and what happens where they cannot be written."""
+
+import json
+import os
+import resource
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from time import monotonic, sleep
+
+import av
+import cv2
+import numpy as np
+import pytest
+
+from lstr.pipelines.watching import clips as clips_of
+from lstr.pipelines.watching.clips import Clips
+from lstr.pipelines.watching.config import ClipsConfig
+from lstr.pipelines.watching.event import WatchedEvent, new_id
+from lstr.pipelines.watching.history import History
+from tests.support.videos import write_video
+
+RATE, SECONDS = 10, 20
+
+
+def film(path, size=(64, 48), noise=False):
+    """20 seconds of greys that grow by 7 each frame, with a key frame each second."""
+    options = {"g": "10", "bf": "0", "preset": "ultrafast"}
+    return write_video(path, range(0, SECONDS * 600, 600 // RATE), size, options=options, noise=noise)
+
+
+@pytest.fixture(scope="module")
+def films(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("films")
+    return {
+        "small": film(folder / "small.ts"),
+        "large": film(folder / "large.ts", (96, 80)),
+        "noise": film(folder / "noise.ts", (160, 128), noise=True),
+    }
+
+
+class Camera:
+    """Feeds a film's packets to the ring of a source, as if each had come when it is shown; its start is `began`."""
+
+    def __init__(self, clips: Clips, path, source: str = "hall", ago: float = 10.0):
+        self._container, self.source = av.open(str(path)), source
+        self._stream = self._container.streams.video[0]
+        self._packets = [packet for packet in self._container.demux(self._stream) if packet.size]
+        self._take = clips.ring(source)
+        self.began, self.wall = monotonic() - ago, datetime.now().astimezone() - timedelta(seconds=ago)
+
+    def send(self, begin: float, end: float) -> "Camera":
+        for packet in self._packets[round(begin * RATE) : round(end * RATE)]:
+            self._take(packet, self._stream, self.began + float(packet.pts * packet.time_base - self._first))
+        return self
+
+    @property
+    def _first(self) -> float:
+        return float(self._packets[0].pts * self._packets[0].time_base)
+
+    def event(self, start: float, decided: float) -> WatchedEvent:
+        at = [self.wall + timedelta(seconds=second) for second in (start, decided)]
+        return WatchedEvent(new_id(at[0]), self.source, "fall", *at, 0.7, 0.9, at[1])
+
+    def ended(self, event: WatchedEvent, end: float, **more) -> WatchedEvent:
+        at = self.wall + timedelta(seconds=end)
+        return WatchedEvent(**vars(event) | {"end": at, "seen": at} | more)
+
+
+@pytest.fixture
+def history(tmp_path):
+    history = History(tmp_path / "events.sqlite")
+    yield history
+    history.close()
+
+
+@pytest.fixture
+def opened(tmp_path, history):
+    """Open clips: opened(**config) -> clips, and what they say in `said`."""
+    every = []
+
+    def open_clips(**config) -> Clips:
+        said = []
+        clips = Clips(tmp_path / "clips", ClipsConfig(**{"before": 2.0, "after": 1.0} | config), history, said.append)
+        clips.said = said
+        every.append(clips)
+        return clips
+
+    yield open_clips
+    for clips in every:
+        clips.close()
+
+
+def until(condition) -> None:
+    for _ in range(2000):
+        if condition():
+            return
+        sleep(0.005)
+    raise AssertionError("it never came")
+
+
+def begun(clips, history, event) -> WatchedEvent:
+    history.begin(event, [], event.decided)
+    clips.begin(event)
+    return event
+
+
+def whole(clips, history, camera, start=5.2, decided=6.0, end=7.0, **more) -> WatchedEvent:
+    """An event of which all is there; its clip is written."""
+    event = begun(clips, history, camera.event(start, decided))
+    clips.end(camera.ended(event, end, **more))
+    until(lambda: not clips.writing)
+    clips.picture(event.id, 10)
+    return event
+
+
+def frames_of(path) -> list[np.ndarray]:
+    with av.open(str(path)) as container:
+        return [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+
+
+def names_in(folder) -> list[str]:
+    return sorted(os.listdir(folder))
+
+
+def test_an_event_has_film_picture_and_what_is_to_be_known(films, opened, history):
+    clips = opened()
+    camera = Camera(clips, films["small"]).send(0, 9.5)
+    event = whole(clips, history, camera)
+    source = frames_of(films["small"])
+    shown = frames_of(clips.path(event.id))
+    first = next(n for n, frame in enumerate(source) if np.array_equal(frame, shown[0]))
+    assert first == 30, "the key frame before 5.2 s less two seconds"
+    assert len(shown) in (50, 51) and all(np.array_equal(a, b) for a, b in zip(shown, source[first:], strict=False))
+    about = json.loads(clips.path(event.id).with_suffix(".json").read_text())
+    assert abs(about["event_at"] - 2.2) < 0.11 and abs(about["decided_at"] - 3.0) < 0.11
+    assert about["event"]["id"] == event.id and about["codec"] == about["source_codec"] == "h264"
+    assert abs((datetime.fromisoformat(about["start"]) - camera.wall).total_seconds() - 3.0) < 0.11
+    picture = cv2.imread(str(clips.picture(event.id)))
+    assert picture.shape == (48, 64, 3) and abs(int(picture[9, 9, 0]) - int(source[60][9, 9, 0])) <= 8
+    kept = history.find(event.id)
+    assert (kept.clip, kept.picture) == (f"{event.id}.mp4", f"{event.id}.jpg")
+    assert names_in(clips.path(event.id).parent) == [f"{event.id}.{end}" for end in ("jpg", "json", "mp4")]
+    assert clips.size == sum(path.stat().st_size for path in clips.path(event.id).parent.iterdir())
+    for wrong in ("../" + event.id, event.id + "\n", "", "a/b", event.id[:-1] + "g"):
+        assert clips.path(wrong) is None and clips.picture(wrong) is None
+
+
+def test_the_picture_is_there_before_the_event_has_ended(films, opened, history):
+    clips = opened()
+    camera = Camera(clips, films["small"], ago=6.1).send(0, 6.1)
+    event = begun(clips, history, camera.event(5.2, 6.0))
+    before = monotonic()
+    assert clips.picture(event.id, 10) and monotonic() - before < 5
+    assert clips.path(event.id) is None and history.find(event.id).picture
+
+
+def test_a_long_event_has_a_clip_of_its_beginning(films, opened, history):
+    clips = opened(longest=3.0)
+    camera = Camera(clips, films["small"]).send(0, 9.5)
+    event = begun(clips, history, camera.event(5.2, 6.0))
+    until(lambda: not clips.writing)
+    assert len(frames_of(clips.path(event.id))) in (30, 31) and history.find(event.id).end is None
+    clips.end(camera.ended(event, 8))
+
+
+def test_a_clip_ends_where_the_camera_comes_back_with_another_size(films, opened, history):
+    clips = opened()
+    camera = Camera(clips, films["small"]).send(0, 6.5)
+    again = Camera(clips, films["large"])
+    again.began = camera.began
+    again.send(7, 9.5)
+    event = whole(clips, history, camera)
+    assert {frame.shape for frame in frames_of(clips.path(event.id))} == {(48, 64, 3)}
+    later = whole(clips, history, camera, 7.6, 8.0, 8.2)
+    shown = frames_of(clips.path(later.id))
+    assert {frame.shape for frame in shown} == {(80, 96, 3)} and len(shown) > 10, "that of its decision"
+    assert clips.said == []
+
+
+def test_a_camera_that_went_away_has_a_clip_of_what_came(films, opened, history):
+    clips = opened()
+    camera = Camera(clips, films["small"]).send(0, 6.5)
+    event = whole(clips, history, camera, end=6.4, still_on=True)
+    assert len(frames_of(clips.path(event.id))) == 35
+    nothing = begun(clips, history, Camera(clips, films["small"], "yard").event(5, 6))
+    assert clips.picture(nothing.id, 10) is None and clips.path(nothing.id) is None
+    unknown = begun(clips, history, WatchedEvent(**vars(nothing) | {"id": new_id(nothing.start), "source": "none"}))
+    assert clips.picture(unknown.id, 10) is None
+
+
+def test_the_oldest_go_first_and_never_one_that_is_written(films, opened, history):
+    clips = opened()
+    camera = Camera(clips, films["noise"]).send(0, 9.5)
+    events = [whole(clips, history, camera, start=4 + n / 10) for n in range(3)]
+    events.sort(key=lambda event: event.id)
+    each = clips.size / 3
+    written = begun(clips, history, camera.event(3.0, 6.0))
+    until(lambda: clips._films[written.id].file)
+    clips.configure(ClipsConfig(before=2.0, after=1.0, most_bytes=int(2.6 * each)))
+    until(lambda: not history.find(events[1].id).clip)
+    assert clips.path(events[0].id) is clips.path(events[1].id) is None and clips.path(events[2].id) and clips.writing
+    assert history.find(events[0].id).clip == history.find(events[1].id).picture == ""
+    clips.end(camera.ended(written, 7))
+    until(lambda: not clips.writing)
+    assert clips.path(written.id) and clips.path(events[2].id), "older, and it was being written"
+    assert clips.size == sum(path.stat().st_size for path in clips._folder.folder.iterdir()) <= 2.6 * each
+    clips.configure(ClipsConfig(before=2.0, after=1.0, most_bytes=int(1.5 * each)))
+    until(lambda: not clips.path(written.id))
+    clips.remove([events[2].id])
+    until(lambda: not names_in(clips._folder.folder))
+    assert clips.size == 0
+
+
+def test_clips_go_after_their_days(films, opened, history):
+    clips = opened(days=2)
+    camera = Camera(clips, films["small"]).send(0, 9.5)
+    old, young = (whole(clips, history, camera, start=start) for start in (4.0, 5.0))
+    clips.close()
+    for suffix in (".mp4", ".json", ".jpg"):
+        path = clips.path(old.id).with_suffix(suffix)
+        os.utime(path, (path.stat().st_mtime - 3 * 86400,) * 2)
+    again = opened(days=2)
+    again.configure(again.config)
+    until(lambda: not history.find(old.id).clip)
+    assert again.path(young.id) and again.path(old.id) is None and history.find(young.id).clip
+
+
+def test_what_a_kill_left_is_put_right(films, opened, history, tmp_path):
+    clips = opened()
+    camera = Camera(clips, films["small"]).send(0, 9.5)
+    unnamed, gone, foreign = (whole(clips, history, camera, start=start) for start in (4.0, 5.0, 5.5))
+    clips.close()
+    folder = tmp_path / "clips"
+    history.attach(unnamed.id, clip="")
+    clips.path(gone.id).unlink()
+    history.forget(camera.wall)  # nothing ended before
+    for suffix in (".mp4", ".json", ".jpg"):
+        (folder / f"{foreign.id}{suffix}").rename(folder / f"{new_id(camera.wall)}{suffix}")
+    (folder / ".20260101T000000-00000000.mp4.tmp-0a0b0c0d").write_bytes(b"half")
+    (folder / "notes.txt").write_text("a person's own")
+    again = opened()
+    until(lambda: history.find(unnamed.id).clip and not history.find(foreign.id).picture)
+    assert history.find(gone.id).clip == "" and history.find(gone.id).picture
+    kept = [f"{unnamed.id}.jpg", f"{unnamed.id}.json", f"{unnamed.id}.mp4", f"{gone.id}.jpg", f"{gone.id}.json"]
+    assert names_in(folder) == sorted([*kept, "notes.txt"])
+    assert again.size == sum((folder / name).stat().st_size for name in kept)
+
+
+@contextmanager
+def files_up_to(size: int):
+    """As on a full disk, a write beyond so many bytes of any file fails."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_stops_clips_and_says_so_once(films, opened, history):
+    clips = opened()
+    camera = Camera(clips, films["noise"]).send(0, 9.5)
+    with files_up_to(300_000):  # the history is smaller, a film of noise larger
+        events = [whole(clips, history, camera, start=start) for start in (4.0, 5.0)]
+    assert len(clips.said) == 1 and "No clips are kept for now" in clips.said[0] and "large" in clips.said[0]
+    assert [clips.path(event.id) for event in events] == [None, None] and len(history.events()) == 2
+    assert all(name.endswith(".jpg") for name in names_in(clips._folder.folder)), "nothing is left of them"
+    later = whole(clips, history, camera)
+    assert frames_of(clips.path(later.id)) and clips.said[1:] == ["Clips are kept again."]
+
+
+def test_the_last_bytes_of_a_disk_are_not_for_clips(films, opened, history, monkeypatch):
+    clips = opened()
+    camera = Camera(clips, films["small"]).send(0, 7)
+    event = begun(clips, history, camera.event(5.2, 6.0))
+    until(lambda: clips._films[event.id].file)
+    monkeypatch.setattr(clips_of, "RESERVE", 2**60)
+    until(lambda: not clips.writing)
+    assert len(frames_of(clips.path(event.id))) == 40, "what is there is kept"
+    other = whole(clips, history, camera)
+    assert clips.path(other.id) is clips.picture(other.id) is None and len(clips.said) == 1
+    assert "are free" in clips.said[0]
+
+
+def test_closing_ends_the_films_that_are_written(films, opened, history):
+    clips = opened()
+    cameras = [Camera(clips, films["noise"], name).send(0, 7) for name in ("hall", "yard")]
+    events = [begun(clips, history, camera.event(5.2, 6.0)) for camera in cameras]
+    before = monotonic()
+    clips.close()
+    assert monotonic() - before < 3
+    assert all(len(frames_of(clips.path(event.id))) == 40 for event in events)
+    clips.begin(cameras[0].event(5.2, 6.0))
+    assert not clips.writing

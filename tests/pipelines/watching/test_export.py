@@ -1,0 +1,99 @@
+"""Judged events as labels: in the seconds of their clips, as the readers and `lstr learn` take them."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from lstr.errors import LabelsError
+from lstr.pipelines.annotations.label_file import read_label_file
+from lstr.pipelines.watching.event import WatchedEvent, new_id
+from lstr.pipelines.watching.export import Exported, export_labels
+from lstr.pipelines.watching.history import History, Wanted
+from tests.support.videos import write_video
+
+NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
+SECONDS = 10.0
+
+
+@pytest.fixture
+def history(tmp_path):
+    history = History(tmp_path / "events.sqlite")
+    yield history
+    history.close()
+
+
+def add(history, clips, start, end, verdict, action="fall", source="hall", clip=True, film=False) -> str:
+    """An event of those seconds after noon, whose clip begins two seconds before it; its id."""
+    begin, over = (NOON + timedelta(seconds=second) for second in (start, end))
+    event = WatchedEvent(new_id(begin), source, action, begin, begin, 0.7, 0.9, begin)
+    history.begin(event, [], begin)
+    history.end(event.id, over, False, over)
+    history.judge(event.id, verdict)
+    if clip:
+        path = clips / f"{event.id}.mp4"
+        clips.mkdir(exist_ok=True)
+        path.write_bytes(b"")
+        if film:
+            write_video(path, range(0, int(SECONDS) * 600, 60), noise=True)
+        about = {"start": (begin - timedelta(seconds=2)).isoformat(), "seconds": SECONDS}
+        path.with_suffix(".json").write_text(json.dumps(about))
+    return event.id
+
+
+def segments(labels, event_id) -> list[tuple]:
+    return [(s.label, s.start, s.end) for s in labels.videos[event_id].segments]
+
+
+def test_right_is_the_action_and_wrong_is_nothing(history, tmp_path):
+    clips = tmp_path / "clips"
+    right = add(history, clips, 0, 4.25, "right")
+    wrong = add(history, clips, 100, 103, "wrong")
+    long = add(history, clips, 200, 300, "right", "wave")
+    add(history, clips, 400, 401, "")
+    add(history, clips, 500, 501, "right", clip=False)
+    assert export_labels(history, clips, tmp_path / "labels.json") == Exported(2, 1, 1)
+    labels = read_label_file(tmp_path / "labels.json")
+    assert labels.classes == ("Background", "fall", "wave") and {*labels.videos} == {right, wrong, long}
+    assert segments(labels, right) == [("fall", 2, 6.25)] and segments(labels, wrong) == []
+    assert segments(labels, long) == [("wave", 2, 10)], "it lasts longer than its clip"
+    assert {video.duration for video in labels.videos.values()} == {SECONDS} and not labels.has_subsets
+    some = Wanted(action="wave")
+    assert export_labels(history, clips, tmp_path / "some.json", some) == Exported(1, 0, 0)
+
+
+def test_what_nobody_has_judged_is_ambiguous(history, tmp_path):
+    clips = tmp_path / "clips"
+    event = add(history, clips, 0, 2, "right")
+    other = add(history, clips, 4, 6, "right", "wave")
+    add(history, clips, -1, 7, "", "wave")
+    add(history, clips, 0, 3, "wrong", "jump", clip=False)
+    add(history, clips, 0, 8, "", "wave", "yard")
+    export_labels(history, clips, tmp_path / "labels.json")
+    labels = read_label_file(tmp_path / "labels.json")
+    mine = [("Ambiguous", 1, 2), ("fall", 2, 4), ("Ambiguous", 4, 6), ("wave", 6, 8), ("Ambiguous", 8, 9)]
+    assert sorted(segments(labels, event), key=lambda segment: segment[1]) == mine
+    assert ("wave", 2, 4) in segments(labels, other) and ("Ambiguous", 4, 5) in segments(labels, other)
+
+
+def test_without_a_right_one_there_is_nothing_to_learn(history, tmp_path):
+    add(history, tmp_path / "clips", 0, 2, "wrong")
+    add(history, tmp_path / "clips", 10, 12, "right", clip=False)
+    broken = add(history, tmp_path / "clips", 20, 22, "right")
+    for content in ("[]", "{", "{}", '{"start": "noon", "seconds": 1}', '{"start": "2026-01-01T00:00:00Z"}'):
+        (tmp_path / "clips" / f"{broken}.json").write_text(content)
+        with pytest.raises(LabelsError, match="marked as right") as caught:
+            export_labels(history, tmp_path / "clips", tmp_path / "labels.json")
+        assert caught.value.hint and not (tmp_path / "labels.json").exists()
+
+
+@pytest.mark.long
+def test_lstr_learn_plans_on_them(history, tmp_path, lstr):
+    clips = tmp_path / "clips"
+    for n in range(6):
+        add(history, clips, n * 100, n * 100 + 3, ("right", "wrong")[n % 2], film=True)
+    export_labels(history, clips, tmp_path / "labels.json")
+    code, out, err = lstr("labels", "check", str(tmp_path / "labels.json"), str(clips))
+    assert code == 0 and "error" not in out.lower().replace("0 errors", ""), out + err
+    code, out, err = lstr("learn", str(clips), str(tmp_path / "labels.json"), "--dry-run")
+    assert code == 0 and "6 videos" in out + err, out + err
