@@ -40,11 +40,22 @@ def new_token() -> str:
 class Guard:
     """An application behind the checks. hosts: what Host may be, as 127.0.0.1:8420; token: what the address ends with.
 
+    open_paths: what anybody may read who reaches this machine by one of the hosts.
+
     The first request with the token gets it as a cookie of this port, and all others are known by that. Users of
     `access` come in by a form instead, and the token is worth nothing.
     """
 
-    def __init__(self, app: ASGIApp, hosts: Iterable[str], token: str, port: int, access: Access | None = None):
+    def __init__(
+        self,
+        app: ASGIApp,
+        hosts: Iterable[str],
+        token: str,
+        port: int,
+        access: Access | None = None,
+        open_paths: Iterable[str] = (),
+    ):
+        self._open_paths = frozenset(open_paths)
         self._app, self._hosts, self._token = app, frozenset(hosts), token
         self._cookie = f"lstr-{port}"  # cookies of one host are shared by its ports
         self._trusts_proxy = bool(access and access.trusted_proxy)
@@ -58,8 +69,9 @@ class Guard:
         if scope["type"] != "http":
             return
         headers = Headers(scope=scope)
-        refused = self._refusal(scope, headers)
-        if refused is None and self._login:
+        is_open = scope["path"] in self._open_paths and scope["method"] in ("GET", "HEAD")
+        refused = self._refusal(scope, headers, is_open)
+        if refused is None and self._login and not is_open:
             refused = await self._stranger(self._login, Request(scope, receive), headers)
         answer = self._app if refused is None else refused
 
@@ -72,7 +84,7 @@ class Guard:
 
         await answer(scope, receive, send_safely)
 
-    def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
+    def _refusal(self, scope: Scope, headers: Headers, is_open: bool) -> Response | None:
         if headers.get("host", "").lower() not in self._hosts:
             return PlainTextResponse("This server has another name.\n", 403)
         origin = headers.get("origin")
@@ -81,7 +93,7 @@ class Guard:
             return PlainTextResponse("Another site's pages are not answered.\n", 403)
         if scope["method"] not in METHODS:
             return PlainTextResponse("", 405)
-        return None if self._login else self._unknown(scope, headers)
+        return None if self._login or is_open else self._unknown(scope, headers)
 
     async def _stranger(self, login: Login, request: Request, headers: Headers) -> Response | None:
         """The answer to one who is not on a visit, or leaves; None for a user."""

@@ -3,6 +3,7 @@
 import errno
 import socket
 import threading
+from collections.abc import Sequence
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -37,7 +38,7 @@ class Server:
     the page had before, whose token stays. access: who is let in from other machines; then `host` may be any address
     of this one, and `address` has no token where there are users. is_impatient: connections whose other end takes
     nothing for UNREAD_MS are closed; not for long films, which browsers read as they play. `ending` is set when it is
-    to end, for answers that never end by themselves. Raises ServingError.
+    to end, for answers that never end by themselves. open_paths: what is answered without a token. Raises ServingError.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Server:
         kept: KeptAddress | None = None,
         access: Access | None = None,
         is_impatient: bool = False,
+        open_paths: Sequence[str] = (),
     ):
         if host not in LOOPBACK and access is None:
             raise ServingError(
@@ -66,7 +68,7 @@ class Server:
         self.address = f"http://{_shown(host, access)}:{self.port}/{token_part}"
         self.ending = threading.Event()
         config = uvicorn.Config(
-            Guard(app, hosts, token, self.port, access),
+            Guard(app, hosts, token, self.port, access, open_paths),
             lifespan="off",
             log_config=None,
             access_log=False,

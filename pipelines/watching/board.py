@@ -58,11 +58,12 @@ class ShownSource:
     """Between a chunk of the source as it is open now and its column; None before its first decision."""
     decided_at: datetime | None = None
     heard: float = 0.0
+    known: float = field(default_factory=monotonic)
     counted: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTED, 0))
-    """As long as it was open before."""
+    """What was counted while it was open before."""
     frame: NDArray[np.uint8] | None = None
     number: int = 0
-    """Of the newest picture."""
+    """The number of the newest picture."""
     jpeg: tuple[int, bytes] = (0, b"")
     made: float = 0.0
     told: str = ""
@@ -121,7 +122,7 @@ class Board:
     def __init__(self, names: Iterable[str], history: History):
         self.history = history
         self.run = secrets.token_hex(6)
-        """Of this board alone: the numbers of another one's messages mean nothing here."""
+        """A word of this board alone: the numbers of another one's messages mean nothing here."""
         self._lock = threading.RLock()
         self._sources = {name: ShownSource(name) for name in names}
         self._on: dict[str, WatchedEvent] = {}
@@ -218,6 +219,17 @@ class Board:
                 assert made
                 source.jpeg = number, data.tobytes()
             return source.jpeg
+
+    def states(self) -> list[dict[str, Any]]:
+        """How each source does, without scores."""
+        with self._lock:
+            return [source.to_dict() for source in self._sources.values()]
+
+    def silences(self) -> dict[str, float]:
+        """Seconds since something was decided on each source, or since it was to be."""
+        now = monotonic()
+        with self._lock:
+            return {name: now - (source.heard or source.known) for name, source in self._sources.items()}
 
     def state(self) -> dict[str, Any]:
         """All of it as a JSON object, with the place in the messages from which a browser goes on."""

@@ -191,9 +191,7 @@ def _read(reading: _Reading, content: dict[str, Any]) -> WatchConfig:
         clips=ClipsConfig(**{IN_BYTES.get(name, name): value for name, value in clips.items()})
         if "clips" in content
         else None,
-        page=PageConfig(
-            **reading.entries(("page",), content.get("page", {}), {"host": values.text, "port": values.port})
-        ),
+        page=PageConfig(**reading.entries(("page",), content.get("page", {}), PAGE)),
         keeping=KeepingConfig(**reading.entries(("keeping",), content.get("keeping", {}), {"days": values.above_zero})),
         **{name: top[name] for name in ("timeout",) if name in top},
     )

@@ -15,6 +15,8 @@ from lstr.pipelines.watching.config import Hours
 
 Parse = Callable[[Any], Any]
 HOURS = re.compile(r"(\d{1,2}):(\d{2})\s*-\s*(\d{1,2}):(\d{2})")
+FRIGATE = re.compile(r"frigate://([^/:]+)/([\w.-]+)")
+"""A camera of Frigate by its name: Frigate sends it again, by RTSP at this port"""
 ELSEWHERE = re.compile(r"(env|file):(?!//)(.+)")
 
 
@@ -196,6 +198,8 @@ def address_from(folder: Path) -> Parse:
 
     def parse(value: Any) -> str:
         address = secret_from(folder)(value)
+        if frigate := FRIGATE.fullmatch(address):
+            address = f"rtsp://{frigate[1]}:8554/{frigate[2]}"
         if address == "-":
             raise ValueError("standard input is no source that comes again.")
         try:

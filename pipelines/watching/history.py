@@ -292,6 +292,11 @@ class History:
                 values.append(value)
         return int(self._read(query, values)[0][0])
 
+    def counts(self) -> dict[tuple[str, str], int]:
+        """How many events are kept, by source and action."""
+        rows = self._read("SELECT source, action, count(*) FROM events GROUP BY source, action")
+        return {(source, action): count for source, action, count in rows}
+
     def waiting(self) -> dict[str, int]:
         """How many notices wait, by channel."""
         return dict(self._read("SELECT channel, count(*) FROM notices WHERE delivered IS NULL GROUP BY channel"))

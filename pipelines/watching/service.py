@@ -27,6 +27,7 @@ from lstr.pipelines.watching.config_file import WatchConfigError, read_config
 from lstr.pipelines.watching.controls import Controls
 from lstr.pipelines.watching.decider import Decider, Hearing
 from lstr.pipelines.watching.event import WatchedEvent
+from lstr.pipelines.watching.health import PATHS, Health
 from lstr.pipelines.watching.history import History, HistoryError
 from lstr.pipelines.watching.location import HISTORY
 from lstr.pipelines.watching.page import build_login_page
@@ -246,7 +247,9 @@ class Service:
         if page.host not in LOOPBACK or page.hosts or users or page.trusted_proxy:
             access = Access(page.hosts, users, build_login_page, page.trusted_proxy)
         kept = kept_address(self.config.path, home() / "pages")
-        return Server(site.app(), page.host, page.port, kept, access, is_impatient=True)
+        app = site.app()
+        app.router.routes += Health(self).routes()
+        return Server(app, page.host, page.port, kept, access, is_impatient=True, open_paths=PATHS)
 
     def _add_by_page(self, name: str, address: str) -> None:
         try:

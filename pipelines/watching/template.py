@@ -54,9 +54,22 @@ address = "rtsp://192.168.1.10:554/stream"
 # kind = "command"                    # gets the event as JSON on standard input; no shell
 # command = ["/usr/local/bin/light", "on"]
 
-# The page, on this machine alone.
+# A film and a picture of each event, of the packets that were received. Without this table none are kept.
+# [clips]
+# before = "5s"
+# after = "5s"
+# longest = "2m"
+# most = "10GB"                       # of all clips; the oldest go first
+# days = 30
+
+# The page, on this machine alone unless it says otherwise.
 # [page]
 # port = 8430
+# host = "0.0.0.0"                    # for other machines: needs hosts, and better users
+# hosts = ["cameras.example.org"]     # the names by which browsers reach it, as through a proxy
+# trusted_proxy = true                # a proxy before it says truly who asks, and that it is https
+# [page.users]
+# ann = "$argon2id$…"                 # lstr watch --password
 
 # How long events are kept.
 # [keeping]

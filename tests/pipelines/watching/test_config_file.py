@@ -175,3 +175,22 @@ def test_hours(since, until, inside, outside):
     hours = Hours(since, until)
     assert hours.holds(inside) and hours.holds(since)
     assert outside is None or not hours.holds(outside)
+
+
+def test_a_camera_of_frigate(write):
+    """Frigate sends each camera again: one connection to the camera serves both."""
+    config = read_config(write('[sources.hall]\naddress = "frigate://nvr.local/front_door"\n'))
+    assert config.sources["hall"].address == "rtsp://nvr.local:8554/front_door"
+
+
+def test_clips_and_who_reaches_the_page(write):
+    text = '[sources.a]\naddress = "http://x/y"\n[clips]\nbefore = "3s"\nmost = "2GB"\nring = "16MB"\n[page]\n'
+    config = read_config(
+        write(text + 'hosts = ["cameras.example.org"]\ntrusted_proxy = true\n[page.users]\nann = "$argon2id$x"\n')
+    )
+    assert config.clips.before == 3 and config.clips.most_bytes == 2 * 10**9 and config.clips.ring_bytes == 16 * 10**6
+    assert config.page.hosts == ("cameras.example.org",) and config.page.trusted_proxy
+    assert config.page.users == {"ann": "$argon2id$x"} and "argon2" not in repr(config)
+    with pytest.raises(WatchConfigError, match="ann has no hash of a password"):
+        read_config(write(text + '[page.users]\nann = "secret"\n'))
+    assert read_config(write('[sources.a]\naddress = "http://x/y"\n')).clips is None

@@ -56,7 +56,7 @@ def test_one_who_looks_stops_no_reader():
 
     changed = threading.Condition()
     options = LiveOptions(on_lag="wait")
-    with LiveReader(camera("hall"), 64, options, changed, 0, 3, partial(look, "hall")) as reader:
+    with LiveReader(camera("hall"), 64, options, changed, 0, 3, seen=partial(look, "hall")) as reader:
         until = time.monotonic() + 10
         while not reader.ended:
             assert time.monotonic() < until

@@ -1,0 +1,104 @@
+"""What programs read of a service: whether it is healthy, and its numbers for Prometheus."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from lstr.pipelines.watching.board import Board
+from lstr.pipelines.watching.clips import Clips
+from lstr.pipelines.watching.history import History
+from lstr.pipelines.watching.telling.telling import Telling
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
+PATHS = ("/healthz", "/metrics")
+"""Answered without a token: no address, no picture and no event is in them, but the names of sources are."""
+SILENT_SECONDS = 60.0
+"""A source that is watched, and on which nothing was decided for so long, makes the service unhealthy."""
+COUNTED = {
+    "decided": "Chunks that were decided.",
+    "dropped": "Chunks that were left out because the machine was slower than the source.",
+    "unseen": "Chunks that the source never sent.",
+    "reconnects": "How often the source was connected again.",
+}
+
+
+class Readable(Protocol):
+    """What of a service is read."""
+
+    board: Board
+    history: History
+    telling: Telling
+    clips: Clips | None
+
+    @property
+    def paused(self) -> Sequence[str]:
+        """Names of the sources that nobody wants decided."""
+
+
+class Health:
+    """The routes of a service's health and numbers."""
+
+    def __init__(self, service: Readable):
+        self._service = service
+
+    def routes(self) -> list[Route]:
+        """`/healthz` and `/metrics`."""
+        return [Route("/healthz", self._healthz), Route("/metrics", self._metrics)]
+
+    def silent(self) -> dict[str, float]:
+        """Seconds of silence of each watched source on which nothing was decided for too long."""
+        silences = self._service.board.silences()
+        paused = {*self._service.paused}
+        return {name: s for name, s in silences.items() if name not in paused and s > SILENT_SECONDS}
+
+    async def _healthz(self, request: Request) -> Response:
+        silent = await run_in_threadpool(self.silent)
+        told = {"status": "silent" if silent else "ok", "silent": {name: round(s) for name, s in silent.items()}}
+        return JSONResponse(told, 503 if silent else 200)
+
+    async def _metrics(self, request: Request) -> Response:
+        try:
+            from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+        except ImportError:
+            return PlainTextResponse("prometheus-client is not installed: pip install 'lstr-video[watch]'\n", 501)
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(self)
+        text = await run_in_threadpool(generate_latest, registry)
+        return Response(text, media_type=CONTENT_TYPE_LATEST)
+
+    def collect(self) -> Iterator["Metric"]:
+        """The numbers as they are now."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        service = self._service
+        states: list[dict[str, Any]] = service.board.states()
+        up = GaugeMetricFamily("lstr_source_up", "Whether frames of a source come.", labels=["source"])
+        lag = GaugeMetricFamily("lstr_source_lag_seconds", "Lag of decisions, its 95th percentile.", labels=["source"])
+        counts = {
+            name: CounterMetricFamily(f"lstr_source_{name}", text, labels=["source"]) for name, text in COUNTED.items()
+        }
+        for state in states:
+            up.add_metric([state["name"]], state["link"] == "reading")
+            if state["lag_ms"] is not None:
+                lag.add_metric([state["name"]], state["lag_ms"] / 1000)
+            for name, family in counts.items():
+                family.add_metric([state["name"]], state[name])
+        yield from (up, lag, *counts.values())
+        waiting = GaugeMetricFamily("lstr_notices_waiting", "Notices that have not arrived.", labels=["channel"])
+        failed = CounterMetricFamily("lstr_notices_failed", "Tries to tell that failed.", labels=["channel"])
+        for channel, status in service.telling.status().items():
+            waiting.add_metric([channel], status.waiting)
+            failed.add_metric([channel], status.failed)
+        yield from (waiting, failed)
+        events = GaugeMetricFamily("lstr_events", "Events that are kept.", labels=["source", "action"])
+        for (source, action), count in service.history.counts().items():
+            events.add_metric([source, action], count)
+        yield events
+        if service.clips:
+            yield GaugeMetricFamily("lstr_clips_bytes", "Bytes of the clips on the disk.", value=service.clips.size)

@@ -1,0 +1,49 @@
+"""Health and numbers of a service, as programs read them."""
+
+from starlette.applications import Starlette
+
+from lstr.pipelines.serving.server import Server
+from lstr.pipelines.watching import health
+from lstr.pipelines.watching.health import PATHS, Health
+from tests.support.requests import Visitor
+from tests.support.watching import Camera, board_of, event_of
+
+
+class Watching:
+    """What of a service is read."""
+
+    clips = None
+    paused: tuple[str, ...] = ()
+
+    def __init__(self, folder):
+        self.board = board_of(folder, ("hall", "door"))
+        self.history = self.board.history
+        self.telling = self
+
+    def status(self):
+        return {}
+
+
+def test_its_numbers(tmp_path):
+    watching = Watching(tmp_path)
+    Camera(watching.board, "hall").show(0.2, 0.7, 0.1)
+    event = event_of()
+    watching.history.begin(event, [], event.start)
+    with Server(Starlette(routes=Health(watching).routes()), port=0, open_paths=PATHS) as server:
+        visitor = Visitor(server.address)
+        text = visitor.ask("/metrics").body.decode()
+    assert 'lstr_source_decided_total{source="hall"} 1.0' in text
+    assert 'lstr_source_lag_seconds{source="hall"} 0.12' in text
+    assert 'lstr_events{action="fall",source="hall"} 1.0' in text
+    assert "hunter2" not in text and server.address.partition("token=")[2] not in text
+
+
+def test_silence_is_no_health(tmp_path, monkeypatch):
+    watching = Watching(tmp_path)
+    assert not Health(watching).silent()
+    monkeypatch.setattr(health, "SILENT_SECONDS", -1.0)
+    with Server(Starlette(routes=Health(watching).routes()), port=0, open_paths=PATHS) as server:
+        visitor = Visitor(server.address)
+        assert visitor.ask("/healthz").status == 503
+        watching.paused = ("hall", "door")
+        assert visitor.ask("/healthz").status == 200
