@@ -234,7 +234,8 @@ class Clips:
             except Exception:
                 pass  # packets that make no picture make no film either, which says so
             finally:
-                self._pictured.pop(film.event.id).set()
+                if made := self._pictured.pop(film.event.id, None):
+                    made.set()
 
     def _make_picture(self, film: Film) -> None:
         event_id = film.event.id

@@ -12,11 +12,14 @@ import cv2
 import numpy as np
 import pytest
 
+from lstr.extractors.video.live_input import parse_live
+from lstr.extractors.video.live_reader import LiveOptions, LiveReader
 from lstr.pipelines.watching import clips as clips_of
 from lstr.pipelines.watching.clips import Clips
 from lstr.pipelines.watching.config import ClipsConfig
 from lstr.pipelines.watching.event import WatchedEvent, new_id
 from lstr.pipelines.watching.history import History
+from tests.support.served import camera as camera_of
 from tests.support.videos import write_video
 
 RATE, SECONDS = 10, 20
@@ -143,6 +146,28 @@ def test_an_event_has_film_picture_and_what_is_to_be_known(films, opened, histor
     assert clips.size == sum(path.stat().st_size for path in clips.path(event.id).parent.iterdir())
     for wrong in ("../" + event.id, event.id + "\n", "", "a/b", event.id[:-1] + "g"):
         assert clips.path(wrong) is None and clips.picture(wrong) is None
+
+
+def test_the_clip_of_a_camera_by_rtsp_is_of_its_one_connection(films, opened, history):
+    clips = opened(before=60.0)
+    with camera_of(films["small"].read_bytes()) as port:
+        source = parse_live(f"rtsp://me:secret@127.0.0.1:{port}/stream")
+        reader = LiveReader(source, 64, LiveOptions(on_lag="wait"), packets=clips.ring("hall"))
+        with reader:
+            while reader.frames < 180:
+                with reader.changed:
+                    reader.changed.wait_for(lambda: reader.waiting or reader.ended, 1)
+                assert not reader.ended
+                reader.take()
+            now = datetime.now().astimezone()
+            event = begun(clips, history, WatchedEvent(new_id(now), "hall", "fall", now, now, 0.7, 0.9, now))
+            assert clips.picture(event.id, 10)
+            clips.end(WatchedEvent(**vars(event) | {"end": now, "still_on": True}))
+            until(lambda: not clips.writing)
+    shown, source_frames = frames_of(clips.path(event.id)), frames_of(films["small"])
+    assert len(shown) > 170 and all(np.array_equal(a, b) for a, b in zip(shown, source_frames, strict=False))
+    about = clips.path(event.id).with_suffix(".json").read_text()
+    assert "secret" not in about and abs(json.loads(about)["event_at"] - 18.0) < 2.0
 
 
 def test_the_picture_is_there_before_the_event_has_ended(films, opened, history):
