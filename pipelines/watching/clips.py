@@ -6,7 +6,9 @@ go on without.
 """
 
 import errno
+import os
 import queue
+import sys
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -28,6 +30,7 @@ from lstr.pipelines.watching.history import History, HistoryError
 TURN = 0.5  # seconds between two looks at what has come for the films that are being written
 TURN_IDLE = 60.0  # seconds between two looks at what is too old
 CLOSING = 2.5  # seconds for the films that are being written when all ends
+NICE = 10  # of the thread that writes films
 RESERVE = 64 * 2**20  # bytes on the disk that are not for clips: the history needs them
 NEARLY_FULL = f"less than {RESERVE // 2**20} MB are free"
 LONG_SIDE = 1280  # pixels of a picture
@@ -147,6 +150,9 @@ class Clips:
             return self._rings[source]
 
     def _write_films(self) -> None:
+        if sys.platform == "linux":  # where a thread has its own; to encode has time, the decisions have none
+            with suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
         self._tidy()
         while True:
             self._woken.wait(TURN if self._films else TURN_IDLE)

@@ -232,8 +232,8 @@ def test_the_oldest_go_first_and_never_one_that_is_written(films, opened, histor
     clips.configure(ClipsConfig(before=2.0, after=1.0, most_bytes=int(1.5 * each)))
     until(lambda: not clips.path(written.id))
     clips.remove([events[2].id])
-    until(lambda: not names_in(clips._folder.folder))
-    assert clips.size == 0
+    until(lambda: clips.size == 0)
+    assert names_in(clips._folder.folder) == []
 
 
 def test_clips_go_after_their_days(films, opened, history):
