@@ -81,7 +81,7 @@ class Packet:
     """A packet of video; times in ticks of one clock that never falls, whatever the connections said."""
 
     number: int
-    """Of its ring, in the order of arrival."""
+    """Counts the packets of its ring, in the order of arrival."""
     data: bytes
     pts: int
     dts: int
@@ -92,7 +92,7 @@ class Packet:
     coding: Coding
 
     def to_av(self, origin: int = 0) -> av.Packet:
-        """As PyAV has it, times counted from `origin`."""
+        """The same for PyAV, times counted from `origin`."""
         packet = av.Packet(self.data)
         packet.pts, packet.dts, packet.duration = self.pts - origin, self.dts - origin, self.duration
         packet.time_base, packet.is_keyframe = Fraction(1, TICKS), self.is_key

@@ -52,7 +52,7 @@ class ClipFolder:
 
     @property
     def ids(self) -> list[str]:
-        """Of the events that have files, the oldest first."""
+        """The ids of events that have files, the oldest first."""
         return sorted([*self._entries])
 
     @property

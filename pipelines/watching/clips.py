@@ -51,7 +51,7 @@ class Clips:
         self._gone: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._asked: queue.SimpleQueue[Film | None] = queue.SimpleQueue()
         self._pictured: dict[str, threading.Event] = {}
-        """Of pictures that are being made; set when one is there, or cannot be."""
+        """Events of pictures that are being made; set when one is there, or cannot be."""
         self._full = False
         self._unusable: set[str] = set()
         """Sources whose packets make no film, of which that was said."""
