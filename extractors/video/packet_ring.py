@@ -81,7 +81,7 @@ class Packet:
     """A packet of video; times in ticks of one clock that never falls, whatever the connections said."""
 
     number: int
-    """Its number in the ring, in the order of arrival."""
+    """Counts the packets of its ring, in the order of arrival."""
     data: bytes
     pts: int
     dts: int
@@ -92,7 +92,7 @@ class Packet:
     coding: Coding
 
     def to_av(self, origin: int = 0) -> av.Packet:
-        """The packet as PyAV has it, times counted from `origin`."""
+        """The same for PyAV, times counted from `origin`."""
         packet = av.Packet(self.data)
         packet.pts, packet.dts, packet.duration = self.pts - origin, self.dts - origin, self.duration
         packet.time_base, packet.is_keyframe = Fraction(1, TICKS), self.is_key
@@ -127,11 +127,16 @@ class PacketRing:
         self._last = (0, 0.0)  # the newest packet's time to decode it, and its arrival
 
     def take(self, packet: av.Packet, stream: av.VideoStream, arrival: float) -> None:
-        """Keep a packet. `arrival` is in seconds of the monotonic clock."""
+        """Keep a packet, which came at `arrival` in seconds of the monotonic clock.
+
+        Raises ValueError for a stream whose packets cannot be kept, or av.FFmpegError.
+        """
         if not packet.size:  # the end of a connection
             return
-        data = bytes(packet)
-        key = packet.is_keyframe or stream.codec_context.codec.canonical_name in KEYS_ALONE
+        codec = stream.codec_context.codec.canonical_name
+        if codec in POINTERS:
+            raise ValueError(f"{codec} cannot be kept")
+        data, key = bytes(packet), packet.is_keyframe or codec in KEYS_ALONE
         if stream is not self._stream:
             self._shift = None
         if key:
@@ -210,10 +215,8 @@ class PacketRing:
 
 
 def coding_of(stream: av.VideoStream, units: tuple[bytes, ...] = ()) -> Coding:
-    """How the packets of a stream are decoded. Raises ValueError where they hold no pictures, or av.FFmpegError."""
+    """How the packets of a stream are decoded. Raises av.FFmpegError."""
     context = stream.codec_context
-    if context.codec.canonical_name in POINTERS:
-        raise ValueError(f"{context.codec.canonical_name} cannot be kept")
     held = av.open(io.BytesIO(), "w", format="matroska")  # which is never written
     template = held.add_stream_from_template(stream, opaque=True)
     return Coding(

@@ -52,7 +52,7 @@ class ClipFolder:
 
     @property
     def ids(self) -> list[str]:
-        """Ids of the events that have files, the oldest first."""
+        """The ids of events that have files, the oldest first."""
         return sorted([*self._entries])
 
     @property
@@ -72,10 +72,10 @@ class ClipFolder:
     def count(self, event_id: str) -> None:
         """Count the files of an event anew."""
         found: list[os.stat_result] = []
-        for suffix in (FILM, ABOUT, PICTURE):
-            with suppress(FileNotFoundError):
-                found.append(self.file(event_id, suffix).stat())
-        with self._lock:
+        with self._lock:  # which keeps an older look from replacing a newer one
+            for suffix in (FILM, ABOUT, PICTURE):
+                with suppress(FileNotFoundError):
+                    found.append(self.file(event_id, suffix).stat())
             if old := self._entries.pop(event_id, None):
                 self.size -= old.size
             if found:

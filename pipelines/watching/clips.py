@@ -6,7 +6,9 @@ go on without.
 """
 
 import errno
+import os
 import queue
+import sys
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -28,6 +30,7 @@ from lstr.pipelines.watching.history import History, HistoryError
 TURN = 0.5  # seconds between two looks at what has come for the films that are being written
 TURN_IDLE = 60.0  # seconds between two looks at what is too old
 CLOSING = 2.5  # seconds for the films that are being written when all ends
+NICE = 10  # of the thread that writes films
 RESERVE = 64 * 2**20  # bytes on the disk that are not for clips: the history needs them
 NEARLY_FULL = f"less than {RESERVE // 2**20} MB are free"
 LONG_SIDE = 1280  # pixels of a picture
@@ -48,7 +51,7 @@ class Clips:
         self._gone: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._asked: queue.SimpleQueue[Film | None] = queue.SimpleQueue()
         self._pictured: dict[str, threading.Event] = {}
-        """Pictures that are being made, by event; set when one is there, or cannot be."""
+        """Events of pictures that are being made; set when one is there, or cannot be."""
         self._full = False
         self._unusable: set[str] = set()
         """Sources whose packets make no film, of which that was said."""
@@ -147,6 +150,9 @@ class Clips:
             return self._rings[source]
 
     def _write_films(self) -> None:
+        if sys.platform == "linux":  # where a thread has its own; to encode has time, the decisions have none
+            with suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
         self._tidy()
         while True:
             self._woken.wait(TURN if self._films else TURN_IDLE)
@@ -234,7 +240,8 @@ class Clips:
             except Exception:
                 pass  # packets that make no picture make no film either, which says so
             finally:
-                self._pictured.pop(film.event.id).set()
+                if made := self._pictured.pop(film.event.id, None):
+                    made.set()
 
     def _make_picture(self, film: Film) -> None:
         event_id = film.event.id

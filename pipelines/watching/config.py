@@ -115,11 +115,11 @@ class ClipsConfig:
     longest: float = 120.0
     """Seconds; the clip of an event that lasts longer ends then, and the event goes on."""
     most_bytes: int = 10 * 2**30
-    """The most of all clips with their pictures; the oldest go first."""
+    """The most that all clips with their pictures may take; the oldest go first."""
     days: float = 30.0
     """After which a clip goes."""
     ring_bytes: int = 64 * 2**20
-    """The most of the newest packets of one source, in memory."""
+    """The most that the newest packets of one source take in memory."""
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ class _Clip:
     seconds: float
 
     def part(self, event: WatchedEvent) -> tuple[float, float] | None:
-        """Start and end of an event on the same source, in seconds of the clip; None where nothing of it is there."""
+        """Start and end of an event on the same source in seconds of the clip; None where none of it is in the clip."""
         begin = max(0.0, (event.start - self.start).total_seconds())
         end = self.seconds if event.end is None else (event.end - self.start).total_seconds()
         end = min(self.seconds, end)
