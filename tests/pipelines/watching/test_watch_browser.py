@@ -4,10 +4,14 @@ import threading
 import time
 from dataclasses import replace
 from datetime import datetime, timedelta
+from urllib.parse import urlsplit
 
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 from lstr.pipelines.serving.access import Access
+from lstr.pipelines.serving.kept_address import KeptAddress
 from lstr.pipelines.serving.server import Server
 from lstr.pipelines.serving.users import Users, hash_password
 from lstr.pipelines.watching.page import build_login_page
@@ -200,6 +204,8 @@ def test_what_is_wanted_of_the_service(tab, service):
     page.locator(".menu:not([open])").first.wait_for()
     service.board.snooze("hall", "fall", now() + timedelta(hours=1))
     page.locator("#snoozes").get_by_role("button", name="End").click()
+    service.board.snooze("hall", "fall", now() + timedelta(seconds=1.5))
+    until(page, "!document.querySelector('#snoozes li')")
     page.click("#add summary")
     page.fill("#add-name", "../hall")
     page.fill("#add-address", "rtsp://garage/s")
@@ -232,13 +238,27 @@ def test_a_page_goes_on_with_a_service_that_was_started_again(tab, service):
     again = Service(service.folder, ("hall", "porch"))
     with again:
         again.server.__exit__(None, None, None)
-        from lstr.pipelines.serving.kept_address import KeptAddress
-
         address = KeptAddress(service.folder / "kept.json", service.folder, kept, port, frozenset())
         again.server = again.serve(port=port, kept=address)
         again.server.__enter__()
         page.locator(".source h2", has_text="porch").wait_for(timeout=20000)
         until(page, "$('broken').hidden && document.querySelectorAll('.source').length === 2")
+
+
+def test_it_works_under_a_path(chromium, service):
+    """As behind a proxy: every request of the page, and the way in, begins with the path."""
+    site = WatchSite(service.board, service.deeds.controls(), lambda: server.ending)
+    event, paths = begin(service), []
+    with Server(Starlette(routes=[Mount("/home/cameras", site.app())]), port=0) as server:
+        page = chromium.new_page()
+        page.on("request", lambda request: request.url.startswith("data:") or paths.append(urlsplit(request.url).path))
+        page.goto(server.address.replace("/?", "/home/cameras/?"))
+        page.get_by_role("button", name="Wrong: it did not").click()
+        page.locator(".no[aria-pressed=true]").wait_for()
+        until(page, "document.querySelector('.source img').naturalWidth === 64")
+        page.close()
+    assert service.board.history.find(event.id).verdict == "wrong"
+    assert len(paths) > 4 and all(path.startswith("/home/cameras/") for path in paths if path), paths
 
 
 def test_a_user_signs_in_and_out(chromium, service):
