@@ -49,7 +49,8 @@ def build_page(
     policy = policy_of(style, source, bool(script and script.is_served))
     if has_form:
         policy = policy.replace("form-action 'none'", "form-action 'self'")
-    return fill(read_part(FRAME), policy=policy, title=html.escape(title), style=style, body=body)
+    referrer = "same-origin" if has_form else "no-referrer"  # a form without a referrer has no origin either
+    return fill(read_part(FRAME), policy=policy, referrer=referrer, title=html.escape(title), style=style, body=body)
 
 
 PARTS = {"zoom": "zoom.html", "lessons": "label-lessons.html"}

@@ -68,5 +68,5 @@ class Login:
 
     def _form(self, told: str, status: int = 200) -> Response:
         # the page has a policy of its own, which cannot say this
-        headers = {"content-security-policy": "frame-ancestors 'none'"}
+        headers = {"content-security-policy": "frame-ancestors 'none'", "referrer-policy": "same-origin"}
         return Response(self._page(told), status, headers, "text/html; charset=utf-8")

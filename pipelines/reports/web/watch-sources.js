@@ -2,7 +2,7 @@
    which draws one video at a time: `take` makes a source the one that is drawn. */
 const step = 0.25, ROWS = 2400; /* seconds of a chunk; chunks whose scores are kept */
 const fullScale = report.full_scale, missing = report.no_score;
-const SPANS = [60, 300, 600], PICTURE_EVERY = 350; /* seconds in view; milliseconds */
+const SPANS = [60, 300, 600], PICTURE_EVERY = 450; /* seconds in view; milliseconds */
 const sources = new Map();
 let span = SPANS[0];
 

@@ -13,9 +13,13 @@ function readClock(text) {
 function readSnoozes(snoozes) {
   $("snoozes").replaceChildren(...snoozes.map(({ source, action, until }) => {
     const item = make("li", "", [action ?? "Every action", source ? "in " + source : "in every source"].join(" ") + ": nobody is told until " + (today(until) ? "" : until.slice(0, 10) + " ") + until.slice(11, 16));
+    item.dataset.until = until;
     item.append(button("", "End", () => act("snooze", { source, action, seconds: 0 })));
     return item;
   }));
+}
+function endSnoozes() {
+  for (const item of [...$("snoozes").children]) if (wallOf(item.dataset.until) < wallOf(nowText())) item.remove();
 }
 function readAll(state) {
   readClock(state.now);
@@ -123,4 +127,4 @@ new ResizeObserver(() => { widenAll(); redraw(); }).observe($("sources"));
 followTheme(redraw);
 readAll(report.state);
 setInterval(lookAtPictures, PICTURE_EVERY);
-setInterval(lengthen, 1000);
+setInterval(() => { lengthen(); endSnoozes(); }, 1000);

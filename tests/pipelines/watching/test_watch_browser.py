@@ -1,0 +1,283 @@
+"""The page of a watching service in a real headless Chromium."""
+
+import threading
+import time
+from dataclasses import replace
+from datetime import datetime, timedelta
+from urllib.parse import urlsplit
+
+import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from lstr.pipelines.serving.access import Access
+from lstr.pipelines.serving.kept_address import KeptAddress
+from lstr.pipelines.serving.server import Server
+from lstr.pipelines.serving.users import Users, hash_password
+from lstr.pipelines.watching.page import build_login_page
+from lstr.pipelines.watching.site import WatchSite
+from tests.support.browser import until
+from tests.support.videos import write_video
+from tests.support.watching import HOSTILE, Camera, Deeds, board_of, event_of
+
+pytestmark = pytest.mark.long
+
+
+class Service:
+    """A board that is served; its cameras decide four times a second."""
+
+    def __init__(self, folder, names=("hall", HOSTILE)):
+        self.board, self.deeds, self.folder = board_of(folder, names), Deeds(), folder
+        self.cameras = [Camera(self.board, name) for name in names]
+        self.ended = threading.Event()
+        self.server = self.serve()
+
+    def serve(self, **options) -> Server:
+        site = WatchSite(self.board, self.deeds.controls(), lambda: self.server.ending)
+        return Server(site.app(), port=options.pop("port", 0), **options)
+
+    def run(self) -> None:
+        while not self.ended.wait(0.25):
+            for camera in self.cameras:
+                camera.show(0.1, 0.9, 0.2, at=now(), grey=30 + camera.chunk % 200)
+
+    def __enter__(self):
+        self.server.__enter__()
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *exception):
+        self.ended.set()
+        self.thread.join(5)
+        self.server.__exit__(*exception)
+
+
+def now() -> datetime:
+    return datetime.now().astimezone()
+
+
+def begin(service, source: str = "hall", **more):
+    event = event_of(source, start=now() - timedelta(seconds=3), decided=now(), seen=now(), **more)
+    service.board.history.begin(event, (), now())
+    service.board.tell(event, "new")
+    return event
+
+
+@pytest.fixture
+def service(tmp_path):
+    with Service(tmp_path) as opened:
+        yield opened
+
+
+@pytest.fixture
+def tab(chromium, service):
+    """Open the page: tab(width) -> page. Words on the console and requests to other hosts fail the test."""
+    complaints, contexts = [], []
+
+    def open_tab(width: int = 1280, expected: str = "nothing", **settings):
+        contexts.append(chromium.new_context(viewport={"width": width, "height": 900}, **settings))
+        page = contexts[-1].new_page()
+        page.on("console", lambda message: expected in message.text or complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("dialog", lambda dialog: complaints.append(dialog.message))
+        own = f"http://127.0.0.1:{service.server.port}/"
+        page.on("request", lambda request: request.url.startswith((own, "data:")) or complaints.append(request.url))
+        page.goto(service.server.address)
+        return page
+
+    yield open_tab
+    for context in contexts:
+        context.close()
+    assert not complaints
+
+
+LANE_INK = """(() => {
+  const canvas = document.querySelector(".source .lane canvas"), { width, height } = canvas;
+  const pen = new OffscreenCanvas(width, height).getContext("2d");
+  pen.drawImage(canvas, 0, 0);
+  return pen.getImageData(0, 0, width, height).data.filter((value, at) => at % 4 === 3 && value).length;
+})()"""
+
+
+def test_a_source_and_what_happens(tab, service):
+    page = tab()
+    assert page.locator(".source h2").all_inner_texts() == ["hall", HOSTILE]
+    assert page.locator(".source").first.locator(".lane .name .cut").all_inner_texts() == ["fall", "wave"]
+    until(page, "document.querySelector('.source .now output')?.textContent === '0.90'")
+    until(page, f"{LANE_INK} > 200")
+    until(page, "document.querySelector('.source img').naturalWidth === 64")
+    before = page.evaluate(LANE_INK)
+    until(page, f"{LANE_INK} > {before}")
+    shown = page.evaluate("document.querySelector('.source img').src")
+    until(page, f"document.querySelector('.source img').src !== {shown!r}")
+    assert "Nothing has happened yet" in page.locator("#no-events").inner_text()
+
+    event = begin(service)
+    page.locator(".event.on").wait_for()
+    assert "fall in hall" in page.locator("#announced").inner_text()
+    assert "so far" in page.locator(".event .when").inner_text()
+    assert page.locator("#count").inner_text() == "Events, 1 on now"
+    page.get_by_role("button", name="Right: it happened").click()
+    page.locator(".yes[aria-pressed=true]").wait_for()
+    assert service.board.history.find(event.id).verdict == "right"
+    service.board.history.end(event.id, now(), False, now())
+    service.board.tell(replace(event, end=now()), "end")
+    page.locator(".event:not(.on)").wait_for()
+    assert "has ended" in page.locator("#announced").inner_text()
+    assert page.locator(".yes[aria-pressed=true]").count() == 1
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_scrolls_one_way(tab, service, scheme):
+    begin(service, HOSTILE)
+    page = tab(390, color_scheme=scheme, has_touch=True)
+    page.locator(".event").wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    page.locator(".menu summary").first.click()
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+
+
+def test_by_keys_alone(tab, service):
+    events = [begin(service), begin(service, HOSTILE)]
+    page = tab()
+    page.locator(".event").nth(1).wait_for()
+    page.keyboard.press("2")
+    assert page.evaluate("document.activeElement.source.name") == HOSTILE
+    page.keyboard.press("n")
+    page.keyboard.press("n")
+    page.keyboard.press("w")
+    page.locator(".no[aria-pressed=true]").wait_for()
+    assert [service.board.history.find(event.id).verdict for event in events] == ["wrong", ""]
+    page.keyboard.press("w")
+    until(page, "!document.querySelector('.no[aria-pressed=true]')")
+    assert service.board.history.find(events[0].id).verdict == ""
+    page.keyboard.press("m")
+    assert "5 min ago" in page.locator(".ago").first.inner_text()
+
+
+def test_a_clip_plays(tab, service):
+    write_video(service.folder / "clip.mp4", range(0, 2000, 40))
+    event = begin(service, clip="clip.mp4")
+    service.deeds.files[event.id] = service.folder / "clip.mp4"
+    page = tab()
+    page.locator(".thumb").click()
+    until(page, "$('clip').videoWidth === 32 || $('clip').videoWidth > 0")
+    page.keyboard.press("Escape")
+    until(page, "!$('player').open && !$('clip').hasAttribute('src')")
+    page.locator(".event").focus()
+    page.keyboard.press("c")
+    until(page, "$('player').open && $('clip').currentTime > 0")
+
+
+def test_filters_and_older_events(tab, service):
+    history = service.board.history
+    for k in range(60):
+        event = event_of(
+            "hall" if k % 2 else HOSTILE, ("fall", "wave")[k % 3 == 0], now() - timedelta(days=1, minutes=k)
+        )
+        history.begin(event, (), now())
+        history.end(event.id, event.seen, False, now())
+    page = tab()
+    until(page, "document.querySelectorAll('.event').length === 50")
+    page.click("#older")
+    until(page, "document.querySelectorAll('.event').length === 60 && $('older').hidden")
+    page.select_option("#by-action", "wave")
+    until(page, "document.querySelectorAll('.event').length === 20")
+    page.select_option("#by-source", "hall")
+    until(page, "document.querySelectorAll('.event').length === 10")
+    begin(service, "hall", action="fall")
+    page.fill("#by-day", f"{now():%Y-%m-%d}")
+    until(page, "!document.querySelectorAll('.event').length")
+    assert "No event fits" in page.locator("#no-events").inner_text()
+    page.click("#show-all")
+    until(page, "document.querySelectorAll('.event').length >= 50 && document.querySelector('.event.on')")
+
+
+def test_what_is_wanted_of_the_service(tab, service):
+    page = tab(expected="status of 4")
+    page.get_by_role("button", name="Pause hall").click()
+    until(page, "true")
+    page.locator(".menu summary").first.click()
+    page.locator(".sheet select").first.select_option("fall")
+    page.get_by_role("button", name="Snooze: nobody is told").first.click()
+    page.locator(".menu:not([open])").first.wait_for()
+    service.board.snooze("hall", "fall", now() + timedelta(hours=1))
+    page.locator("#snoozes").get_by_role("button", name="End").click()
+    service.board.snooze("hall", "fall", now() + timedelta(seconds=1.5))
+    until(page, "!document.querySelector('#snoozes li')")
+    page.click("#add summary")
+    page.fill("#add-name", "../hall")
+    page.fill("#add-address", "rtsp://garage/s")
+    page.keyboard.press("Enter")
+    until(page, "$('add-told').textContent.includes('no name')")
+    page.fill("#add-name", "garage")
+    page.keyboard.press("Enter")
+    until(page, "!$('add').open")
+    page.locator(".menu summary").first.click()
+    page.get_by_role("button", name="Remove this source").first.click()
+    page.get_by_role("button", name="Press again").first.click()
+    wanted = [("pause", "hall"), ("snooze", "hall", "fall", 3600.0), ("snooze", "hall", "fall", 0.0)]
+    wanted += [("add", "garage", "rtsp://garage/s"), ("remove", "hall")]
+    deadline = time.monotonic() + 5
+    while service.deeds.done != wanted:
+        assert time.monotonic() < deadline, service.deeds.done
+        time.sleep(0.02)
+    service.board.source("hall", paused=True)
+    page.get_by_role("button", name="Resume hall").wait_for()
+    service.board.remove("hall")
+    until(page, "document.querySelectorAll('.source').length === 1")
+
+
+def test_a_page_goes_on_with_a_service_that_was_started_again(tab, service):
+    page = tab(expected="ERR_")
+    until(page, f"{LANE_INK} > 200")
+    port, kept = service.server.port, service.server.address.partition("token=")[2]
+    service.server.__exit__(None, None, None)
+    page.locator("#broken:not([hidden])").wait_for(timeout=10000)
+    again = Service(service.folder, ("hall", "porch"))
+    with again:
+        again.server.__exit__(None, None, None)
+        address = KeptAddress(service.folder / "kept.json", service.folder, kept, port, frozenset())
+        again.server = again.serve(port=port, kept=address)
+        again.server.__enter__()
+        page.locator(".source h2", has_text="porch").wait_for(timeout=20000)
+        until(page, "$('broken').hidden && document.querySelectorAll('.source').length === 2")
+
+
+def test_it_works_under_a_path(chromium, service):
+    """As behind a proxy: every request of the page, and the way in, begins with the path."""
+    site = WatchSite(service.board, service.deeds.controls(), lambda: server.ending)
+    event, paths = begin(service), []
+    with Server(Starlette(routes=[Mount("/home/cameras", site.app())]), port=0) as server:
+        page = chromium.new_page()
+        page.on("request", lambda request: request.url.startswith("data:") or paths.append(urlsplit(request.url).path))
+        page.goto(server.address.replace("/?", "/home/cameras/?"))
+        page.get_by_role("button", name="Wrong: it did not").click()
+        page.locator(".no[aria-pressed=true]").wait_for()
+        until(page, "document.querySelector('.source img').naturalWidth === 64")
+        page.close()
+    assert service.board.history.find(event.id).verdict == "wrong"
+    assert len(paths) > 4 and all(path.startswith("/home/cameras/") for path in paths if path), paths
+
+
+def test_a_user_signs_in_and_out(chromium, service):
+    access = Access(users=Users({"ada": hash_password("correct horse")}), login_page=build_login_page)
+    site = WatchSite(service.board, service.deeds.controls(), lambda: server.ending, logout=True)
+    with Server(site.app(), port=0, access=access) as server:
+        context = chromium.new_context(viewport={"width": 390, "height": 700}, color_scheme="dark")
+        page = context.new_page()
+        page.goto(server.address)
+        assert page.url.endswith("/login")
+        page.keyboard.type("ada")
+        page.keyboard.press("Tab")
+        page.keyboard.type("wrong password")
+        page.keyboard.press("Enter")
+        page.get_by_role("alert").filter(has_text="not the name").wait_for()
+        page.fill("[name=name]", "ada")
+        page.fill("[name=password]", "correct horse")
+        page.keyboard.press("Enter")
+        page.locator(".source").first.wait_for()
+        page.get_by_role("button", name="Sign out").click()
+        page.locator("[name=password]").wait_for()
+        context.close()
