@@ -8,6 +8,9 @@ from lstr.pipelines.watching.config_file import read_data
 HISTORY = "history.sqlite"
 """The file of the events, in the folder `data`."""
 
+CLIPS = "clips"
+"""The folder of the clips, in the same."""
+
 
 def history_of(path: Path) -> Path:
     """The history of a service, by its configuration or the folder of its data. Raises LstrError without one."""

@@ -29,7 +29,7 @@ from lstr.pipelines.watching.decider import Decider, Hearing
 from lstr.pipelines.watching.event import WatchedEvent
 from lstr.pipelines.watching.health import PATHS, Health
 from lstr.pipelines.watching.history import History, HistoryError
-from lstr.pipelines.watching.location import HISTORY
+from lstr.pipelines.watching.location import CLIPS, HISTORY
 from lstr.pipelines.watching.page import build_login_page
 from lstr.pipelines.watching.site import WatchSite
 from lstr.pipelines.watching.storing import Storage, Storing
@@ -38,8 +38,6 @@ from lstr.pipelines.watching.telling.policy import Policy
 from lstr.pipelines.watching.telling.telling import Telling
 
 ROTATED_SECONDS = 3600.0  # between two looks for what is too old to be kept
-CLIPS = "clips"
-"""The folder of the clips, in that of the data."""
 SILENT_SECONDS = 60.0  # a decider that shows no sign of life for so long is stuck
 PAUSED, ADDED = "paused", "added"
 """What the history keeps over a restart: names of sources that are paused, and sources that a person has added."""
