@@ -77,7 +77,10 @@ def _apprise(name: str, url: str) -> Any:
         ) from None
     for logger in ("apprise", "urllib3"):  # both log addresses, with the tokens in them
         logging.getLogger(logger).setLevel(logging.CRITICAL + 1)
-    found = apprise.Apprise()
+    asset = apprise.AppriseAsset()
+    if hasattr(asset, "http_redirects"):  # earlier versions follow all
+        asset.http_redirects = False
+    found = apprise.Apprise(asset=asset)
     if not found.add(url):
         raise ChannelError(
             f"Apprise does not know the address of the channel {name}.",

@@ -6,6 +6,7 @@ import logging
 import sys
 
 import pytest
+from apprise import AppriseAsset
 
 from lstr.pipelines.watching.config import ChannelConfig
 from lstr.pipelines.watching.telling import apprise
@@ -51,6 +52,17 @@ def test_a_picture_that_does_not_come_keeps_no_notice(history, watch_config, eve
     with Receiver() as receiver, Telling(watch_config(phone=reaching(receiver)), history, print, lambda _: None):
         eventually(lambda: not history.waiting())
         assert not json.loads(receiver.posted[0].body)["attachments"]
+
+
+@pytest.mark.skipif(not hasattr(AppriseAsset, "http_redirects"), reason="this version follows redirects")
+def test_a_redirect_is_not_followed(history, watch_config, event_of, eventually):
+    event = event_of()
+    history.begin(event, ["phone"], event.decided)
+    with Receiver() as inside, Receiver(302) as receiver:
+        receiver.location = f"{inside.root}/admin"
+        with Telling(watch_config(phone=reaching(receiver)), history, print) as telling:
+            eventually(lambda: telling.status()["phone"].failed)
+        assert inside.posted == [] and len(receiver.posted) == 1
 
 
 def test_no_secret_comes_out(history, watch_config, event_of, eventually, caplog, capsys):
