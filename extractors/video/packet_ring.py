@@ -217,7 +217,7 @@ class PacketRing:
 def coding_of(stream: av.VideoStream, units: tuple[bytes, ...] = ()) -> Coding:
     """How the packets of a stream are decoded. Raises av.FFmpegError."""
     context = stream.codec_context
-    held = av.open(io.BytesIO(), "w", format="matroska")  # which is never written
+    held = av.open(io.BytesIO(), "w", format="null")  # of all codecs, and never written
     template = held.add_stream_from_template(stream, opaque=True)
     return Coding(
         context.codec.canonical_name,
