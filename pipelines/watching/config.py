@@ -67,7 +67,7 @@ class ChannelConfig:
     """The address of a webhook, or of what Apprise reaches."""
     secret: str = field(default="", repr=False)
     """What a webhook is signed with."""
-    command: tuple[str, ...] = ()
+    command: tuple[str, ...] = field(default=(), repr=False)
     """Program and arguments; it gets the event as JSON on its standard input."""
     host: str = ""
     """The MQTT broker."""

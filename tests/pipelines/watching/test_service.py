@@ -43,6 +43,7 @@ def write(folder: Path, small_set, ports: dict[str, int], more: str = "", on: fl
     return folder / "watch.toml"
 
 
+@pytest.mark.long
 def test_a_source_that_ends_is_read_again_and_both_are_stored(small_set, stream, tmp_path):
     said: list[str] = []
     with served([TS_HEAD, stream], [TS_HEAD, stream], [TS_HEAD, stream, None]) as port:
@@ -59,6 +60,7 @@ def test_a_source_that_ends_is_read_again_and_both_are_stored(small_set, stream,
     again.close()
 
 
+@pytest.mark.long
 def test_sources_are_paused_added_and_removed_and_that_is_kept(small_set, stream, tmp_path):
     said: list[str] = []
     with served([TS_HEAD, stream, None]) as one, served([TS_HEAD, stream, None]) as other:
@@ -81,6 +83,7 @@ def test_sources_are_paused_added_and_removed_and_that_is_kept(small_set, stream
             assert watching.sources.keys() == {"hall"}
 
 
+@pytest.mark.long
 def test_its_file_is_read_again_and_streams_that_did_not_change_go_on(small_set, stream, tmp_path):
     said: list[str] = []
     with served([TS_HEAD, stream, None]) as one, served([TS_HEAD, stream, None]) as other:
