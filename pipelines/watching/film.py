@@ -104,5 +104,5 @@ class Film:
             "decided_at": round(self.decided_at, 3),
             "codec": self.file.codec,
             "source_codec": self.file.coding.codec,
-            "size": list(self.file.coding.size),
+            "size": list(self.file.pictures),
         }
