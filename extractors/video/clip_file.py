@@ -44,9 +44,11 @@ class ClipFile:
         """Bytes of what was written, about."""
         self._container = av.open(f"file:{path}", "w", format="mp4", options=OPTIONS)
         try:
-            self._writer = (
-                _Copied(self._container, coding) if coding.codec in HELD else _Encoded(self._container, coding)
-            )
+            self._writer: _Copied | _Encoded
+            if coding.template and coding.codec in HELD:
+                self._writer = _Copied(self._container, coding, coding.template)
+            else:
+                self._writer = _Encoded(self._container, coding)
         except BaseException:
             self.abandon()
             raise
@@ -55,6 +57,11 @@ class ClipFile:
     def codec(self) -> str:
         """By FFmpeg's name."""
         return self.coding.codec if isinstance(self._writer, _Copied) else "h264"
+
+    @property
+    def pictures(self) -> tuple[int, int]:
+        """Width and height."""
+        return self._writer.size
 
     @property
     def seconds(self) -> float:
@@ -87,9 +94,9 @@ class ClipFile:
 class _Copied:
     """Packets as they are."""
 
-    def __init__(self, container: av.container.OutputContainer, coding: Coding):
-        self._container = container
-        self._stream = container.add_stream_from_template(coding.template, opaque=True)
+    def __init__(self, container: av.container.OutputContainer, coding: Coding, template: av.VideoStream):
+        self._container, self.size = container, coding.size
+        self._stream = container.add_stream_from_template(template, opaque=True)
         self._stream.time_base = CLOCK
         if coding.codec in TAGS:
             self._stream.codec_context.codec_tag = TAGS[coding.codec]
@@ -113,7 +120,7 @@ class _Encoded:
         self._reformatter = VideoReformatter()
         stream = container.add_stream("libx264", options=ENCODER)
         assert isinstance(stream, av.VideoStream)
-        stream.width, stream.height = (max(2, side - side % 2) for side in coding.size)
+        self.size = coding.size
         stream.pix_fmt = "yuv420p"
         stream.codec_context.sample_aspect_ratio = coding.aspect
         stream.codec_context.time_base = stream.time_base = CLOCK
@@ -138,12 +145,11 @@ class _Encoded:
         for frame in frames:
             if frame.pts is None or frame.pts <= self._last:
                 continue
-            made = self._reformatter.reformat(
-                frame, stream.width, stream.height, "yuv420p", dst_color_range=ColorRange.MPEG, threads=1
-            )
             if self._last < 0:  # the encoder writes what it is told before its first frame
+                self.size = stream.width, stream.height = _even(frame.width), _even(frame.height)
                 stream.codec_context.color_range = ColorRange.MPEG
                 stream.codec_context.colorspace = frame.colorspace
+            made = self._reformatter.reformat(frame, *self.size, "yuv420p", dst_color_range=ColorRange.MPEG, threads=1)
             made.pts, made.time_base, made.pict_type = frame.pts, CLOCK, 0
             self._last = frame.pts
             added += self._mux(stream.encode(made))
@@ -155,6 +161,11 @@ class _Encoded:
             added += packet.size
             self._container.mux(packet)
         return added
+
+
+def _even(side: int) -> int:
+    """The pixels of a side that H.264 takes."""
+    return max(2, side - side % 2)
 
 
 def picture_of(

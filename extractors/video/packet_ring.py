@@ -4,7 +4,7 @@ import io
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import av
@@ -38,8 +38,9 @@ class Coding:
     """The same as the newest key frame says it; empty where key frames do not."""
     aspect: Fraction
     """Width of a sample over its height."""
-    template: av.VideoStream = field(repr=False)
-    """What a container is told of it; of a container in memory that is never written."""
+    template: av.VideoStream | None = field(repr=False)
+    """What a container is told of it, of a container in memory that is never written; None where a stream has changed
+    in a way that no container can be told of."""
 
     def is_as(self, other: "Coding") -> bool:
         """Whether packets of both may follow one another in one file."""
@@ -63,7 +64,7 @@ class Coding:
 
         Raises av.FFmpegError.
         """
-        if all(unit in self.extradata for unit in self.units):
+        if self.template is None or all(unit in self.extradata for unit in self.units):
             return self
         whole = io.BytesIO()
         with av.open(whole, "w", format="mpegts") as written:
@@ -140,7 +141,7 @@ class PacketRing:
         if stream is not self._stream:
             self._shift = None
         if key:
-            self._renew_coding(stream, data)
+            self._renew_coding(stream, data, changed_extradata(packet))
         if stream is self._stream:  # which begins for the ring with its first key frame
             self._append(packet, data, key, arrival)
 
@@ -160,12 +161,14 @@ class PacketRing:
             groups = [group.packets for group in self._groups if group.packets[-1].number > number]
             return [packet for packets in groups for packet in packets if packet.number > number]
 
-    def _renew_coding(self, stream: av.VideoStream, data: bytes) -> None:
+    def _renew_coding(self, stream: av.VideoStream, data: bytes, changed: bytes) -> None:
         """Take note of how packets are decoded from a key frame on, where that is not as before."""
         units = parameter_units(stream.codec_context.codec.canonical_name, data)
-        if self._coding and stream is self._stream and units in ((), self._coding.units):
+        if self._coding and stream is self._stream and units in ((), self._coding.units) and not changed:
             return
         fresh = coding_of(stream, units)
+        if changed and changed != fresh.extradata:
+            fresh = replace(fresh, extradata=changed, template=None)
         if self._coding is None or not self._coding.is_as(fresh):
             self._coding = fresh
         self._stream = stream
@@ -228,6 +231,11 @@ def coding_of(stream: av.VideoStream, units: tuple[bytes, ...] = ()) -> Coding:
         aspect_of(stream),
         template,
     )
+
+
+def changed_extradata(packet: av.Packet) -> bytes:
+    """What a decoder is told anew before a packet, as RTMP does; empty where it is not."""
+    return bytes(packet.get_sidedata("new_extradata")) if packet.has_sidedata("new_extradata") else b""
 
 
 def parameter_units(codec: str, data: bytes) -> tuple[bytes, ...]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from lstr.pipelines.files.atomic import check_writable, sweep, unwritable
 
-ID = re.compile(r"\d{8}T\d{6}-[0-9a-f]{8}")
+ID = re.compile(r"[0-9]{8}T[0-9]{6}-[0-9a-f]{8}")
 """What `event.new_id` makes; nothing else is a name in the folder."""
 FILM, ABOUT, PICTURE = ".mp4", ".json", ".jpg"
 DAY = 86_400  # seconds

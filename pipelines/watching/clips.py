@@ -212,7 +212,7 @@ class Clips:
         self._forget(film)
         self._folder.count(event_id)
         self._attach(event_id, clip=f"{event_id}{FILM}")
-        if self._full:
+        if self._full and self._folder.free >= RESERVE:
             self._full = False
             self._say("Clips are kept again.")
 

@@ -71,7 +71,8 @@ class Film:
             file.write(packet)
             if file.seconds >= longest or file.size >= most_bytes:
                 return True
-        return monotonic() > self.until + GRACE
+        # a camera that went away during an event may never come back
+        return monotonic() > min(self.until, self.decided + longest) + GRACE
 
     def close(self, about: Path) -> None:
         """Write what is to be known of it, and give it its name once it is on the disk."""
@@ -104,5 +105,5 @@ class Film:
             "decided_at": round(self.decided_at, 3),
             "codec": self.file.codec,
             "source_codec": self.file.coding.codec,
-            "size": list(self.file.coding.size),
+            "size": list(self.file.pictures),
         }

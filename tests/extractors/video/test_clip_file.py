@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from lstr.extractors.video.clip_file import ClipFile, picture_of
+from lstr.extractors.video.live_input import PROMPT
 from lstr.extractors.video.packet_ring import TICKS, PacketRing
 from tests.support.videos import write_video
 
@@ -27,7 +28,7 @@ def ring_of(*paths) -> tuple[PacketRing, list[np.ndarray]]:
     """All packets of files, each as one connection, as fast as they are shown; and their pictures."""
     ring, shown, arrival = PacketRing(2**26, 100.0), [], 0.0
     for path in paths:
-        with av.open(str(path)) as container:
+        with av.open(str(path), options=dict(PROMPT)) as container:
             stream = container.streams.video[0]
             for packet in container.demux(stream):
                 ring.take(packet, stream, arrival)
@@ -124,6 +125,20 @@ def test_a_size_that_changes_within_a_connection_is_declared(tmp_path):
     stream, _, pictures = decoded(tmp_path / "clip")
     assert stream.codec_context.width == 96 and len(pictures) == 50
     assert all(np.array_equal(a, b) for a, b in zip(pictures, shown, strict=True))
+
+
+def test_a_size_that_rtmp_changes_is_encoded_anew(tmp_path):
+    """The second sequence header of an FLV: no container can be told of it."""
+    files = [film(tmp_path / f"{side}.flv", "libx264", (side, side), noise=False, bf="0") for side in (32, 96)]
+    (tmp_path / "both.flv").write_bytes(files[0].read_bytes() + files[1].read_bytes()[13:])
+    ring, _ = ring_of(tmp_path / "both.flv")
+    kept = ring.after(0)
+    assert [p.coding is kept[-1].coding for p in kept] == [False] * 50 + [True] * 50
+    for packets, side in ((kept[:50], 32), (kept[50:], 96)):
+        clip = written(tmp_path / "clip", packets)
+        stream, frames, _ = decoded(tmp_path / "clip")
+        assert clip.pictures == (stream.codec_context.width, stream.codec_context.height) == (side, side)
+        assert len(frames) == 50 and picture_of(packets, packets[20].pts, 200, 9).shape == (side, side, 3)
 
 
 def test_the_picture_of_a_moment_takes_no_longer_than_it_may(tmp_path):

@@ -202,6 +202,15 @@ def test_a_clip_ends_where_the_camera_comes_back_with_another_size(films, opened
     assert clips.said == []
 
 
+def test_a_film_does_not_wait_for_a_camera_for_ever(films, opened, history, monkeypatch):
+    monkeypatch.setattr("lstr.pipelines.watching.film.GRACE", 0.1)
+    clips = opened(longest=4.2)
+    camera = Camera(clips, films["small"]).send(0, 6.1)
+    event = begun(clips, history, camera.event(5.2, 6.0))
+    until(lambda: not clips.writing)
+    assert len(frames_of(clips.path(event.id))) == 31, "nothing has come for longer than its longest clip"
+
+
 def test_a_camera_that_went_away_has_a_clip_of_what_came(films, opened, history):
     clips = opened()
     camera = Camera(clips, films["small"]).send(0, 6.5)

@@ -28,6 +28,7 @@ def clip_of(video: Path, path: Path) -> float:
     return clip.seconds
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "codec", "pixels"), [("a.ts", "libx264", "yuv420p"), ("a.mkv", "mjpeg", "yuvj420p")])
 def test_a_clip_is_shown(chromium, tmp_path, name, codec, pixels):
     options = {} if codec == "mjpeg" else {"g": "10", "bf": "2"}
