@@ -59,10 +59,10 @@ class ShownSource:
     decided_at: datetime | None = None
     heard: float = 0.0
     counted: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTED, 0))
-    """As long as it was open before."""
+    """Counts of the times it was open before."""
     frame: NDArray[np.uint8] | None = None
     number: int = 0
-    """Of the newest picture."""
+    """The newest picture's number."""
     jpeg: tuple[int, bytes] = (0, b"")
     made: float = 0.0
     told: str = ""
@@ -121,7 +121,7 @@ class Board:
     def __init__(self, names: Iterable[str], history: History):
         self.history = history
         self.run = secrets.token_hex(6)
-        """Of this board alone: the numbers of another one's messages mean nothing here."""
+        """A name of this board alone: the numbers of another one's messages mean nothing here."""
         self._lock = threading.RLock()
         self._sources = {name: ShownSource(name) for name in names}
         self._on: dict[str, WatchedEvent] = {}
