@@ -27,7 +27,7 @@ class SourceConfig:
     """One camera or stream."""
 
     address: str = field(repr=False)
-    """As `lstr detect` takes it; it may hold a password, so it is in no message."""
+    """What `lstr detect` takes; it may hold a password, so it is in no message."""
     model: Path | None = None
     """A model file for it alone."""
 
@@ -64,13 +64,13 @@ class ChannelConfig:
     kind: str
     """`webhook`, `command`, `mqtt` or `apprise`."""
     url: str = field(default="", repr=False)
-    """Of a webhook, or of what Apprise reaches."""
+    """The address of a webhook, or of what Apprise reaches."""
     secret: str = field(default="", repr=False)
     """With which a webhook is signed."""
     command: tuple[str, ...] = ()
     """Program and arguments; it gets the event as JSON on its standard input."""
     host: str = ""
-    """Of the MQTT broker."""
+    """The MQTT broker."""
     port: int = 1883
     user: str = ""
     password: str = field(default="", repr=False)
@@ -108,7 +108,7 @@ class WatchConfig:
     """All of it, checked."""
 
     path: Path
-    """Of the file it was read from."""
+    """The file it was read from."""
     model: Path | None
     """The model file of sources that name none; None is the default model."""
     data: Path

@@ -13,7 +13,7 @@ class WatchedEvent:
     """One action on one source. Times are aware datetimes; scores from 0 to 1."""
 
     id: str
-    """Of the time and a random part: sorts by time, and is a file name."""
+    """The time and a random part: it sorts by time, and is a file name."""
     source: str
     action: str
     start: datetime

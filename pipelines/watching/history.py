@@ -19,7 +19,7 @@ from lstr.errors import LstrError
 from lstr.pipelines.watching.event import WatchedEvent
 
 VERSION = 1
-"""Of the tables, kept as SQLite's user_version."""
+"""The version of the tables, kept as SQLite's user_version."""
 TIMES = ("start", "decided", "seen", "end")
 TABLES = """
 CREATE TABLE events (
@@ -66,7 +66,7 @@ class Wanted:
     source: str | None = None
     action: str | None = None
     min_score: float | None = None
-    """Of the highest score."""
+    """The least that their highest score is."""
     verdict: str | None = None
     before: str | None = None
     """The id of an event: only older ones, in the order of `History.events`."""
