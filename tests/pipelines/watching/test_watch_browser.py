@@ -269,6 +269,7 @@ def test_a_user_signs_in_and_out(chromium, service):
         page = context.new_page()
         page.goto(server.address)
         assert page.url.endswith("/login")
+        until(page, "document.activeElement.name === 'name'")
         page.keyboard.type("ada")
         page.keyboard.press("Tab")
         page.keyboard.type("wrong password")
