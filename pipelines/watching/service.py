@@ -38,6 +38,7 @@ from lstr.pipelines.watching.telling.policy import Policy
 from lstr.pipelines.watching.telling.telling import Telling
 
 ROTATED_SECONDS = 3600.0  # between two looks for what is too old to be kept
+PICTURE_SECONDS = 2.0  # that a notice waits for its picture
 SILENT_SECONDS = 60.0  # a decider that shows no sign of life for so long is stuck
 PAUSED, ADDED = "paused", "added"
 """What the history keeps over a restart: names of sources that are paused, and sources that a person has added."""
@@ -110,8 +111,13 @@ class Service:
             added = self.history.kept(ADDED) or {}
             added.pop(name, None)
             self.history.keep(ADDED, added)
-            self.board.remove(name)
+            self._leave(name)
             self._direct()
+
+    def _leave(self, name: str) -> None:
+        self.board.remove(name)
+        if self.clips:
+            self.clips.leave(name)
 
     def _check_known(self, name: str) -> None:
         if name not in self.sources:
@@ -134,7 +140,7 @@ class Service:
                         decider.rule(config.actions)
                 self._tell_by(config, before)
                 for name in before.sources.keys() - self.sources.keys():
-                    self.board.remove(name)
+                    self._leave(name)
                 self._direct()
             self.say(f"{config.path} was read again.")
         self._supervisor.tell("READY=1")
@@ -209,7 +215,7 @@ class Service:
         return Telling(self.config, self.history, self.say, picture, switch=self._switch, policy=self.policy)
 
     def _picture(self, event: WatchedEvent) -> Path | None:
-        return self.clips.picture(event.id) if self.clips else None
+        return self.clips.picture(event.id, PICTURE_SECONDS) if self.clips else None
 
     def _switch(self, name: str, watched: bool) -> None:
         try:
