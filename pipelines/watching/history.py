@@ -90,7 +90,8 @@ class History:
                     f"{path.absolute().as_uri()}?mode=ro", uri=True, check_same_thread=False
                 )
             else:
-                path.parent.mkdir(parents=True, exist_ok=True)
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                path.touch(mode=0o600)  # addresses that were added on the page may hold passwords
                 self._connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
                 self._connection.execute("PRAGMA journal_mode=WAL")
             # an event that a channel has is on the disk, though the power fails

@@ -4,6 +4,7 @@ import os
 import random
 import signal
 import sqlite3
+import stat
 import subprocess
 import sys
 from datetime import datetime, timedelta
@@ -112,6 +113,13 @@ def test_values_are_kept(history, tmp_path):
     again.keep("paused", None)
     assert again.kept("paused") is None
     again.close()
+
+
+def test_its_owner_alone_reads_it(history):
+    """Addresses that were added on the page may hold passwords; what SQLite writes beside it is as it is."""
+    history.begin(event(), [], NOW)
+    found = [*history.path.parent.glob("history.sqlite*")]
+    assert len(found) > 1 and all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in found)
 
 
 def test_what_is_no_history(tmp_path, history):
