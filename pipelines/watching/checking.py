@@ -54,7 +54,7 @@ def check(config: WatchConfig) -> Checked:
             mistakes.append(Mistake(line, f"channels.{name} needs {package[1]}, which is not installed: {INSTALL}"))
     if mistakes:
         said = "\n".join(f"{config.path}:{one.line}: {one.text}" for one in sorted(mistakes, key=lambda one: one.line))
-        raise WatchConfigError(said, f"mend it, then `lstr watch {config.path} --check`.")
+        raise WatchConfigError(said, f"mend it, then `lstr watch --check {config.path}`.")
     return Checked(actions)
 
 

@@ -137,7 +137,7 @@ def read_config(path: str | Path) -> WatchConfig:
     if reading.mistakes:
         found = sorted(reading.mistakes, key=lambda mistake: mistake.line)
         said = "\n".join(f"{path}:{mistake.line}: {mistake.text}" for mistake in found)
-        raise WatchConfigError(said, f"mend it, then `lstr watch {path} --check`.")
+        raise WatchConfigError(said, f"mend it, then `lstr watch --check {path}`.")
     return config
 
 
