@@ -13,6 +13,7 @@ from io import BytesIO
 from itertools import islice
 from pathlib import Path
 from time import monotonic, sleep
+from typing import Protocol
 
 import av
 
@@ -23,12 +24,28 @@ CAMERA = {"preset": "veryfast", "tune": "zerolatency", "g": "60"}  # no frame wa
 SIZE = (320, 240)  # pixels
 
 
+class Playable(Protocol):
+    """What is played to whoever connects."""
+
+    closes: bool
+    """Whether the connection ends with it."""
+
+    def sent(self) -> Iterator[tuple[float, bytes]]:
+        """Seconds from the connection to when a piece is due, and it."""
+        ...
+
+
 @dataclass(frozen=True)
 class Film:
     """A stream that is ready to be sent: packets of MPEG-TS, a frame each, at an even rate."""
 
     fps: int
     packets: list[bytes]
+    closes = False
+
+    def sent(self) -> Iterator[tuple[float, bytes]]:
+        """Seconds from the connection to when a frame is due, and it."""
+        return ((i / self.fps, packet) for i, packet in enumerate(self.packets))
 
     def closing(self, chunk: int) -> float:
         """Seconds from the first frame to the one that closes a chunk, which is the first of a later chunk."""
@@ -38,7 +55,7 @@ class Film:
         return frame / self.fps
 
 
-class _Taken(BytesIO):
+class Taken(BytesIO):
     """What was written since the last look."""
 
     def take(self) -> bytes:
@@ -57,7 +74,7 @@ def make_film(video: Path, seconds: float, fps: int) -> Film:
     """A video as a camera would send it, from its beginning again and again until the seconds are full."""
     count = round(seconds * fps)
     once = _encoded(video, count, fps)
-    written, packets = _Taken(), []
+    written, packets = Taken(), []
     with av.open(once) as source, av.open(written, "w", format="mpegts", options={"flush_packets": "1"}) as output:
         stream = output.add_stream_from_template(source.streams.video[0])
         while len(packets) < count:
@@ -111,7 +128,7 @@ class Server:
 
 
 @contextmanager
-def playing(films: Sequence[Film] | Mapping[int, Film]) -> Iterator[Server]:
+def playing(films: Sequence[Playable] | Mapping[int, Playable]) -> Iterator[Server]:
     """A server that plays until the end of the context: each film from its first frame on to whoever connects."""
     listening = socket.create_server(("127.0.0.1", 0), backlog=64)
     server = Server(listening.getsockname()[1])
@@ -124,14 +141,15 @@ def playing(films: Sequence[Film] | Mapping[int, Film]) -> Iterator[Server]:
             connection.sendall(HEAD)
             server.began[number] = start = monotonic()
             server.visits[number] = server.visits.get(number, 0) + 1
-            for i, packet in enumerate(films[number].packets):
-                if (wait := start + i / films[number].fps - monotonic()) > 0:
+            for due, packet in films[number].sent():
+                if (wait := start + due - monotonic()) > 0:
                     sleep(wait)
                 connection.sendall(packet)
-                server.late = max(server.late, monotonic() - start - i / films[number].fps)
+                server.late = max(server.late, monotonic() - start - due)
                 if ended.is_set():
                     return
-            ended.wait()
+            if not films[number].closes:
+                ended.wait()
 
     def accept() -> None:
         with suppress(OSError):

@@ -1,10 +1,12 @@
 """Eight cameras watched by the service, with a viewer every other minute: lag, what is told, processor and memory.
 
 python benchmarks/watching.py --model MODEL.lstr VIDEO... [--streams 8] [--minutes 6] [--record watching.json]
+python benchmarks/watching.py --model MODEL.lstr VIDEO... --odd --minutes 120 --every 10 --record watching-hours.json
 
 The cameras send 320×240 at 30 FPS from a server in this process (`playing.py`), and a program that the service tells
-notes when it was told; all of it is on the same cores. In the odd minutes a viewer reads the stream of events of the
-page and three pictures a second of each camera, as a browser does.
+notes when it was told; all of it is on the same cores. With `--odd` the last four are odd: one stalls, one restarts,
+one changes its size, and the times of one jump (`odd_cameras.py`). In every second part a viewer reads the stream of
+events of the page and three pictures a second of each camera, as a browser does.
 """
 
 import argparse
@@ -14,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import datetime
 from http.client import HTTPConnection
 from itertools import cycle, islice
@@ -22,7 +24,8 @@ from pathlib import Path
 from time import monotonic, sleep
 from urllib.parse import urlsplit
 
-from playing import make_film, playing
+from odd_cameras import ODDITIES, STEADY, Camera
+from playing import playing
 
 from lstr.pipelines.files.json_files import read_jsonl, write_json
 from lstr.pipelines.provenance import about_machine
@@ -99,37 +102,45 @@ def summed(found: dict[str, float], name: str) -> float:
     return sum(value for key, value in found.items() if key.startswith(name))
 
 
+def counted_of(found: dict[str, float], kind: str, name: str) -> int:
+    """What was counted of one source."""
+    return int(found.get(f'lstr_source_{kind}_total{{source="{name}"}}', 0))
+
+
 def measure(options: argparse.Namespace, folder: Path) -> dict:
     """One run."""
     told, names = folder / "told.jsonl", [f"camera{n}" for n in range(options.streams)]
-    seconds = SETTLING + 60 * options.minutes + 60
-    films = {
-        n: make_film(video, seconds, FPS) for n, video in enumerate(islice(cycle(options.videos), options.streams))
-    }
-    with playing(films) as server:
+    odd = [*ODDITIES.values()] if options.odd else []
+    oddities = [*[STEADY] * (options.streams - len(odd)), *odd]
+    videos = islice(cycle(options.videos), options.streams)
+    films = {n: Camera(video, FPS, oddity) for n, (video, oddity) in enumerate(zip(videos, oddities, strict=True))}
+    with ExitStack() as stack, playing(films) as server:
         (folder / "tells.py").write_text(TELLS)
         words = ", ".join(f'"{word}"' for word in (sys.executable, folder / "tells.py", told))
         text = f'model = "{options.model.resolve()}"\n[clips]\n[channels.note]\nkind = "command"\ncommand = [{words}]\n'
         text += "".join(f'[sources.{name}]\naddress = "{server.address(n)}"\n' for n, name in enumerate(names))
         (folder / "watch.toml").write_text(text)
         command = [sys.executable, "-m", "lstr_cli", "watch", str(folder / "watch.toml")]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        log = stack.enter_context(options.log.open("w")) if options.log else None
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, stderr=log)
         address = process.stdout.readline().strip()
         sleep(SETTLING)
-        before, minutes = numbers(address), []
-        for minute in range(options.minutes):
-            viewer = Viewer(address, names) if minute % 2 else None
+        before, parts = numbers(address), []
+        for number in range(options.minutes // options.every):
+            viewer = Viewer(address, names) if number % 2 else None
             if viewer:
                 viewer.start()
             began, (start, _, _) = monotonic(), used(process.pid)
-            sleep(60)
+            sleep(60 * options.every)
             end, memory, files = used(process.pid)
             found = numbers(address)
             lags = [value for key, value in found.items() if key.startswith("lstr_source_lag_seconds")]
             share = (end - start) / (monotonic() - began)
             row = {"viewer": bool(viewer), "cores": round(share, 3), "memory_mb": round(memory), "files": files}
-            minutes.append(row | {"lag_p95": max(lags), "viewer_bytes": viewer.bytes if viewer else 0})
-            print(minutes[-1], flush=True)
+            row |= {"threads": len(os.listdir(f"/proc/{process.pid}/task")), "load": round(os.getloadavg()[1], 1)}
+            row |= {"disk_mb": round(summed(found, "lstr_clips_bytes") / 1e6)}
+            parts.append(row | {"lag_p95": max(lags), "viewer_bytes": viewer.bytes if viewer else 0})
+            print(parts[-1], flush=True)
             if viewer:
                 viewer.ended.set()
         after = numbers(address)
@@ -141,15 +152,19 @@ def measure(options: argparse.Namespace, folder: Path) -> dict:
         line["at"] - datetime.fromisoformat(line["decided"]).timestamp() for line in lines if line["phase"] == "new"
     )
     counted = ("decided", "dropped", "unseen", "reconnects")
+    by_camera = {
+        name: {kind: counted_of(after, kind, name) - counted_of(before, kind, name) for kind in counted}
+        for name in names
+    }
     return {
         "streams": options.streams,
+        "odd": {name: kind for name, kind in zip(names[-len(ODDITIES) :], ODDITIES, strict=True)} if odd else {},
         "code": code,
-        "minutes": minutes,
+        "minutes_a_part": options.every,
+        "parts": parts,
         "server_late": round(server.late, 3),
-        **{
-            name: summed(after, f"lstr_source_{name}_total") - summed(before, f"lstr_source_{name}_total")
-            for name in counted
-        },
+        **{kind: sum(row[kind] for row in by_camera.values()) for kind in counted},
+        "cameras": by_camera,
         "events": len(events),
         "told_new": len(delays),
         "told_twice": len(lines) - len({line["notice"] for line in lines}),
@@ -165,6 +180,9 @@ def main() -> None:
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--streams", type=int, default=8)
     parser.add_argument("--minutes", type=int, default=6)
+    parser.add_argument("--every", type=int, default=1, help="minutes of a part")
+    parser.add_argument("--log", type=Path, help="where what the service says goes")
+    parser.add_argument("--odd", action="store_true")
     parser.add_argument("--record", type=Path, default=RECORD)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
