@@ -27,6 +27,7 @@ from lstr.pipelines.detection.sink import MakeSink
 from lstr.pipelines.detection.status import Status
 from lstr.pipelines.failures import FailureLog
 from lstr.pipelines.progress import Failed, Notice
+from lstr.pipelines.watching.capacity import measure_share
 from lstr.pipelines.watching.config import ActionConfig
 from lstr.timeline import DEFAULT, Thresholds, thresholds_of
 
@@ -58,6 +59,8 @@ class Hearing:
     """Gets the thresholds that a source is decided by"""
     trouble: Callable[[str, str], None]
     """Gets what is wrong with a source, in one sentence; nothing where it is read"""
+    share: Callable[[Path | None, float], None]
+    """Gets the part of the machine that the networks of one source of a model take"""
 
 
 class Decider:
@@ -189,6 +192,8 @@ class Decider:
         loaded = self.loaded = self.loaded or load_checkpoint(self.model)
         log = FailureLog(None, keeps_list=False)
         with closing(Networks(loaded)) as networks:
+            twostream, workers, _ = networks.open()
+            self._hear.share(self.model, measure_share(twostream, workers))
             while not self._ending and self._due():
                 session = Session(
                     loaded,

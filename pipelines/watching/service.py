@@ -21,6 +21,7 @@ from lstr.pipelines.serving.kept_address import kept_address
 from lstr.pipelines.serving.server import LOOPBACK, Server
 from lstr.pipelines.serving.users import Users
 from lstr.pipelines.watching.board import Board
+from lstr.pipelines.watching.capacity import Capacity
 from lstr.pipelines.watching.clips import Clips
 from lstr.pipelines.watching.config import SourceConfig, WatchConfig
 from lstr.pipelines.watching.config_file import WatchConfigError, read_config
@@ -60,6 +61,7 @@ class Service:
         self._rotated = -ROTATED_SECONDS
         self._supervisor = Supervisor()
         self.board = Board(self.sources, self.history)
+        self.capacity = Capacity()
         self.clips = self._open_clips()
         self.policy = Policy(config, self.history)
         self.telling = self._make_telling()
@@ -201,6 +203,7 @@ class Service:
             board.see,
             lambda name, rules: board.source(name, thresholds=rules),
             lambda name, trouble: board.source(name, trouble=trouble),
+            self.capacity.shares.__setitem__,
         )
 
     def _channels_of(self, event: WatchedEvent, now: datetime) -> tuple[str, ...]:
@@ -289,6 +292,13 @@ class Service:
                 self._known[name] = now
                 self.telling.source_changed(name, *now)
 
+    def _say_limits(self) -> None:
+        """Say what is too much for the machine."""
+        if load := self.capacity.load({model: len(decider.wanted) for model, decider in [*self.deciders.items()]}):
+            self.say(load)
+        for sentence in self.capacity.look(self.board.states()):
+            self.say(sentence)
+
     def _stored(self, event: WatchedEvent, phase: str) -> None:
         if self.clips:
             if phase == "new":
@@ -311,6 +321,7 @@ class Service:
             try:
                 with self._lock:
                     self._show_sources()
+                self._say_limits()
                 if monotonic() - self._rotated > ROTATED_SECONDS:
                     self._rotated = monotonic()
                     before = datetime.now().astimezone() - timedelta(days=self.config.keeping.days)

@@ -5,6 +5,7 @@ import signal
 import subprocess
 from contextlib import suppress
 from datetime import datetime
+from tempfile import TemporaryFile
 
 from lstr.pipelines.watching.config import ChannelConfig
 from lstr.pipelines.watching.history import Notice
@@ -32,22 +33,25 @@ class Command(Channel):
         self._closing = False
 
     def tell(self, notice: Notice, now: datetime) -> None:
-        body = message_bytes(notice, now)
         try:
-            process = subprocess.Popen(
-                self._command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                process_group=0,
-            )
+            # a file and no pipe: where this process is killed meanwhile, the program has all of it
+            with TemporaryFile() as body:
+                body.write(message_bytes(notice, now))
+                body.seek(0)
+                process = subprocess.Popen(
+                    self._command,
+                    stdin=body,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    process_group=0,
+                )
         except OSError as error:
             raise UntoldError(f"its program cannot be started ({os.strerror(error.errno or 0)}).") from None
         self._process = process
         try:
             if self._closing:
                 raise UntoldError("the program is ending.")
-            process.communicate(body, timeout=SECONDS)
+            process.wait(SECONDS)
         except subprocess.TimeoutExpired:
             raise UntoldError(f"its program ran for more than {SECONDS:g} s and was killed.") from None
         finally:
