@@ -34,6 +34,7 @@ from lstr.pipelines.watching.history import History
 RECORD = Path(__file__).resolve().parent / "watching.json"
 FPS = 30
 SETTLING = 30.0  # seconds before anything is counted
+DRAINING = 60.0  # seconds for what is to be told at the end, at most
 PICTURES = 3  # a second and source
 TELLS = """
 import json, sys, time
@@ -116,7 +117,7 @@ def measure(options: argparse.Namespace, folder: Path) -> dict:
     films = {n: Camera(video, FPS, oddity) for n, (video, oddity) in enumerate(zip(videos, oddities, strict=True))}
     with ExitStack() as stack, playing(films) as server:
         (folder / "tells.py").write_text(TELLS)
-        words = ", ".join(f'"{word}"' for word in (sys.executable, folder / "tells.py", told))
+        words = ", ".join(f'"{word}"' for word in (sys.executable, "-S", folder / "tells.py", told))
         text = f'model = "{options.model.resolve()}"\n[clips]\n[channels.note]\nkind = "command"\ncommand = [{words}]\n'
         text += "".join(f'[sources.{name}]\naddress = "{server.address(n)}"\n' for n, name in enumerate(names))
         (folder / "watch.toml").write_text(text)
@@ -144,6 +145,9 @@ def measure(options: argparse.Namespace, folder: Path) -> dict:
             if viewer:
                 viewer.ended.set()
         after = numbers(address)
+        until = monotonic() + DRAINING
+        while monotonic() < until and summed(numbers(address), "lstr_notices_waiting"):
+            sleep(0.2)
         process.terminate()
         code = process.wait(30)
     history = History(folder / "watch.data" / "history.sqlite", readonly=True)
