@@ -7,6 +7,12 @@ PYTEST := $(VENV)/bin/pytest -n auto --maxprocesses 4 --dist loadfile
 # mmengine brings yapf, which writes its grammar to a file at its first import; a second process would read it half written
 FIRST_IMPORT := $(VENV)/bin/python -W ignore -c 'import mmengine.config'
 PIP := $(VENV)/bin/pip install --quiet --disable-pip-version-check
+# an empty opencv-python beside opencv-contrib-python: .ci/one_opencv.py
+ONE_OPENCV := --find-links build/opencv -c build/opencv/one_opencv.txt
+
+# PyTorch for processors alone, on an index of its own, where no NVIDIA GPU is: 4 GB less. TORCH=gpu takes the other one
+TORCH ?= $(if $(shell command -v nvidia-smi)$(wildcard /proc/driver/nvidia/version),gpu,cpu)
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
 .PHONY: install install-test demo test test-all test-oldest test-slow test-gpu gpu-run lint docs audit clean
 
@@ -19,14 +25,22 @@ $(VENV)/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit("lstr needs Python 3.11 or newer, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.installed: setup.cfg pyproject.toml | $(VENV)/bin/pip
-	$(PIP) -e .
+# --isolated and no configuration: pip would take the other build from whatever other index is configured
+$(VENV)/.torch: | $(VENV)/bin/pip
+	@$(PYTHON) .ci/one_opencv.py build/opencv
+	@if [ "$(TORCH) $$(uname -sm)" = "cpu Linux x86_64" ]; then \
+	  PIP_CONFIG_FILE=/dev/null $(PIP) --isolated --retries 1 --timeout 15 --index-url $(TORCH_INDEX) torch torchvision 2>/dev/null || \
+	  echo "PyTorch for processors cannot be had from $(TORCH_INDEX): the build for GPUs is installed, which is 4 GB larger." >&2; fi
+	@touch $@
+
+$(VENV)/.installed: setup.cfg pyproject.toml | $(VENV)/.torch
+	$(PIP) $(ONE_OPENCV) -e .
 	@$(FIRST_IMPORT)
 	@$(VENV)/bin/python -c 'from lstr.pipelines.doctor import note_of_torch; print(end=note_of_torch())'
 	@touch $@
 
-$(VENV)/.installed-test: setup.cfg pyproject.toml | $(VENV)/bin/pip
-	$(PIP) -e '.[test]'
+$(VENV)/.installed-test: setup.cfg pyproject.toml | $(VENV)/.torch
+	$(PIP) $(ONE_OPENCV) -e '.[test]'
 	@$(FIRST_IMPORT)
 	@touch $(VENV)/.installed $@
 
@@ -43,7 +57,7 @@ test-all: install-test
 test-oldest:
 	@mkdir -p build
 	$(PYTHON) tests/support/oldest.py > build/oldest.txt
-	PIP_CONSTRAINT=build/oldest.txt $(MAKE) test VENV=.venv-oldest
+	PIP_CONSTRAINT=build/oldest.txt $(MAKE) test VENV=.venv-oldest TORCH=gpu
 
 test-slow: install-test
 	$(VENV)/bin/pytest -m slow
@@ -73,7 +87,7 @@ docs: install $(VENV)/.docs-installed
 	@echo "documentation: build/docs/index.html"
 
 $(VENV)/.docs-installed: setup.cfg
-	$(PIP) -e '.[docs]'
+	$(PIP) $(ONE_OPENCV) -e '.[docs]'
 	@touch $@
 
 # pip-audit finds "no known vulnerabilities" where nobody answers; of this version there are some
@@ -81,7 +95,7 @@ KNOWN_WEAK := requests==2.31.0
 
 # known weaknesses of what is installed, and its licences
 audit: install
-	@$(PIP) -e '.[audit]'
+	@$(PIP) $(ONE_OPENCV) -e '.[audit]'
 	@mkdir -p build
 	@echo $(KNOWN_WEAK) > build/known-weak.txt
 	@$(VENV)/bin/pip-audit --disable-pip --no-deps --progress-spinner off -r build/known-weak.txt 2>&1 | grep -q '^requests' || \

@@ -1,0 +1,45 @@
+"""Write an empty distribution called opencv-python, which needs opencv-contrib-python: one OpenCV for both names.
+
+python3 .ci/one_opencv.py FOLDER
+
+mmengine asks for opencv-python, and lstr for opencv-contrib-python, which has all of it and more. Where both are
+installed one is written over the other, and 100 MB of libraries lie there twice. FOLDER gets the wheel and
+`one_opencv.txt`, a constraint by which pip takes it.
+"""
+
+import base64
+import hashlib
+import sys
+import zipfile
+from pathlib import Path
+
+VERSION = "5.0.0.93+contrib"
+METADATA = f"""Metadata-Version: 2.1
+Name: opencv-python
+Version: {VERSION}
+Summary: Nothing of its own: opencv-contrib-python has what is called cv2
+Requires-Dist: opencv-contrib-python
+"""
+WHEEL = """Wheel-Version: 1.0
+Generator: lstr
+Root-Is-Purelib: true
+Tag: py3-none-any
+"""
+
+
+def main() -> None:
+    """Write both files."""
+    folder, info = Path(sys.argv[1]), f"opencv_python-{VERSION}.dist-info"
+    folder.mkdir(parents=True, exist_ok=True)
+    record = ""
+    with zipfile.ZipFile(folder / f"opencv_python-{VERSION}-py3-none-any.whl", "w") as wheel:
+        for name, text in (("METADATA", METADATA), ("WHEEL", WHEEL)):
+            digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+            record += f"{info}/{name},sha256={digest},{len(text.encode())}\n"
+            wheel.writestr(f"{info}/{name}", text)
+        wheel.writestr(f"{info}/RECORD", f"{record}{info}/RECORD,,\n")
+    (folder / "one_opencv.txt").write_text(f"opencv-python=={VERSION}\n")
+
+
+if __name__ == "__main__":
+    main()
