@@ -34,7 +34,7 @@ $(VENV)/.torch: | $(VENV)/bin/pip
 	@touch $@
 
 $(VENV)/.installed: setup.cfg pyproject.toml | $(VENV)/.torch
-	$(PIP) $(ONE_OPENCV) -e .
+	$(PIP) $(ONE_OPENCV) -e '.[learn]'
 	@$(FIRST_IMPORT)
 	@$(VENV)/bin/python -c 'from lstr.pipelines.doctor import note_of_torch; print(end=note_of_torch())'
 	@touch $@

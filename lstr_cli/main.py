@@ -49,6 +49,21 @@ UNPRINTED = "send it to a file or a terminal that has room; what the command wro
 MORE_MEMORY = "close other programs, or raise what this command may have (`ulimit -v`, the limit of the container)."
 UNMAPPED = ("failed to map segment", "Cannot allocate memory")
 """In what is raised where a library finds no room to be loaded in."""
+NOT_SMALL = "pip install 'lstr-video[learn]' has all of it; a small install runs what `lstr export` wrote."
+PARTS = {
+    "torch": "PyTorch",
+    "torchvision": "torchvision",
+    "cv2": "OpenCV",
+    "scipy": "SciPy",
+    "sklearn": "scikit-learn",
+    "matplotlib": "Matplotlib",
+    "PIL": "Pillow",
+    "mmengine": "MMEngine",
+    "mmaction": "MMAction2",
+    "mmcv": "MMCV",
+    "tensorboardX": "tensorboardX",
+}
+"""What a small install leaves out, by what is imported of it."""
 WIDEST_HELP = 120  # columns; longer lines are hard to read
 
 
@@ -132,6 +147,8 @@ def _run(interruptions: Interruptions) -> int:
         else:
             if _lacks_memory(error):
                 return _fail("Memory ran out.", MORE_MEMORY, 1)
+            if isinstance(error, ModuleNotFoundError) and error.name and (lacked := _lacked(error.name)):
+                return _fail(lacked, NOT_SMALL, 1)
             detail = str(error).strip().splitlines()
             sentence = f"{type(error).__name__}: {detail[0] if detail else 'no message'}"
             code = _fail(sentence, "run it again with LSTR_DEBUG=1 and report what it prints.", 1)
@@ -147,6 +164,12 @@ def _unprinted(why: str) -> int:
 def _lacks_memory(error: Exception) -> bool:
     """Whether memory ran out before a job began, which has words of its own."""
     return isinstance(error, MemoryError) or any(words in str(error) for words in UNMAPPED)
+
+
+def _lacked(module: str) -> str:
+    """A sentence on what is not installed, where a small install leaves it out."""
+    part = PARTS.get(module.partition(".")[0])
+    return f"This needs {part}, which is not installed." if part else ""
 
 
 def _fail(sentence: str, hint: str, code: int) -> int:

@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 # what users run; of what tests alone need, such as pytest and ruff, the newest will do
-EXTRAS = ("onnxruntime", "ray")
+EXTRAS = ("learn", "onnxruntime", "ray")
 
 
 def lower_bounds() -> dict[str, str]:

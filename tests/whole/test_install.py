@@ -97,14 +97,16 @@ def test_the_name_on_an_index_is_free(wheel):
     required = [Requirement(line.split(": ", 1)[1]) for line in lines]
     here = {"sys_platform": "linux", "platform_machine": "x86_64", "extra": ""}
     for machine, has_decord in ((here, True), (here | {"platform_machine": "aarch64"}, False)):
-        names = {r.name for r in required if not r.marker or r.marker.evaluate(machine)}
+        names = {r.name for r in required if not r.marker or r.marker.evaluate(machine | {"extra": "learn"})}
         assert ("decord" in names) == has_decord and {"torch", "av", "click"} <= names
         assert not names & {"pytest", "ray", "ruff", "mypy", "moto"}, "only `make install-test` brings these"
+        least = {r.name for r in required if not r.marker or r.marker.evaluate(machine | {"extra": "run"})}
+        assert {"av", "onnxruntime", "opencv-python-headless"} <= least and not least & {"torch", "scipy", "matplotlib"}
 
 
 def test_what_the_pages_import_comes_with_them():
     """`make docs` imports every module; what is no requirement of the package is one that its conf.py does without."""
-    required = {Requirement(line).name for line in _section("install_requires")}
+    required = {Requirement(line).name for line in (*_section("install_requires"), *_section("learn"))}
     names = packages_distributions()
     spared = re.search(r"for name in \((.*?)\) if not find_spec", (ROOT / "docs" / "conf.py").read_text())[1]
     imported = {name for room in OURS for path in _python(ROOT / room) for name in _first_imports(path)}
@@ -114,10 +116,11 @@ def test_what_the_pages_import_comes_with_them():
 
 
 def _section(name: str) -> list[str]:
-    """The requirements that setup.cfg lists for every installation."""
+    """The requirements that setup.cfg lists for every installation, or for an extra."""
     parser = configparser.ConfigParser()
     parser.read(ROOT / "setup.cfg")
-    return [line for line in parser["options"][name].splitlines() if line and not line.startswith("#")]
+    listed = parser["options"].get(name) or parser["options.extras_require"][name]
+    return [line for line in listed.splitlines() if line and not line.startswith("#")]
 
 
 def _python(room: Path) -> list[Path]:
@@ -134,9 +137,9 @@ def _first_imports(path: Path) -> set[str]:
     return {module.split(".")[0] for module in modules} - sys.stdlib_module_names - {*OURS}
 
 
-def test_the_makefile_names_no_address():
-    """A package index is for whoever installs to choose: pip's own settings name it."""
-    assert not re.findall(r"https?://", (ROOT / "Makefile").read_text())
+def test_the_makefile_names_one_address():
+    """Whoever installs chooses a package index, by pip's settings; PyTorch for processors is on its own alone."""
+    assert re.findall(r"https?://\S+", (ROOT / "Makefile").read_text()) == ["https://download.pytorch.org/whl/cpu"]
 
 
 def planned(target: str, venv: Path) -> str:
@@ -148,7 +151,7 @@ def planned(target: str, venv: Path) -> str:
 def test_make_installs_what_each_target_needs(tmp_path):
     """The demo without the packages of the tests; tests and linters with them; all from a folder with nothing."""
     for target in ("install", "demo"):
-        assert "install --quiet --disable-pip-version-check -e ." in planned(target, tmp_path)
+        assert "-e '.[learn]'" in planned(target, tmp_path)
         assert "[test]" not in planned(target, tmp_path)
     for target in ("install-test", "test", "test-all", "lint"):
         assert "-e '.[test]'" in planned(target, tmp_path)
