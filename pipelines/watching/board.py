@@ -30,8 +30,8 @@ from lstr.pipelines.watching.messages import Messages
 from lstr.pipelines.watching.score_rows import ScoreRows, codes_of
 from lstr.timeline import Thresholds, iso
 
-PICTURE_SECONDS = 0.3
-"""Between two pictures of a source that are made for browsers."""
+PICTURE_SECONDS = 0.45
+"""Between two pictures of a source that are made for browsers, however many look."""
 QUALITY = 80  # of JPEG
 STATUS_SECONDS = 1.0  # between two looks at what has become of the sources
 MOST_ON = 1000
@@ -215,7 +215,8 @@ class Board:
             frame, number = source.frame, source.number
             if number != source.jpeg[0] and monotonic() - source.made >= PICTURE_SECONDS:
                 source.made = monotonic()
-                made, data = cv2.imencode(".jpg", frame[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, QUALITY])
+                blue_first = cv2.cvtColor(frame, cv2.COLOR_RGB2BGR)
+                made, data = cv2.imencode(".jpg", blue_first, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])
                 assert made
                 source.jpeg = number, data.tobytes()
             return source.jpeg
