@@ -88,6 +88,11 @@ $("add-form").addEventListener("submit", (event) => {
     readAnew();
   }, (error) => { $("add-told").textContent = error.message; });
 });
+$("add").addEventListener("keydown", ({ key: pressed }) => {
+  if (pressed !== "Escape") return;
+  $("add").open = false;
+  $("add").querySelector("summary").focus();
+});
 if (report.logout) {
   $("theme").before(button("", "Sign out", () => fetch("logout", { method: "POST" }).finally(() => location.reload())));
 }

@@ -139,6 +139,56 @@ def test_a_phone_scrolls_one_way(tab, service, scheme):
     assert page.evaluate("document.documentElement.scrollWidth") == 390
 
 
+@pytest.mark.parametrize("width", [390, 1440])
+def test_six_lanes_are_seen_whole(tab, service, width):
+    classes = ("Background", "wave", "jump", "walk", "squat", "punch", "lie down")
+    service.board.source("six")
+    Camera(service.board, "six", classes).show(*(0.1 * k for k in range(7)))
+    page = tab(width)
+    card = page.locator(".source", has=page.locator("h2", has_text="six"))
+    card.scroll_into_view_if_needed()
+    lanes = card.locator(".lane")
+    assert lanes.count() == 6 and page.evaluate("document.documentElement.scrollWidth") == width
+    rows, last, ago = (one.bounding_box() for one in (card.locator(".rows"), lanes.last, card.locator(".ago")))
+    assert rows["y"] + rows["height"] >= last["y"] + last["height"] and ago["y"] >= last["y"] + last["height"]
+    assert last["height"] >= 38 and card.evaluate("(card) => card.scrollHeight <= card.clientHeight")
+
+
+def test_all_of_it_is_reached_by_the_tab_key(tab, service):
+    """What a mouse can press: each is reached, shows that it is, and Escape closes what it has opened."""
+    begin(service)
+    page = tab()
+    page.locator(".event").wait_for()
+    wanted = page.locator("button:visible, summary:visible, select:visible, input:visible, .event").count()
+    reached = set()
+    for _ in range(3 * wanted):
+        page.keyboard.press("Tab")
+        reached.add(
+            page.evaluate(
+                """(() => {
+                  const on = document.activeElement, { outlineStyle, outlineWidth } = getComputedStyle(on);
+                  if (on === document.body) return "";
+                  if (outlineStyle === "none" || outlineWidth === "0px") return "no outline: " + on.outerHTML;
+                  return String([...document.querySelectorAll("*")].indexOf(on));
+                })()"""
+            )
+        )
+    assert not [one for one in reached if one.startswith("no outline")], reached
+    assert len(reached - {""}) == wanted
+    page.locator(".menu summary").first.focus()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.closest('.sheet') !== null")
+    page.keyboard.press("Escape")
+    assert page.evaluate("!document.querySelector('.menu').open && document.activeElement.tagName === 'SUMMARY'")
+    page.locator("#add summary").focus()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.id") == "add-name"
+    page.keyboard.press("Escape")
+    assert not page.evaluate("$('add').open")
+
+
 def test_by_keys_alone(tab, service):
     events = [begin(service), begin(service, HOSTILE)]
     page = tab()
