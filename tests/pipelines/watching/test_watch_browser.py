@@ -4,6 +4,7 @@ import threading
 import time
 from dataclasses import replace
 from datetime import datetime, timedelta
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -223,6 +224,31 @@ def test_a_clip_plays(tab, service):
     page.locator(".event").focus()
     page.keyboard.press("c")
     until(page, "$('player').open && $('clip').currentTime > 0")
+
+
+@pytest.mark.parametrize("codec", ["libx265", "mpeg4"])
+def test_a_clip_that_the_browser_cannot_play_is_offered(tab, service, codec):
+    """HEVC is what many cameras send; instead of a black box there is a sentence and the file."""
+    options = {"x265-params": "log-level=none"} if codec == "libx265" else {}
+    path = write_video(service.folder / "clip.mp4", range(0, 2000, 40), codec=codec, options=options)
+    event = begin(service, clip=path.name)
+    service.deeds.files[event.id] = path
+    page = tab(expected="status of 404")
+    page.locator(".thumb").click()
+    if codec == "libx265" and page.evaluate("$('clip').canPlayType('video/mp4; codecs=\"hvc1.1.6.L93.B0\"')"):
+        until(page, "$('clip').videoWidth > 0")
+        pytest.skip("this browser plays HEVC")
+    page.get_by_role("alert").filter(has_text="cannot play the clip").wait_for()
+    assert not page.locator("#clip").is_visible()
+    with page.expect_download() as saved:
+        page.get_by_role("link", name="Save the clip").click()
+    assert Path(saved.value.path()).read_bytes() == path.read_bytes()
+    assert saved.value.suggested_filename.startswith("hall fall ")
+    page.keyboard.press("Escape")
+    path.unlink()
+    page.locator(".thumb").click()
+    page.get_by_role("alert").filter(has_text="no longer there").wait_for()
+    assert not page.get_by_role("link", name="Save the clip").is_visible()
 
 
 def test_filters_and_older_events(tab, service):
