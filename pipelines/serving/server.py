@@ -10,6 +10,7 @@ from starlette.types import ASGIApp
 
 from lstr.errors import LstrError
 from lstr.pipelines.serving.access import Access
+from lstr.pipelines.serving.connections import Connection
 from lstr.pipelines.serving.guard import Guard, new_token
 from lstr.pipelines.serving.kept_address import KeptAddress
 
@@ -74,7 +75,9 @@ class Server:
             access_log=False,
             server_header=False,
             date_header=False,
-            http="h11",  # the one whose headers are limited
+            http=Connection,  # of h11, whose headers are limited
+            ws="none",
+            log_level="error",  # whoever sends what is no request would fill the log
             h11_max_incomplete_event_size=MOST_HEADER_BYTES,
             proxy_headers=False,  # which are believed of this machine's other programs otherwise
             timeout_graceful_shutdown=2,

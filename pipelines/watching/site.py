@@ -20,6 +20,7 @@ from starlette.routing import Route
 from lstr.errors import LstrError
 from lstr.extractors.addresses import without_credentials
 from lstr.pipelines.serving.event_stream import Streams
+from lstr.pipelines.serving.guard import LASTS
 from lstr.pipelines.serving.requests import read_json, refused
 from lstr.pipelines.watching.board import Board
 from lstr.pipelines.watching.controls import Controls
@@ -35,6 +36,8 @@ BEAT = 5.0  # seconds after which a silent stream shows that it is there
 SNOOZE_SECONDS = (0.0, 7 * 86400.0)
 EVENT_ID = re.compile(r"\d{8}T\d{6}-[0-9a-f]{8}")
 SOURCE_NAME = re.compile(r"\w[\w .-]{0,63}")
+NO_ADDRESS = re.compile(r"[\x00-\x20\x7f-\x9f]")
+"""With a line break in it, an address would be a request of its own to the host that it names."""
 MEDIA = {".mp4": "video/mp4", ".webm": "video/webm", ".jpg": "image/jpeg", ".png": "image/png"}
 
 
@@ -86,13 +89,14 @@ class WatchSite:
 
     async def _stream(self, request: Request) -> Response:
         mark = request.headers.get("last-event-id") or request.query_params.get("after", "")
-        return self.streams.stream(lambda: self._pieces(mark))
+        lasts: Callable[[], bool] = request.scope.get(LASTS, lambda: True)
+        return self.streams.stream(lambda: self._pieces(mark, lasts))
 
-    async def _pieces(self, mark: str) -> AsyncIterator[str]:
+    async def _pieces(self, mark: str, lasts: Callable[[], bool]) -> AsyncIterator[str]:
         """Messages as they come, those of a turn together; `anew` where the browser has to read the state first."""
         silent = 0.0
         yield "retry: 1000\n\n"
-        while not self.ending().is_set():
+        while lasts() and not self.ending().is_set():
             found = self.board.after(mark)
             if found is None:
                 yield "event: anew\ndata: \n\n"
@@ -168,6 +172,8 @@ class WatchSite:
             raise RequestError("That is no name of a source.", "use letters, digits, spaces, points and hyphens.")
         if not address:
             raise RequestError("A source has an address.", "enter one, as in rtsp://camera/stream.")
+        if NO_ADDRESS.search(address):
+            raise RequestError("There is a blank in that address.", "write %20 for it.")
         if name in self.board.names:
             raise RequestError(f"There is a source {name} already.", "take another name.")
         await run_in_threadpool(self.controls.add, name, address)

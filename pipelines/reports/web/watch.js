@@ -12,8 +12,8 @@ function readClock(text) {
 }
 function readSnoozes(snoozes) {
   $("snoozes").replaceChildren(...snoozes.map(({ source, action, until }) => {
-    const item = make("li", "", [action ?? "Every action", source ? "in " + source : "in every source"].join(" ") + ": nobody is told until " + (today(until) ? "" : until.slice(0, 10) + " ") + until.slice(11, 16));
-    item.dataset.until = until;
+    const item = make("li", "", [action ?? "Every action", source ? "in " + source : "in every source"].join(" ") + ": nobody is told" + (until ? " until " + (today(until) ? "" : until.slice(0, 10) + " ") + until.slice(11, 16) : ""));
+    item.dataset.until = until ?? "";
     item.append(button("", "End", () => act("snooze", { source, action, seconds: 0 })));
     return item;
   }));

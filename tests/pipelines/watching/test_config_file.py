@@ -1,5 +1,6 @@
 """The file of `lstr watch`: what it says, and each mistake with its line."""
 
+import os
 from datetime import time
 
 import pytest
@@ -145,6 +146,30 @@ def test_what_is_no_toml(write, tmp_path):
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(WatchConfigError, match="cannot be read"):
         read_config(tmp_path / "bytes.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("\n".join(f"k{n} = 1" for n in range(1_000_000)), "larger than"),
+        ("#" * 10_000_000, "larger than"),
+        ("a = " + "[" * 1500 + "]" * 1500, "too deep"),
+        (f"a = {'{b = ' * 600}1{'}' * 600}", "too deep"),
+        (".".join("a" * 4000) + " = 1", ":1: the line is longer"),
+        ("\n".join(f"k{n} = 1" for n in range(20_000)), "19,951 more mistakes"),
+    ],
+)
+def test_a_file_that_is_made_to_take_long(write, text, said):
+    """A million keys were told of in 160 MB; brackets within brackets ended in a traceback."""
+    with pytest.raises(WatchConfigError) as raised:
+        read_config(write(text))
+    assert said in str(raised.value) and len(str(raised.value)) < 20_000
+
+
+def test_a_pipe_is_no_configuration(tmp_path):
+    os.mkfifo(tmp_path / "watch.toml")
+    with pytest.raises(WatchConfigError, match="is no file"):
+        read_config(tmp_path / "watch.toml")
 
 
 def test_lines_of_entries_over_several_lines():
