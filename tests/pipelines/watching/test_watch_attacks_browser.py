@@ -77,7 +77,8 @@ def test_another_site_does_nothing_and_sees_nothing(chromium, service):
     own = f"http://127.0.0.1:{service.server.port}"
     event = begin(service)
     page_of = f"""<!doctype html><iframe name=sink></iframe>
-<form id=a method=post enctype=text/plain target=sink action="{own}/source/hall/pause"><input name='{{"a":"' value='"}}'></form>
+<form id=a method=post enctype=text/plain target=sink action="{own}/source/hall/pause">
+  <input name='{{"a":"' value='"}}'></form>
 <form id=b method=post target=sink action="{own}/event/{event.id}/verdict"><input name=verdict value=right></form>
 <iframe id=framed src="{own}/"></iframe><img id=seen src="{own}/pictures?of=hall">"""
     context = chromium.new_context()
