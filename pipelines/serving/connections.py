@@ -14,16 +14,16 @@ COMING = (h11.IDLE, h11.SEND_BODY)
 
 
 class Connection(H11Protocol):
-    """One of them. Where there are too many it is closed unread, and where a request does not come to its end, too."""
+    """One of them. It is closed where its request does not come to an end, and sooner where there are too many."""
 
     _limit: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        if len(self.connections) > MOST:
-            transport.abort()
-        else:
-            self._watch()
+        self._watch()
+        if len(self.connections) > MOST:  # the one that has asked nothing for longest makes room
+            waiting = [one for one in self.connections if isinstance(one, Connection) and one._limit]
+            min(waiting, key=lambda one: one._limit.when() if one._limit else 0.0)._cut_off()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -38,7 +38,11 @@ class Connection(H11Protocol):
         if self.conn.their_state not in COMING:
             self._forget()
         elif self._limit is None and not self.transport.is_closing():
-            self._limit = self.loop.call_later(REQUEST_SECONDS, self.transport.abort)
+            self._limit = self.loop.call_later(REQUEST_SECONDS, self._cut_off)
+
+    def _cut_off(self) -> None:
+        self._forget()
+        self.transport.abort()
 
     def _forget(self) -> None:
         if self._limit:

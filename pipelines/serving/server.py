@@ -23,6 +23,8 @@ END_SECONDS = 4.0
 UNREAD_MS = 30_000
 """Milliseconds after which a connection is closed whose other end takes nothing of what was sent to it."""
 MOST_HEADER_BYTES = 32 * 1024
+BACKLOG = 64
+"""Connections that are accepted at once, before any of them can be closed again."""
 GLANCE = 0.2  # seconds between two looks at whether the server still runs
 
 
@@ -77,6 +79,7 @@ class Server:
             date_header=False,
             http=Connection,  # of h11, whose headers are limited
             ws="none",
+            backlog=BACKLOG,
             log_level="error",  # whoever sends what is no request would fill the log
             h11_max_incomplete_event_size=MOST_HEADER_BYTES,
             proxy_headers=False,  # which are believed of this machine's other programs otherwise

@@ -166,6 +166,28 @@ def test_a_file_that_is_made_to_take_long(write, text, said):
     assert said in str(raised.value) and len(str(raised.value)) < 20_000
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[sources.a]\naddress = "odd://user:hunter2@x/y"',
+        '[sources.a]\naddress = "user:hunter2@x/y"',
+        '[sources.a]\naddress = ["rtsp://user:hunter2@x/y"]',
+        '[channels.a]\nkind = "webhook"\nurl = "ftp://user:hunter2@x/y"',
+        '[channels.a]\nkind = "webhook"\nurl = "hunter2"\nsecret = 3\npassword = "hunter2"',
+        '[channels.a]\nkind = "apprise"\nurl = ["tgram://hunter2/1"]',
+        '[channels.a]\nkind = "mqtt"\nhost = "x"\npassword = ["hunter2"]\nsecret = "hunter2"',
+        '[channels.a]\nkind = "hook"\nurl = "http://x/hunter2"\nurrl = "http://x/hunter2"',
+        '[page.users]\nann = "hunter2"',
+        '[page]\nusers = "hunter2"',
+        '[channels.a]\nkind = "mqtt"\npassword = "hunter2',
+    ],
+)
+def test_no_mistake_tells_a_secret(write, text):
+    with pytest.raises(WatchConfigError) as raised:
+        read_config(write(text))
+    assert "hunter2" not in f"{raised.value} {raised.value.hint}"
+
+
 def test_a_pipe_is_no_configuration(tmp_path):
     os.mkfifo(tmp_path / "watch.toml")
     with pytest.raises(WatchConfigError, match="is no file"):

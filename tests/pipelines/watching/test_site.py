@@ -143,6 +143,9 @@ def test_clips_are_those_of_events_alone(watched, visitor):
         event_id + "%00",
         event_id.upper() + "x",
         "%2e%2e",
+        "%252e%252e%252fhistory.sqlite",
+        "..%5chistory.sqlite",
+        quote(event_id) + "/../history.sqlite",
     ):
         watched.deeds.files[name] = watched.folder / "history.sqlite"
         assert visitor.ask(f"/clip/{name}").status == 404 == visitor.ask(f"/thumb/{name}").status
