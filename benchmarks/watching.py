@@ -5,24 +5,25 @@ python benchmarks/watching.py --model MODEL.lstr VIDEO... --odd --minutes 120 --
 
 The cameras send 320×240 at 30 FPS from a server in this process (`playing.py`), and a program that the service tells
 notes when it was told; all of it is on the same cores. With `--odd` the last four are odd: one stalls, one restarts,
-one changes its size, and the times of one jump (`odd_cameras.py`). In every second part a viewer reads the stream of
-events of the page and three pictures a second of each camera, as a browser does.
+one changes its size, and the times of one jump (`odd_cameras.py`). In every second part a viewer asks what the page asks
+of the service, with all cameras in view: the stream of what happens, and two pictures a second of each.
 """
 
 import argparse
+import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
 import threading
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from datetime import datetime
 from http.client import HTTPConnection
 from itertools import cycle, islice
 from pathlib import Path
 from time import monotonic, sleep
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from odd_cameras import ODDITIES, STEADY, Camera
 from playing import playing
@@ -35,7 +36,7 @@ RECORD = Path(__file__).resolve().parent / "watching.json"
 FPS = 30
 SETTLING = 30.0  # seconds before anything is counted
 DRAINING = 60.0  # seconds for what is to be told at the end, at most
-PICTURES = 3  # a second and source
+PICTURES_EVERY = 0.5  # seconds, as the page asks
 TELLS = """
 import json, sys, time
 line, at = json.load(sys.stdin), time.time()
@@ -46,38 +47,59 @@ with open(sys.argv[1], "a") as file:
 
 
 class Viewer(threading.Thread):
-    """Who has the page open, until `ended` is set."""
+    """Who has the page open with all sources in view, until `ended` is set: the requests of the page, as it makes them.
 
-    def __init__(self, address: str, names: list[str]):
+    The page itself, its events, the stream of what happens, and every half second, in one request, the pictures of the
+    sources that have a new one; on connections that stay open.
+    """
+
+    def __init__(self, address: str):
         super().__init__(daemon=True)
-        self.parts, self.names, self.ended = urlsplit(address), names, threading.Event()
-        self.bytes = 0
+        self.parts, self.cookie, self.ended = urlsplit(address), "", threading.Event()
+        self.newest: dict[str, int] = {}
+        self.bytes = self.pictures = 0
 
-    def ask(self, path: str, cookie: str = "") -> tuple[dict[str, str], bytes]:
-        """One request."""
-        connection = HTTPConnection(self.parts.hostname, self.parts.port, timeout=30)
-        connection.request("GET", path, headers={"cookie": cookie} if cookie else {})
+    def connect(self) -> HTTPConnection:
+        """A connection that stays open."""
+        return HTTPConnection(self.parts.hostname, self.parts.port, timeout=30)
+
+    def ask(self, connection: HTTPConnection, path: str) -> bytes:
+        """What a path holds."""
+        connection.request("GET", path, headers={"cookie": self.cookie} if self.cookie else {})
         answer = connection.getresponse()
-        return {name.lower(): value for name, value in answer.getheaders()}, answer.read()
+        data = answer.read()
+        self.cookie = self.cookie or answer.getheader("set-cookie", "").partition(";")[0]
+        self.bytes += len(data)
+        return data
 
     def run(self) -> None:
-        headers, _ = self.ask(f"/?{self.parts.query}")
-        cookie = headers["set-cookie"].partition(";")[0]
-        _, state = self.ask("/state", cookie)
-        mark = re.search(rb'"at":\s*"([^"]+)"', state)
-        threading.Thread(target=self.follow, args=(cookie, mark[1].decode()), daemon=True).start()
-        while not self.ended.wait(1 / PICTURES):
-            for name in self.names:
-                with suppress(OSError):
-                    self.bytes += len(self.ask(f"/picture/{name}", cookie)[1])
+        connection = self.connect()
+        self.ask(connection, f"/?{self.parts.query}")
+        page = self.ask(connection, "/").decode()
+        state = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page)[1])["state"]
+        self.newest = {source["name"]: source["picture"] for source in state["sources"]}
+        threading.Thread(target=self.follow, args=(state["at"],), daemon=True).start()
+        self.ask(connection, "/events?limit=50")
+        shown: dict[str, int] = {}
+        while not self.ended.wait(PICTURES_EVERY):
+            wanted = [("of", name) for name, number in [*self.newest.items()] if number and number != shown.get(name)]
+            if wanted:
+                data = self.ask(connection, f"/pictures?{urlencode(wanted)}")
+                head = json.loads(data[4 : 4 + int.from_bytes(data[:4], "big")])
+                shown |= {name: number for name, number, _ in head}
+                self.pictures += len(head)
+        connection.close()
 
-    def follow(self, cookie: str, mark: str) -> None:
+    def follow(self, mark: str) -> None:
         """Read the stream of what happens."""
-        connection = HTTPConnection(self.parts.hostname, self.parts.port, timeout=60)
-        connection.request("GET", f"/stream?after={mark}", headers={"cookie": cookie})
+        connection = self.connect()
+        connection.request("GET", f"/stream?after={quote(mark)}", headers={"cookie": self.cookie})
         answer = connection.getresponse()
         while not self.ended.is_set() and (line := answer.readline()):
             self.bytes += len(line)
+            if line.startswith(b"data: ["):
+                told = json.loads(line.removeprefix(b"data: "))
+                self.newest |= {one["source"]: one["picture"] for one in told if one["kind"] == "scores"}
         connection.close()
 
 
@@ -128,7 +150,7 @@ def measure(options: argparse.Namespace, folder: Path) -> dict:
         sleep(SETTLING)
         before, parts = numbers(address), []
         for number in range(options.minutes // options.every):
-            viewer = Viewer(address, names) if number % 2 else None
+            viewer = Viewer(address) if number % 2 else None
             if viewer:
                 viewer.start()
             began, (start, _, _) = monotonic(), used(process.pid)
@@ -140,7 +162,8 @@ def measure(options: argparse.Namespace, folder: Path) -> dict:
             row = {"viewer": bool(viewer), "cores": round(share, 3), "memory_mb": round(memory), "files": files}
             row |= {"threads": len(os.listdir(f"/proc/{process.pid}/task")), "load": round(os.getloadavg()[1], 1)}
             row |= {"disk_mb": round(summed(found, "lstr_clips_bytes") / 1e6)}
-            parts.append(row | {"lag_p95": max(lags), "viewer_bytes": viewer.bytes if viewer else 0})
+            read = {"viewer_bytes": viewer.bytes, "pictures": viewer.pictures} if viewer else {}
+            parts.append(row | {"lag_p95": max(lags)} | read)
             print(parts[-1], flush=True)
             if viewer:
                 viewer.ended.set()

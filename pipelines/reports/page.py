@@ -75,7 +75,7 @@ def read_markup(name: str) -> str:
 
 def policy_of(style: str, script: str, is_served: bool = False) -> str:
     """The content security policy of a page with one inline style and at most one script."""
-    images = "img-src data: 'self'" if is_served else "img-src data:"
+    images = "img-src data: blob: 'self'" if is_served else "img-src data:"
     parts = ["default-src 'none'", f"style-src {source_hash(style)}", images]
     if script:
         parts += [f"script-src {source_hash(script)}"]

@@ -7,6 +7,7 @@ users, nobody is let in by a token.
 
 import secrets
 from collections.abc import Iterable
+from functools import partial
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qs
 
@@ -29,6 +30,8 @@ HEADERS = {
     "x-frame-options": "DENY",
 }
 """Headers of every answer, unless it has others of its own."""
+LASTS = "lstr.lasts"
+"""In the scope of a user's request, whether the visit has not ended: a stream outlives the request that opened it."""
 UNKNOWN = "Open the address that the command has printed, with all that follows the question mark.\n"
 
 
@@ -98,6 +101,7 @@ class Guard:
     async def _stranger(self, login: Login, request: Request, headers: Headers) -> Response | None:
         """The answer to one who is not on a visit, or leaves; None for a user."""
         cookies = {login.cookie: _cookie(headers, login.cookie)}
+        request.scope[LASTS] = partial(login.lasts, cookies)
         if not login.knows(cookies):
             address = request.client.host if request.client else ""
             if self._trusts_proxy:  # the last one is what the proxy has seen itself

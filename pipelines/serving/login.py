@@ -11,6 +11,8 @@ from lstr.pipelines.serving.users import ATTEMPT_SECONDS, Attempts, Users, Visit
 
 MOST_BYTES = 4096
 """Bytes that the form may have."""
+MOST_CHECKS = 8
+"""Passwords that are checked or wait for it; each takes memory and tens of milliseconds, and a thread until then."""
 FORM = "application/x-www-form-urlencoded"
 
 
@@ -20,10 +22,15 @@ class Login:
     def __init__(self, users: Users, page: Callable[[str], str], cookie: str):
         self._users, self._page, self.cookie = users, page, cookie
         self._attempts, self._visits = Attempts(), Visits()
+        self._checks = 0
 
     def knows(self, cookies: dict[str, str]) -> bool:
         """Whether somebody with these cookies is on a visit."""
         return self._visits.goes_on(cookies.get(self.cookie, ""))
+
+    def lasts(self, cookies: dict[str, str]) -> bool:
+        """Whether the visit with these cookies has not ended, for what is sent without a further request."""
+        return self._visits.lasts(cookies.get(self.cookie, ""))
 
     async def answer(self, request: Request, address: str, is_secure: bool) -> Response:
         """What one who is not on a visit gets: the form, the way to it, or a refusal."""
@@ -59,7 +66,14 @@ class Login:
         except ValueError:
             return PlainTextResponse("", 400)
         name, password = (given.get(key, [""])[0] for key in ("name", "password"))
-        if not await run_in_threadpool(self._users.check, name, password):
+        if self._checks >= MOST_CHECKS:
+            return self._form("Too many people sign in at once: try again in a second.", 503)
+        self._checks += 1
+        try:
+            is_right = await run_in_threadpool(self._users.check, name, password)
+        finally:
+            self._checks -= 1
+        if not is_right:
             return self._form("That is not the name and the password of a user.", 401)
         entered = RedirectResponse("./", 303)
         visit = self._visits.begin()

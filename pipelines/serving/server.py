@@ -10,6 +10,7 @@ from starlette.types import ASGIApp
 
 from lstr.errors import LstrError
 from lstr.pipelines.serving.access import Access
+from lstr.pipelines.serving.connections import Connection
 from lstr.pipelines.serving.guard import Guard, new_token
 from lstr.pipelines.serving.kept_address import KeptAddress
 
@@ -22,6 +23,8 @@ END_SECONDS = 4.0
 UNREAD_MS = 30_000
 """Milliseconds after which a connection is closed whose other end takes nothing of what was sent to it."""
 MOST_HEADER_BYTES = 32 * 1024
+BACKLOG = 64
+"""Connections that are accepted at once, before any of them can be closed again."""
 GLANCE = 0.2  # seconds between two looks at whether the server still runs
 
 
@@ -74,7 +77,10 @@ class Server:
             access_log=False,
             server_header=False,
             date_header=False,
-            http="h11",  # the one whose headers are limited
+            http=Connection,  # of h11, whose headers are limited
+            ws="none",
+            backlog=BACKLOG,
+            log_level="error",  # whoever sends what is no request would fill the log
             h11_max_incomplete_event_size=MOST_HEADER_BYTES,
             proxy_headers=False,  # which are believed of this machine's other programs otherwise
             timeout_graceful_shutdown=2,

@@ -120,6 +120,10 @@ class Visits:
         self._seen.move_to_end(visit)
         return True
 
+    def lasts(self, visit: str) -> bool:
+        """Whether there is such a visit; to ask is not to go on with it."""
+        return self._clock() - self._seen.get(visit, -VISIT_SECONDS) < VISIT_SECONDS
+
     def end(self, visit: str) -> None:
         """End a visit."""
         self._seen.pop(visit, None)

@@ -30,8 +30,8 @@ from lstr.pipelines.watching.messages import Messages
 from lstr.pipelines.watching.score_rows import ScoreRows, codes_of
 from lstr.timeline import Thresholds, iso
 
-PICTURE_SECONDS = 0.3
-"""Between two pictures of a source that are made for browsers."""
+PICTURE_SECONDS = 0.45
+"""Between two pictures of a source that are made for browsers, however many look."""
 QUALITY = 80  # of JPEG
 STATUS_SECONDS = 1.0  # between two looks at what has become of the sources
 MOST_ON = 1000
@@ -126,7 +126,7 @@ class Board:
         self._lock = threading.RLock()
         self._sources = {name: ShownSource(name) for name in names}
         self._on: dict[str, WatchedEvent] = {}
-        self._snoozes: dict[tuple[str | None, str | None], datetime] = {}
+        self._snoozes: dict[tuple[str | None, str | None], datetime | None] = {}
         self._messages = Messages()
         self._looked = 0.0
 
@@ -187,14 +187,12 @@ class Board:
                 self._on.pop(event.id, None)
             self._tell("event", phase=phase, event=event.to_dict())
 
-    def snooze(self, source: str | None, action: str | None, until: datetime | None) -> None:
-        """Show that nobody is told of a source, an action, or either, until then; None ends it."""
+    def snooze(self, snoozes: Mapping[tuple[str | None, str | None], datetime | None]) -> None:
+        """Show of which sources and actions nobody is told, and until when; None is all, or until somebody ends it."""
         with self._lock:
-            if until is None:
-                self._snoozes.pop((source, action), None)
-            else:
-                self._snoozes[source, action] = until
-            self._tell("snoozes", snoozes=self._snoozed())
+            if snoozes != self._snoozes:
+                self._snoozes = dict(snoozes)
+                self._tell("snoozes", snoozes=self._snoozed())
 
     def sink(self) -> Sink:
         """A sink for one source: give the method to the session as it makes sinks."""
@@ -215,7 +213,8 @@ class Board:
             frame, number = source.frame, source.number
             if number != source.jpeg[0] and monotonic() - source.made >= PICTURE_SECONDS:
                 source.made = monotonic()
-                made, data = cv2.imencode(".jpg", frame[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, QUALITY])
+                blue_first = cv2.cvtColor(frame, cv2.COLOR_RGB2BGR)
+                made, data = cv2.imencode(".jpg", blue_first, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])
                 assert made
                 source.jpeg = number, data.tobytes()
             return source.jpeg
@@ -304,8 +303,8 @@ class Board:
 
     def _snoozed(self) -> list[dict[str, Any]]:
         now = datetime.now().astimezone()
-        self._snoozes = {key: until for key, until in self._snoozes.items() if until > now}
-        return [{"source": s, "action": a, "until": iso(until)} for (s, a), until in self._snoozes.items()]
+        snoozes = [(key, until) for key, until in self._snoozes.items() if until is None or until > now]
+        return [{"source": s, "action": a, "until": until and iso(until)} for (s, a), until in snoozes]
 
     def _mark(self) -> str:
         return f"{self.run}-{self._messages.newest}"

@@ -10,7 +10,7 @@ from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.pipelines.detection.checkpoint import find_checkpoint
 from lstr.pipelines.model_files.model_file import is_model, open_model
 from lstr.pipelines.watching.config import WatchConfig
-from lstr.pipelines.watching.config_file import Mistake, WatchConfigError, lines_of
+from lstr.pipelines.watching.config_file import Mistake, WatchConfigError, lines_of, said_of
 
 PACKAGES = {"mqtt": ("paho", "paho-mqtt"), "apprise": ("apprise", "apprise")}
 """What a kind of channel imports, and what that is called where it is installed from."""
@@ -53,8 +53,7 @@ def check(config: WatchConfig) -> Checked:
             line = lines.get(("channels", name), 1)
             mistakes.append(Mistake(line, f"channels.{name} needs {package[1]}, which is not installed: {INSTALL}"))
     if mistakes:
-        said = "\n".join(f"{config.path}:{one.line}: {one.text}" for one in sorted(mistakes, key=lambda one: one.line))
-        raise WatchConfigError(said, f"mend it, then `lstr watch --check {config.path}`.")
+        raise WatchConfigError(said_of(config.path, mistakes), f"mend it, then `lstr watch --check {config.path}`.")
     return Checked(actions)
 
 

@@ -3,7 +3,7 @@
 import difflib
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -62,6 +62,11 @@ RULE: dict[str, Parse] = {
     "highest": values.truth,
 }
 """The entries of an action that are a rule for its scores"""
+
+
+MOST_BYTES, LONGEST_LINE = 2**19, 4096
+MOST_MISTAKES = 50
+"""That are told at once"""
 
 
 class WatchConfigError(LstrError):
@@ -135,10 +140,16 @@ def read_config(path: str | Path) -> WatchConfig:
     reading = _Reading(path, lines_of(text))
     config = _read(reading, content)
     if reading.mistakes:
-        found = sorted(reading.mistakes, key=lambda mistake: mistake.line)
-        said = "\n".join(f"{path}:{mistake.line}: {mistake.text}" for mistake in found)
-        raise WatchConfigError(said, f"mend it, then `lstr watch --check {path}`.")
+        raise WatchConfigError(said_of(path, reading.mistakes), f"mend it, then `lstr watch --check {path}`.")
     return config
+
+
+def said_of(path: Path, mistakes: Iterable[Mistake]) -> str:
+    """Mistakes of a file in the order of its lines, the first of them where there are many."""
+    found = sorted(mistakes, key=lambda mistake: mistake.line)
+    said = [f"{path}:{mistake.line}: {mistake.text}" for mistake in found[:MOST_MISTAKES]]
+    more = len(found) - MOST_MISTAKES
+    return "\n".join([*said, f"{more:,} more mistakes follow."] if more > 0 else said)
 
 
 def read_data(path: Path) -> Path:
@@ -150,15 +161,26 @@ def read_data(path: Path) -> Path:
 
 def _content(path: Path) -> tuple[str, dict[str, Any]]:
     try:
-        text = path.read_text(encoding="utf-8")
+        if path.exists() and not path.is_file():  # to open a pipe is to wait for who writes to it
+            raise WatchConfigError(f"{path} is no file.", "name a TOML file.")
+        with open(path, "rb") as file:
+            data = file.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            raise WatchConfigError(f"{path} is larger than {MOST_BYTES:,} bytes.", "name a TOML file.")
+        text = data.decode("utf-8")
     except FileNotFoundError as error:
         raise WatchConfigError(f"There is no file {path}.", f"write one: lstr watch --init {path}") from error
     except (OSError, UnicodeDecodeError) as error:
         raise WatchConfigError(f"{path} cannot be read ({error}).", "name a TOML file.") from error
+    long = next((number for number, line in enumerate(text.splitlines(), 1) if len(line) > LONGEST_LINE), None)
+    if long:  # names with thousands of points take Python's reader minutes
+        raise WatchConfigError(f"{path}:{long}: the line is longer than {LONGEST_LINE:,} characters.", "divide it.")
     try:
         return text, tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise WatchConfigError(f"{path} is not TOML: {error}.", "mend that line.") from error
+    except RecursionError as error:
+        raise WatchConfigError(f"{path} has brackets within brackets, too deep to be read.", "divide it.") from error
 
 
 def _read(reading: _Reading, content: dict[str, Any]) -> WatchConfig:

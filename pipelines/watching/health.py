@@ -1,6 +1,8 @@
 """What programs read of a service: whether it is healthy, and its numbers for Prometheus."""
 
+import threading
 from collections.abc import Iterator, Sequence
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
 from starlette.concurrency import run_in_threadpool
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
 PATHS = ("/healthz", "/metrics")
 """Answered without a token: no address, no picture and no event is in them, but the names of sources are."""
+TOLD_SECONDS = 1.0
+"""For which the numbers are told again: anybody may ask for them, and all events are counted for it."""
 SILENT_SECONDS = 60.0
 """A source that is watched, and on which nothing was decided for so long, makes the service unhealthy."""
 COUNTED = {
@@ -46,6 +50,9 @@ class Health:
 
     def __init__(self, service: Readable):
         self._service = service
+        self._told: tuple[float, bytes] = (-TOLD_SECONDS, b"")
+        """When the numbers were made last, and their text."""
+        self._making = threading.Lock()
 
     def routes(self) -> list[Route]:
         """`/healthz` and `/metrics`."""
@@ -67,10 +74,16 @@ class Health:
             from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
         except ImportError:
             return PlainTextResponse("prometheus-client is not installed: pip install 'lstr-video[watch]'\n", 501)
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(self)
-        text = await run_in_threadpool(generate_latest, registry)
-        return Response(text, media_type=CONTENT_TYPE_LATEST)
+
+        def make() -> bytes:
+            with self._making:
+                if monotonic() - self._told[0] >= TOLD_SECONDS:
+                    registry = CollectorRegistry(auto_describe=False)
+                    registry.register(self)
+                    self._told = monotonic(), generate_latest(registry)
+                return self._told[1]
+
+        return Response(await run_in_threadpool(make), media_type=CONTENT_TYPE_LATEST)
 
     def collect(self) -> Iterator["Metric"]:
         """The numbers as they are now."""

@@ -10,7 +10,7 @@ from lstr.pipelines.reports.palette import CLASSES
 from lstr.pipelines.watching.score_rows import FULL_SCALE, NO_SCORE
 
 STYLES = ("watch.css",)
-SCRIPTS = ("marks.js", "drawing.js", "lanes.js", "watch-sources.js", "watch-events.js", "watch.js")
+SCRIPTS = ("marks.js", "drawing.js", "lanes.js", "watch-sources.js", "watch-events.js", "watch-stream.js", "watch.js")
 
 
 def build_watch_page(state: Mapping[str, Any], logout: bool = False) -> str:

@@ -41,6 +41,8 @@ from lstr.pipelines.watching.telling.telling import Telling
 ROTATED_SECONDS = 3600.0  # between two looks for what is too old to be kept
 PICTURE_SECONDS = 2.0  # that a notice waits for its picture
 SILENT_SECONDS = 60.0  # a decider that shows no sign of life for so long is stuck
+MOST_SOURCES = 64
+"""Up to which sources may be added while it runs; each has a connection and threads of its own."""
 PAUSED, ADDED = "paused", "added"
 """What the history keeps over a restart: names of sources that are paused, and sources that a person has added."""
 
@@ -64,6 +66,7 @@ class Service:
         self.capacity = Capacity()
         self.clips = self._open_clips()
         self.policy = Policy(config, self.history)
+        self._show_snoozes()
         self.telling = self._make_telling()
         self.server: Server | None = None
         self.storage = Storage(self.history, self._channels_of, self._stored, say)
@@ -101,6 +104,8 @@ class Service:
         with self._lock:
             if name in self.sources:
                 raise LstrError(f"There is a source {name!r} already.", "choose another name.")
+            if len(self.sources) >= MOST_SOURCES:
+                raise LstrError(f"There are {len(self.sources)} sources already.", "remove one of them before.")
             self.history.keep(ADDED, {**(self.history.kept(ADDED) or {}), name: source.address})
             self._direct()
 
@@ -113,6 +118,8 @@ class Service:
             added = self.history.kept(ADDED) or {}
             added.pop(name, None)
             self.history.keep(ADDED, added)
+            self.policy.wake(name)
+            self._show_snoozes()
             self._leave(name)
             self._direct()
 
@@ -274,7 +281,10 @@ class Service:
             self.policy.snooze(source, action, until)
         else:
             self.policy.wake(source, action)
-        self.board.snooze(source, action, until)
+        self._show_snoozes()
+
+    def _show_snoozes(self) -> None:
+        self.board.snooze({(one.source, one.action): one.until for one in self.policy.snoozed()})
 
     def _show_sources(self) -> None:
         """Tell the channels, and whoever looks, what has changed of the sources."""
@@ -322,6 +332,7 @@ class Service:
                 with self._lock:
                     self._show_sources()
                 self._say_limits()
+                self._show_snoozes()
                 if monotonic() - self._rotated > ROTATED_SECONDS:
                     self._rotated = monotonic()
                     before = datetime.now().astimezone() - timedelta(days=self.config.keeping.days)

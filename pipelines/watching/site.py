@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from pathlib import Path
@@ -20,6 +20,7 @@ from starlette.routing import Route
 from lstr.errors import LstrError
 from lstr.extractors.addresses import without_credentials
 from lstr.pipelines.serving.event_stream import Streams
+from lstr.pipelines.serving.guard import LASTS
 from lstr.pipelines.serving.requests import read_json, refused
 from lstr.pipelines.watching.board import Board
 from lstr.pipelines.watching.controls import Controls
@@ -31,10 +32,12 @@ MOST_BYTES = 2**14
 MOST_EVENTS = 200
 """Events in one answer."""
 TURN = 0.25  # seconds between two pieces of a stream, as between two decisions
-BEAT = 15.0  # seconds after which a silent stream shows that it is there
+BEAT = 5.0  # seconds after which a silent stream shows that it is there
 SNOOZE_SECONDS = (0.0, 7 * 86400.0)
 EVENT_ID = re.compile(r"\d{8}T\d{6}-[0-9a-f]{8}")
 SOURCE_NAME = re.compile(r"\w[\w .-]{0,63}")
+NO_ADDRESS = re.compile(r"[\x00-\x20\x7f-\x9f]")
+"""With a line break in it, an address would be a request of its own to the host that it names."""
 MEDIA = {".mp4": "video/mp4", ".webm": "video/webm", ".jpg": "image/jpeg", ".png": "image/png"}
 
 
@@ -63,7 +66,7 @@ class WatchSite:
             Route("/", self._page),
             Route("/state", self._state),
             Route("/stream", self._stream),
-            Route("/picture/{source}", self._picture),
+            Route("/pictures", self._pictures),
             Route("/events", self._events),
             Route("/clip/{id}", self._clip),
             Route("/thumb/{id}", self._thumb),
@@ -86,13 +89,14 @@ class WatchSite:
 
     async def _stream(self, request: Request) -> Response:
         mark = request.headers.get("last-event-id") or request.query_params.get("after", "")
-        return self.streams.stream(lambda: self._pieces(mark))
+        lasts: Callable[[], bool] = request.scope.get(LASTS, lambda: True)
+        return self.streams.stream(lambda: self._pieces(mark, lasts))
 
-    async def _pieces(self, mark: str) -> AsyncIterator[str]:
+    async def _pieces(self, mark: str, lasts: Callable[[], bool]) -> AsyncIterator[str]:
         """Messages as they come, those of a turn together; `anew` where the browser has to read the state first."""
         silent = 0.0
         yield "retry: 1000\n\n"
-        while not self.ending().is_set():
+        while lasts() and not self.ending().is_set():
             found = self.board.after(mark)
             if found is None:
                 yield "event: anew\ndata: \n\n"
@@ -102,19 +106,26 @@ class WatchSite:
                 yield f"id: {mark}\ndata: [{','.join(texts)}]\n\n"
                 silent = 0.0
             elif silent > BEAT:
-                yield ": still here\n\n"
+                yield "event: beat\ndata: \n\n"
                 silent = 0.0
             else:
                 yield ""
             await asyncio.sleep(TURN)
             silent += TURN
 
-    async def _picture(self, request: Request) -> Response:
-        picture = await run_in_threadpool(self.board.picture, request.path_params["source"])
-        if picture is None:
-            raise HTTPException(404)
-        number, data = picture
-        return Response(data, media_type="image/jpeg", headers={"x-number": str(number)})
+    async def _pictures(self, request: Request) -> Response:
+        """The newest pictures of the sources that `of` names, in one answer: one request costs as much as a picture."""
+        named = dict.fromkeys(request.query_params.getlist("of"))
+        return Response(await run_in_threadpool(self._packed, named), media_type="application/octet-stream")
+
+    def _packed(self, names: Iterable[str]) -> bytes:
+        """Pictures in a row: the length of a head (4 bytes, the highest first), the head as JSON, and JPEGs.
+
+        The head has a list for each of them: the source, the number of its picture, its bytes.
+        """
+        found = [(name, picture) for name in names if (picture := self.board.picture(name))]
+        head = json.dumps([[name, number, len(data)] for name, (number, data) in found]).encode()
+        return b"".join([len(head).to_bytes(4, "big"), head, *(data for _, (_, data) in found)])
 
     async def _events(self, request: Request) -> Response:
         wanted = _wanted(dict(request.query_params))
@@ -161,6 +172,8 @@ class WatchSite:
             raise RequestError("That is no name of a source.", "use letters, digits, spaces, points and hyphens.")
         if not address:
             raise RequestError("A source has an address.", "enter one, as in rtsp://camera/stream.")
+        if NO_ADDRESS.search(address):
+            raise RequestError("There is a blank in that address.", "write %20 for it.")
         if name in self.board.names:
             raise RequestError(f"There is a source {name} already.", "take another name.")
         await run_in_threadpool(self.controls.add, name, address)

@@ -18,7 +18,8 @@ class Posted:
 class Receiver(http.server.ThreadingHTTPServer):
     """Notes what is posted on loopback. Answers with the first of `answers`, and 200 once there are none.
 
-    Answers: a status; `never` sends nothing until the receiver is closed, `slow` begins with a byte now and then.
+    Answers: a status; `never` sends nothing until the receiver is closed, `slow` begins with a byte now and then,
+    `endless` with one that says only that more follows, again and again.
     """
 
     daemon_threads = True
@@ -56,6 +57,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         answer = self.server.answers.popleft() if self.server.answers else 200
         if answer == "never":
             self.server.closing.wait()
+            return
+        if answer == "endless":
+            while not self.server.closing.is_set():
+                self.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             return
         if answer == "slow":
             self.wfile.write(b"HTTP/1.0 ")

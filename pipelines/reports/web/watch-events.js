@@ -138,9 +138,24 @@ function play(id) {
   const event = shownEvents.get(id);
   if (!event?.clip) return tell("Of this event there is no clip.");
   $("player-title").textContent = event.action + " in " + event.source + ", " + lastTime(event.start);
-  $("clip").src = "clip/" + id;
+  $("save").download = [event.source, event.action, event.start.slice(0, 19).replaceAll(":", "-")].join(" ") + event.clip.slice(event.clip.lastIndexOf("."));
+  $("save").href = $("clip").src = "clip/" + id;
+  $("clip").hidden = $("save").hidden = false;
+  $("no-clip").hidden = true;
   $("player").showModal();
   $("clip").play().catch(() => {}); /* where a browser waits for a press */
+}
+/* A clip is kept as the camera sent it, in a codec that not every browser knows (HEVC): some show black then, some nothing. */
+async function showUnplayable() {
+  const path = $("clip").getAttribute("src");
+  if (!path) return;
+  const answer = await fetch(path, { method: "HEAD" }).catch(() => null);
+  if ($("clip").getAttribute("src") !== path) return;
+  $("no-clip").textContent = answer?.ok ? "This browser cannot play the clip, which is as the camera sent it. Save it, and open it in a player such as VLC."
+    : "The clip is no longer there.";
+  $("save").hidden = !answer?.ok;
+  $("clip").hidden = true;
+  $("no-clip").hidden = false;
 }
 function closePlayer() {
   $("clip").removeAttribute("src");
@@ -175,4 +190,6 @@ function buildEvents() {
   $("older").addEventListener("click", () => askEvents(true));
   $("player-close").addEventListener("click", () => $("player").close());
   $("player").addEventListener("close", closePlayer);
+  $("clip").addEventListener("error", showUnplayable);
+  $("clip").addEventListener("loadedmetadata", () => { if (!$("clip").videoWidth) showUnplayable(); });
 }

@@ -2,7 +2,7 @@
    which draws one video at a time: `take` makes a source the one that is drawn. */
 const step = 0.25, ROWS = 2400; /* seconds of a chunk; chunks whose scores are kept */
 const fullScale = report.full_scale, missing = report.no_score;
-const SPANS = [60, 300, 600], PICTURE_EVERY = 450; /* seconds in view; milliseconds */
+const SPANS = [60, 300, 600], PICTURE_EVERY = 500; /* seconds in view; milliseconds */
 const sources = new Map();
 let span = SPANS[0];
 
@@ -58,7 +58,7 @@ function choice(pairs, name) {
 }
 
 function addSource(state) {
-  const card = make("article", "card source"), source = { name: state.name, card, lanes: [], events: [], inSight: false, loading: false, asked: 0 };
+  const card = make("article", "card source"), source = { name: state.name, card, lanes: [], events: [], inSight: false, shown: 0 };
   card.source = source;
   card.tabIndex = -1;
   card.setAttribute("aria-label", "Source " + state.name);
@@ -75,9 +75,10 @@ function addSource(state) {
   source.blank = make("p", "blank", "");
   source.now = make("p", "now");
   source.now.hidden = true;
-  for (const [kind, came] of [["load", true], ["error", false]]) {
-    source.image.addEventListener(kind, () => { source.loading = false; if (came) { source.image.hidden = false; source.blank.hidden = true; } });
-  }
+  source.image.addEventListener("load", () => {
+    source.image.hidden = false;
+    source.blank.hidden = true;
+  });
   picture.append(source.image, source.blank, source.now);
   source.rows = make("div", "rows");
   source.ago = make("p", "ago");
@@ -122,6 +123,7 @@ function removeSource(name) {
   if (!source) return;
   dropLanes(source);
   sight.unobserve(source.card);
+  URL.revokeObjectURL(source.image.src);
   source.card.remove();
   sources.delete(name);
   $("no-sources").hidden = sources.size > 0;
@@ -265,13 +267,29 @@ function showSpan() {
   const text = (seconds) => (seconds ? (seconds < 60 ? seconds + " s ago" : seconds / 60 + " min ago") : "now");
   for (const { ago } of sources.values()) ago.replaceChildren(...[span, span / 2, 0].map((seconds) => make("span", "", text(seconds))));
 }
-/* Pictures of what is in sight: one request at a time for each source, and none while nothing is new. */
-function lookAtPictures() {
-  if (document.hidden) return;
-  for (const source of sources.values()) {
-    if (!source.inSight || source.loading || !source.picture || source.picture === source.asked) continue;
-    source.loading = true;
-    source.asked = source.picture;
-    source.image.src = "picture/" + encodeURIComponent(source.name) + "?" + source.picture;
+/* Pictures of what is in sight, all by one request, and none while nothing is new or nobody looks. */
+let looking = false;
+async function lookAtPictures() {
+  if (document.hidden || looking) return;
+  const wanted = [...sources.values()].filter((source) => source.inSight && source.picture && source.picture !== source.shown);
+  if (!wanted.length) return;
+  looking = true;
+  try {
+    const answer = await fetch("pictures?" + new URLSearchParams(wanted.map(({ name }) => ["of", name])), { signal: AbortSignal.timeout(10000) });
+    if (answer.ok) showPictures(await answer.arrayBuffer());
+  } catch { /* the stream says that the service is away */ }
+  looking = false;
+}
+/* The length of a head, the head, and JPEGs in its order. */
+function showPictures(data) {
+  const length = new DataView(data).getUint32(0), head = new TextDecoder().decode(new Uint8Array(data, 4, length));
+  let at = 4 + length;
+  for (const [name, number, bytes] of JSON.parse(head)) {
+    const source = sources.get(name), picture = new Blob([new Uint8Array(data, at, bytes)], { type: "image/jpeg" });
+    at += bytes;
+    if (!source || number === source.shown) continue;
+    source.shown = number;
+    URL.revokeObjectURL(source.image.src);
+    source.image.src = URL.createObjectURL(picture);
   }
 }

@@ -1,5 +1,5 @@
-/* What happens is heard by server-sent events; a page that slept is told what it missed, or reads all of it anew. */
-let stream = null, retry = 0, clockAhead = 0, zone = "";
+/* The page as a whole: its clock, what each message changes, keys. */
+let clockAhead = 0, zone = "";
 
 /* Now, on the clock of the machine that watches. */
 function nowText() {
@@ -12,8 +12,8 @@ function readClock(text) {
 }
 function readSnoozes(snoozes) {
   $("snoozes").replaceChildren(...snoozes.map(({ source, action, until }) => {
-    const item = make("li", "", [action ?? "Every action", source ? "in " + source : "in every source"].join(" ") + ": nobody is told until " + (today(until) ? "" : until.slice(0, 10) + " ") + until.slice(11, 16));
-    item.dataset.until = until;
+    const item = make("li", "", [action ?? "Every action", source ? "in " + source : "in every source"].join(" ") + ": nobody is told" + (until ? " until " + (today(until) ? "" : until.slice(0, 10) + " ") + until.slice(11, 16) : ""));
+    item.dataset.until = until ?? "";
     item.append(button("", "End", () => act("snooze", { source, action, seconds: 0 })));
     return item;
   }));
@@ -37,20 +37,7 @@ function readAll(state) {
   showSpan();
   showFacts();
   askEvents(false);
-  listen(state.at);
-}
-async function readAnew() {
-  stream?.close();
-  clearTimeout(retry);
-  const answer = await fetch("state").catch(() => null);
-  if (answer?.ok) return readAll(await answer.json());
-  showBroken(answer?.status);
-  retry = setTimeout(readAnew, 5000);
-}
-function showBroken(status) {
-  $("broken").textContent = status === 403 || status === 401 ? "You are no longer signed in: open the address of the service again."
-    : "The service does not answer. This page goes on when it does.";
-  $("broken").hidden = false;
+  goOn(state.at);
 }
 function showFacts() {
   const live = [...sources.values()].filter(({ state }) => state === "reading").length;
@@ -69,24 +56,6 @@ const hear = {
   gone: ({ source }) => { removeSource(source); fillFilters(); showFacts(); },
   snoozes: ({ snoozes }) => readSnoozes(snoozes),
 };
-function listen(mark) {
-  stream?.close();
-  const opened = stream = new EventSource("stream?after=" + encodeURIComponent(mark));
-  opened.addEventListener("open", () => { $("broken").hidden = true; });
-  opened.addEventListener("anew", readAnew);
-  opened.addEventListener("message", ({ data }) => {
-    for (const message of JSON.parse(data)) {
-      if (opened !== stream || opened.readyState === EventSource.CLOSED) return;
-      if (message.kind === "anew") return readAnew();
-      hear[message.kind](message);
-    }
-  });
-  opened.addEventListener("error", () => {
-    showBroken();
-    clearTimeout(retry);
-    if (opened === stream && opened.readyState === EventSource.CLOSED) retry = setTimeout(readAnew, 5000);
-  });
-}
 
 function key(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || $("player").open) return;
@@ -118,6 +87,11 @@ $("add-form").addEventListener("submit", (event) => {
     $("add").open = false;
     readAnew();
   }, (error) => { $("add-told").textContent = error.message; });
+});
+$("add").addEventListener("keydown", ({ key: pressed }) => {
+  if (pressed !== "Escape") return;
+  $("add").open = false;
+  $("add").querySelector("summary").focus();
 });
 if (report.logout) {
   $("theme").before(button("", "Sign out", () => fetch("logout", { method: "POST" }).finally(() => location.reload())));

@@ -1,6 +1,10 @@
 """Users of a server for other machines: who comes in, how often may be tried, and how a visit ends."""
 
+import asyncio
 import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
 
 import pytest
@@ -8,7 +12,10 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
+from lstr.pipelines.serving import login
 from lstr.pipelines.serving.access import Access
+from lstr.pipelines.serving.event_stream import Streams
+from lstr.pipelines.serving.guard import LASTS
 from lstr.pipelines.serving.server import Server, ServingError
 from lstr.pipelines.serving.users import MOST_ATTEMPTS, Attempts, Users, UsersError, Visits, hash_password
 from lstr.pipelines.watching.page import build_login_page
@@ -106,6 +113,60 @@ def test_wrong_passwords_are_limited(server):
 )
 def test_what_the_form_may_not_hold(server, body, headers, status):
     assert Stranger(server).ask("/login", body, **headers)[0] == status
+
+
+def test_a_visit_that_somebody_else_named_is_nobodys(server):
+    """Session fixation: an id that was planted before is not the one that counts afterwards."""
+    stranger = Stranger(server)
+    planted = stranger.cookie = f"lstr-visit-{server.port}=planted"
+    assert stranger.sign_in()[0] == 303 and stranger.cookie != planted
+    assert stranger.ask("/state")[0] == 200
+    stranger.cookie = planted
+    assert stranger.ask("/state")[0] == 401
+
+
+def test_a_flood_of_passwords_leaves_threads_for_others(users, monkeypatch):
+    """From as many addresses as there are requests: each check takes a thread, of which there are forty."""
+    monkeypatch.setattr(login, "MOST_CHECKS", 2)
+    turn = threading.Event()
+    monkeypatch.setattr(users, "check", lambda name, password: turn.wait(20) and False)
+    access = Access(("cameras.example.org",), users, build_login_page, trusted_proxy=True)
+    with Server(APPLICATION, port=0, access=access) as server, ThreadPoolExecutor(20) as pool:
+        tries = [pool.submit(Stranger(server, f"203.0.113.{k}").sign_in) for k in range(20)]
+        until = time.monotonic() + 20
+        while sum(one.done() for one in tries) < 18:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        turn.set()
+        assert sorted(one.result()[0] for one in tries) == [401] * 2 + [503] * 18
+
+
+def test_a_stream_ends_with_the_visit(users):
+    """One that was opened before signing out told what happened for as long as it was open."""
+    streams = Streams()
+
+    async def stream(request):
+        async def pieces():
+            while request.scope[LASTS]():
+                yield "data: x\n\n"
+                await asyncio.sleep(0.05)
+
+        return streams.stream(pieces)
+
+    application = Starlette(routes=[Route("/stream", stream)])
+    with Server(application, port=0, access=Access(("cameras.example.org",), users, build_login_page)) as server:
+        ada = Stranger(server)
+        ada.sign_in()
+        with socket.create_connection(("127.0.0.1", server.port), timeout=20) as opened:
+            opened.sendall(
+                f"GET /stream HTTP/1.1\r\nhost: cameras.example.org\r\ncookie: {ada.cookie}\r\n\r\n".encode()
+            )
+            assert b"200 OK" in opened.recv(100)
+            assert ada.ask("/logout", "")[0] == 303
+            until = time.monotonic() + 20
+            while streams.open:
+                assert time.monotonic() < until
+                time.sleep(0.02)
 
 
 def test_a_token_and_a_foreign_cookie_let_nobody_in(server):

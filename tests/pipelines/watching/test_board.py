@@ -69,7 +69,7 @@ def test_a_browser_that_slept_catches_up(board):
     mark = board.state()["at"]
     camera.show(0.2, 0.9, 0.1)
     board.tell(event_of(), "new")
-    board.snooze("hall", None, START + timedelta(days=36500))
+    board.snooze({("hall", None): START + timedelta(days=36500), (None, None): START})
     kinds = [message["kind"] for message in heard(board, mark)]
     assert [kind for kind in kinds if kind != "source"] == ["scores", "event", "snoozes"]
     assert heard(board, board.state()["at"]) == []

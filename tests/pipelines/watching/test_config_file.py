@@ -1,5 +1,6 @@
 """The file of `lstr watch`: what it says, and each mistake with its line."""
 
+import os
 from datetime import time
 
 import pytest
@@ -145,6 +146,52 @@ def test_what_is_no_toml(write, tmp_path):
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(WatchConfigError, match="cannot be read"):
         read_config(tmp_path / "bytes.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("\n".join(f"k{n} = 1" for n in range(1_000_000)), "larger than"),
+        ("#" * 10_000_000, "larger than"),
+        ("a = " + "[" * 1500 + "]" * 1500, "too deep"),
+        (f"a = {'{b = ' * 600}1{'}' * 600}", "too deep"),
+        (".".join("a" * 4000) + " = 1", ":1: the line is longer"),
+        ("\n".join(f"k{n} = 1" for n in range(20_000)), "19,951 more mistakes"),
+    ],
+)
+def test_a_file_that_is_made_to_take_long(write, text, said):
+    """A million keys were told of in 160 MB; brackets within brackets ended in a traceback."""
+    with pytest.raises(WatchConfigError) as raised:
+        read_config(write(text))
+    assert said in str(raised.value) and len(str(raised.value)) < 20_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[sources.a]\naddress = "odd://user:hunter2@x/y"',
+        '[sources.a]\naddress = "user:hunter2@x/y"',
+        '[sources.a]\naddress = ["rtsp://user:hunter2@x/y"]',
+        '[channels.a]\nkind = "webhook"\nurl = "ftp://user:hunter2@x/y"',
+        '[channels.a]\nkind = "webhook"\nurl = "hunter2"\nsecret = 3\npassword = "hunter2"',
+        '[channels.a]\nkind = "apprise"\nurl = ["tgram://hunter2/1"]',
+        '[channels.a]\nkind = "mqtt"\nhost = "x"\npassword = ["hunter2"]\nsecret = "hunter2"',
+        '[channels.a]\nkind = "hook"\nurl = "http://x/hunter2"\nurrl = "http://x/hunter2"',
+        '[page.users]\nann = "hunter2"',
+        '[page]\nusers = "hunter2"',
+        '[channels.a]\nkind = "mqtt"\npassword = "hunter2',
+    ],
+)
+def test_no_mistake_tells_a_secret(write, text):
+    with pytest.raises(WatchConfigError) as raised:
+        read_config(write(text))
+    assert "hunter2" not in f"{raised.value} {raised.value.hint}"
+
+
+def test_a_pipe_is_no_configuration(tmp_path):
+    os.mkfifo(tmp_path / "watch.toml")
+    with pytest.raises(WatchConfigError, match="is no file"):
+        read_config(tmp_path / "watch.toml")
 
 
 def test_lines_of_entries_over_several_lines():

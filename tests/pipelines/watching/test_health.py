@@ -47,3 +47,17 @@ def test_silence_is_no_health(tmp_path, monkeypatch):
         assert visitor.ask("/healthz").status == 503
         watching.paused = ("hall", "door")
         assert visitor.ask("/healthz").status == 200
+
+
+def test_numbers_are_counted_once_a_second(tmp_path, monkeypatch):
+    """Anybody may ask, without a pause."""
+    watching, counted = Watching(tmp_path), []
+    counts = watching.history.counts
+    monkeypatch.setattr(watching.history, "counts", lambda: counted.append(1) or counts())
+    monkeypatch.setattr(health, "TOLD_SECONDS", 60.0)
+    with Server(Starlette(routes=Health(watching).routes()), port=0, open_paths=PATHS) as server:
+        visitor = Visitor(server.address)
+        assert len({visitor.ask("/metrics", cookie="").body for _ in range(5)}) == 1 and len(counted) == 1
+        monkeypatch.setattr(health, "TOLD_SECONDS", 0.0)
+        visitor.ask("/metrics", cookie="")
+    assert len(counted) == 2

@@ -79,7 +79,7 @@ def test_a_redirect_is_not_followed(history, watch_config, event_of, eventually)
     assert history.waiting() == {"phone": 1}
 
 
-@pytest.mark.parametrize("answer", ["never", "slow"])
+@pytest.mark.parametrize("answer", ["never", "slow", "endless"])
 def test_who_never_answers_delays_no_other_and_no_end(history, watch_config, event_of, eventually, monkeypatch, answer):
     """`slow` sends a byte before each limit of a socket, and would never end."""
     monkeypatch.setattr(webhook, "SECONDS", 0.3)
