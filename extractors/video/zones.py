@@ -15,6 +15,8 @@ Zones = tuple[Zone, ...]
 MOST_ZONES = 16
 LEAST_CORNERS, MOST_CORNERS = 3, 32
 SIDE = 100  # pixels of the picture on which a zone must have one
+FLAT = 0.005
+"""A zone whose corners are all this near to one line is none."""
 
 
 def parse_zones(value: Any) -> Zones:
@@ -32,7 +34,7 @@ def _zone(value: Any, called: str) -> Zone:
     if not LEAST_CORNERS <= len(value) <= MOST_CORNERS:
         raise ValueError(f"{called} has {len(value)} corners; it has {LEAST_CORNERS} to {MOST_CORNERS}.")
     zone = tuple(_corner(corner, f"{called}, corner {n}") for n, corner in enumerate(value, 1))
-    if not inside((zone,), SIDE, SIDE).any():
+    if _is_flat(zone) or not inside((zone,), SIDE, SIDE).any():
         raise ValueError(f"{called} encloses nothing, or too little to see anything in.")
     return zone
 
@@ -46,6 +48,13 @@ def _corner(value: Any, called: str) -> Corner:
     return float(value[0]), float(value[1])
 
 
+def _is_flat(zone: Zone) -> bool:
+    """Whether the corners are on one line, where rounding alone would say which pixels are inside."""
+    corners = np.array(zone)
+    distances = np.linalg.svd(corners - corners.mean(0), compute_uv=False)
+    return bool(distances[-1] < FLAT)
+
+
 def inside(zones: Zones, height: int, width: int) -> NDArray[np.bool_]:
     """(height, width): whether the centre of each pixel is in any of the zones."""
     across = (np.arange(width) + 0.5) / width
@@ -53,7 +62,8 @@ def inside(zones: Zones, height: int, width: int) -> NDArray[np.bool_]:
     union = np.zeros((height, width), np.bool_)
     for zone in zones:
         odd = np.zeros_like(union)  # how often the sides of the zone are crossed on the way from the left
-        for (x0, y0), (x1, y1) in zip(zone, (*zone[1:], zone[0]), strict=True):
+        for side in zip(zone, (*zone[1:], zone[0]), strict=True):
+            (x0, y0), (x1, y1) = sorted(side)  # so that a side that is gone twice, there and back, is none
             rows = np.flatnonzero((y0 <= down) != (y1 <= down))
             if rows.size:
                 crossing = x0 + (down[rows] - y0) * ((x1 - x0) / (y1 - y0))

@@ -68,6 +68,7 @@ const hear = {
   },
   gone: ({ source }) => { removeSource(source); fillFilters(); showFacts(); },
   snoozes: ({ snoozes }) => readSnoozes(snoozes),
+  zones: ({ source, ...zones }) => { if (sources.has(source)) readZones(sources.get(source), zones); },
 };
 function listen(mark) {
   stream?.close();
@@ -89,7 +90,7 @@ function listen(mark) {
 }
 
 function key(event) {
-  if (event.ctrlKey || event.metaKey || event.altKey || $("player").open) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
   if (/^(SELECT|INPUT|TEXTAREA)$/.test(event.target.tagName)) return;
   const id = eventAt(0)?.dataset.id;
   const actions = {
@@ -109,6 +110,7 @@ function key(event) {
 }
 
 buildEvents();
+buildZones();
 $("add-form").addEventListener("submit", (event) => {
   event.preventDefault();
   const name = $("add-name").value.trim(), address = $("add-address").value.trim();

@@ -86,6 +86,8 @@ def test_a_bow_tie_and_a_star_follow_the_even_odd_rule():
         ([[*SQUARE, [10**400, 0.5]]], "corner 5 is not within the picture"),
         ([[[0.2, 0.2], [0.5, 0.5], [0.8, 0.8]]], "zone 1 encloses nothing"),
         ([[[0.2, 0.2]] * 3], "zone 1 encloses nothing"),
+        ([[[0, 0], [0.5, 0.5], [1, 1]]], "zone 1 encloses nothing"),
+        ([[[0, 0], [0.3, 0.9], [1, 0.4], [0.3, 0.9]]], "zone 1 encloses nothing"),
         ([[[0.2, 0.2], [0.8, 0.2001], [0.8, 0.2]]], "zone 1 encloses nothing"),
     ],
 )
