@@ -78,6 +78,7 @@ function addSource(state) {
     source.image.addEventListener(kind, () => {
       source.loading = false;
       if (!came) return;
+      source.size = [source.image.naturalWidth, source.image.naturalHeight]; /* which the next one hides while it comes */
       source.image.hidden = false;
       source.blank.hidden = true;
       showZones(source);

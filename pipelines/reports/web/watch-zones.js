@@ -21,14 +21,14 @@ function veilOf(id, zones, width, height) {
 let veils = 0;
 function makeVeil(source) {
   source.veil = shape("svg", { class: "veil", "aria-hidden": "true" });
-  Object.assign(source, { veilId: "veil-" + veils++, veiled: "", zones: [], drawn: false });
+  Object.assign(source, { veilId: "veil-" + veils++, veiled: "", zones: [], drawn: false, size: null });
   return source.veil;
 }
 /* Over the picture as it is shown: after a picture of another size too. */
 function showZones(source) {
-  const { zones, image } = source, { naturalWidth: width, naturalHeight: height } = image;
+  const { zones, image, size } = source, [width, height] = size ?? [0, 0];
   image.alt = "The newest picture of " + source.name + (zones.length ? "; motion counts in " + countText(zones.length, "zone") : "");
-  const now = image.hidden || !width ? "" : JSON.stringify([zones, width, height]);
+  const now = size ? JSON.stringify([zones, size]) : "";
   if (now === source.veiled) return;
   source.veiled = now;
   source.veil.setAttribute("viewBox", "0 0 " + width + " " + height);

@@ -21,7 +21,7 @@ function placeText(polygon, corner) {
 }
 
 function editZones(source) {
-  if (!source.image.naturalWidth) return tell("No picture of " + source.name + " yet: zones are drawn on one.");
+  if (!source.size) return tell("No picture of " + source.name + " yet: zones are drawn on one.");
   edited = { source, zones: structuredClone(source.zones), open: null, at: null, before: JSON.stringify(source.zones), sure: false };
   $("zones-title").textContent = "Where motion counts in " + source.name;
   $("zones-file").hidden = !source.drawn;
@@ -33,10 +33,10 @@ function editZones(source) {
 /* The newest picture below the zones. */
 function paintZones(source) {
   if (edited?.source !== source) return;
-  const { image } = source, canvas = $("zones-picture");
-  [canvas.width, canvas.height] = [image.naturalWidth, image.naturalHeight];
-  $("stage").style.setProperty("--ratio", image.naturalWidth / image.naturalHeight);
-  canvas.getContext("2d").drawImage(image, 0, 0);
+  const { image, size } = source, canvas = $("zones-picture");
+  $("stage").style.setProperty("--ratio", size[0] / size[1]);
+  [canvas.width, canvas.height] = size;
+  if (image.naturalWidth) canvas.getContext("2d").drawImage(image, 0, 0); /* else the next one is coming */
 }
 function leaveZones(source) {
   if (edited && (!source || edited.source === source)) $("zones").close();
@@ -221,7 +221,7 @@ function buildZones() {
   };
   for (const [id, act] of Object.entries(acts)) $(id).addEventListener("click", act);
   for (const [kind, act] of Object.entries({ pointerdown: pressZones, pointermove: dragZones, pointerup: releaseZones, pointercancel: releaseZones, click: clickZones })) shapes.addEventListener(kind, act);
-  shapes.addEventListener("focusin", ({ target }) => { if (edited) { edited.at = target.dataset.corner ?? edited.at; showChosen(); } });
+  $("stage").addEventListener("focusin", ({ target }) => { if (edited) { edited.at = target.dataset.corner ?? edited.at; showChosen(); } });
   document.addEventListener("keydown", keyOfZones); /* wherever a click has left the focus */
   $("zones").addEventListener("close", () => { edited = pressed = null; });
   new ResizeObserver(drawZones).observe(shapes);
