@@ -66,8 +66,8 @@ class LiveReader:
 
     `changed` is notified whenever there is a chunk to `take`, and at the end. Chunks before `first` are left out, and
     before `end` the source is left. `packets` gets each packet of its video stream, in the reader's thread; `seen` gets
-    each chunk too, as it is read; what goes wrong in it stops nothing. `zones` is asked at each chunk for the zones
-    outside which nothing moves in it, then.
+    each chunk too, as it is read; what goes wrong in it stops nothing. `zones` is asked at each chunk where motion
+    counts in it: outside these zones it shows a `Backdrop`.
     """
 
     def __init__(

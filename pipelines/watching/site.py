@@ -157,11 +157,11 @@ class WatchSite:
         return JSONResponse({})
 
     async def _draw(self, request: Request) -> Response:
-        body, name = await _body(request, "zones"), request.path_params["name"]
+        name, given = request.path_params["name"], (await _body(request, "zones")).get("zones", "")
         if name not in self.board.names:
             raise HTTPException(404)
         try:
-            zones = None if body.get("zones", ()) is None else parse_zones(body.get("zones"))
+            zones = None if given is None else parse_zones(given)
         except ValueError as error:
             raise RequestError(f"These are no zones: {error}", "draw them anew.") from error
         await run_in_threadpool(self.controls.draw, name, zones)

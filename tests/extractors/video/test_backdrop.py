@@ -4,9 +4,11 @@ import io
 from fractions import Fraction
 
 import av
+import cv2
 import numpy as np
 import pytest
 
+from lstr.extractors.flow import tvl1
 from lstr.extractors.images.crops import picture_of
 from lstr.extractors.video.backdrop import BACKDROP_SECONDS, Backdrop
 from lstr.extractors.video.frames import Chunk
@@ -126,6 +128,19 @@ def test_an_action_outside_is_seen_by_no_stream(stream):
     else:
         shares = 1 - np.exp(-np.arange(n) / 4 / BACKDROP_SECONDS)
         assert (apart.max((1, 2, 3)) <= 255 * shares + 1).all()
+
+
+@pytest.mark.skipif(not tvl1.available(), reason="the compiled kernel was not built")
+def test_optical_flow_is_none_away_from_the_zone():
+    """A textured wall whose right half slides by two pixels a frame."""
+    random = np.random.default_rng(0)
+    wall = cv2.GaussianBlur(random.integers(0, 256, (96, 192, 3), np.uint8), (0, 0), 2)
+    frames = np.stack([np.concatenate([wall[:, :64], wall[:, 64 + 2 * k : 128 + 2 * k]], 1) for k in range(6)])
+    seen = Backdrop().behind(Chunk(0, 0.25, frames), LEFT).frames
+    for chunk, moves in ((frames, True), (seen, False)):
+        found = tvl1.flow(cv2.cvtColor(chunk[2], cv2.COLOR_RGB2GRAY), cv2.cvtColor(chunk[3], cv2.COLOR_RGB2GRAY))
+        away = np.abs(found[:, 72:])  # pixels of either direction, from 8 beside the zone on
+        assert (np.median(away[..., 0]) > 1.5) == moves and (away.max() < 1e-3) != moves
 
 
 def streamed(frames: np.ndarray) -> io.BytesIO:
