@@ -105,6 +105,7 @@ def test_a_zone_is_drawn_changed_and_deleted_by_mouse_and_kept(tab, tmp_path):
         assert near(second, [(0.8, 0.1), (0.95, 0.1), (0.9, 0.3)])
         until(page, f"{OVER}.querySelectorAll('.zone').length === 2")
         assert "2 zones" in page.locator(".source img").first.get_attribute("alt")
+        page.close()
     with Watched(tmp_path) as watching:
         page = tab(watching)
         assert watching.zones.of("hall") == (first, second), "over a restart"
@@ -149,6 +150,7 @@ def test_a_zone_is_drawn_by_keys_alone_and_kept(tab, tmp_path):
         assert watching.zones.of("hall") == (*TOP, drawn)
         page.reload()
         until(page, f"{OVER}.querySelectorAll('.zone').length === 2")
+        page.close()
     with Watched(tmp_path, TOP) as watching:
         assert shown(watching) == ((*TOP, drawn), True)
         page = tab(watching)
@@ -161,7 +163,7 @@ def test_a_zone_is_drawn_by_keys_alone_and_kept(tab, tmp_path):
 
 def test_escape_leaves_what_is_drawn_and_the_service_refuses(tab, tmp_path):
     with Watched(tmp_path) as watching:
-        page = tab(watching, expected="status of 400")
+        page = tab(watching, expected="status of 4")
         edit(page)
         page.mouse.click(*at(page, 0.2, 0.2))
         page.keyboard.press("Escape")
