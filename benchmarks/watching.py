@@ -5,8 +5,8 @@ python benchmarks/watching.py --model MODEL.lstr VIDEO... --odd --minutes 120 --
 
 The cameras send 320×240 at 30 FPS from a server in this process (`playing.py`), and a program that the service tells
 notes when it was told; all of it is on the same cores. With `--odd` the last four are odd: one stalls, one restarts,
-one changes its size, and the times of one jump (`odd_cameras.py`). In every second part a viewer asks what the page asks
-of the service, with all cameras in view: the stream of what happens, and two pictures a second of each.
+one changes its size, and the times of one jump (`odd_cameras.py`). In every second part a viewer asks what the page
+asks of the service, with all cameras in view: the stream of what happens, and two pictures a second of each.
 """
 
 import argparse

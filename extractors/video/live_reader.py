@@ -22,6 +22,7 @@ from time import monotonic
 from lstr.extractors.addresses import shown
 from lstr.extractors.errors import StalledError, VideoError
 from lstr.extractors.stages import DECODE
+from lstr.extractors.video.backdrop import Backdrop
 from lstr.extractors.video.containers import Opening
 from lstr.extractors.video.frames import FPS, Chunk, SourceFrame, chunks_of
 from lstr.extractors.video.gaps import Gap, joined
@@ -30,6 +31,7 @@ from lstr.extractors.video.packet_ring import PacketSink
 from lstr.extractors.video.probe import AVERAGE_RATE, comes_later
 from lstr.extractors.video.pyav_reader import PyAVReader
 from lstr.extractors.video.stretches import GAP_SECONDS, SILENCE, stretches
+from lstr.extractors.video.zones import Zones
 
 LONGEST_GAP = 24 * 3600  # seconds; a clock that jumps farther is wrong, and goes on from where it was
 QUIET = 2.0  # seconds without a frame after which a source counts as stalled
@@ -64,7 +66,8 @@ class LiveReader:
 
     `changed` is notified whenever there is a chunk to `take`, and at the end. Chunks before `first` are left out, and
     before `end` the source is left. `packets` gets each packet of its video stream, in the reader's thread; `seen` gets
-    each chunk too, as it is read; what goes wrong in it stops nothing.
+    each chunk too, as it is read; what goes wrong in it stops nothing. `zones` is asked at each chunk where motion
+    counts in it: outside these zones it shows a `Backdrop`.
     """
 
     def __init__(
@@ -77,8 +80,9 @@ class LiveReader:
         end: int | None = None,
         packets: PacketSink | None = None,
         seen: Callable[[Chunk], None] | None = None,
+        zones: Callable[[], Zones] | None = None,
     ):
-        self._seen = seen
+        self._seen, self._zones = seen, zones
         self.input, self.options = live_input, options or LiveOptions()
         self.changed = changed or threading.Condition()
         self.error: BaseException | None = None
@@ -216,6 +220,7 @@ class LiveReader:
         opening = Opening(self.input.options, self.input.demuxer, (patience, patience))
         reader = PyAVReader(self.input.source, "skip", True, opening, self._stopped.is_set, self._packets)
         self._counted, self._reader = [self.frames, self.decode_errors], reader
+        backdrop = Backdrop()
         try:
             with DECODE, closing(reader.frames(self._long_side)) as frames:
                 for first, stretch in stretches(self._timed(frames), self._last and self._last[1]):
@@ -223,7 +228,7 @@ class LiveReader:
                         if self._seen:
                             with suppress(Exception):
                                 self._seen(chunk)
-                        self._put(chunk)
+                        self._put(backdrop.behind(chunk, self._zones()) if self._zones else chunk)
                         if self._stopped.is_set() or self._is_over():
                             return None
         except VideoError as error:

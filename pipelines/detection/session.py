@@ -13,6 +13,7 @@ from lstr.extractors.video.frames import Chunk
 from lstr.extractors.video.live_input import Input
 from lstr.extractors.video.live_reader import LiveOptions, LiveReader
 from lstr.extractors.video.packet_ring import PacketSink
+from lstr.extractors.video.zones import Zones
 from lstr.pipelines.detection.events import Ended, SourceEvent
 from lstr.pipelines.detection.files import NO_FILES, OutputOptions
 from lstr.pipelines.detection.live import LiveRows
@@ -46,7 +47,8 @@ class Session:
     files come in their order. The failure of a source goes to `log`; without one its error is raised.
     `streams` are those of the model that outlive the session. `packets` says by a live source's id who gets the packets
     of its video, in the thread that reads them; `pictures` gets each chunk of a camera as it is read, with the source's
-    id, in that thread too: it must not take long.
+    id, in that thread too: it must not take long. `zones` says by a camera's id, at each chunk, outside which zones
+    nothing moves for the networks; `pictures` gets the whole picture all the same.
     """
 
     def __init__(
@@ -66,8 +68,9 @@ class Session:
         streams: "SharedStreams | None" = None,
         packets: Callable[[str], PacketSink | None] | None = None,
         pictures: Callable[[str, Chunk], None] | None = None,
+        zones: Callable[[str], Zones] | None = None,
     ):
-        self._pictures = pictures
+        self._pictures, self._zones = pictures, zones
         self.deciding = Deciding(model, thresholds, precision, on_gap, output, sinks, places > 1, kept=streams)
         self._networks = networks if isinstance(networks, Networks) else Networks(model, networks)
         self._owns_networks = self._networks is not networks
@@ -193,7 +196,10 @@ class Session:
             events += map(Notice, warnings)
             side, packets = twostream.recipe.long_side, self._packets and self._packets(name)
             seen = self._pictures and partial(self._pictures, name)
-            reader = LiveReader(given, side, self._options, self._changed, limits.first, limits.end, packets, seen)
+            zones = self._zones and partial(self._zones, name)
+            reader = LiveReader(
+                given, side, self._options, self._changed, limits.first, limits.end, packets, seen, zones
+            )
             warnings = [*warnings_of(self.deciding.loaded), *warnings]
             source = LiveSource(name, given, reader, self.deciding, min(free), warnings)
             with self._changed:

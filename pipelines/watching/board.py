@@ -7,7 +7,6 @@ import secrets
 import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import datetime
 from time import monotonic
 from typing import Any
@@ -16,18 +15,17 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.chunk import FEATURES_PER_SECOND
 from lstr.extractors.addresses import without_credentials
 from lstr.extractors.video.frames import Chunk
+from lstr.extractors.video.zones import Zones
 from lstr.pipelines.detection.decision import Decision
 from lstr.pipelines.detection.events import Opened
 from lstr.pipelines.detection.sink import End, Sink
-from lstr.pipelines.detection.status import Status
 from lstr.pipelines.reports.palette import colours_of
 from lstr.pipelines.watching.event import WatchedEvent
 from lstr.pipelines.watching.history import History, HistoryError
 from lstr.pipelines.watching.messages import Messages
-from lstr.pipelines.watching.score_rows import ScoreRows, codes_of
+from lstr.pipelines.watching.shown_source import ShownSource
 from lstr.timeline import Thresholds, iso
 
 PICTURE_SECONDS = 0.45
@@ -38,78 +36,7 @@ MOST_ON = 1000
 """Events that are on and shown, at most."""
 AGAIN = re.compile(r"~\d+$")
 """What a session adds to the name of a source that is opened while the one before it ends."""
-COUNTED = ("decided", "dropped", "unseen", "reconnects")
 PHASES = ("new", "update", "end")
-
-
-@dataclass
-class ShownSource:
-    """What is known of a source. Its columns are chunks that go on where it is opened again."""
-
-    name: str
-    address: str = ""
-    paused: bool = False
-    trouble: str = ""
-    classes: tuple[str, ...] = ()
-    thresholds: Mapping[str, Thresholds] = field(default_factory=dict)
-    status: Status | None = None
-    rows: ScoreRows = field(default_factory=lambda: ScoreRows(0))
-    offset: int | None = None
-    """Between a chunk of the source as it is open now and its column; None before its first decision."""
-    decided_at: datetime | None = None
-    heard: float = 0.0
-    known: float = field(default_factory=monotonic)
-    counted: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTED, 0))
-    """What was counted while it was open before."""
-    frame: NDArray[np.uint8] | None = None
-    number: int = 0
-    """The number of the newest picture."""
-    jpeg: tuple[int, bytes] = (0, b"")
-    made: float = 0.0
-    told: str = ""
-    """What browsers know of its state."""
-    drawing: threading.Lock = field(default_factory=threading.Lock)
-
-    def open(self, source: Opened) -> None:
-        """It is opened, perhaps again."""
-        self.keep_counts()
-        if self.classes != source.classes:
-            self.classes, self.rows = source.classes, ScoreRows(len(source.classes))
-        self.status, self.offset, self.trouble = source.status, None, ""
-        self.address = self.address or without_credentials(source.origin)
-
-    def keep_counts(self) -> None:
-        """Count what was counted until now with what follows."""
-        if self.status:
-            self.counted = {name: self.counted[name] + getattr(self.status, name) for name in COUNTED}
-        self.status = None
-
-    def take(self, decision: Decision) -> tuple[int, NDArray[np.uint8]]:
-        """Keep the scores of a decision; their column and codes."""
-        now, codes = monotonic(), codes_of(decision.scores)
-        if self.offset is None:
-            silent = int((now - self.heard) * FEATURES_PER_SECOND) if self.rows.first is not None else 0
-            self.offset = self.rows.newest + 1 + silent - decision.chunk
-        column = self.offset + decision.chunk
-        self.rows.put(column, codes)
-        self.heard, self.decided_at = now, decision.at
-        return column, codes
-
-    def to_dict(self) -> dict[str, Any]:
-        """Its state as a JSON object, without scores."""
-        status = self.status
-        lag = status.latency_ms(95) if status else []
-        counts = {name: self.counted[name] + (getattr(status, name) if status else 0) for name in COUNTED}
-        link = "paused" if self.paused else status.link if status else "waiting"
-        return {
-            "name": self.name,
-            "address": self.address,
-            "paused": self.paused,
-            "trouble": self.trouble,
-            "link": link,
-            "lag_ms": round(lag[0]) if lag else None,
-            **counts,
-        }
 
 
 class Board:
@@ -166,6 +93,14 @@ class Board:
                 source.thresholds = dict(thresholds)
                 self._tell("anew")
             self._tell_state(source)
+
+    def zone(self, name: str, zones: Zones, drawn: bool) -> None:
+        """Show the zones of a source; `drawn` says that they are the page's own, and not the file's."""
+        with self._lock:
+            source = self._sources.setdefault(name, ShownSource(name))
+            if (source.zones, source.drawn) != (zones, drawn):
+                source.zones, source.drawn = zones, drawn
+                self._tell("zones", source=name, zones=zones, drawn=drawn)
 
     def remove(self, name: str) -> None:
         """Show a source no more."""
@@ -299,6 +234,8 @@ class Board:
             "codes": _text(codes),
             "at": iso(source.decided_at) if source.decided_at else None,
             "picture": source.number,
+            "zones": source.zones,
+            "drawn": source.drawn,
         }
 
     def _snoozed(self) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import time
 from pathlib import Path
 
+from lstr.extractors.video.zones import Zones
 from lstr.timeline import Thresholds
 
 
@@ -30,6 +31,8 @@ class SourceConfig:
     """What `lstr detect` takes; it may hold a password, so it is in no message."""
     model: Path | None = None
     """A model file for it alone."""
+    zones: Zones = ()
+    """Where motion counts; everywhere without one."""
 
 
 @dataclass(frozen=True)

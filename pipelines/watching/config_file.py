@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lstr.errors import LstrError
+from lstr.extractors.video.zones import parse_zones
 from lstr.pipelines.watching import config_values as values
 from lstr.pipelines.watching.config import (
     ActionConfig,
@@ -222,9 +223,8 @@ def _read(reading: _Reading, content: dict[str, Any]) -> WatchConfig:
 def _sources(reading: _Reading, content: dict[str, Any], folder: Path) -> Iterator[tuple[str, SourceConfig]]:
     for name, table in reading.tables("sources", content):
         where = ("sources", name)
-        made = reading.entries(
-            where, table, {"address": values.address_from(folder), "model": values.path_from(folder)}
-        )
+        known = {"address": values.address_from(folder), "model": values.path_from(folder), "zones": parse_zones}
+        made = reading.entries(where, table, known)
         if "address" in made:
             yield name, SourceConfig(**made)
         elif isinstance(table, dict) and "address" not in table:

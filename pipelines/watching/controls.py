@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from lstr.extractors.video.zones import Zones
+
 
 def no_file(name: str) -> Path | None:
     """No clips, no pictures."""
@@ -22,6 +24,8 @@ class Controls:
     remove: Callable[[str], None]
     snooze: Callable[[str | None, str | None, float], None]
     """Tell nobody of a source, an action, or either (None is all), for so many seconds; 0 ends it."""
+    draw: Callable[[str, Zones | None], None]
+    """Zones of a source of this name; None takes those of the file again."""
     clip: Callable[[str], Path | None] = no_file
     """The film of the event of an id."""
     thumb: Callable[[str], Path | None] = no_file

@@ -18,6 +18,7 @@ from lstr.extractors.video.frames import Chunk
 from lstr.extractors.video.live_input import parse_live
 from lstr.extractors.video.live_reader import LiveOptions
 from lstr.extractors.video.packet_ring import PacketSink
+from lstr.extractors.video.zones import Zones
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.pipelines.detection.checkpoint import load_checkpoint
 from lstr.pipelines.detection.events import Decided, Ended, Opened
@@ -66,7 +67,7 @@ class Hearing:
 class Decider:
     """A model and its sources; `wanted` may be changed from any thread. Use it as a context manager.
 
-    make_sinks: the sinks of every source of it. decided: hears of the name of a source at each decision.
+    make_sinks: the sinks of every source of it. zones: by the name of a source, where motion counts now.
     """
 
     def __init__(
@@ -77,9 +78,10 @@ class Decider:
         make_sinks: Callable[[Checkpoint], Sequence[MakeSink]],
         say: Callable[[str], None],
         hear: Hearing,
+        zones: Callable[[str], Zones],
     ):
         self.model, self._actions, self._timeout = model, actions, timeout
-        self._make_sinks, self._say, self._hear = make_sinks, say, hear
+        self._make_sinks, self._say, self._hear, self._zones = make_sinks, say, hear, zones
         self.loaded: Checkpoint | None = None
         self.alive = monotonic()
         """When the thread last showed that it goes on."""
@@ -205,6 +207,7 @@ class Decider:
                     log=log,
                     packets=self._hear.packets,
                     pictures=self._hear.pictures,
+                    zones=self._zones,
                 )
                 with session:
                     with self._changed:

@@ -4,13 +4,17 @@ import html
 from collections.abc import Mapping
 from typing import Any
 
+from lstr.extractors.video.zones import MOST_CORNERS, MOST_ZONES
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.pipelines.reports.page import Script, build_page, fill, read_markup, read_part
 from lstr.pipelines.reports.palette import CLASSES
 from lstr.pipelines.watching.score_rows import FULL_SCALE, NO_SCORE
 
-STYLES = ("watch.css",)
-SCRIPTS = ("marks.js", "drawing.js", "lanes.js", "watch-sources.js", "watch-events.js", "watch-stream.js", "watch.js")
+STYLES = ("watch.css", "watch-zones.css")
+SCRIPTS = (
+    *("marks.js", "drawing.js", "lanes.js"),
+    *("watch-sources.js", "watch-zones.js", "zone-editor.js", "watch-events.js", "watch-stream.js", "watch.js"),
+)
 
 
 def build_watch_page(state: Mapping[str, Any], logout: bool = False) -> str:
@@ -22,6 +26,8 @@ def build_watch_page(state: Mapping[str, Any], logout: bool = False) -> str:
         "undecidable": [BACKGROUND, AMBIGUOUS],
         "full_scale": FULL_SCALE,
         "no_score": NO_SCORE,
+        "most_zones": MOST_ZONES,
+        "most_corners": MOST_CORNERS,
         "logout": logout,
     }
     return build_page("Watch", read_markup("watch.html"), STYLES, Script(SCRIPTS, document, is_served=True))

@@ -14,6 +14,7 @@ from lstr.errors import LstrError
 from lstr.extractors.errors import ExtractorError
 from lstr.extractors.home import home
 from lstr.extractors.video.live_input import parse_live
+from lstr.extractors.video.zones import Zones
 from lstr.pipelines.detection.sink import MakeSink
 from lstr.pipelines.detection.status import Status
 from lstr.pipelines.serving.access import Access
@@ -27,6 +28,7 @@ from lstr.pipelines.watching.config import SourceConfig, WatchConfig
 from lstr.pipelines.watching.config_file import WatchConfigError, read_config
 from lstr.pipelines.watching.controls import Controls
 from lstr.pipelines.watching.decider import Decider, Hearing
+from lstr.pipelines.watching.drawn_zones import DrawnZones
 from lstr.pipelines.watching.event import WatchedEvent
 from lstr.pipelines.watching.health import PATHS, Health
 from lstr.pipelines.watching.history import History, HistoryError
@@ -64,6 +66,7 @@ class Service:
         self._supervisor = Supervisor()
         self.board = Board(self.sources, self.history)
         self.capacity = Capacity()
+        self.zones = DrawnZones(self.history)
         self.clips = self._open_clips()
         self.policy = Policy(config, self.history)
         self._show_snoozes()
@@ -120,7 +123,18 @@ class Service:
             self.history.keep(ADDED, added)
             self.policy.wake(name)
             self._show_snoozes()
+            self.zones.draw(name, None)
             self._leave(name)
+            self._direct()
+
+    def draw(self, name: str, zones: Zones | None) -> None:
+        """Let motion of a source count in these zones alone from its next chunk on; kept over a restart.
+
+        None takes those of the file again. Raises LstrError for a source that is not known.
+        """
+        with self._lock:
+            self._check_known(name)
+            self.zones.draw(name, zones)
             self._direct()
 
     def _leave(self, name: str) -> None:
@@ -186,16 +200,19 @@ class Service:
 
     def _direct(self) -> None:
         """Tell each decider which sources it has; a model that is new gets one."""
+        self.zones.settle(self.sources)
         groups: dict[Path | None, dict[str, str]] = {model: {} for model in self.deciders}
         paused = {*self.paused}
         for name, source in self.sources.items():
             self.board.source(name, address=source.address, paused=name in paused)
+            self.board.zone(name, self.zones.of(name), name in self.zones.drawn)
             if name not in paused:
                 groups.setdefault(source.model or self.config.model, {})[name] = source.address
         for model, wanted in groups.items():
             if model not in self.deciders:
                 config, hearing = self.config, self._hearing()
-                made = Decider(model, config.actions, config.timeout, self._sinks, self.say, hearing)
+                zones = self.zones.of
+                made = Decider(model, config.actions, config.timeout, self._sinks, self.say, hearing, zones)
                 self.deciders[model] = self._stack.enter_context(made)
             self.deciders[model].want(wanted)
 
@@ -253,6 +270,7 @@ class Service:
             add=self._add_by_page,
             remove=self.remove,
             snooze=self.snooze,
+            draw=self.draw,
             **({"clip": clips.path, "thumb": clips.picture} if clips else {}),
         )
         users = Users(page.users) if page.users else None

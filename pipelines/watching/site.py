@@ -19,6 +19,7 @@ from starlette.routing import Route
 
 from lstr.errors import LstrError
 from lstr.extractors.addresses import without_credentials
+from lstr.extractors.video.zones import parse_zones
 from lstr.pipelines.serving.event_stream import Streams
 from lstr.pipelines.serving.guard import LASTS
 from lstr.pipelines.serving.requests import read_json, refused
@@ -71,6 +72,7 @@ class WatchSite:
             Route("/clip/{id}", self._clip),
             Route("/thumb/{id}", self._thumb),
             Route("/event/{id}/verdict", self._verdict, methods=["POST"]),
+            Route("/source/{name}/zones", self._draw, methods=["POST"]),
             Route("/source/{name}/{deed}", self._source, methods=["POST"]),
             Route("/sources", self._add, methods=["POST"]),
             Route("/snooze", self._snooze, methods=["POST"]),
@@ -163,6 +165,17 @@ class WatchSite:
         if deed is None or name not in self.board.names:
             raise HTTPException(404)
         await run_in_threadpool(deed, name)
+        return JSONResponse({})
+
+    async def _draw(self, request: Request) -> Response:
+        name, given = request.path_params["name"], (await _body(request, "zones")).get("zones", "")
+        if name not in self.board.names:
+            raise HTTPException(404)
+        try:
+            zones = None if given is None else parse_zones(given)
+        except ValueError as error:
+            raise RequestError(f"These are no zones: {error}", "draw them anew.") from error
+        await run_in_threadpool(self.controls.draw, name, zones)
         return JSONResponse({})
 
     async def _add(self, request: Request) -> Response:

@@ -18,6 +18,8 @@ model = "fall.lstr"
 [sources.hall]
 address = "rtsp://192.168.1.10:554/stream"
 # model = "other.lstr"                # for this source alone
+# Motion counts in these polygons alone: corners from the left and the top, 0 to 1. The page draws them too.
+# zones = [[[0.1, 0.2], [0.6, 0.2], [0.6, 0.9], [0.1, 0.9]]]
 
 # One table for each action that is to be decided or told otherwise than the rest.
 # [actions.falling]

@@ -76,7 +76,7 @@ class Deeds:
 
             return do
 
-        kinds = {name: note(name) for name in ("pause", "resume", "add", "remove", "snooze")}
+        kinds = {name: note(name) for name in ("pause", "resume", "add", "remove", "snooze", "draw")}
         return Controls(**kinds, clip=self.files.get, thumb=self.files.get)
 
 

@@ -68,18 +68,21 @@ function addSource(state) {
   const heading = make("div", "heading"), buttons = make("div", "buttons");
   buttons.append(source.pause, makeMenu(source));
   heading.append(make("h2", "cut", state.name), source.link, source.address, buttons);
-  const box = make("div", "sight"), picture = make("div", "picture"), plot = make("div", "plot-box");
+  const box = make("div", "sight"), picture = make("div", "picture"), view = make("div", "view"), plot = make("div", "plot-box");
   source.image = make("img");
-  source.image.alt = "The newest picture of " + state.name;
   source.image.hidden = true;
   source.blank = make("p", "blank", "");
   source.now = make("p", "now");
   source.now.hidden = true;
   source.image.addEventListener("load", () => {
+    source.size = [source.image.naturalWidth, source.image.naturalHeight]; /* which the next one hides while it comes */
     source.image.hidden = false;
     source.blank.hidden = true;
+    showZones(source);
+    paintZones(source);
   });
-  picture.append(source.image, source.blank, source.now);
+  view.append(source.image, makeVeil(source));
+  picture.append(view, source.blank, source.now);
   source.rows = make("div", "rows");
   source.ago = make("p", "ago");
   source.ago.setAttribute("aria-hidden", "true");
@@ -113,7 +116,8 @@ function makeMenu(source) {
     menu.querySelector("summary").focus();
   });
   document.addEventListener("pointerdown", (event) => { if (!menu.contains(event.target)) close(); });
-  sheet.append(row("Snooze", source.snoozed), row("for", time), go, make("hr"), remove);
+  const zones = button("", "Zones: where motion counts", () => { close(); editZones(source); });
+  sheet.append(row("Snooze", source.snoozed), row("for", time), go, make("hr"), zones, remove);
   menu.append(make("summary", "", "More"), sheet);
   menu.querySelector("summary").setAttribute("aria-label", "More for " + source.name);
   return menu;
@@ -121,6 +125,7 @@ function makeMenu(source) {
 function removeSource(name) {
   const source = sources.get(name);
   if (!source) return;
+  leaveZones(source);
   dropLanes(source);
   sight.unobserve(source.card);
   URL.revokeObjectURL(source.image.src);
@@ -171,6 +176,7 @@ function readSource(state) {
   fillLanesOf(source);
   findGaps(source);
   readState(source, state);
+  readZones(source, state);
   showScores(source);
 }
 /* How a source is. */

@@ -55,10 +55,11 @@ const hear = {
   },
   gone: ({ source }) => { removeSource(source); fillFilters(); showFacts(); },
   snoozes: ({ snoozes }) => readSnoozes(snoozes),
+  zones: ({ source, ...zones }) => { if (sources.has(source)) readZones(sources.get(source), zones); },
 };
 
 function key(event) {
-  if (event.ctrlKey || event.metaKey || event.altKey || $("player").open) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
   if (/^(SELECT|INPUT|TEXTAREA)$/.test(event.target.tagName)) return;
   const id = eventAt(0)?.dataset.id;
   const actions = {
@@ -78,6 +79,7 @@ function key(event) {
 }
 
 buildEvents();
+buildZones();
 $("add-form").addEventListener("submit", (event) => {
   event.preventDefault();
   const name = $("add-name").value.trim(), address = $("add-address").value.trim();

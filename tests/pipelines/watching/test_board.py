@@ -12,6 +12,7 @@ import pytest
 
 from lstr.pipelines.detection.sink import End
 from lstr.pipelines.watching import board as board_module
+from lstr.pipelines.watching import shown_source
 from lstr.pipelines.watching.messages import MOST_BYTES, MOST_MESSAGES, Messages
 from lstr.pipelines.watching.score_rows import NO_SCORE, ROWS, ScoreRows, codes_of
 from tests.support.watching import ACTIONS, START, Camera, board_of, event_of
@@ -124,7 +125,7 @@ def test_memory_does_not_grow(board):
 def test_a_source_that_is_opened_again_goes_on(board, monkeypatch):
     """Its chunks begin with 0 again, its columns and counts do not; the time between has no scores."""
     seconds = [100.0]
-    monkeypatch.setattr(board_module, "monotonic", lambda: seconds[0])
+    monkeypatch.setattr(shown_source, "monotonic", lambda: seconds[0])
     first = Camera(board, "hall")
     first.status.reconnects = 2
     for _ in range(3):

@@ -17,6 +17,10 @@ timeout = "2m"
 
 [sources.hall]
 address = "rtsp://user:secret@camera/stream"
+zones = [
+  [[0.1, 0.2], [0.6, 0.2], [0.6, 0.9]],
+  [[0, 0], [1, 0], [0, 1]],
+]
 [sources."back door"]
 address = "env:LSTR_TEST_ADDRESS"
 model = "door.lstr"
@@ -70,7 +74,10 @@ def test_all_that_can_be_said(write, tmp_path, monkeypatch):
     monkeypatch.setenv("LSTR_TEST_ADDRESS", "http://door/stream")
     config = read_config(write(WHOLE))
     assert config.model == tmp_path / "fall.lstr" and config.data == tmp_path / "kept" and config.timeout == 120
-    assert config.sources["hall"].model is None and config.sources["back door"].model == tmp_path / "door.lstr"
+    hall = config.sources["hall"]
+    assert hall.zones == (((0.1, 0.2), (0.6, 0.2), (0.6, 0.9)), ((0, 0), (1, 0), (0, 1)))
+    assert config.sources["back door"].zones == ()
+    assert hall.model is None and config.sources["back door"].model == tmp_path / "door.lstr"
     assert config.sources["back door"].address == "http://door/stream"
     falling = config.actions["falling"]
     assert falling.thresholds == Thresholds(0.6, 0.4) and falling.tell == ("phone",) and falling.cooldown == 60
@@ -104,6 +111,11 @@ def test_the_shortest_one(write, tmp_path):
         ('[sources.a]\naddress = "rtp://x"', 2, "is no source"),
         ('[sources.a]\naddress = "env:LSTR_TEST_NOTHING"', 2, "the environment has no LSTR_TEST_NOTHING"),
         ('[sources.a]\naddress = "file:nowhere"', 2, "cannot be read"),
+        ('[sources.a]\naddress = "http://x/y"\nzones = 3', 3, "sources.a.zones: it is a list of polygons"),
+        ('[sources.a]\naddress = "http://x/y"\nzones = [[[0.1, 0.1], [0.9, 0.1]]]', 3, "zone 1 has 2 corners"),
+        ("[sources.a]\nzones = [\n  [[0, 0], [1, 0], [0, 1]],\n  [[0, 0], [1, 0], [0, 2]],\n]", 2, "zone 2, corner 3"),
+        ("[sources.a]\nzones = [\n  [[0, 0], [1, 0], [0, 1]],\n]\naddress = 3", 5, "quotation marks"),
+        ("[sources.a]\nzones = [[[0.1, 0.1], [0.5, 0.5], [0.9, 0.9]]]", 2, "encloses nothing"),
         ("[actions.falling]\non = 3", 1, "never crossed"),
         ("[actions.falling]\non = 0.3\noff = 0.5", 1, "cannot begin"),
         ('[actions.falling]\ntell = ["x"]', 2, "there is no channel 'x'"),

@@ -1,12 +1,15 @@
 """The service: its sources come and go, and what they do is stored."""
 
 import socket
+import threading
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from lstr.errors import LstrError
+from lstr.extractors.video import live_reader
+from lstr.extractors.video.backdrop import Backdrop
 from lstr.pipelines.detection.checkpoint import load_checkpoint
 from lstr.pipelines.watching import decider, service
 from lstr.pipelines.watching.config import SourceConfig
@@ -98,6 +101,30 @@ def test_its_file_is_read_again_and_streams_that_did_not_change_go_on(small_set,
             path.write_text("nonsense")
             watching.reload()
             assert "Nothing was changed." in said[-1] and watching.status().keys() == {"hall", "door"}
+
+
+@pytest.mark.long
+def test_zones_are_swapped_while_a_stream_goes_on(small_set, stream, tmp_path, monkeypatch):
+    seen, drawn = [], threading.Event()
+    left = (((0.0, 0.0), (0.5, 0.0), (0.5, 1.0), (0.0, 1.0)),)
+
+    class Seen(Backdrop):
+        def behind(self, chunk, zones):
+            seen.append(zones)
+            if len(seen) == 4:
+                drawn.wait(LONG)
+            return super().behind(chunk, zones)
+
+    monkeypatch.setattr(live_reader, "Backdrop", Seen)
+    with served([TS_HEAD, stream, None]) as port:
+        with Service(read_config(write(tmp_path, small_set, {"hall": port})), lambda text: None) as watching:
+            until(lambda: len(seen) == 4, LONG)
+            status = watching.status()["hall"]
+            watching.draw("hall", left)
+            drawn.set()
+            until(lambda: len(seen) > 8, LONG)
+            assert watching.status()["hall"] is status, "the same stream as before"
+    assert seen[:9] == [()] * 4 + [left] * 5
 
 
 def test_what_was_on_at_a_kill_ends_at_the_next_start(small_set, tmp_path):

@@ -160,6 +160,9 @@ def test_what_a_person_does_reaches_the_service(watched, visitor):
         ("/sources", {"name": "garage", "address": "rtsp://garage/s"}, ("add", "garage", "rtsp://garage/s")),
         ("/snooze", {"source": "hall", "action": "fall", "seconds": 60}, ("snooze", "hall", "fall", 60.0)),
         ("/snooze", {}, ("snooze", None, None, 3600.0)),
+        ("/source/hall/zones", {"zones": [[[0, 0], [1, 0], [0, 1]]]}, ("draw", "hall", (((0, 0), (1, 0), (0, 1)),))),
+        ("/source/hall/zones", {"zones": []}, ("draw", "hall", ())),
+        (f"/source/{hostile}/zones", {"zones": None}, ("draw", HOSTILE, None)),
     ]
     for path, body, _ in asked:
         assert visitor.ask(path, body).status == 200
@@ -187,14 +190,26 @@ def test_what_a_person_does_reaches_the_service(watched, visitor):
         ("/snooze", {"seconds": -1}, 400),
         ("/snooze", {"seconds": True}, 400),
         ("/snooze", b'{"seconds": NaN}', 400),
+        ("/source/nobody/zones", {"zones": []}, 404),
+        ("/source/hall/zones", {}, 400),
+        ("/source/hall/zones", {"zones": [], "force": True}, 400),
+        ("/source/hall/zones", {"zones": "all"}, 400),
+        ("/source/hall/zones", {"zones": [[[0, 0], [1, 1]]]}, 400),
+        ("/source/hall/zones", {"zones": [[[0, 0], [1, 0], [0, 1.5]]]}, 400),
+        ("/source/hall/zones", {"zones": [[[0, 0], [1, 0], [0, "1"]]]}, 400),
+        ("/source/hall/zones", {"zones": [[[0, 0], [0.5, 0.5], [1, 1]]]}, 400),
+        ("/source/hall/zones", {"zones": [[[0, 0], [1, 0], [0, 1]]] * 17}, 400),
+        ("/source/hall/zones", {"zones": [[[0, 0], [1, 0], [0, 1]] * 11]}, 400),
+        ("/source/hall/zones", b'{"zones": [[[0, 0], [1, 0], [0, NaN]]]}', 400),
+        ("/source/hall/zones", b'{"zones": [[[0, 0], [1, 0], [0, 1e999]]]}', 400),
     ],
 )
 def test_what_is_no_wish_changes_nothing(watched, visitor, path, body, status):
     assert visitor.ask(path, body).status == status and watched.deeds.done == []
 
 
-def test_other_sites_change_nothing(watched, visitor):
-    path = "/source/hall/pause"
+@pytest.mark.parametrize("path", ["/source/hall/pause", "/source/hall/zones"])
+def test_other_sites_change_nothing(watched, visitor, path):
     assert visitor.ask(path, {}, origin="http://evil.example").status == 403
     assert visitor.ask(path, {}, host="evil.example").status == 403
     assert visitor.ask(path, {}, sec_fetch_site="cross-site").status == 403

@@ -1,0 +1,72 @@
+"""Zones: polygons of a picture in which what moves counts; their corners are fractions of its width and height."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Corner = tuple[float, float]
+"""From the left and from the top, each from 0 to 1."""
+Zone = tuple[Corner, ...]
+"""A polygon that closes itself. Where its sides cross, the even-odd rule says what is inside."""
+Zones = tuple[Zone, ...]
+"""What is in any of them counts; without one the whole picture does."""
+
+MOST_ZONES = 16
+LEAST_CORNERS, MOST_CORNERS = 3, 32
+SIDE = 100  # pixels of the picture on which a zone must have one
+FLAT = 0.005
+"""A zone whose corners are all this near to one line is none."""
+
+
+def parse_zones(value: Any) -> Zones:
+    """Zones of nested lists, as TOML and JSON have them. Raises ValueError with what is wrong, in a phrase."""
+    if not isinstance(value, list):
+        raise ValueError("it is a list of polygons, as [[[0.1, 0.2], [0.6, 0.2], [0.6, 0.9]]].")
+    if len(value) > MOST_ZONES:
+        raise ValueError(f"there are {len(value)} zones; {MOST_ZONES} is the most.")
+    return tuple(_zone(polygon, f"zone {n}") for n, polygon in enumerate(value, 1))
+
+
+def _zone(value: Any, called: str) -> Zone:
+    if not isinstance(value, list):
+        raise ValueError(f"{called} is no list of corners, as [[0.1, 0.2], [0.6, 0.2], [0.6, 0.9]].")
+    if not LEAST_CORNERS <= len(value) <= MOST_CORNERS:
+        raise ValueError(f"{called} has {len(value)} corners; it has {LEAST_CORNERS} to {MOST_CORNERS}.")
+    zone = tuple(_corner(corner, f"{called}, corner {n}") for n, corner in enumerate(value, 1))
+    if _is_flat(zone) or not inside((zone,), SIDE, SIDE).any():
+        raise ValueError(f"{called} encloses nothing, or too little to see anything in.")
+    return zone
+
+
+def _corner(value: Any, called: str) -> Corner:
+    pair = isinstance(value, list) and len(value) == 2
+    if not pair or not all(isinstance(part, int | float) and not isinstance(part, bool) for part in value):
+        raise ValueError(f"{called} is not two numbers, as [0.1, 0.2].")
+    if not all(0 <= part <= 1 for part in value):  # nor is NaN
+        raise ValueError(f"{called} is not within the picture: both numbers are from 0 to 1.")
+    return float(value[0]), float(value[1])
+
+
+def _is_flat(zone: Zone) -> bool:
+    """Whether the corners are on one line, where rounding alone would say which pixels are inside."""
+    corners = np.array(zone)
+    distances = np.linalg.svd(corners - corners.mean(0), compute_uv=False)
+    return bool(distances[-1] < FLAT)
+
+
+def inside(zones: Zones, height: int, width: int) -> NDArray[np.bool_]:
+    """(height, width): whether the centre of each pixel is in any of the zones."""
+    across = (np.arange(width) + 0.5) / width
+    down = (np.arange(height) + 0.5) / height
+    union = np.zeros((height, width), np.bool_)
+    for zone in zones:
+        odd = np.zeros_like(union)  # how often the sides of the zone are crossed on the way from the left
+        for side in zip(zone, (*zone[1:], zone[0]), strict=True):
+            (x0, y0), (x1, y1) = sorted(side)  # so that a side that is gone twice, there and back, is none
+            rows = np.flatnonzero((y0 <= down) != (y1 <= down))
+            if rows.size:
+                crossing = x0 + (down[rows] - y0) * ((x1 - x0) / (y1 - y0))
+                odd[rows] ^= across >= crossing[:, None]
+        union |= odd
+    return union

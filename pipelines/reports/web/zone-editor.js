@@ -1,0 +1,228 @@
+/* Zones are drawn in a dialog, by pointer or by keys, over the picture as it comes; nothing changes before it is saved.
+   A corner is called by its polygon (a zone's place, or `open` for the one that is being drawn) and its place in it. */
+const LEAST_CORNERS = 3, STEP = 0.01, FAR = 0.05; /* of the picture, that an arrow moves a corner */
+const RECTANGLE = [[0.25, 0.25], [0.75, 0.25], [0.75, 0.75], [0.25, 0.75]];
+let edited = null; /* { source, zones, open, at, before, sure } */
+
+const clamped = (value) => Math.min(1, Math.max(0, Math.round(value * 1e4) / 1e4));
+const cornerName = (polygon, corner) => polygon + ":" + corner;
+const cornersOf = (polygon) => (polygon === "open" ? edited.open : edited.zones[polygon]) ?? [];
+function placeOf(name) {
+  const [polygon, corner] = name.split(":");
+  return [polygon === "open" ? polygon : Number(polygon), Number(corner)];
+}
+const isChanged = () => Boolean(edited.open?.length) || JSON.stringify(edited.zones) !== edited.before;
+const tellZones = (text) => { $("zones-told").textContent = text; };
+const percentText = (value) => Math.round(value * 100) + " %";
+function placeText(polygon, corner) {
+  const [x, y] = cornersOf(polygon)[corner];
+  const whose = polygon === "open" ? "new zone" : "zone " + (polygon + 1);
+  return "Corner " + (corner + 1) + " of " + whose + ": " + percentText(x) + " from the left, " + percentText(y) + " from the top";
+}
+
+function editZones(source) {
+  if (!source.size) return tell("No picture of " + source.name + " yet: zones are drawn on one.");
+  edited = { source, zones: structuredClone(source.zones), open: null, at: null, before: JSON.stringify(source.zones), sure: false };
+  $("zones-title").textContent = "Where motion counts in " + source.name;
+  $("zones-file").hidden = !source.drawn;
+  tellZones("");
+  $("zones").showModal();
+  paintZones(source);
+  drawZones();
+}
+/* The newest picture below the zones. */
+function paintZones(source) {
+  if (edited?.source !== source) return;
+  const { image, size } = source, canvas = $("zones-picture");
+  $("stage").style.setProperty("--ratio", size[0] / size[1]);
+  [canvas.width, canvas.height] = size;
+  if (image.naturalWidth) canvas.getContext("2d").drawImage(image, 0, 0); /* else the next one is coming */
+}
+function leaveZones(source) {
+  if (edited && (!source || edited.source === source)) $("zones").close();
+}
+
+function drawZones() {
+  if (!edited) return;
+  const { zones, open } = edited, stage = $("zones-shapes"), { width, height } = stage.getBoundingClientRect();
+  const focused = document.activeElement?.dataset?.corner;
+  const knobs = (corners, polygon) => corners.map(([x, y], corner) => shape("g", {
+    class: "corner", "data-corner": cornerName(polygon, corner), tabindex: 0, role: "button",
+    transform: "translate(" + x * width + " " + y * height + ")", "aria-label": placeText(polygon, corner),
+  }, shape("circle", { class: "reach" }), shape("circle", { class: "knob" })));
+  const drawn = open ? ["halo", "zone"].map((name) => shape("polyline", { class: name + " open", points: pointsOf(open, width, height) })) : [];
+  stage.setAttribute("viewBox", "0 0 " + width + " " + height);
+  stage.replaceChildren(...veilOf("veil-edited", zones, width, height), ...drawn, ...zones.flatMap(knobs), ...knobs(open ?? [], "open"));
+  stage.classList.toggle("drawing", Boolean(open));
+  if (focused) cornerNamed(focused)?.focus();
+  showChosen();
+}
+const cornerNamed = (name) => $("zones-shapes").querySelector('[data-corner="' + name + '"]');
+/* Which corner the buttons are for. */
+function showChosen() {
+  const { zones, open, at } = edited, chosen = at === null ? null : placeOf(at), corners = chosen ? cornersOf(chosen[0]) : [];
+  for (const knob of $("zones-shapes").querySelectorAll(".corner")) knob.classList.toggle("chosen", knob.dataset.corner === at);
+  for (const side of $("zones-shapes").querySelectorAll("[data-zone]")) side.classList.toggle("chosen", Number(side.dataset.zone) === chosen?.[0]);
+  const isFull = zones.length >= report.most_zones;
+  $("zone-new").disabled = isFull || Boolean(open);
+  $("zone-rectangle").disabled = isFull;
+  $("zone-close").disabled = (open?.length ?? 0) < LEAST_CORNERS;
+  $("corner-add").disabled = !chosen || chosen[0] === "open" || corners.length >= report.most_corners;
+  $("corner-delete").disabled = !chosen || (chosen[0] !== "open" && corners.length <= LEAST_CORNERS);
+  $("zone-delete").disabled = !chosen;
+}
+function chooseCorner(name) {
+  edited.at = name;
+  drawZones();
+  if (name !== null) cornerNamed(name)?.focus({ preventScroll: true });
+}
+
+/* What can be done to them. */
+function beginZone() {
+  edited.open = [];
+  edited.at = null;
+  tellZones("Press the places of its corners; the first one again closes it.");
+  drawZones();
+}
+function addRectangle() {
+  if (edited.zones.length >= report.most_zones) return;
+  edited.open = null;
+  edited.zones.push(structuredClone(RECTANGLE));
+  const name = cornerName(edited.zones.length - 1, 0);
+  chooseCorner(name);
+  tellZones(placeText(...placeOf(name)) + ". Arrows move it.");
+}
+function putCorner(x, y) {
+  const open = edited.open;
+  if (open.length >= report.most_corners) return tellZones("A zone has " + report.most_corners + " corners at most: close it.");
+  open.push([clamped(x), clamped(y)]);
+  edited.at = null;
+  tellZones(open.length < LEAST_CORNERS ? countText(LEAST_CORNERS - open.length, "corner") + " more at least." : "The first corner again closes the zone.");
+  drawZones();
+}
+function closeZone() {
+  if ((edited.open?.length ?? 0) < LEAST_CORNERS) return;
+  edited.zones.push(edited.open);
+  edited.open = null;
+  tellZones("Zone " + edited.zones.length + " is closed.");
+  chooseCorner(cornerName(edited.zones.length - 1, 0));
+}
+function moveCorner(name, x, y) {
+  const [polygon, corner] = placeOf(name);
+  cornersOf(polygon)[corner] = [clamped(x), clamped(y)];
+  drawZones();
+}
+function addCorner() {
+  const [polygon, corner] = placeOf(edited.at), corners = cornersOf(polygon), next = corners[(corner + 1) % corners.length];
+  if (polygon === "open" || corners.length >= report.most_corners) return;
+  corners.splice(corner + 1, 0, [0, 1].map((axis) => clamped((corners[corner][axis] + next[axis]) / 2)));
+  chooseCorner(cornerName(polygon, corner + 1));
+  tellZones(placeText(polygon, corner + 1));
+}
+function deleteCorner() {
+  const [polygon, corner] = placeOf(edited.at), corners = cornersOf(polygon);
+  if (polygon !== "open" && corners.length <= LEAST_CORNERS) return deleteZone();
+  corners.splice(corner, 1);
+  tellZones("");
+  chooseCorner(corners.length ? cornerName(polygon, Math.min(corner, corners.length - 1)) : null);
+}
+function deleteZone() {
+  const [polygon] = placeOf(edited.at);
+  if (polygon === "open") edited.open = null;
+  else edited.zones.splice(polygon, 1);
+  tellZones(edited.zones.length ? countText(edited.zones.length, "zone") + " left." : "No zone: motion counts everywhere.");
+  chooseCorner(null);
+  $("zone-rectangle").focus();
+}
+/* Leave what is being drawn, then the dialog; what would be lost only when it is asked for again. */
+function giveUp() {
+  if (edited.open) {
+    edited.open = edited.at = null;
+    tellZones("");
+    return drawZones();
+  }
+  if (isChanged() && !edited.sure) {
+    edited.sure = true;
+    return tellZones("Nothing is saved yet: again, and the changes are lost.");
+  }
+  $("zones").close();
+}
+function sendZones(zones) {
+  const { source } = edited;
+  post(pathOf(source, "zones"), { zones }).then(() => leaveZones(source), (error) => tellZones(error.message));
+}
+function saveZones() {
+  closeZone();
+  sendZones(edited.zones);
+}
+
+/* By pointer. A press on a corner draws it anew, so that no click follows: what is not dragged was clicked. */
+let pressed = null; /* { name, x, y, moved, isDown } of the corner that was pressed last, if it was one */
+function fractionsOf(event) {
+  const box = $("zones-shapes").getBoundingClientRect();
+  return [(event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height];
+}
+function pressZones(event) {
+  const name = event.target.closest("[data-corner]")?.dataset.corner;
+  pressed = name === undefined ? null : { name, x: event.clientX, y: event.clientY, moved: false, isDown: true };
+  edited.sure = false;
+  if (!pressed) return;
+  event.preventDefault(); /* or the focus goes with the element that is drawn anew */
+  chooseCorner(name);
+  $("zones-shapes").setPointerCapture(event.pointerId);
+}
+function dragZones(event) {
+  if (!pressed?.isDown) return;
+  pressed.moved ||= Math.hypot(event.clientX - pressed.x, event.clientY - pressed.y) > SLIP;
+  if (pressed.moved) moveCorner(pressed.name, ...fractionsOf(event));
+}
+/* The first corner again closes the zone, and so does the last one, as by a double click. */
+function releaseZones() {
+  if (!pressed?.isDown) return;
+  const { name, moved } = pressed, [polygon, corner] = placeOf(name);
+  pressed.isDown = false;
+  if (polygon === "open" && !moved && (corner === 0 || corner === edited.open.length - 1)) closeZone();
+  else tellZones(placeText(polygon, corner));
+}
+function clickZones(event) {
+  if (pressed) return;
+  const zone = event.target.dataset.zone, place = fractionsOf(event);
+  if (edited.open) return putCorner(...place);
+  if (zone !== undefined) return chooseCorner(cornerName(zone, 0));
+  if (edited.zones.length >= report.most_zones) return tellZones(countText(report.most_zones, "zone") + " are the most.");
+  beginZone();
+  putCorner(...place);
+}
+
+/* By keys. */
+const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+function keyOfZones(event) {
+  if (!edited || event.ctrlKey || event.metaKey || event.altKey) return;
+  const name = event.target.closest("[data-corner]")?.dataset.corner, arrow = ARROWS[event.key];
+  if (event.key !== "Escape") edited.sure = false;
+  if (event.key === "Escape") giveUp();
+  else if (!name) return;
+  else if (arrow) {
+    const [x, y] = cornersOf(placeOf(name)[0])[placeOf(name)[1]], far = event.shiftKey ? FAR : STEP;
+    moveCorner(name, x + far * arrow[0], y + far * arrow[1]);
+    tellZones(placeText(...placeOf(name)));
+  } else if (event.key === "+" || event.key === "Insert") addCorner();
+  else if (event.key === "Delete" || event.key === "Backspace") deleteCorner();
+  else if (event.key === "Enter" && edited.open) closeZone();
+  else return;
+  event.preventDefault();
+}
+
+function buildZones() {
+  const shapes = $("zones-shapes");
+  const acts = {
+    "zone-new": beginZone, "zone-rectangle": addRectangle, "zone-close": closeZone, "corner-add": addCorner, "corner-delete": deleteCorner,
+    "zone-delete": deleteZone, "zones-file": () => sendZones(null), "zones-cancel": giveUp, "zones-save": saveZones,
+  };
+  for (const [id, act] of Object.entries(acts)) $(id).addEventListener("click", act);
+  for (const [kind, act] of Object.entries({ pointerdown: pressZones, pointermove: dragZones, pointerup: releaseZones, pointercancel: releaseZones, click: clickZones })) shapes.addEventListener(kind, act);
+  $("stage").addEventListener("focusin", ({ target }) => { if (edited) { edited.at = target.dataset.corner ?? edited.at; showChosen(); } });
+  document.addEventListener("keydown", keyOfZones); /* wherever a click has left the focus */
+  $("zones").addEventListener("close", () => { edited = pressed = null; });
+  new ResizeObserver(drawZones).observe(shapes);
+}

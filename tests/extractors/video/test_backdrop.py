@@ -1,0 +1,199 @@
+"""What the networks see of a stream with zones: the same pixels inside, and nothing that moves outside."""
+
+import io
+from fractions import Fraction
+
+import av
+import cv2
+import numpy as np
+import pytest
+
+from lstr.extractors.flow import tvl1
+from lstr.extractors.images.crops import picture_of
+from lstr.extractors.video.backdrop import BACKDROP_SECONDS, Backdrop
+from lstr.extractors.video.frames import Chunk
+from lstr.extractors.video.live_input import Input
+from lstr.extractors.video.live_reader import LiveOptions, LiveReader
+from lstr.extractors.video.zones import inside, parse_zones
+
+LEFT = parse_zones([[[0, 0], [0.5, 0], [0.5, 1], [0, 1]]])
+HEIGHT, WIDTH = 24, 32
+WITHIN = inside(LEFT, HEIGHT, WIDTH)
+
+
+def noise(n: int, seed: int = 0) -> list[Chunk]:
+    random = np.random.default_rng(seed)
+    return [Chunk(k, (k + 1) / 4, random.integers(0, 256, (6, HEIGHT, WIDTH, 3), np.uint8)) for k in range(n)]
+
+
+def flat(value: int, index: int) -> Chunk:
+    return Chunk(index, (index + 1) / 4, np.full((6, HEIGHT, WIDTH, 3), value, np.uint8))
+
+
+def film(n: int, right: bool) -> np.ndarray:
+    """(n, H, W, 3) drawn frames: a block falls on the left, and on the right one waves, or does not."""
+    frames = np.empty((n, HEIGHT, WIDTH, 3), np.uint8)
+    frames[:] = np.linspace(60, 120, WIDTH, dtype=np.uint8)[None, None, :, None]
+    for k, frame in enumerate(frames):
+        y = k % (HEIGHT - 6)
+        frame[y : y + 6, 4:10] = (200, 90, 40)
+        if right and k >= 6:
+            x = 20 + round(4 * np.sin(k))
+            frame[6:18, x : x + 5] = (250, 250, 20)
+    return frames
+
+
+def test_without_zones_a_chunk_is_itself():
+    backdrop = Backdrop()
+    for chunk in noise(3):
+        assert backdrop.behind(chunk, ()) is chunk
+
+
+def test_inside_no_bit_changes_and_outside_nothing_moves():
+    backdrop = Backdrop()
+    for chunk in noise(12):
+        given = chunk.frames.copy()
+        seen = backdrop.behind(chunk, LEFT)
+        assert (seen.index, seen.end_time) == (chunk.index, chunk.end_time)
+        np.testing.assert_array_equal(seen.frames[:, WITHIN], given[:, WITHIN])
+        assert not np.ptp(seen.frames[:, ~WITHIN], axis=0).any(), "one picture for the whole chunk"
+        np.testing.assert_array_equal(chunk.frames, given, "whoever else has the chunk sees all of it")
+
+
+def test_outside_is_the_slow_average_of_what_came_before():
+    """By the formula in double precision: the first frame, then each chunk's last one with its share."""
+    backdrop, share = Backdrop(), 1 - np.exp(-0.25 / BACKDROP_SECONDS)
+    chunks = noise(60)
+    expected = chunks[0].frames[0].astype(float)
+    for chunk in chunks:
+        seen = backdrop.behind(chunk, LEFT).frames[0]
+        assert np.abs(seen.astype(float) - expected)[~WITHIN].max() < 0.51
+        expected += share * (chunk.frames[-1] - expected)
+
+
+def test_light_is_followed_and_who_passes_is_not_seen():
+    backdrop = Backdrop()
+    backdrop.behind(flat(100, 0), LEFT)
+    for k in range(1, 9):  # two seconds of somebody bright
+        backdrop.behind(flat(255, k), LEFT)
+    assert 100 < backdrop.behind(flat(100, 9), LEFT).frames[0][~WITHIN].max() <= 111, "7 % of 155 steps"
+    chunks = int(4 * BACKDROP_SECONDS)
+    shown = [backdrop.behind(flat(160, 10 + k), LEFT).frames[0, 0, -1, 0] for k in range(3 * chunks)]
+    assert 133 <= shown[chunks] <= 147 and shown[-1] >= 156 and (np.diff(np.int16(shown)) >= 0).all()
+
+
+def test_time_that_was_not_seen_passed_all_the_same():
+    backdrop = Backdrop()
+    backdrop.behind(flat(0, 0), LEFT)
+    backdrop.behind(flat(200, int(4 * BACKDROP_SECONDS)), LEFT)
+    assert backdrop.behind(flat(0, int(4 * BACKDROP_SECONDS) + 1), LEFT).frames[0, 0, -1, 0] == 126  # of 200, 1 - 1/e
+
+
+def test_it_begins_anew_with_another_size_and_after_a_chunk_without_zones():
+    backdrop = Backdrop()
+    backdrop.behind(flat(10, 0), LEFT)
+    larger = Chunk(1, 0.5, np.full((6, 2 * HEIGHT, WIDTH, 3), 200, np.uint8))
+    assert (backdrop.behind(larger, LEFT).frames == 200).all()
+    backdrop.behind(flat(50, 2), ())
+    assert (backdrop.behind(flat(90, 3), LEFT).frames == 90).all()
+
+
+def test_zones_are_swapped_between_two_chunks_and_what_is_outside_now_has_its_past():
+    backdrop, right = Backdrop(), parse_zones([[[0.5, 0], [1, 0], [1, 1], [0.5, 1]]])
+    first, second, third = noise(3)
+    backdrop.behind(first, LEFT)
+    backdrop.behind(second, LEFT)
+    seen = backdrop.behind(third, right)
+    np.testing.assert_array_equal(seen.frames[:, ~WITHIN], third.frames[:, ~WITHIN])
+    assert np.abs(seen.frames[0][WITHIN].astype(int) - first.frames[0][WITHIN]).max() <= 6
+
+
+@pytest.mark.parametrize("stream", ["difference", "change", "grey", "rgb"])
+def test_an_action_outside_is_seen_by_no_stream(stream):
+    """A film with two actions, a zone over one: what differs from a film with that one alone is the backdrop."""
+    pictures, n = {}, 20
+    for right in (True, False):
+        backdrop, frames = Backdrop(), film(6 * n, right).reshape(n, 6, HEIGHT, WIDTH, 3)
+        seen = [backdrop.behind(Chunk(k, k / 4, chunk), LEFT).frames for k, chunk in enumerate(frames)]
+        pictures[right] = np.stack([picture_of(stream, chunk, None, 3) for chunk in seen]).astype(int)
+        if right:
+            whole = np.stack([picture_of(stream, chunk, None, 3) for chunk in frames]).astype(int)
+    apart = np.abs(pictures[True] - pictures[False])
+    assert np.abs(whole - pictures[False]).max() > 100, "without zones it would be seen"
+    assert not apart[:, WITHIN].any()
+    if stream == "difference":
+        assert not apart.any(), "to the bit"
+    if stream == "change":
+        assert (pictures[True][..., :3] == pictures[True][..., 3:])[:, ~WITHIN].all(), "both ends alike outside"
+    else:
+        shares = 1 - np.exp(-np.arange(n) / 4 / BACKDROP_SECONDS)
+        assert (apart.max((1, 2, 3)) <= 255 * shares + 1).all()
+
+
+@pytest.mark.skipif(not tvl1.available(), reason="the compiled kernel was not built")
+def test_optical_flow_is_none_away_from_the_zone():
+    """A textured wall whose right half slides by two pixels a frame."""
+    random = np.random.default_rng(0)
+    wall = cv2.GaussianBlur(random.integers(0, 256, (96, 192, 3), np.uint8), (0, 0), 2)
+    frames = np.stack([np.concatenate([wall[:, :64], wall[:, 64 + 2 * k : 128 + 2 * k]], 1) for k in range(6)])
+    seen = Backdrop().behind(Chunk(0, 0.25, frames), LEFT).frames
+    for chunk, moves in ((frames, True), (seen, False)):
+        found = tvl1.flow(cv2.cvtColor(chunk[2], cv2.COLOR_RGB2GRAY), cv2.cvtColor(chunk[3], cv2.COLOR_RGB2GRAY))
+        away = np.abs(found[:, 72:])  # pixels of either direction, from 8 beside the zone on
+        assert (np.median(away[..., 0]) > 1.5) == moves and (away.max() < 1e-3) != moves
+
+
+def streamed(frames: np.ndarray) -> io.BytesIO:
+    """Frames at 24 FPS that no encoder changes, as whoever pipes them."""
+    kept = io.BytesIO()
+    with av.open(kept, "w", format="nut") as output:
+        stream = output.add_stream("rawvideo", rate=24)
+        stream.width, stream.height, stream.pix_fmt = WIDTH, HEIGHT, "rgb24"
+        for k, image in enumerate(frames):
+            frame = av.VideoFrame.from_ndarray(image, format="rgb24")
+            frame.pts, frame.time_base = k, Fraction(1, 24)
+            output.mux(stream.encode(frame))
+        output.mux(stream.encode())
+    kept.seek(0)
+    return kept
+
+
+def read(frames: np.ndarray, zones=None, seen=None) -> tuple[list[Chunk], LiveReader]:
+    source, chunks = Input("pipe", streamed(frames), lasting=False, drops=False), []
+    with LiveReader(source, 320, LiveOptions(), seen=seen, zones=zones) as reader:
+        while True:
+            with reader.changed:
+                reader.changed.wait_for(lambda: reader.waiting or reader.ended, 20)
+            taken = reader.take()
+            if taken is None:
+                assert reader.error is None
+                return chunks, reader
+            chunks.append(taken[0])
+
+
+def test_a_live_source_makes_its_chunks_so():
+    frames = film(48, True)
+    whole, _ = read(frames)
+    assert len(whole) == 8 and np.array_equal(np.concatenate([chunk.frames for chunk in whole]), frames)
+    shown: list[Chunk] = []
+    zoned, _ = read(frames, lambda: LEFT, shown.append)
+    backdrop = Backdrop()
+    for chunk, raw, seen in zip(zoned, whole, shown, strict=True):
+        np.testing.assert_array_equal(chunk.frames, backdrop.behind(raw, LEFT).frames)
+        np.testing.assert_array_equal(seen.frames, raw.frames, "who looks sees the whole picture")
+    unzoned, _ = read(frames, lambda: ())
+    for chunk, raw in zip(unzoned, whole, strict=True):
+        np.testing.assert_array_equal(chunk.frames, raw.frames)
+
+
+def test_zones_are_asked_for_at_each_chunk():
+    zones, shown = [()], []
+
+    def look(chunk: Chunk) -> None:
+        shown.append(chunk)
+        if chunk.index == 3:
+            zones[0] = LEFT
+
+    chunks, _ = read(film(48, True), lambda: zones[0], look)
+    moves = [np.ptp(chunk.frames[:, ~WITHIN], axis=0).any() for chunk in chunks]
+    assert moves == [False, True, True, False, False, False, False, False]

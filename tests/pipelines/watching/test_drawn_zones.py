@@ -1,0 +1,138 @@
+"""Zones of sources: those of the file, those that were drawn on the page, and what they do to a session."""
+
+import json
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lstr.errors import LstrError
+from lstr.extractors.video.live_input import Input
+from lstr.extractors.video.live_reader import LiveOptions
+from lstr.pipelines.detection.session import Session
+from lstr.pipelines.detection.sources import Limits
+from lstr.pipelines.watching.config import SourceConfig
+from lstr.pipelines.watching.config_file import read_config
+from lstr.pipelines.watching.service import Service
+from tests.support.detections import opened
+from tests.support.means import Means, tiny_checkpoint
+from tests.support.requests import Visitor
+
+LEFT = (((0.0, 0.0), (0.5, 0.0), (0.5, 1.0), (0.0, 1.0)),)
+TOP = (((0.0, 0.0), (1.0, 0.0), (1.0, 0.5), (0.0, 0.5)),)
+
+
+def configure(folder: Path, zones=None) -> Path:
+    """A service of two sources that nobody answers for, by a model that is none."""
+    (folder / "none.lstr").touch()
+    said = f"zones = {json.dumps(zones)}\n" if zones is not None else ""
+    (folder / "watch.toml").write_text(
+        f'model = "none.lstr"\n[sources.hall]\naddress = "http://127.0.0.1:9/hall"\n{said}'
+        '[sources.door]\naddress = "http://127.0.0.1:9/door"\n'
+    )
+    return folder / "watch.toml"
+
+
+def shown(watching: Service, name: str = "hall") -> tuple:
+    state = next(one for one in watching.board.state()["sources"] if one["name"] == name)
+    return state["zones"], state["drawn"]
+
+
+def told(watching: Service, mark: str) -> list[dict]:
+    return [each for each in map(json.loads, watching.board.after(mark)[1]) if each["kind"] == "zones"]
+
+
+def test_what_is_drawn_stands_before_the_file_and_is_kept(tmp_path):
+    path, said = configure(tmp_path, TOP), []
+    with Service(read_config(path), said.append) as watching:
+        assert watching.zones.of("hall") == TOP and watching.zones.of("door") == () and shown(watching) == (TOP, False)
+        mark = watching.board.state()["at"]
+        watching.draw("hall", LEFT)
+        assert watching.zones.of("hall") == watching.zones.of("hall~2") == LEFT and shown(watching) == (LEFT, True)
+        (message,) = told(watching, mark)
+        assert message["source"] == "hall" and message["drawn"] and message["zones"] == json.loads(json.dumps(LEFT))
+        watching.draw("door", ())
+        with pytest.raises(LstrError, match="no source 'x'"):
+            watching.draw("x", LEFT)
+    with Service(read_config(path), said.append) as watching:
+        assert watching.zones.of("hall") == LEFT and shown(watching) == (LEFT, True)
+        assert shown(watching, "door") == ((), True), "no zone, and that was drawn"
+        watching.draw("hall", ())
+        assert watching.zones.of("hall") == (), "everywhere, whatever the file says"
+        watching.draw("hall", None)
+        assert watching.zones.of("hall") == TOP and shown(watching) == (TOP, False)
+    with Service(read_config(path), said.append) as watching:
+        assert shown(watching) == (TOP, False)
+
+
+def test_the_file_is_read_again(tmp_path):
+    with Service(read_config(configure(tmp_path)), lambda text: None) as watching:
+        watching.draw("door", LEFT)
+        assert shown(watching) == ((), False)
+        configure(tmp_path, TOP)
+        watching.reload()
+        assert watching.zones.of("hall") == TOP and shown(watching) == (TOP, False)
+        assert watching.zones.of("door") == LEFT
+        watching.draw("hall", LEFT)
+        configure(tmp_path, [*TOP, *LEFT])
+        watching.reload()
+        assert watching.zones.of("hall") == LEFT, "the page's stand before the file's"
+        watching.draw("hall", None)
+        assert watching.zones.of("hall") == (*TOP, *LEFT)
+        configure(tmp_path, [[[0, 0], [1, 1]]])
+        watching.reload()
+        assert watching.zones.of("hall") == (*TOP, *LEFT), "a mistake changes nothing"
+
+
+def test_a_source_that_is_removed_takes_its_zones_along(tmp_path):
+    with Service(read_config(configure(tmp_path)), lambda text: None) as watching:
+        watching.add("garage", SourceConfig("http://127.0.0.1:9/garage"))
+        watching.draw("garage", LEFT)
+        watching.remove("garage")
+        watching.add("garage", SourceConfig("http://127.0.0.1:9/other"))
+        assert watching.zones.of("garage") == () and shown(watching, "garage") == ((), False)
+
+
+def test_the_page_sends_them_to_the_service(tmp_path):
+    with Service(read_config(configure(tmp_path)), lambda text: None) as watching:
+        visitor = Visitor(watching.server.address)
+        assert visitor.ask("/source/hall/zones", {"zones": LEFT}).status == 200 and watching.zones.of("hall") == LEFT
+        refused = visitor.ask("/source/hall/zones", {"zones": [[[0, 0], [2, 0], [0, 2]]]})
+        assert refused.status == 400 and "zone 1, corner 2 is not within the picture" in refused.json["error"]
+        assert watching.zones.of("hall") == LEFT
+        assert visitor.ask("/source/hall/zones", {"zones": None}).status == 200 and watching.zones.of("hall") == ()
+
+
+def crowd(name: str = "hall") -> Input:
+    """FFmpeg's test pictures, in which something moves everywhere, as fast as they are taken."""
+    return Input(name, "testsrc2=size=64x48:rate=24,noise=all_seed=1:alls=99:allf=t", demuxer="lavfi", named=True)
+
+
+class Rows(Means):
+    """The smallest networks, which keep what they saw."""
+
+    def __init__(self):
+        self.chunks = []
+
+    def row_of(self, chunk):
+        self.chunks.append(chunk)
+        return super().row_of(chunk)
+
+
+def test_a_session_sees_nothing_move_outside(tmp_path):
+    loaded = tiny_checkpoint(tmp_path / "c.pt", ("Background", "kick", "wave"))
+    frames = {}
+    for called, zones in (("none", None), ("empty", ()), ("left", LEFT)):
+        networks = Rows()
+        of = None if zones is None else {"hall": zones}.__getitem__
+        live, limits = LiveOptions(on_lag="wait"), Limits(max_chunks=4)
+        with Session(loaded, opened(loaded, (networks, None)), limits=limits, live=live, zones=of) as session:
+            session.add(crowd())
+            with closing(session.events()) as events:
+                list(events)
+        frames[called] = np.stack([chunk.frames for chunk in networks.chunks[:4]])
+    np.testing.assert_array_equal(frames["empty"], frames["none"])
+    np.testing.assert_array_equal(frames["left"][..., :32, :], frames["none"][..., :32, :])
+    assert np.ptp(frames["none"][..., 32:, :], axis=1).max() > 100
+    assert not np.ptp(frames["left"][..., 32:, :], axis=1).any()
