@@ -95,10 +95,16 @@ class ShownSource:
         self.heard, self.decided_at = now, decision.at
         return column, codes
 
+    def silence(self) -> float:
+        """Seconds since something was decided, or since it was to be."""
+        if self.status and self.status.is_resting:
+            return 0.0
+        return monotonic() - max(self.heard or self.known, self.status.opened if self.status else 0.0)
+
     def to_dict(self) -> dict[str, Any]:
         """Its state as a JSON object, without scores."""
         status = self.status
-        lag = status.latency_ms(95) if status else []
+        lag = status.latency_ms(95) if status and not status.is_resting else []
         counts = {name: self.counted[name] + (getattr(status, name) if status else 0) for name in COUNTED}
         link = "paused" if self.paused else status.link if status else "waiting"
         return {
@@ -227,9 +233,8 @@ class Board:
 
     def silences(self) -> dict[str, float]:
         """Seconds since something was decided on each source, or since it was to be."""
-        now = monotonic()
         with self._lock:
-            return {name: now - (source.heard or source.known) for name, source in self._sources.items()}
+            return {name: source.silence() for name, source in self._sources.items()}
 
     def state(self) -> dict[str, Any]:
         """All of it as a JSON object, with the place in the messages from which a browser goes on."""
