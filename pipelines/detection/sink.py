@@ -153,13 +153,13 @@ class Feed(Outlet):
                         "see whether the disk behind it hangs.",
                     )
                     return
-                self._queue.popleft()
+                del self._queue[next(at for at, one in enumerate(self._queue) if isinstance(one, Decision))]
                 self.dropped += 1
             self._queue.append(decision)
             self._new.notify()
 
     def rest(self, events: Sequence[Event]) -> None:
-        """Let it wait for its turn; there are few, so that none is dropped for want of room."""
+        """Let it wait for its turn; none is dropped for want of room."""
         with self._new:
             if not self.error:
                 self._queue.append(_Rest(events))

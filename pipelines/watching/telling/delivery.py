@@ -129,6 +129,8 @@ class Delivery:
             except NeverToldError as error:
                 self._history.drop(notice, _now(), str(error))
                 self._say(f"{self.channel.name} is not told of {title(notice.event)}: {error}")
+                self._within_reach = self._within_reach or self._in_a_row > 0
+                self._in_a_row, self.last_error = 0, ""
                 return True
             except UntoldError as error:
                 self._put_off(notice, str(error))
