@@ -25,7 +25,7 @@ class Retained:
         self._clearing: dict[str, Any] = {}
         """What was told to forget a topic, and is not confirmed yet."""
         self._maybe: set[str] = set()
-        """Topics that the broker may know of an earlier run, and that it is to go on knowing."""
+        """Topics that the broker may know of an earlier run, and that it is not told to forget yet."""
         self._noted: list[str] | None = None
         """The topics as the history has them."""
         self._publish: Publish | None = None
@@ -54,7 +54,8 @@ class Retained:
         kept: what is told of a topic that has no value yet; nothing where that is empty.
         """
         with self._lock:
-            for topic in {*self._values, *self._recall()} - {*wanted, *kept, *self._clearing}:
+            self._recall()
+            for topic in {*self._values, *self._maybe} - {*wanted, *kept, *self._clearing}:
                 self.set(topic, "")
             for topic, value in {**wanted, **{topic: value for topic, value in kept.items() if value}}.items():
                 if topic in wanted or not self._values.get(topic):
@@ -74,19 +75,20 @@ class Retained:
             for topic, told in [*self._clearing.items()]:
                 if _is_confirmed(told):
                     del self._clearing[topic], self._values[topic]
+            is_known = self._recall()
             topics = sorted({*self._values, *self._maybe})
-            if topics != self._noted:
+            if is_known and topics != self._noted:
                 with suppress(HistoryError):  # a full disk: they are kept with the next change
                     self._history.keep(self._kept, topics or None)
                     self._noted = topics
 
-    def _recall(self) -> list[str]:
+    def _recall(self) -> bool:
+        """Read what the broker was told in earlier runs, once; whether that is known."""
         if self._noted is None:
-            try:
+            with suppress(HistoryError):
                 self._noted = [topic for topic in self._history.kept(self._kept) or () if isinstance(topic, str)]
-            except HistoryError:
-                return []
-        return self._noted
+                self._maybe |= {*self._noted}
+        return self._noted is not None
 
 
 def _is_confirmed(told: Any) -> bool:

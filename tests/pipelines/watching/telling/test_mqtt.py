@@ -215,6 +215,17 @@ def test_what_was_removed_while_it_was_down_is_forgotten(history, home, broker, 
         assert not ours & {*listener.heard}
 
 
+def test_a_notice_before_the_sources_are_known_loses_nothing(history, home, broker, event_of, eventually):
+    """Models take their time to be loaded; notices that wait do not."""
+    event = event_of()
+    history.keep("retained home", ["ha/old/config"])
+    history.begin(event, ["home"], event.decided)
+    with Telling(home, history, print) as telling:
+        eventually(lambda: telling.status()["home"].delivered == 1)
+        eventually(lambda: len(history.kept("retained home")) > 1)
+        assert "ha/old/config" in history.kept("retained home")
+
+
 def test_what_is_to_be_forgotten_is_kept_until_the_broker_has_heard(history, watch_config, tmp_path):
     broker = Broker(tmp_path)
     broker.stop()
