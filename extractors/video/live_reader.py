@@ -8,14 +8,15 @@ A frame is shown until the next one, as in a file, unless that is more than GAP_
 own steps, if it is that slow): then what lies between was not seen. A chunk consists of frames that were seen, so
 chunks are missing where the source was away, and chunk numbers keep to the time. After a reconnection the clock goes
 on by the time it took.
+A source with a gate is decoded only while that is open. What came shortly before it opens is then read as fast as it is
+taken, none of it dropped, each chunk at the time at which its frames came.
 """
 
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from time import monotonic
 
@@ -25,16 +26,18 @@ from lstr.extractors.stages import DECODE
 from lstr.extractors.video.backdrop import Backdrop
 from lstr.extractors.video.containers import Opening
 from lstr.extractors.video.frames import FPS, Chunk, SourceFrame, chunks_of
-from lstr.extractors.video.gaps import Gap, joined
+from lstr.extractors.video.gaps import RESTING, Gap, joined
 from lstr.extractors.video.live_input import Input
+from lstr.extractors.video.live_link import QUIET, Link
+from lstr.extractors.video.moment import Moment
+from lstr.extractors.video.packet_gate import Gate, PacketGate
 from lstr.extractors.video.packet_ring import PacketSink
 from lstr.extractors.video.probe import AVERAGE_RATE, comes_later
-from lstr.extractors.video.pyav_reader import PyAVReader
+from lstr.extractors.video.pyav_reader import PAUSE, PyAVReader
 from lstr.extractors.video.stretches import GAP_SECONDS, SILENCE, stretches
 from lstr.extractors.video.zones import Zones
 
 LONGEST_GAP = 24 * 3600  # seconds; a clock that jumps farther is wrong, and goes on from where it was
-QUIET = 2.0  # seconds without a frame after which a source counts as stalled
 RATES = (Fraction(1, 10), 240)  # frames per second that a source may say it has
 DELAYS = (0.5, 1.0, 2.0, 4.0, 8.0)  # seconds before each attempt to connect again; the last one for all others
 
@@ -53,21 +56,14 @@ class LiveOptions:
     """Whole chunks that wait at most."""
 
 
-@dataclass(frozen=True)
-class Moment:
-    """The present, in seconds of the monotonic clock and on the clock of the wall, with the zone of this machine."""
-
-    monotonic: float = field(default_factory=monotonic)
-    wall: datetime = field(default_factory=lambda: datetime.now().astimezone())
-
-
 class LiveReader:
     """Chunks of a live source, read ahead; use it as a context manager.
 
     `changed` is notified whenever there is a chunk to `take`, and at the end. Chunks before `first` are left out, and
     before `end` the source is left. `packets` gets each packet of its video stream, in the reader's thread; `seen` gets
     each chunk too, as it is read; what goes wrong in it stops nothing. `zones` is asked at each chunk where motion
-    counts in it: outside these zones it shows a `Backdrop`.
+    counts in it: outside these zones it shows a `Backdrop`. Where `gate` has closed it `is_to_rest`: when all its
+    chunks are taken and done with, `rested` lets it go on.
     """
 
     def __init__(
@@ -81,8 +77,9 @@ class LiveReader:
         packets: PacketSink | None = None,
         seen: Callable[[Chunk], None] | None = None,
         zones: Callable[[], Zones] | None = None,
+        gate: Gate | None = None,
     ):
-        self._seen, self._zones = seen, zones
+        self._seen, self._zones, self._gate = seen, zones, gate
         self.input, self.options = live_input, options or LiveOptions()
         self.changed = changed or threading.Condition()
         self.error: BaseException | None = None
@@ -98,15 +95,18 @@ class LiveReader:
         self._stopped = threading.Event()
         self._reader: PyAVReader | None = None
         self._counted = [0, 0]  # frames and decode errors of earlier connections
-        self._connected = False
+        self._link = Link()
         self.warnings: list[str] = []
         """What a reader of the scores must know."""
         self._noted: list[str] = []
-        self._changes: list[str] = []  # of the connection, each to be told once, however often
-        self._away = False
         self._told: list[str] = []
         self._last: tuple[Fraction, Fraction] | None = None  # time and step of the newest frame
         self._heard = self._began = monotonic()
+        self._origin: Fraction | None = None  # of a connection's clock on this reader's; None before its first frame
+        self._paused = False  # whether the gate has closed
+        self._resumed = False  # whether the chunk that comes next is the first one after that
+        self.is_to_rest = False
+        """Whether its gate has closed, and nobody has said yet that its chunks are done with."""
         self._thread = threading.Thread(target=self._work, name=f"live {live_input.id}", daemon=True)
 
     @property
@@ -130,17 +130,17 @@ class LiveReader:
         noted = [self._reader.note] if self._reader and self._reader.note else []
         new = [text for text in [*self._noted, *noted] if text not in self._told]
         self._told += new
-        changes, self._changes = self._changes, []
-        return [*new, *changes]
+        return [*new, *self._link.changes()]
 
     @property
     def link(self) -> str:
-        """connecting, reading, stalled, lost or ended."""
-        if self.ended:
-            return "ended"
-        if not self._connected:
-            return "connecting" if self._last is None else "lost"
-        return "stalled" if not self._chunks and monotonic() - self._heard > QUIET else "reading"
+        """connecting, reading, resting, stalled, lost or ended."""
+        return "ended" if self.ended else self._link.describe(bool(self._chunks))
+
+    @property
+    def opened(self) -> float:
+        """When its gate opened last, on the monotonic clock; 0 where it never did."""
+        return self._link.opened
 
     @property
     def waiting(self) -> int:
@@ -162,6 +162,12 @@ class LiveReader:
             passed = [gap for gap in self._missing if gap.end <= chunk]
             self._missing = [gap for gap in self._missing if gap.end > chunk]
         return joined(passed)
+
+    def rested(self) -> None:
+        """What came before its gate closed is done with."""
+        with self.changed:
+            self.is_to_rest = False
+            self.changed.notify_all()
 
     def stop(self) -> None:
         """Read no more. What FFmpeg waits for now it may wait for a little longer, with nobody listening."""
@@ -190,65 +196,83 @@ class LiveReader:
         """Connect, and connect again, until it ends, stalls or is stopped."""
         attempts = 0
         while not self._stopped.is_set():
-            before = self.frames
+            before = self._link.sign
             lost = self._connection()
             if self._stopped.is_set() or self._is_over():
                 return
             if lost is None and self._ends():
-                if self._next == self._first:
+                if self._next == self._first and not self._link.is_holding:
                     raise self._too_short()
                 return
             if lost and self._ends():  # connected again, a recording would begin anew
                 raise self._stalled() if isinstance(lost, StalledError) else lost
-            if lost and self._last is None and not isinstance(lost, StalledError):
+            if lost and not self._link.has_received and not isinstance(lost, StalledError):
                 if "://" not in str(self.input.source) or not comes_later(lost):
                     raise lost  # an address with a mistake is not tried again
                 self._noted.append(f"{lost} It is tried again for {self.options.timeout:g} s.")
-            attempts = 0 if self.frames > before else attempts + 1
-            self._say_away()
-            left = self._heard + self.options.timeout - monotonic()
+            attempts = 0 if self._link.sign > before else attempts + 1
+            self._link.leave()
+            left = self._link.sign + self.options.timeout - monotonic()
             if left <= 0:
                 raise self._given_up(lost) from lost
             self._stopped.wait(min(DELAYS[min(attempts, len(DELAYS) - 1)], left))
-            if monotonic() - self._heard >= self.options.timeout:
+            if monotonic() - self._link.sign >= self.options.timeout:
                 raise self._given_up(lost) from lost
 
     def _connection(self) -> VideoError | None:
         """Read one connection to its end; what ended it, None where the source did."""
-        left = max(0.1, self._heard + self.options.timeout - monotonic())
+        left = max(0.1, self._link.sign + self.options.timeout - monotonic())
         patience = min(left, SILENCE) if self.input.lasting else left
         opening = Opening(self.input.options, self.input.demuxer, (patience, patience))
-        reader = PyAVReader(self.input.source, "skip", True, opening, self._stopped.is_set, self._packets)
-        self._counted, self._reader = [self.frames, self.decode_errors], reader
-        backdrop = Backdrop()
+        gate = PacketGate(self._gate) if self._gate else None
+        stopped, hold = self._stopped.is_set, self._link.hold
+        reader = PyAVReader(self.input.source, "skip", True, opening, stopped, self._packets, gate, hold)
+        self._counted, self._reader, self._origin = [self.frames, self.decode_errors], reader, None
         try:
             with DECODE, closing(reader.frames(self._long_side)) as frames:
-                for first, stretch in stretches(self._timed(frames), self._last and self._last[1]):
-                    for chunk in chunks_of(stretch, max(self._next, first, self._first)):
-                        if self._seen:
-                            with suppress(Exception):
-                                self._seen(chunk)
-                        self._put(backdrop.behind(chunk, self._zones()) if self._zones else chunk)
-                        if self._stopped.is_set() or self._is_over():
-                            return None
+                while self._take_spell(frames, Backdrop()):
+                    self._rest()
         except VideoError as error:
             return error
         finally:
-            self._connected = False
+            self._link.is_connected = False
         return None
 
+    def _take_spell(self, frames: Iterator[SourceFrame], backdrop: Backdrop) -> bool:
+        """Let the chunks of a connection wait to be taken, to its end or until the gate closes; whether that has."""
+        for first, stretch in stretches(self._timed(frames), self._last and self._last[1]):
+            for chunk in chunks_of(stretch, max(self._next, first, self._first)):
+                if self._seen:
+                    with suppress(Exception):
+                        self._seen(chunk)
+                self._put(backdrop.behind(chunk, self._zones()) if self._zones else chunk)
+                if self._stopped.is_set() or self._is_over():
+                    return False
+        return self._paused
+
+    def _rest(self) -> None:
+        """Wait until all that was decoded is done with, so that what is decoded next begins anew."""
+        with self.changed:
+            self.is_to_rest = self._resumed = True
+            self.changed.notify_all()
+            self.changed.wait_for(lambda: not self.is_to_rest or self._stopped.is_set())
+
     def _timed(self, frames: Iterator[SourceFrame]) -> Iterator[SourceFrame]:
-        """A connection's frames on this reader's clock, which goes on over connections."""
-        origin: Fraction | None = None
+        """A connection's frames on this reader's clock, which goes on over connections, until the gate closes."""
+        self._paused = False
         for frame in frames:
-            now = monotonic()
+            if frame is PAUSE:
+                self._paused = True
+                return
+            self._link.take_frame(monotonic())
+            now = self._arrival or monotonic()
+            origin = self._origin
             if origin is None:
                 if self._last is None:
                     origin, self._began = Fraction(0), now
                 else:  # between two connections time went on
-                    origin = self._last[0] + Fraction(now - self._heard).limit_denominator(1000)
+                    origin = self._last[0] + Fraction(max(0.0, now - self._heard)).limit_denominator(1000)
                     self.reconnects += 1
-            self._say_back(now)
             time = origin + frame.time
             before, step = self._last or (time, Fraction(0))
             if self.clock == "stream" and frame.time and time - before > LONGEST_GAP:
@@ -261,25 +285,19 @@ class LiveReader:
             elif self.clock == AVERAGE_RATE:
                 time = self._counted_on(before, frame, now)
             time = max(time, before)
-            self._last, self._heard, self._connected = (time, time - before), now, True
+            self._origin = origin
+            self._last, self._heard = (time, time - before), now
             # in a container a frame may last until its clock has jumped
             yield replace(frame, time=time, duration=min(frame.duration, Fraction(GAP_SECONDS)))
             if self._stopped.is_set():
                 return
-            self._heard = monotonic()  # whoever waits for a place among the chunks is not silent
+            self._link.wait()
+            self._heard = self._arrival or self._link.sign
 
-    def _say_away(self) -> None:
-        """Say that a source which has sent frames is away, once it is for longer than a frame stands."""
-        silence = monotonic() - self._heard
-        if self._last and not self._away and silence > GAP_SECONDS:
-            self._away = True
-            since = datetime.now() - timedelta(seconds=silence)
-            self._changes.append(f"connection lost: nothing has come since {since:%H:%M:%S}; it is connected again.")
-
-    def _say_back(self, now: float) -> None:
-        if self._away:
-            self._away = False
-            self._changes.append(f"connected again, after {now - self._heard:.0f} s without a frame.")
+    @property
+    def _arrival(self) -> float | None:
+        """When the newest frame came, where it was kept by the gate until now."""
+        return self._reader.arrival if self._reader else None
 
     def _leave_stamps(self, now: float, time: Fraction) -> None:
         """Take another clock from now on, at `time`, where there are no timestamps or they are of no use."""
@@ -316,22 +334,27 @@ class LiveReader:
 
     def _put(self, chunk: Chunk) -> None:
         """Let a chunk wait to be taken, in the place of the oldest where none is free."""
-        drop = self.on_lag == "drop"
+        arrival = self._arrival
+        drop = self.on_lag == "drop" and arrival is None
         with self.changed:
             if self._end is not None and chunk.index >= self._end:
                 self._next = chunk.index
                 return
-            if chunk.index > self._next:
+            if chunk.index > self._next and self._resumed:
+                self._missing.append(Gap(self._next, chunk.index, RESTING))
+            elif chunk.index > self._next:
                 self.unseen += chunk.index - self._next
                 self.gaps += 1
                 self._missing.append(Gap(self._next, chunk.index, "unseen"))
+            self._resumed = False
             self._next = chunk.index + 1
             if drop and len(self._chunks) >= self.options.waiting:
                 oldest, _ = self._chunks.popleft()
                 self.dropped += 1
                 self._missing = joined([*self._missing, Gap(oldest.index, oldest.index + 1, "dropped")])
             self.changed.wait_for(lambda: len(self._chunks) < self.options.waiting or self._stopped.is_set())
-            self._chunks.append((chunk, Moment()))
+            now = Moment()
+            self._chunks.append((chunk, now.before(now.monotonic - arrival) if arrival else now))
             self.changed.notify_all()
 
     def _ends(self) -> bool:

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from lstr.checkpoints.loaded import Checkpoint
@@ -12,6 +13,7 @@ from lstr.extractors.prefetch import Ahead
 from lstr.extractors.video.frames import Chunk
 from lstr.extractors.video.live_input import Input
 from lstr.extractors.video.live_reader import LiveOptions, LiveReader
+from lstr.extractors.video.packet_gate import Gate
 from lstr.extractors.video.packet_ring import PacketSink
 from lstr.extractors.video.zones import Zones
 from lstr.pipelines.detection.events import Ended, SourceEvent
@@ -48,7 +50,9 @@ class Session:
     `streams` are those of the model that outlive the session. `packets` says by a live source's id who gets the packets
     of its video, in the thread that reads them; `pictures` gets each chunk of a camera as it is read, with the source's
     id, in that thread too: it must not take long. `zones` says by a camera's id, at each chunk, outside which zones
-    nothing moves for the networks; `pictures` gets the whole picture all the same.
+    nothing moves for the networks; `pictures` gets the whole picture all the same. `gates` says by it when packets of a
+    live source are decoded, None for always: what is on when one closes ends, and the model remembers nothing when it
+    opens.
     """
 
     def __init__(
@@ -69,8 +73,11 @@ class Session:
         packets: Callable[[str], PacketSink | None] | None = None,
         pictures: Callable[[str, Chunk], None] | None = None,
         zones: Callable[[str], Zones] | None = None,
+        gates: Callable[[str], Gate | None] | None = None,
     ):
-        self._pictures, self._zones = pictures, zones
+        self._pictures, self._zones, self._gates = pictures, zones, gates
+        self.alive = monotonic()
+        """When the loop last went round for its live sources, on the monotonic clock."""
         self.deciding = Deciding(model, thresholds, precision, on_gap, output, sinks, places > 1, kept=streams)
         self._networks = networks if isinstance(networks, Networks) else Networks(model, networks)
         self._owns_networks = self._networks is not networks
@@ -196,10 +203,9 @@ class Session:
             events += map(Notice, warnings)
             side, packets = twostream.recipe.long_side, self._packets and self._packets(name)
             seen = self._pictures and partial(self._pictures, name)
-            zones = self._zones and partial(self._zones, name)
-            reader = LiveReader(
-                given, side, self._options, self._changed, limits.first, limits.end, packets, seen, zones
-            )
+            zones, gate = self._zones and partial(self._zones, name), self._gates and self._gates(name)
+            span = (limits.first, limits.end)
+            reader = LiveReader(given, side, self._options, self._changed, *span, packets, seen, zones, gate)
             warnings = [*warnings_of(self.deciding.loaded), *warnings]
             source = LiveSource(name, given, reader, self.deciding, min(free), warnings)
             with self._changed:
@@ -216,6 +222,7 @@ class Session:
         assert rows and streams, "a source is live"
         with self._changed:
             self._changed.wait_for(lambda: self._has_work(rows, files), REFRESH_SECONDS)
+        self.alive = monotonic()
         for source in self._live:
             source.refresh()
         rows.send([source for source in self._live if not source.over])
@@ -224,6 +231,9 @@ class Session:
                 yield made.source.take(made)
         for source in [*self._live]:
             yield from source.troubles()
+            if source.is_to_rest:
+                source.rest()
+                streams.reset([source.place])
             if source.is_done(most):
                 source.leave()
             if source.over and source.settled:
@@ -234,7 +244,8 @@ class Session:
         live = self._live
         if rows.has_work(live) or (files and files.ready):
             return True
-        return any(one.settled if one.over else one.is_done(self._limits.max_chunks) for one in live)
+        most = self._limits.max_chunks
+        return any(one.settled if one.over else one.is_done(most) or one.is_to_rest for one in live)
 
     def _settle(self, source: LiveSource) -> Iterator[Event]:
         """What came of a live source; its place is free."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from lstr.config import WindowConfig
+from lstr.extractors.video.gaps import RESTING
 
 LATENCIES = 1000  # newest ones that are kept
 
@@ -14,14 +15,18 @@ LATENCIES = 1000  # newest ones that are kept
 class Status:
     """What came of a source so far. It changes in place while the source runs, and may be read from any thread.
 
-    A chunk of its time is decided, dropped or unseen: together they are the chunks from the first to the newest.
+    A chunk of its time is decided, dropped or unseen: together they are the chunks from the first to the newest, but
+    for those that came while its gate was closed.
     """
 
     name: str
     total: int | None = None
     """Chunks it will have; None where that is unknown, as of a live source."""
     link: str = "reading"
-    """connecting, reading, stalled (sends nothing), lost (to be connected again), or ended."""
+    """connecting, reading, resting (its gate is closed), stalled (sends nothing), lost (to be connected again), or
+    ended."""
+    opened: float = 0.0
+    """When the gate of a live source that has one opened last, on the monotonic clock."""
     time: float = 0.0
     """Seconds of the source, to the end of the newest chunk decided."""
     decided: int = 0
@@ -43,6 +48,16 @@ class Status:
     """Chunks that the long memory spans, and how many it may; (0, 0) for a model without one."""
     latencies_ms: deque[float] = field(default_factory=lambda: deque(maxlen=LATENCIES))
     """How long the newest decisions took, from the frame that closed the chunk, or a recorded source's features."""
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether all is well, and nothing is decided because nobody is before the camera."""
+        return self.link == RESTING
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether something comes of it."""
+        return self.link in ("reading", RESTING)
 
     def decide(self, time: float, latency_ms: float, chunks: int, config: WindowConfig) -> None:
         """Count a decision, made at the end of a chunk at `time`, by a stream that has now seen so many chunks."""

@@ -161,9 +161,8 @@ class Board:
 
     def silences(self) -> dict[str, float]:
         """Seconds since something was decided on each source, or since it was to be."""
-        now = monotonic()
         with self._lock:
-            return {name: now - (source.heard or source.known) for name, source in self._sources.items()}
+            return {name: source.silence() for name, source in self._sources.items()}
 
     def state(self) -> dict[str, Any]:
         """All of it as a JSON object, with the place in the messages from which a browser goes on."""

@@ -40,11 +40,19 @@ PATIENCE = 1.0  # seconds of decoding for one
 class Clips:
     """Films and pictures of events in a folder; any method may be called from any thread, and none raises.
 
-    `say` gets sentences for a person. Raises OutputError where the folder cannot be made or written.
+    `say` gets sentences for a person, `attached` the id of an event that has a film or a picture now. Raises
+    OutputError where the folder cannot be made or written.
     """
 
-    def __init__(self, folder: Path, config: ClipsConfig, history: History, say: Callable[[str], None]):
-        self.config = config
+    def __init__(
+        self,
+        folder: Path,
+        config: ClipsConfig,
+        history: History,
+        say: Callable[[str], None],
+        attached: Callable[[str], None] = lambda event_id: None,
+    ):
+        self.config, self._attached = config, attached
         self._folder, self._history, self._say = ClipFolder(folder), history, say
         self._rings: dict[str, PacketRing] = {}
         self._films: dict[str, Film] = {}
@@ -212,6 +220,7 @@ class Clips:
         self._forget(film)
         self._folder.count(event_id)
         self._attach(event_id, clip=f"{event_id}{FILM}")
+        self._attached(event_id)
         if self._full and self._folder.free >= RESERVE:
             self._full = False
             self._say("Clips are kept again.")
@@ -255,6 +264,7 @@ class Clips:
             temporary.write_bytes(data.tobytes())
         self._folder.count(event_id)
         self._attach(event_id, picture=f"{event_id}{PICTURE}")
+        self._attached(event_id)
 
     def _attach(self, event_id: str, clip: str | None = None, picture: str | None = None) -> None:
         """Tell the history; what it cannot store now it is told when all begins again."""

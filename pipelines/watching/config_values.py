@@ -134,6 +134,13 @@ def topic(value: Any) -> str:
     return value.rstrip("/")
 
 
+def topic_part(value: Any) -> str:
+    """A part of an MQTT topic, which may have several levels."""
+    if not isinstance(value, str) or not re.fullmatch(r"[^+#/\x00-\x1f]+(/[^+#/\x00-\x1f]+)*", value):
+        raise ValueError("it is a part of a topic, as 'person/active'.")
+    return value
+
+
 def names_of(known: list[str]) -> Parse:
     """Names of channels that are known."""
 
@@ -189,6 +196,16 @@ def secret_from(folder: Path) -> Parse:
             return (folder / Path(parts[2]).expanduser()).read_text(encoding="utf-8").split("\n")[0].strip()
         except (OSError, UnicodeDecodeError) as error:
             raise ValueError(f"the file of it cannot be read ({error}).") from error
+
+    return parse
+
+
+def frigate_camera_from(folder: Path) -> Parse:
+    """What Frigate calls the camera of a `frigate://` address; nothing of another one."""
+
+    def parse(value: Any) -> str:
+        frigate = FRIGATE.fullmatch(secret_from(folder)(value))
+        return frigate[2] if frigate else ""
 
     return parse
 

@@ -17,6 +17,7 @@ from lstr.extractors.errors import ExtractorError
 from lstr.extractors.video.frames import Chunk
 from lstr.extractors.video.live_input import parse_live
 from lstr.extractors.video.live_reader import LiveOptions
+from lstr.extractors.video.packet_gate import Gate
 from lstr.extractors.video.packet_ring import PacketSink
 from lstr.extractors.video.zones import Zones
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
@@ -29,7 +30,7 @@ from lstr.pipelines.detection.status import Status
 from lstr.pipelines.failures import FailureLog
 from lstr.pipelines.progress import Failed, Notice
 from lstr.pipelines.watching.capacity import measure_share
-from lstr.pipelines.watching.config import ActionConfig
+from lstr.pipelines.watching.config import ActionConfig, SourceConfig
 from lstr.timeline import DEFAULT, Thresholds, thresholds_of
 
 AGAIN = (5.0, 15.0, 60.0, 300.0)
@@ -62,6 +63,8 @@ class Hearing:
     """Gets what is wrong with a source, in one sentence; nothing where it is read"""
     share: Callable[[Path | None, float], None]
     """Gets the part of the machine that the networks of one source of a model take"""
+    gates: Callable[[str], Gate | None] | None = None
+    """Says when the packets of a source are decoded; None of one for always"""
 
 
 class Decider:
@@ -86,7 +89,7 @@ class Decider:
         self.alive = monotonic()
         """When the thread last showed that it goes on."""
         self._changed = threading.Condition()
-        self._wanted: dict[str, str] = {}
+        self._wanted: dict[str, SourceConfig] = {}
         self._attempts: dict[str, Attempt] = {}
         self._inside: set[str] = set()
         """Sources of the session that runs."""
@@ -96,16 +99,16 @@ class Decider:
         self._ticking = threading.Thread(target=self._tick, name="decider's sources", daemon=True)
 
     @property
-    def wanted(self) -> dict[str, str]:
-        """Addresses of the sources that are to be decided, by name."""
+    def wanted(self) -> dict[str, SourceConfig]:
+        """The sources that are to be decided, by name."""
         with self._changed:
             return dict(self._wanted)
 
-    def want(self, sources: Mapping[str, str]) -> None:
-        """Decide on these sources from now on; those that were decided before, at the same address, go on."""
+    def want(self, sources: Mapping[str, SourceConfig]) -> None:
+        """Decide on these sources from now on; those that were decided before go on, with other zones too."""
         with self._changed:
-            for name, address in self._wanted.items():
-                if sources.get(name) != address:
+            for name, source in self._wanted.items():
+                if name not in sources or replace(sources[name], zones=source.zones) != source:
                     self._attempts.pop(name, None)
                     self._remove(name)
             self._wanted = dict(sources)
@@ -208,6 +211,7 @@ class Decider:
                     packets=self._hear.packets,
                     pictures=self._hear.pictures,
                     zones=self._zones,
+                    gates=self._hear.gates,
                 )
                 with session:
                     with self._changed:
@@ -258,7 +262,7 @@ class Decider:
             return
         for name in self._due():
             if name not in self._inside:
-                live = parse_live(self._wanted[name])
+                live = parse_live(self._wanted[name].address)
                 assert live, "the configuration was checked"
                 self._inside.add(name)
                 session.add(replace(live, id=name, named=True))
@@ -270,6 +274,8 @@ class Decider:
                 self._changed.wait_for(lambda: self._ending, GLANCE)
                 if self._ending:
                     return
+                if self._session and any(status.is_resting for status in self._session.status().values()):
+                    self.alive = max(self.alive, self._session.alive)  # it decides nothing, and all is well
                 try:
                     self._add()
                 except (LstrError, ExtractorError) as error:  # a camera that was unplugged

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from lstr.pipelines.serving.access import Access
 from lstr.pipelines.serving.kept_address import kept_address
 from lstr.pipelines.serving.server import LOOPBACK, Server
 from lstr.pipelines.serving.users import Users
-from lstr.pipelines.watching.board import Board
+from lstr.pipelines.watching.board import AGAIN, Board
 from lstr.pipelines.watching.capacity import Capacity
 from lstr.pipelines.watching.clips import Clips
 from lstr.pipelines.watching.config import SourceConfig, WatchConfig
@@ -34,6 +34,7 @@ from lstr.pipelines.watching.health import PATHS, Health
 from lstr.pipelines.watching.history import History, HistoryError
 from lstr.pipelines.watching.location import CLIPS, HISTORY
 from lstr.pipelines.watching.page import build_login_page
+from lstr.pipelines.watching.presence import Presence
 from lstr.pipelines.watching.site import WatchSite
 from lstr.pipelines.watching.storing import Storage, Storing
 from lstr.pipelines.watching.supervisor import Supervisor
@@ -70,6 +71,7 @@ class Service:
         self.clips = self._open_clips()
         self.policy = Policy(config, self.history)
         self._show_snoozes()
+        self.presence = Presence(config, say)
         self.telling = self._make_telling()
         self.server: Server | None = None
         self.storage = Storage(self.history, self._channels_of, self._stored, say)
@@ -201,13 +203,13 @@ class Service:
     def _direct(self) -> None:
         """Tell each decider which sources it has; a model that is new gets one."""
         self.zones.settle(self.sources)
-        groups: dict[Path | None, dict[str, str]] = {model: {} for model in self.deciders}
+        groups: dict[Path | None, dict[str, SourceConfig]] = {model: {} for model in self.deciders}
         paused = {*self.paused}
         for name, source in self.sources.items():
             self.board.source(name, address=source.address, paused=name in paused)
             self.board.zone(name, self.zones.of(name), name in self.zones.drawn)
             if name not in paused:
-                groups.setdefault(source.model or self.config.model, {})[name] = source.address
+                groups.setdefault(source.model or self.config.model, {})[name] = source
         for model, wanted in groups.items():
             if model not in self.deciders:
                 config, hearing = self.config, self._hearing()
@@ -228,6 +230,7 @@ class Service:
             lambda name, rules: board.source(name, thresholds=rules),
             lambda name, trouble: board.source(name, trouble=trouble),
             self.capacity.shares.__setitem__,
+            lambda name: self.presence.gate(AGAIN.sub("", name)),
         )
 
     def _channels_of(self, event: WatchedEvent, now: datetime) -> tuple[str, ...]:
@@ -235,11 +238,21 @@ class Service:
 
     def _open_clips(self) -> Clips | None:
         config = self.config
-        return Clips(config.data / CLIPS, config.clips, self.history, self.say) if config.clips else None
+        if config.clips is None:
+            return None
+        return Clips(config.data / CLIPS, config.clips, self.history, self.say, self._attached)
 
     def _make_telling(self) -> Telling:
         picture = self._picture if self.clips else None
-        return Telling(self.config, self.history, self.say, picture, switch=self._switch, policy=self.policy)
+        return Telling(
+            self.config,
+            self.history,
+            self.say,
+            picture,
+            switch=self._switch,
+            policy=self.policy,
+            presence=self.presence,
+        )
 
     def _picture(self, event: WatchedEvent) -> Path | None:
         return self.clips.picture(event.id, PICTURE_SECONDS) if self.clips else None
@@ -253,6 +266,7 @@ class Service:
     def _tell_by(self, config: WatchConfig, before: WatchConfig) -> None:
         """Tell people as another configuration says."""
         self.policy = Policy(config, self.history)
+        self.presence.configure(config)
         if self.clips and config.clips:
             self.clips.configure(config.clips)
         elif bool(self.clips) != bool(config.clips):
@@ -315,7 +329,7 @@ class Service:
             self._shown, self._known = actions, {}
             self.telling.sources(actions)
         for name in sources:
-            now = (name in status and status[name].link == "reading", name not in paused)
+            now = (name in status and status[name].is_seen, name not in paused)
             if self._known.get(name) != now and self._shown:
                 self._known[name] = now
                 self.telling.source_changed(name, *now)
@@ -334,11 +348,19 @@ class Service:
             elif phase == "end":
                 self.clips.end(event)
         self.board.tell(event, phase)
+        if phase == "update":
+            self._attached(event.id)
         self.telling.wake()
         if phase == "new":
             self.say(f"{event.source}: {event.action} since {event.start:%H:%M:%S}, score {event.score:.2f}")
         elif phase == "end":
             self.say(f"{event.source}: {event.action} ended after {event.seconds:.1f} s")
+
+    def _attached(self, event_id: str) -> None:
+        """Tell what has changed of an event that is on, as its picture."""
+        with suppress(HistoryError):
+            if event := self.history.find(event_id):
+                self.telling.update(event)
 
     def _tick(self) -> None:
         """What has to be done now and then, until it is ended."""

@@ -1,7 +1,7 @@
 """The sink that stores what a watched source was seen to do, before anybody is told."""
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from time import monotonic
@@ -14,6 +14,7 @@ from lstr.pipelines.watching.history import History, HistoryError
 from lstr.timeline import Event
 
 RENEWED_SECONDS = 10.0  # between two notes that an event is still on
+STEP = 0.05  # by which its highest score has to rise to be noted at once
 MOST_UNSTORED = 1000  # changes that wait while the history cannot be written
 
 
@@ -40,6 +41,8 @@ class Storing(Sink):
         self._classes: tuple[str, ...] = ()
         self._on: dict[str, WatchedEvent] = {}
         """The events that are on, by action."""
+        self._stored: dict[str, float] = {}
+        """The highest score of each as it was stored last."""
         self._unstored: deque[Callable[[], None]] = deque(maxlen=MOST_UNSTORED)
         self._renewed = monotonic()
 
@@ -54,11 +57,19 @@ class Storing(Sink):
             self._take(event, now)
         for action, known in self._on.items():
             score = float(decision.scores[self._classes.index(action)])
-            self._on[action] = replace(known, seen=now, top_score=max(known.top_score, score))
+            self._on[action] = known = replace(known, seen=now, top_score=max(known.top_score, score))
+            if known.top_score - self._stored[action] >= STEP:
+                self._store(known, "update")
         if self._on and monotonic() - self._renewed > RENEWED_SECONDS:
             self._renewed = monotonic()
             for known in self._on.values():
                 self._store(known, "update")
+        self._store_what_waits()
+
+    def rest(self, events: Sequence[Event]) -> None:
+        """End the events that are on, because nobody is before the camera any more."""
+        for event in events:
+            self._take(event, event.at or datetime.now().astimezone())
         self._store_what_waits()
 
     def close(self, end: End) -> None:
@@ -93,6 +104,7 @@ class Storing(Sink):
             self._store(replace(ended, end=end, seen=end, still_on=event.still_on), "end")
 
     def _store(self, event: WatchedEvent, phase: str) -> None:
+        self._stored[event.action] = event.top_score
         if phase == "update" and self._unstored:
             return  # it is newer than what waits
         self._unstored.append(lambda: self._write(event, phase))

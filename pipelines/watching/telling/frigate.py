@@ -1,17 +1,13 @@
 """Messages in Frigate's schema, so that what listens to `frigate/events` needs another topic and nothing else."""
 
-from dataclasses import replace
 from typing import Any
 
 from lstr.pipelines.watching.event import WatchedEvent
-from lstr.pipelines.watching.history import Notice
 
 
-def frigate_message(notice: Notice) -> dict[str, Any]:
-    """What Frigate would publish for a notice: `type` (new or end), and the event `before` and `after`."""
-    going_on = replace(notice.event, end=None)
-    after = going_on if notice.phase == "new" else notice.event
-    return {"type": notice.phase, "before": _state(going_on), "after": _state(after)}
+def frigate_message(phase: str, before: WatchedEvent, after: WatchedEvent) -> dict[str, Any]:
+    """What Frigate would publish: `type` (new, update or end), the event as it was published last, and as it is now."""
+    return {"type": phase, "before": _state(before), "after": _state(after)}
 
 
 def _state(event: WatchedEvent) -> dict[str, Any]:

@@ -5,17 +5,22 @@ import secrets
 import threading
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from time import monotonic
 from typing import Any
 
 from lstr.pipelines.watching.config import ChannelConfig
-from lstr.pipelines.watching.history import Notice
+from lstr.pipelines.watching.event import WatchedEvent
+from lstr.pipelines.watching.history import History, Notice
+from lstr.pipelines.watching.presence import Presence
 from lstr.pipelines.watching.telling.channel import Channel, ChannelError, UntoldError, message_bytes
 from lstr.pipelines.watching.telling.discovery import describe_source
 from lstr.pipelines.watching.telling.frigate import frigate_message
+from lstr.pipelines.watching.telling.going_on import GoingOn
 from lstr.pipelines.watching.telling.orders import read_snooze
 from lstr.pipelines.watching.telling.policy import Policy
+from lstr.pipelines.watching.telling.retained import Retained
 from lstr.pipelines.watching.telling.topics import Topics
 
 SECONDS = 10.0
@@ -42,6 +47,7 @@ class Mqtt(Channel):
     switch: called with a source and whether it is to be watched, when somebody switches it; it returns at once.
     policy: what `PREFIX/snooze` snoozes. Its payload is a number of seconds, for all, or a JSON object with `seconds`
     (null is until it is woken, 0 wakes), `source` and `action`, of which each may be missing.
+    presence: hears what Frigate says at this broker of who is before a camera.
     """
 
     def __init__(
@@ -49,8 +55,10 @@ class Mqtt(Channel):
         name: str,
         config: ChannelConfig,
         say: Callable[[str], None],
+        history: History,
         switch: Switch | None = None,
         policy: Policy | None = None,
+        presence: Presence | None = None,
     ):
         super().__init__(name)
         _check(name, config)
@@ -58,13 +66,14 @@ class Mqtt(Channel):
         self._say = say
         self._switch = switch
         self._policy = policy
+        self._presence = presence
         self._topics = Topics(config.prefix)
         self._discovery = config.discovery.strip("/")
         self._client = self._make_client()
         self._ready: Callable[[], None] = lambda: None
         self._lock = threading.RLock()
-        self._retained: dict[str, str] = {}
-        """What the broker is to know, by topic; empty where it is to forget. It is told again at each connection."""
+        self._retained = Retained(name, history)
+        self._going_on = GoingOn()
         self._on: dict[str, str] = {}
         """The event that is on, by the topic of its state."""
         self._sources: dict[str, str] = {}
@@ -107,14 +116,32 @@ class Mqtt(Channel):
         if not self.connected:
             raise UntoldError(self._reason)
         event = notice.event
+        going_on = replace(event, end=None, still_on=False)
         sent = self._show_state(notice)
         if notice.phase == "new":
-            sent.append(self._retain(self._topics.last(event.source), event.action))
+            before, after = going_on, going_on
+            sent.append(self._retained.set(self._topics.last(event.source), event.action))
+        else:
+            before, after = self._going_on.end(event.id) or going_on, event
         sent.append(self._publish(self._topics.event(event.source), message_bytes(notice, now)))
-        sent.append(self._publish(self._topics.events, json.dumps(frigate_message(notice), ensure_ascii=False)))
+        sent.append(self._publish(self._topics.events, _frigate(notice.phase, before, after)))
         until = monotonic() + SECONDS
         for message in sent:
             self._wait(message, until)
+        if notice.phase == "end":
+            self._going_on.forget(event.id)
+        elif event.end is None:
+            self._going_on.begin(going_on)
+        self._retained.note()
+
+    def update(self, event: WatchedEvent) -> None:
+        """Publish what has changed of an event that goes on, once: one that is lost is followed by a newer one."""
+
+        def publish(before: WatchedEvent) -> None:
+            self._publish(self._topics.events, _frigate("update", before, event))
+
+        if self.connected:
+            self._going_on.update(event, publish)
 
     def _show_state(self, notice: Notice) -> list[Any]:
         """Publish whether the action is on, unless a newer event of it is told already."""
@@ -127,9 +154,11 @@ class Mqtt(Channel):
                 self._on.pop(topic, None)
             else:
                 return []
-            return [self._retain(topic, STATES[event.end is None])]
+            return [self._retained.set(topic, STATES[event.end is None])]
 
     def _wait(self, message: Any, until: float) -> None:
+        if message is None:
+            raise UntoldError("the connection to the broker was lost.")
         try:
             while not message.is_published():
                 message.wait_for_publish(TICK)
@@ -154,46 +183,37 @@ class Mqtt(Channel):
         stopping.start()
         stopping.join(CLOSING)
         self.connected = False
+        self._retained.note()
 
     def show_sources(self, actions: Mapping[str, Collection[str]]) -> None:
         described: dict[str, str] = {}
-        states: set[str] = set()
+        kept: dict[str, str] = {}
         topics = self._topics
         for source, names in actions.items():
-            states |= {topics.state(source, action) for action in names}
+            kept |= {topics.state(source, action): STATES[False] for action in names}
+            kept |= dict.fromkeys((topics.last(source), topics.switch(source), topics.health(source)), "")
             if self._discovery:
                 entities = describe_source(self._discovery, topics, source, names)
                 described |= {topic: json.dumps(values, ensure_ascii=False) for topic, values in entities}
-        kept = {topic for name in actions for topic in (topics.last(name), topics.switch(name), topics.health(name))}
         with self._lock:
             self._sources = {topics.set(source): source for source in actions}
             self._actions = {action for names in actions.values() for action in names}
-            for topic in [*self._retained]:
-                if topic not in described and topic not in states and topic not in kept:
-                    self._retain(topic, "")
-            for topic, value in described.items():
-                self._retain(topic, value)
-            for topic in states:
-                if not self._retained.get(topic):
-                    self._retain(topic, STATES[False])
+        self._retained.keep_only(described, kept)
 
     def show_source(self, source: str, health: bool, on: bool) -> None:
-        self._retain(self._topics.health(source), STATES[health])
-        self._retain(self._topics.switch(source), STATES[on])
-
-    def _retain(self, topic: str, value: str) -> Any:
-        with self._lock:  # the last of two threads is the one that the broker keeps
-            self._retained[topic] = value
-            return self._publish(topic, value, retain=True) if self.connected else None
+        self._retained.set(self._topics.health(source), STATES[health])
+        self._retained.set(self._topics.switch(source), STATES[on])
+        self._retained.note()
 
     def _publish(self, topic: str, payload: str | bytes, retain: bool = False) -> Any:
         return self._client.publish(topic, payload, qos=1, retain=retain)
 
+    def _publish_retained(self, topic: str, value: str) -> Any:
+        return self._publish(topic, value, retain=True)
+
     def _publish_all(self) -> None:
-        with self._lock:
-            for topic, value in self._retained.items():
-                self._publish(topic, value, retain=True)
-            self._publish(self._topics.available, "online", retain=True)
+        self._retained.tell_all()
+        self._publish(self._topics.available, "online", retain=True)
 
     def _on_connect(self, client: Any, _data: Any, _flags: Any, reason: Any, _properties: Any) -> None:
         if reason.is_failure:
@@ -201,24 +221,30 @@ class Mqtt(Channel):
             return
         for topic in self._ordered():
             client.subscribe(topic, qos=1)
-        with self._lock:
-            self._publish_all()
-            self.connected = True
+        self._retained.connect(self._publish_retained)
+        self._publish(self._topics.available, "online", retain=True)
+        self.connected = True
         self._ready()
 
     def _ordered(self) -> list[str]:
         status = [f"{self._discovery}/status"] if self._discovery else []
-        return [f"{self._topics.prefix}/+/set", self._topics.snooze, *status]
+        heard = self._presence.topics(self.name) if self._presence else []
+        return [f"{self._topics.prefix}/+/set", self._topics.snooze, *status, *heard]
 
     def _on_connect_fail(self, _client: Any, _data: Any) -> None:
         self._reason = "the broker cannot be reached."
 
     def _on_disconnect(self, _client: Any, _data: Any, _flags: Any, _reason: Any, _properties: Any) -> None:
+        self._retained.connect(None)
+        if self._presence:
+            self._presence.lose(self.name)
         if self.connected:
             self.connected = False
             self._reason = "the connection to the broker was lost."
 
     def _on_message(self, _client: Any, _data: Any, message: Any) -> None:
+        if self._presence and self._presence.hear(self.name, message.topic, message.payload):
+            return
         if message.retain:  # an order of long ago, which would come at each connection
             return
         if self._discovery and message.topic == f"{self._discovery}/status":
@@ -253,3 +279,7 @@ def _check(name: str, config: ChannelConfig) -> None:
         raise ChannelError(f"The channel {name} has a host that is no name of one.", "give a name or an IP.") from None
     if not 0 < config.port < 65536:
         raise ChannelError(f"The channel {name} has a port of {config.port}.", "ports are from 1 to 65535.")
+
+
+def _frigate(phase: str, before: WatchedEvent, after: WatchedEvent) -> str:
+    return json.dumps(frigate_message(phase, before, after), ensure_ascii=False)

@@ -8,15 +8,17 @@ from time import monotonic
 from lstr.pipelines.watching.config import WatchConfig
 from lstr.pipelines.watching.event import WatchedEvent
 from lstr.pipelines.watching.history import History
+from lstr.pipelines.watching.presence import Presence
 from lstr.pipelines.watching.telling.apprise import Apprise, FindPicture
 from lstr.pipelines.watching.telling.channel import Channel, ChannelError
 from lstr.pipelines.watching.telling.command import Command
 from lstr.pipelines.watching.telling.delivery import Delivery
+from lstr.pipelines.watching.telling.frigate_channel import FrigateEvents, FrigateLabels
 from lstr.pipelines.watching.telling.mqtt import Mqtt, Switch
 from lstr.pipelines.watching.telling.policy import Policy
 from lstr.pipelines.watching.telling.webhook import Webhook
 
-KINDS = ("webhook", "command", "mqtt", "apprise")
+KINDS = ("webhook", "command", "mqtt", "apprise", "frigate")
 PATIENCE, CLOSING = 1.2, 2.5
 """Seconds after the beginning of the end: until what still runs is broken off, and until nobody waits for it."""
 
@@ -53,6 +55,7 @@ class Telling:
     picture: an event's picture, None while there is none; None of a program that makes none, so that nobody waits.
     switch: called with a source and whether to watch it, when somebody switches it by MQTT; returns at once.
     policy: what is snoozed by MQTT.
+    presence: hears what Frigate says by MQTT.
     """
 
     def __init__(
@@ -64,9 +67,10 @@ class Telling:
         *,
         switch: Switch | None = None,
         policy: Policy | None = None,
+        presence: Presence | None = None,
     ):
         self._history = history
-        channels = make_channels(config, say, _newest(picture, history), switch, policy)
+        channels = make_channels(config, history, say, _newest(picture, history), switch, policy, presence)
         self._deliveries = [Delivery(channel, history, say) for channel in channels]
 
     def __enter__(self) -> "Telling":
@@ -81,6 +85,11 @@ class Telling:
         """Deliver at once what is new in the history; to be called after each event that is stored or ended."""
         for delivery in self._deliveries:
             delivery.wake()
+
+    def update(self, event: WatchedEvent) -> None:
+        """Tell the channels that can that an event has changed which is on; no notice of the history is of that."""
+        for delivery in self._deliveries:
+            delivery.channel.update(event)
 
     def sources(self, actions: Mapping[str, Collection[str]]) -> None:
         """Show which sources there are and the actions of each, instead of those before."""
@@ -120,10 +129,12 @@ class Telling:
 
 def make_channels(
     config: WatchConfig,
+    history: History,
     say: Callable[[str], None],
     find_picture: FindPicture | None = None,
     switch: Switch | None = None,
     policy: Policy | None = None,
+    presence: Presence | None = None,
 ) -> list[Channel]:
     """The channels of a configuration, none of them open yet. Raises ChannelError for one that cannot work."""
     channels: list[Channel] = []
@@ -133,9 +144,13 @@ def make_channels(
         elif channel.kind == "command":
             channels.append(Command(name, channel))
         elif channel.kind == "mqtt":
-            channels.append(Mqtt(name, channel, say, switch, policy))
+            channels.append(Mqtt(name, channel, say, history, switch, policy, presence))
         elif channel.kind == "apprise":
             channels.append(Apprise(name, channel, find_picture))
+        elif channel.kind == "frigate" and channel.as_what == "event":
+            channels.append(FrigateEvents(name, channel, config.camera_of, history))
+        elif channel.kind == "frigate":
+            channels.append(FrigateLabels(name, channel, config.camera_of))
         else:
             raise ChannelError(f"The channel {name} is of no kind that is known.", f"kinds are {', '.join(KINDS)}.")
     return channels

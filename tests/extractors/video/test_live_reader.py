@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from lstr.extractors.errors import MissingPathError, StalledError, VideoError
-from lstr.extractors.video import live_reader
+from lstr.extractors.video import live_link
 from lstr.extractors.video.file_reader import read_chunks
 from lstr.extractors.video.frames import SourceFrame
 from lstr.extractors.video.live_input import PROMPT, Input, parse_live
@@ -187,7 +187,7 @@ def test_a_source_can_be_made_to_wait():
 @pytest.mark.long
 def test_a_source_that_is_away_is_told_of_once_and_again_when_it_is_back(clips, monkeypatch):
     """The log of a service said nothing, however long a camera was away."""
-    monkeypatch.setattr(live_reader, "GAP_SECONDS", Fraction(1, 5))
+    monkeypatch.setattr(live_link, "GAP_SECONDS", Fraction(1, 5))
     with served([clips["first"]], [], [], [clips["first"]], head=TS_HEAD) as port:
         reader, _ = read(parse_live(f"http://127.0.0.1:{port}/a.ts"), on_lag="wait", timeout=6)
     away, back, again = reader.news()

@@ -21,7 +21,8 @@ from lstr import streaming
 from lstr.checkpoints.checkpoint import load
 from lstr.extractors.errors import FlowError, StalledError
 from lstr.extractors.video.live_input import PROMPT, Input, parse_live
-from lstr.extractors.video.live_reader import LiveOptions, Moment
+from lstr.extractors.video.live_reader import LiveOptions
+from lstr.extractors.video.moment import Moment
 from lstr.kinds import configure, make_model
 from lstr.pipelines.annotations.timeline_json import from_jsonl, from_timeline
 from lstr.pipelines.detection import files

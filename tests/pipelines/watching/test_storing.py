@@ -67,17 +67,20 @@ def test_an_event_from_its_start_to_its_end(sink, history, told):
     sink.take(decision(3, 0.2, moment("ended", 3, end=0.75, end_at=end)))
     (known,) = history.events()
     assert known.end == end and not known.still_on and known.top_score == pytest.approx(0.9)
-    assert told == ["new", "end"]
+    assert told == ["new", "update", "end"], "its highest score rose"
 
 
 def test_that_it_is_still_on_is_noted_now_and_then(sink, history, monkeypatch):
     sink.take(decision(1, 0.6, moment("started", 1)))
+    sink.take(decision(2, 0.62))
+    assert history.events()[0].top_score == 0.6, "it rose by little"
     sink.take(decision(2, 0.8))
-    assert history.events()[0].top_score == 0.6
+    assert history.events()[0].top_score == pytest.approx(0.8)
+    sink.take(decision(2, 0.82))
     monkeypatch.setattr(storing, "RENEWED_SECONDS", -1.0)
     sink.take(decision(3, 0.7))
     (known,) = history.events()
-    assert known.top_score == pytest.approx(0.8) and known.seen == NOW + timedelta(seconds=0.75)
+    assert known.top_score == pytest.approx(0.82) and known.seen == NOW + timedelta(seconds=0.75)
 
 
 def test_the_end_of_a_source_ends_what_is_on(sink, history):

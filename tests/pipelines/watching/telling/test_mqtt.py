@@ -6,13 +6,14 @@ import sys
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
-from datetime import datetime
+from dataclasses import replace
+from datetime import datetime, timedelta
 
 import paho.mqtt.client as paho
 import pytest
 
 from lstr.pipelines.watching.config import ChannelConfig
-from lstr.pipelines.watching.telling import mqtt
+from lstr.pipelines.watching.telling import going_on, mqtt
 from lstr.pipelines.watching.telling.channel import ChannelError
 from lstr.pipelines.watching.telling.policy import Policy, Snooze
 from lstr.pipelines.watching.telling.telling import Telling
@@ -120,6 +121,120 @@ def test_what_home_assistant_discovers_is_retained(history, home, broker, prefix
             listener.send("ha/status", "online")
             eventually(lambda: len(listener.heard[f"{prefix}/available"]) > heard[f"{prefix}/available"])
             assert len(entities()) == 4 and len(listener.heard[f"{prefix}/hall/falling/state"]) >= 2
+
+
+def test_what_changes_of_an_event_is_told_between_its_beginning_and_its_end(
+    history, home, broker, prefix, event_of, eventually
+):
+    event, untold = event_of(top_score=0.7), event_of(source="yard")
+    with Listener(broker.port) as listener, Telling(home, history, print) as telling:
+
+        def told() -> list[dict]:
+            return [json.loads(text) for text in [*listener.heard[f"{prefix}/events"]]]
+
+        telling.update(replace(event, top_score=0.9))
+        history.begin(event, ["home"], event.decided)
+        telling.wake()
+        eventually(lambda: telling.status()["home"].delivered == 1)
+        telling.update(untold)
+        telling.update(replace(event, top_score=0.72, seen=event.seen + timedelta(seconds=1)))  # by too little
+        risen = replace(event, top_score=0.8, seen=event.seen + timedelta(seconds=2))
+        pictured = replace(risen, picture="a.jpg")
+        for changed in (risen, pictured, pictured):
+            telling.update(changed)
+        eventually(lambda: len(told()) == 3)
+        history.renew(event.id, risen.seen, risen.top_score)
+        history.attach(event.id, clip="a.mp4", picture="a.jpg")
+        history.end(event.id, risen.seen, False, risen.seen)
+        telling.wake()
+        eventually(lambda: telling.status()["home"].delivered == 2)
+        telling.update(replace(pictured, clip="a.mp4"))
+        listener.send(f"{prefix}/events", "null")  # nothing comes between
+        eventually(lambda: told()[-1] is None)
+        new, first, second, end, _ = told()
+    assert [message["type"] for message in (new, first, second, end)] == ["new", "update", "update", "end"]
+    for message, previous in ((first, new), (second, first), (end, second)):
+        assert message["before"] == previous["after"], "what was told last"
+    assert [m["after"]["top_score"] for m in (new, first, second, end)] == [0.7, 0.8, 0.8, 0.8]
+    assert [m["after"]["has_snapshot"] for m in (new, first, second, end)] == [False, False, True, True]
+    assert second["after"]["end_time"] is None and end["after"]["has_clip"] and not second["after"]["has_clip"]
+
+
+def test_that_it_goes_on_is_told_now_and_then(history, home, broker, prefix, event_of, eventually, monkeypatch):
+    event = event_of()
+    with Listener(broker.port) as listener, Telling(home, history, print) as telling:
+        history.begin(event, ["home"], event.decided)
+        telling.wake()
+        eventually(lambda: telling.status()["home"].delivered == 1)
+        telling.update(event)
+        monkeypatch.setattr(going_on, "EVERY", 0.0)
+        telling.update(replace(event, seen=event.seen + timedelta(seconds=11)))
+        eventually(lambda: len(listener.heard[f"{prefix}/events"]) == 2)
+        update = json.loads(listener.last(f"{prefix}/events"))
+    assert update["type"] == "update" and update["after"]["frame_time"] - update["before"]["frame_time"] == 11
+
+
+def test_no_update_comes_while_an_end_is_told(event_of):
+    """The end could not be told at once: what was told last stays the same for its next try."""
+    event, changes = event_of(), []
+    running = going_on.GoingOn()
+    running.begin(event)
+    assert running.end(event.id) is event
+    running.update(replace(event, top_score=1.0), changes.append)
+    assert running.end(event.id) is event and not changes
+    running.forget(event.id)
+    assert running.end(event.id) is None
+
+
+def test_few_events_are_remembered(event_of, monkeypatch):
+    monkeypatch.setattr(going_on, "MOST", 3)
+    events, running = [event_of() for _ in range(5)], going_on.GoingOn()
+    for event in events:
+        running.begin(event)
+    assert [running.end(event.id) for event in events] == [None, None, *events[2:]]
+
+
+def test_what_was_removed_while_it_was_down_is_forgotten(history, home, broker, prefix, eventually):
+    with Listener(broker.port) as listener:
+        with Telling(home, history, print) as telling:
+            telling.sources({"hall": ["falling"], "attic": ["falling"]})
+            telling.source_changed("attic", True, True)
+            eventually(lambda: listener.last(f"{prefix}/attic/health") == "ON")
+        ours = {topic for topic in listener.heard if topic.startswith(("ha/", f"{prefix}/attic/"))}
+        ours = {topic for topic in ours if identifier(prefix, "attic") in topic or "/attic/" in topic}
+        assert len(ours) == 4 + 3 and ours <= {*history.kept("retained home")}
+        with Telling(home, history, print) as telling:
+            telling.sources({"hall": ["falling"]})
+            eventually(lambda: telling.status()["home"].connected)
+            eventually(lambda: all(listener.last(topic) == "" for topic in ours))
+            telling.source_changed("hall", True, True)
+        assert not ours & {*history.kept("retained home")}, "the broker has confirmed it"
+        assert listener.last(f"{prefix}/hall/falling/state") == "OFF"
+    with Listener(broker.port) as listener:  # hears what is retained
+        eventually(lambda: listener.last(f"{prefix}/hall/health") == "ON")
+        assert not ours & {*listener.heard}
+
+
+def test_a_notice_before_the_sources_are_known_loses_nothing(history, home, broker, event_of, eventually):
+    """Models take their time to be loaded; notices that wait do not."""
+    event = event_of()
+    history.keep("retained home", ["ha/old/config"])
+    history.begin(event, ["home"], event.decided)
+    with Telling(home, history, print) as telling:
+        eventually(lambda: telling.status()["home"].delivered == 1)
+        eventually(lambda: len(history.kept("retained home")) > 1)
+        assert "ha/old/config" in history.kept("retained home")
+
+
+def test_what_is_to_be_forgotten_is_kept_until_the_broker_has_heard(history, watch_config, tmp_path):
+    broker = Broker(tmp_path)
+    broker.stop()
+    config = watch_config(home=ChannelConfig("mqtt", host="127.0.0.1", port=broker.port))
+    history.keep("retained home", ["ha/old/config"])
+    with Telling(config, history, print) as telling:
+        telling.sources({"hall": ["falling"]})
+        assert "ha/old/config" in history.kept("retained home")
+    assert "ha/old/config" in history.kept("retained home") and "lstr/hall/last" in history.kept("retained home")
 
 
 def test_a_switch_and_a_snooze_are_obeyed(history, home, broker, prefix, eventually):

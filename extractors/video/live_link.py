@@ -1,0 +1,68 @@
+"""How a live source is connected: when something came of it last, and whether it is away, for whoever shows it."""
+
+from datetime import datetime, timedelta
+from time import monotonic
+
+from lstr.extractors.video.gaps import RESTING
+from lstr.extractors.video.stretches import GAP_SECONDS
+
+QUIET = 2.0  # seconds without a frame after which a source counts as stalled
+
+
+class Link:
+    """What came of a source, over its connections; times in seconds of the monotonic clock."""
+
+    def __init__(self) -> None:
+        self.sign = monotonic()
+        """When anything came last: a frame, or a packet that a gate keeps from being decoded."""
+        self.is_connected = False
+        self.has_received = False
+        """Whether anything ever came."""
+        self.is_holding = False
+        """Whether the newest of it was not decoded, because the gate is closed."""
+        self.opened = 0.0
+        """When the gate opened last; 0 where it never did."""
+        self._is_away, self._left = False, 0.0
+        self._changes: list[str] = []
+
+    def take_frame(self, now: float) -> None:
+        """A frame came."""
+        if self.is_holding:
+            self.is_holding, self.opened = False, now
+        self._come(now)
+
+    def hold(self) -> None:
+        """Something came, and is not decoded."""
+        self.is_holding = True
+        self._come(monotonic())
+
+    def wait(self) -> None:
+        """Whoever waits for a place among the chunks is not silent."""
+        self.sign = monotonic()
+
+    def leave(self) -> None:
+        """Say that a source which has sent something is away, once it is for longer than a frame stands."""
+        silence = monotonic() - self.sign
+        if self.has_received and not self._is_away and silence > GAP_SECONDS:
+            self._is_away, self._left = True, self.sign
+            since = datetime.now() - timedelta(seconds=silence)
+            self._changes.append(f"connection lost: nothing has come since {since:%H:%M:%S}; it is connected again.")
+
+    def changes(self) -> list[str]:
+        """What has changed since it was asked last, in sentences, each as often as it happened."""
+        changes, self._changes = self._changes, []
+        return changes
+
+    def describe(self, has_chunks: bool) -> str:
+        """connecting, reading, resting, stalled or lost. has_chunks: whether any wait to be taken."""
+        if not self.is_connected:
+            return "lost" if self.has_received else "connecting"
+        if monotonic() - self.sign > QUIET and not has_chunks:
+            return "stalled"
+        return RESTING if self.is_holding else "reading"
+
+    def _come(self, now: float) -> None:
+        if self._is_away:
+            self._is_away = False
+            self._changes.append(f"connected again, after {now - self._left:.0f} s without a frame.")
+        self.sign, self.has_received, self.is_connected = now, True, True
