@@ -1,42 +1,33 @@
 """The service of `lstr watch`: its sources are decided, what they do is stored and told, until it is ended."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import Any
 
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import LstrError
-from lstr.extractors.errors import ExtractorError
-from lstr.extractors.home import home
-from lstr.extractors.video.live_input import parse_live
 from lstr.extractors.video.zones import Zones
 from lstr.pipelines.detection.sink import MakeSink
 from lstr.pipelines.detection.status import Status
-from lstr.pipelines.serving.access import Access
-from lstr.pipelines.serving.kept_address import kept_address
-from lstr.pipelines.serving.server import LOOPBACK, Server
-from lstr.pipelines.serving.users import Users
+from lstr.pipelines.serving.server import Server
 from lstr.pipelines.watching.board import AGAIN, Board
 from lstr.pipelines.watching.capacity import Capacity
 from lstr.pipelines.watching.clips import Clips
 from lstr.pipelines.watching.config import SourceConfig, WatchConfig
 from lstr.pipelines.watching.config_file import WatchConfigError, read_config
-from lstr.pipelines.watching.controls import Controls
 from lstr.pipelines.watching.decider import Decider, Hearing
 from lstr.pipelines.watching.drawn_zones import DrawnZones
 from lstr.pipelines.watching.event import WatchedEvent
-from lstr.pipelines.watching.health import PATHS, Health
 from lstr.pipelines.watching.history import History, HistoryError
+from lstr.pipelines.watching.known_sources import KnownSources
 from lstr.pipelines.watching.location import CLIPS, HISTORY
-from lstr.pipelines.watching.page import build_login_page
+from lstr.pipelines.watching.page_server import make_server
 from lstr.pipelines.watching.presence import Presence
-from lstr.pipelines.watching.site import WatchSite
-from lstr.pipelines.watching.storing import Storage, Storing
+from lstr.pipelines.watching.storing import Storage, Storing, alarms_of
 from lstr.pipelines.watching.supervisor import Supervisor
 from lstr.pipelines.watching.telling.policy import Policy
 from lstr.pipelines.watching.telling.telling import Telling
@@ -44,10 +35,6 @@ from lstr.pipelines.watching.telling.telling import Telling
 ROTATED_SECONDS = 3600.0  # between two looks for what is too old to be kept
 PICTURE_SECONDS = 2.0  # that a notice waits for its picture
 SILENT_SECONDS = 60.0  # a decider that shows no sign of life for so long is stuck
-MOST_SOURCES = 64
-"""Up to which sources may be added while it runs; each has a connection and threads of its own."""
-PAUSED, ADDED = "paused", "added"
-"""What the history keeps over a restart: names of sources that are paused, and sources that a person has added."""
 
 
 class Service:
@@ -65,6 +52,7 @@ class Service:
         self._ended = threading.Event()
         self._rotated = -ROTATED_SECONDS
         self._supervisor = Supervisor()
+        self._sources = KnownSources(config.sources, config.path, self.history)
         self.board = Board(self.sources, self.history)
         self.capacity = Capacity()
         self.zones = DrawnZones(self.history)
@@ -83,13 +71,12 @@ class Service:
     @property
     def sources(self) -> dict[str, SourceConfig]:
         """All sources that are known, those too that are paused, by name."""
-        added = self.history.kept(ADDED) or {}
-        return {**{name: SourceConfig(address) for name, address in added.items()}, **self.config.sources}
+        return self._sources.all
 
     @property
     def paused(self) -> list[str]:
         """Names of the sources that nobody wants decided now."""
-        return list(self.history.kept(PAUSED) or ())
+        return self._sources.paused
 
     def status(self) -> dict[str, Status]:
         """Where each source stands that is read now."""
@@ -98,31 +85,20 @@ class Service:
     def pause(self, name: str, paused: bool) -> None:
         """Decide on a source no more, or again; kept over a restart. Raises LstrError for one that is not known."""
         with self._lock:
-            self._check_known(name)
-            names = {*self.paused, name} if paused else {*self.paused} - {name}
-            self.history.keep(PAUSED, sorted(names))
+            self._sources.pause(name, paused)
             self.board.source(name, paused=paused, trouble="")
             self._direct()
 
     def add(self, name: str, source: SourceConfig) -> None:
-        """Decide on a source too, which the file does not name; kept over a restart."""
+        """Decide on a source too, which the file does not name; kept over a restart. Raises LstrError."""
         with self._lock:
-            if name in self.sources:
-                raise LstrError(f"There is a source {name!r} already.", "choose another name.")
-            if len(self.sources) >= MOST_SOURCES:
-                raise LstrError(f"There are {len(self.sources)} sources already.", "remove one of them before.")
-            self.history.keep(ADDED, {**(self.history.kept(ADDED) or {}), name: source.address})
+            self._sources.add(name, source)
             self._direct()
 
     def remove(self, name: str) -> None:
         """Forget a source that was added. Raises LstrError for one of the file, and for one that is not known."""
         with self._lock:
-            self._check_known(name)
-            if name in self.config.sources:
-                raise LstrError(f"{name!r} is in {self.config.path}.", "take it out there, and send SIGHUP.")
-            added = self.history.kept(ADDED) or {}
-            added.pop(name, None)
-            self.history.keep(ADDED, added)
+            self._sources.remove(name)
             self.policy.wake(name)
             self._show_snoozes()
             self.zones.draw(name, None)
@@ -135,7 +111,7 @@ class Service:
         None takes those of the file again. Raises LstrError for a source that is not known.
         """
         with self._lock:
-            self._check_known(name)
+            self._sources.check(name)
             self.zones.draw(name, zones)
             self._direct()
 
@@ -143,10 +119,6 @@ class Service:
         self.board.remove(name)
         if self.clips:
             self.clips.leave(name)
-
-    def _check_known(self, name: str) -> None:
-        if name not in self.sources:
-            raise LstrError(f"There is no source {name!r}.", f"it is one of {', '.join(self.sources)}.")
 
     def reload(self) -> None:
         """Read the file again; streams that it does not change go on. With a mistake in it, all stays as it was."""
@@ -158,6 +130,7 @@ class Service:
         else:
             with self._lock:
                 before, self.config = self.config, config
+                self._sources.named = config.sources
                 if config.data != before.data or config.page != before.page:
                     self.say("data and page are read at the start alone: start it again for these.")
                 if config.actions != before.actions:
@@ -175,7 +148,7 @@ class Service:
         if left:
             self.say(f"{left} events were on when it was ended last: they end when they were last seen.")
         self.telling.__enter__()
-        self.server = self._stack.enter_context(self._make_server())
+        self.server = self._stack.enter_context(make_server(self, self._ended))
         self._direct()
         threading.Thread(target=self._tick, name="service", daemon=True).start()
         return self
@@ -275,37 +248,6 @@ class Service:
         self.telling, self._known, self._shown = self._make_telling(), {}, {}
         self.telling.__enter__()
 
-    def _make_server(self) -> Server:
-        page = self.config.page
-        clips = self.clips
-        controls = Controls(
-            pause=lambda name: self.pause(name, True),
-            resume=lambda name: self.pause(name, False),
-            add=self._add_by_page,
-            remove=self.remove,
-            snooze=self.snooze,
-            draw=self.draw,
-            **({"clip": clips.path, "thumb": clips.picture} if clips else {}),
-        )
-        users = Users(page.users) if page.users else None
-        site = WatchSite(self.board, controls, lambda: self._ended, bool(users))
-        access = None
-        if page.host not in LOOPBACK or page.hosts or users or page.trusted_proxy:
-            access = Access(page.hosts, users, build_login_page, page.trusted_proxy)
-        kept = kept_address(self.config.path, home() / "pages")
-        app = site.app()
-        app.router.routes += Health(self).routes()
-        return Server(app, page.host, page.port, kept, access, is_impatient=True, open_paths=PATHS)
-
-    def _add_by_page(self, name: str, address: str) -> None:
-        try:
-            parsed = None if address == "-" else parse_live(address)
-        except ExtractorError as error:
-            raise LstrError(str(error), getattr(error, "hint", "")) from error
-        if parsed is None:
-            raise LstrError("That is no camera and no address.", "write one, as rtsp://camera/stream.")
-        self.add(name, SourceConfig(address))
-
     def snooze(self, source: str | None, action: str | None, seconds: float) -> None:
         """Tell nobody of a source, an action, or either (None is all), for so many seconds; 0 ends it."""
         until = datetime.now().astimezone() + timedelta(seconds=seconds) if seconds else None
@@ -382,14 +324,3 @@ class Service:
             except HistoryError as error:
                 if not self._ended.is_set():
                     self.say(str(error))
-
-
-def alarms_of(loaded: Checkpoint) -> dict[str, float]:
-    """False alarms an hour of each action, by the model file's own measurement on videos that it had not seen."""
-    metrics: Any = loaded.about.get("metrics") if isinstance(loaded.about, Mapping) else None
-    events = metrics.get("events") if isinstance(metrics, Mapping) else None
-    classes = events.get("per_class") if isinstance(events, Mapping) else None
-    if not isinstance(classes, Mapping):
-        return {}
-    rates = {label: one.get("false_alarms_per_hour") for label, one in classes.items() if isinstance(one, Mapping)}
-    return {label: float(rate) for label, rate in rates.items() if isinstance(rate, int | float)}

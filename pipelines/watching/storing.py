@@ -5,7 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from time import monotonic
+from typing import Any
 
+from lstr.checkpoints.loaded import Checkpoint
 from lstr.pipelines.detection.decision import Decision
 from lstr.pipelines.detection.events import Opened
 from lstr.pipelines.detection.sink import End, Sink
@@ -135,3 +137,14 @@ class Storing(Sink):
         if self._source in self._storage.troubles:
             self._storage.troubles.discard(self._source)
             self._storage.say(f"The history of {self._source} is written again.")
+
+
+def alarms_of(loaded: Checkpoint) -> dict[str, float]:
+    """False alarms an hour of each action, by the model file's own measurement on videos that it had not seen."""
+    metrics: Any = loaded.about.get("metrics") if isinstance(loaded.about, Mapping) else None
+    events = metrics.get("events") if isinstance(metrics, Mapping) else None
+    classes = events.get("per_class") if isinstance(events, Mapping) else None
+    if not isinstance(classes, Mapping):
+        return {}
+    rates = {label: one.get("false_alarms_per_hour") for label, one in classes.items() if isinstance(one, Mapping)}
+    return {label: float(rate) for label, rate in rates.items() if isinstance(rate, int | float)}

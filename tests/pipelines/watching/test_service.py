@@ -15,7 +15,8 @@ from lstr.pipelines.watching import decider, service
 from lstr.pipelines.watching.config import SourceConfig
 from lstr.pipelines.watching.config_file import read_config
 from lstr.pipelines.watching.history import History, Wanted
-from lstr.pipelines.watching.service import Service, alarms_of
+from lstr.pipelines.watching.service import Service
+from lstr.pipelines.watching.storing import alarms_of
 from lstr.pipelines.watching.supervisor import Supervisor
 from tests.pipelines.watching.test_history import event
 from tests.support.patience import until

@@ -8,7 +8,7 @@ from datetime import datetime
 
 import pytest
 
-from lstr.pipelines.watching import service
+from lstr.pipelines.watching import known_sources
 from lstr.pipelines.watching.config_file import read_config
 from lstr.pipelines.watching.service import Service
 from tests.pipelines.watching.test_history import event
@@ -65,7 +65,7 @@ def test_a_page_adds_no_file_and_no_request_of_its_own(run):
 
 
 def test_sources_and_snoozes_are_bounded(run, closed_port, monkeypatch):
-    monkeypatch.setattr(service, "MOST_SOURCES", 3)
+    monkeypatch.setattr(known_sources, "MOST_SOURCES", 3)
     with run() as (watching, visitor, _):
         address = f"http://127.0.0.1:{closed_port}/x"
         statuses = [visitor.ask("/sources", {"name": f"x{k}", "address": address}).status for k in range(5)]
