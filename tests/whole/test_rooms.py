@@ -40,6 +40,7 @@ ORDER = {
         ("files", "settings"),
         ("labels", "config"),
         ("windows", "layers", "metrics"),
+        ("plans",),
         ("models",),
         ("kinds",),
         ("average", "checkpoints", "cost"),
