@@ -20,7 +20,7 @@ from lstr.extractors.forks import check_not_forked
 from lstr.extractors.images.crops import Image, Inputs
 from lstr.extractors.networks.runtimes.conversion import NetworkJob, Store
 from lstr.extractors.networks.runtimes.running_network import RunningNetwork
-from lstr.extractors.networks.runtimes.runtimes import AUTO, choose_runtime, open_network
+from lstr.extractors.networks.runtimes.runtimes import AUTO, choose_runtime, open_graph, open_network
 from lstr.extractors.prefetch import Ahead, StepSeconds, ahead, closed_after, torch_threads
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.stages import DECODE, NETWORK
@@ -141,6 +141,8 @@ class TwoStream:
     def _open(self, stream: str) -> RunningNetwork:
         """Raises NetworkRuntimeError where a runtime that was named cannot be used; `auto` is torch then."""
         part, sha256, options = self.recipe.parts[stream], self._hashes[stream], self.options
+        if read := self.sources.graphs.get(stream):
+            return open_graph(read(), stream, options.runtime)
         network = partial(self.networks.__getitem__, stream)
         size, precision = self.recipe.size_of(stream), self.recipe.precision
         job = NetworkJob(network, part, sha256, precision, size, self.device, options.threads)

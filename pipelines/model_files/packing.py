@@ -131,8 +131,18 @@ def _changed(path: Path, output: Path, entries: dict[str, Any]) -> ModelFile:
     model, archive = open_model(path), Archive(path)
     with refusals(path):
         parts = {name: archive.read(name) for name in archive.sizes if name not in (DOCUMENT, CARD)}
+    return write_changed(model, output, entries, parts)
+
+
+def write_changed(
+    model: ModelFile, output: str | Path, entries: Mapping[str, Any], parts: Mapping[str, Tensors | bytes]
+) -> ModelFile:
+    """Write a file with other entries of model.json than a model file has, and other members.
+
+    Raises OutputError where `output` is another file than a model file, or cannot be written.
+    """
     document = {name: value for name, value in model.about.items() if name not in ("format", "members")}
-    return _written(output, document | entries, parts)
+    return _written(_free(output), {**document, **entries}, parts)
 
 
 def _named(content: Mapping[str, Any]) -> "dict[str, Tensor]":

@@ -42,7 +42,7 @@ ORDER = {
         ("windows", "layers", "metrics"),
         ("plans",),
         ("models",),
-        ("kinds",),
+        ("kinds", "exported"),
         ("average", "checkpoints", "cost"),
         ("streaming", "batch", "timeline"),
     ),
