@@ -140,12 +140,10 @@ class TwoStream:
 
     def _open(self, stream: str) -> RunningNetwork:
         """Raises NetworkRuntimeError where a runtime that was named cannot be used; `auto` is torch then."""
-        part, sha256, options = self.recipe.parts[stream], self._hashes[stream], self.options
+        options = self.options
         if read := self.sources.graphs.get(stream):
             return open_graph(read(), stream, options.runtime)
-        network = partial(self.networks.__getitem__, stream)
-        size, precision = self.recipe.size_of(stream), self.recipe.precision
-        job = NetworkJob(network, part, sha256, precision, size, self.device, options.threads)
+        job = self.job(stream)
         try:
             return open_network(job, choose_runtime(options.runtime, self.device, options.fastest), options.store)
         except NetworkRuntimeError as error:
@@ -153,6 +151,12 @@ class TwoStream:
                 raise
             self.warnings.append(f"{error} Torch computes it.")
             return open_network(job, "torch", None)
+
+    def job(self, stream: str) -> NetworkJob:
+        """The network of a stream as it is to be computed with."""
+        part, sha256, size = self.recipe.parts[stream], self._hashes[stream], self.recipe.size_of(stream)
+        network = partial(self.networks.__getitem__, stream)
+        return NetworkJob(network, part, sha256, self.recipe.precision, size, self.device, self.options.threads)
 
     def rows(self, chunks: Iterable[Chunk], workers: FlowWorkers | None, live: bool = False) -> Iterator[FeatureRow]:
         """Feature rows in order, while later chunks are decoded and computed in threads of their own.

@@ -10,8 +10,9 @@ from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import CheckpointError
 from lstr.extractors.errors import RecipeError
 from lstr.extractors.flow.workers import ALGORITHMS
+from lstr.extractors.networks.runtimes.runtimes import AUTO
 from lstr.extractors.recipe import Recipe, differences
-from lstr.extractors.run import TwoStream
+from lstr.extractors.run import RunOptions, TwoStream
 from lstr.extractors.streams import streams_of_model
 from lstr.extractors.twostream import build_as
 from lstr.extractors.weights.sources import WeightSources
@@ -103,7 +104,7 @@ def networks_of(
         )
     requested = replace(recipe, flow_algorithm=ALGORITHMS[algorithm]) if algorithm and recipe.flow else recipe
     if loaded.exported:
-        if given := [stream for stream, path in weights.items() if path]:
+        if given := [stream for stream, path in dict(weights).items() if path]:
             raise RecipeError(
                 f"{loaded.path} is exported, with the {given[0]} network in it.", "leave the weights out."
             )
@@ -126,7 +127,7 @@ def _exported_networks(
     model = open_model(loaded.path)
     graphs = {stream: partial(model.graph, stream) for stream in recipe.streams}
     networks: dict[str, Any] = dict.fromkeys(recipe.streams)  # which are never asked for
-    twostream = TwoStream(networks, requested, "cpu", WeightSources(graphs=graphs))
+    twostream = TwoStream(networks, requested, "cpu", WeightSources(graphs=graphs), RunOptions(AUTO))
     return twostream, _differing(loaded, requested, recipe, allow)
 
 

@@ -73,6 +73,7 @@ ORDER = {
         ("finetuning",),
         ("learning",),
         ("demo", "models", "labelling", "watching"),
+        ("exporting",),
         ("speed", "calls"),
     ),
 }
