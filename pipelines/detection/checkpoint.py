@@ -72,11 +72,19 @@ def read_checkpoint(path: str | Path, overrides: Mapping[str, Any] | None = None
     return _exported(path, overrides) or load(path, overrides)
 
 
-def processor_of(loaded: Checkpoint, wanted: str | None) -> str:
+def exported_path(checkpoint: Checkpoint | str | Path | None) -> Path | None:
+    """The path of a checkpoint to use, where it is an exported model. Raises as `load_checkpoint`."""
+    if isinstance(checkpoint, Checkpoint):
+        return checkpoint.path if checkpoint.exported else None
+    found = find_checkpoint(checkpoint)
+    return found if is_model(found) and open_model(found).exported is not None else None
+
+
+def processor_of(path: Path, wanted: str | None) -> str:
     """The device of an exported model, where `wanted` may be another. Raises DeviceError for that."""
     if wanted not in (None, "cpu"):
         raise DeviceError(
-            f"{loaded.path} is exported, and runs on the processor, not on {wanted}.",
+            f"{path} is exported, and runs on the processor, not on {wanted}.",
             "leave the device out, or use the model file that it was exported from.",
         )
     return "cpu"

@@ -15,7 +15,7 @@ from lstr.extractors.video.live_input import Input
 from lstr.extractors.video.live_reader import LiveOptions
 from lstr.labels.video_ids import check_match
 from lstr.pipelines.annotations.label_file import with_plain_ids
-from lstr.pipelines.detection.checkpoint import load_checkpoint, processor_of
+from lstr.pipelines.detection.checkpoint import exported_path, load_checkpoint, processor_of
 from lstr.pipelines.detection.events import Detected, Ended, Opened, SourceEvent
 from lstr.pipelines.detection.files import NO_FILES, OutputOptions, dated, subset_of, truth_of
 from lstr.pipelines.detection.networks import NetworkOptions, Networks
@@ -92,14 +92,14 @@ def detect_sources(
     kept = options.networks if isinstance(options.networks, Networks) else None
     wanted = options.networks.options if isinstance(options.networks, Networks) else options.networks
     wanted = replace(wanted, device=wanted.device or options.device)
+    if exported := exported_path(options.checkpoint):
+        wanted = replace(wanted, device=processor_of(exported, wanted.device))
     choose_runtime(wanted.runtime, choose_device(wanted.device))
     if options.output.folder:
         check_writable(options.output.folder)
     loaded = options.checkpoint
     if not isinstance(loaded, Checkpoint):
         loaded = load_checkpoint(loaded, options.settings, options.device)
-    if loaded.exported:
-        wanted = replace(wanted, device=processor_of(loaded, wanted.device))
     recorded = [*given, *recorded_sources(features, videos, loaded, wanted.allow_mismatch)]
     if labels := options.output.labels:
         ids = {source.id for source in recorded} | {one.id for one in live}

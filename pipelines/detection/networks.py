@@ -95,7 +95,7 @@ def open_networks(loaded: Checkpoint, networks: NetworkOptions = NetworkOptions(
     Raises as `networks_of`, FlowError where this machine lacks the backend, and NetworkRuntimeError for a runtime that
     was named and cannot be used.
     """
-    device = processor_of(loaded, networks.device) if loaded.exported else choose_device(networks.device)
+    device = processor_of(loaded.path, networks.device) if loaded.exported else choose_device(networks.device)
     twostream, warnings = networks_of(loaded, networks.weights, device, networks.algorithm, networks.allow_mismatch)
     twostream = run_on(twostream, networks.runtime, networks.flow_threads)
     twostream.open()

@@ -38,7 +38,7 @@ from lstr.pipelines.files.atomic import check_writable
 from lstr.pipelines.model_files.exported_file import STEP
 from lstr.pipelines.model_files.model_file import ModelFile, open_model
 from lstr.pipelines.model_files.packing import free_path, write_changed
-from lstr.pipelines.progress import Finished, Progress
+from lstr.pipelines.progress import Finished, Notice, Progress
 
 PACKAGES = ("onnx", "onnxruntime")
 """What writes and what runs graphs; either is installed with the extra `onnxruntime`."""
@@ -72,14 +72,19 @@ class Exported:
 def export(options: ExportOptions) -> Generator[Any, None, None]:
     """Write a model file as graphs, which run without torch, once they have scored as it does.
 
-    Yields Progress, and last Finished with Exported. Raises CheckpointError for a file that is exported already, is no
-    model file, or whose graphs differ from it; WeightsError where it does not hold its networks, ConfigError for a kind
-    whose step is no graph, NetworkRuntimeError without ONNX Runtime, VideoError, OutputError.
+    Yields Progress and Notice, and last Finished with Exported. Raises CheckpointError for a file that is exported
+    already, is no model file, or whose graphs differ from it; WeightsError where it does not hold its networks,
+    ConfigError for a kind whose step is no graph, NetworkRuntimeError without ONNX Runtime, VideoError, OutputError.
     """
     model, output = _exportable(options.model), free_path(options.output)
     check_writable(output.absolute().parent)
     loaded = model.checkpoint()
     step = describe(loaded.model, options.streams)
+    if model.recipe.precision == "bf16":
+        yield Notice(
+            f"The networks of {model.path} compute in bfloat16, and in the exported file in float32: scores differ by "
+            "what bfloat16 rounds."
+        )
     yield Progress("graphs", 0, 1 + len(model.networks))
     graphs = {STEP: make_graph(loaded.model, step)}
     exact = _by_torch(model)

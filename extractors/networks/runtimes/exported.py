@@ -1,12 +1,12 @@
 """A network as a graph of an exported model: all images of a chunk in, its features out; it runs without torch.
 
-Batch norm is in the convolutions, int8 is whole numbers between QuantizeLinear and DequantizeLinear, and a network of
-bfloat16 computes in float32, for ONNX Runtime multiplies no bfloat16 on a processor.
+Batch norm is in the convolutions. Of an int8 network inputs and weights are rounded as torch rounds them, and a network
+of bfloat16 computes in float32, for ONNX Runtime multiplies no bfloat16 on a processor.
 """
 
 import io
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from lstr.extractors.errors import NetworkRuntimeError, first_line
 from lstr.extractors.images.crops import View
 from lstr.extractors.networks.runtimes.conversion import NetworkJob, exact_precision
 from lstr.extractors.networks.runtimes.running_network import RunningNetwork
+from lstr.extractors.recipe import INT8, LEAST, STEPS
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -32,15 +33,12 @@ class ExportedNetwork(RunningNetwork):
     def __init__(self, graph: bytes, stream: str):
         """Raises NetworkRuntimeError where ONNX Runtime is not installed, or cannot run the graph."""
         try:
-            import onnxruntime
+            from lstr.extractors.networks.runtimes.onnx_runtime import open_session
         except ImportError as error:
             hint = 'pip install "lstr-video[onnxruntime]"'
             raise NetworkRuntimeError("The package onnxruntime is not installed, which runs it.", hint) from error
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        options.log_severity_level = 3  # errors
         try:
-            self._session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+            self._session = open_session(graph)
             ((given,), (made,)) = self._session.get_inputs(), self._session.get_outputs()
             if (given.name, given.type, made.name) != (IMAGES, "tensor(uint8)", FEATURES):
                 raise ValueError("other inputs and outputs than those of a network")
@@ -93,10 +91,34 @@ def make_network_graph(job: NetworkJob) -> bytes:
             f"The network {job.part.network} has no ONNX form ({first_line(error)}).", "run it with torch."
         ) from error
     made = onnx.load_model_from_string(file.getvalue())
+    if job.precision == INT8:
+        _store_whole_weights(made.graph)
     for node in made.graph.node:
         node.ClearField("doc_string")  # it may say where the code is
         node.name = ""
     return made.SerializeToString(deterministic=True)
+
+
+def _store_whole_weights(graph: Any) -> None:
+    """Let the weights of convolutions of rounded inputs be whole numbers in the file, which are a quarter of it."""
+    from onnx import helper, numpy_helper
+
+    rounded = {node.output[0] for node in graph.node if node.op_type == "DequantizeLinear"}
+    held = {tensor.name: tensor for tensor in graph.initializer}
+    nodes = []
+    for node in graph.node:
+        if node.op_type == "Conv" and node.input[0] in rounded and node.input[1] in held:
+            name = node.input[1]
+            weights = numpy_helper.to_array(held[name])  # (out, in, h, w)
+            steps = np.maximum(np.abs(weights).max((1, 2, 3)), LEAST * STEPS) / np.float32(STEPS)
+            whole = np.round(weights / steps[:, None, None, None]).astype(np.int8)
+            graph.initializer.remove(held.pop(name))
+            graph.initializer.append(numpy_helper.from_array(whole, f"{name}.whole"))
+            graph.initializer.append(numpy_helper.from_array(steps, f"{name}.steps"))
+            nodes.append(helper.make_node("DequantizeLinear", [f"{name}.whole", f"{name}.steps"], [name], axis=0))
+        nodes.append(node)
+    del graph.node[:]
+    graph.node.extend(nodes)
 
 
 def _averaged(network: "nn.Module", n_images: int) -> "nn.Module":
