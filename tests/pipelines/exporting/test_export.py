@@ -139,7 +139,7 @@ def test_bfloat16_becomes_float32_and_that_is_said(tmp_path):
 def test_a_file_that_differs_is_not_written(files, tmp_path, monkeypatch):
     video, model, _ = files
     real, changed = job.make_graph, model.checkpoint().model
-    changed.classifier.weight.data[1] += 0.01
+    changed.classifier.bias.data[1] += 0.01
     monkeypatch.setattr(job, "make_graph", lambda _, step: real(changed, step))
     with pytest.raises(CheckpointError, match=r"scores differ by \d.*1e-05 is the most") as caught:
         result_of(export(ExportOptions(model.path, tmp_path / "run.lstr", [video])))
