@@ -27,12 +27,12 @@ from lstr.kinds import KINDS, change
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.models.kind import Model
 from lstr.models.lstr.config import ENCODERS, INTEGRATIONS, LSTRConfig
-from lstr.models.lstr.stream_plan import make_plan
-from lstr.models.stream import CHANGES
 from lstr.pipelines.progress import Finished, Progress
 from lstr.pipelines.provenance import about_machine
 from lstr.pipelines.speed.chain import build, filled, full_age
 from lstr.pipelines.speed.measuring import Measured, Measuring, measured
+from lstr.plans.long import Compressed
+from lstr.plans.plan import CHANGES
 from lstr.streaming import StreamState
 from lstr.windows.windows import gather
 
@@ -233,7 +233,7 @@ def by_kind(rounds: list[list[float]], config: WindowConfig) -> dict:
     """Median milliseconds of the steps that update the long memory and of the others; None without such steps."""
     assert isinstance(config, LSTRConfig), "as `bench_lstr` asks for"
     first = full_age(config)
-    plans = (make_plan(config, np.array([first + i])) for i in range(config.long_stride))
+    plans = (Compressed.of(config)(np.array([first + i])) for i in range(config.long_stride))
     updates = np.array([CHANGES in plan and plan[CHANGES].any() for plan in plans])  # (stride,), as in every burst
     ms = 1000 * np.concatenate(rounds).reshape(-1, config.long_stride)
     medians = (round(float(np.median(ms[:, which])), 3) if which.any() else None for which in (updates, ~updates))

@@ -3,6 +3,7 @@
 import ctypes
 import sys
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
 
@@ -30,7 +31,7 @@ def has_driver() -> bool:
 
 def has_gpu() -> bool:
     """Whether torch finds a GPU that it can use."""
-    if not has_driver():
+    if not has_driver() or find_spec("torch") is None:
         return False
     import torch
 
@@ -63,6 +64,8 @@ def choose_device(wanted: str | None) -> str:
     kind, _, number = wanted.partition(":") if isinstance(wanted, str) else ("", "", "")
     if kind != "cuda" or (number and not number.isdecimal()) or wanted.endswith(":"):
         raise DeviceError(f"{wanted!r} is no device that networks run on here.", "choose cpu, cuda or cuda:N.")
+    if find_spec("torch") is None:
+        raise DeviceError(f"There is no device {wanted}: torch is not installed, which computes on it.", LEAVE_OUT)
     import torch
 
     if not torch.version.cuda and not torch.version.hip:

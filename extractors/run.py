@@ -20,7 +20,7 @@ from lstr.extractors.forks import check_not_forked
 from lstr.extractors.images.crops import Image, Inputs
 from lstr.extractors.networks.runtimes.conversion import NetworkJob, Store
 from lstr.extractors.networks.runtimes.running_network import RunningNetwork
-from lstr.extractors.networks.runtimes.runtimes import AUTO, choose_runtime, open_network
+from lstr.extractors.networks.runtimes.runtimes import AUTO, choose_runtime, open_graph, open_network
 from lstr.extractors.prefetch import Ahead, StepSeconds, ahead, closed_after, torch_threads
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.stages import DECODE, NETWORK
@@ -140,10 +140,10 @@ class TwoStream:
 
     def _open(self, stream: str) -> RunningNetwork:
         """Raises NetworkRuntimeError where a runtime that was named cannot be used; `auto` is torch then."""
-        part, sha256, options = self.recipe.parts[stream], self._hashes[stream], self.options
-        network = partial(self.networks.__getitem__, stream)
-        size, precision = self.recipe.size_of(stream), self.recipe.precision
-        job = NetworkJob(network, part, sha256, precision, size, self.device, options.threads)
+        options = self.options
+        if read := self.sources.graphs.get(stream):
+            return open_graph(read(), stream, options.runtime)
+        job = self.job(stream)
         try:
             return open_network(job, choose_runtime(options.runtime, self.device, options.fastest), options.store)
         except NetworkRuntimeError as error:
@@ -151,6 +151,12 @@ class TwoStream:
                 raise
             self.warnings.append(f"{error} Torch computes it.")
             return open_network(job, "torch", None)
+
+    def job(self, stream: str) -> NetworkJob:
+        """The network of a stream as it is to be computed with."""
+        part, sha256, size = self.recipe.parts[stream], self._hashes[stream], self.recipe.size_of(stream)
+        network = partial(self.networks.__getitem__, stream)
+        return NetworkJob(network, part, sha256, self.recipe.precision, size, self.device, self.options.threads)
 
     def rows(self, chunks: Iterable[Chunk], workers: FlowWorkers | None, live: bool = False) -> Iterator[FeatureRow]:
         """Feature rows in order, while later chunks are decoded and computed in threads of their own.

@@ -22,7 +22,9 @@ from lstr.errors import ConfigError, brief
 from lstr.kinds import from_json, make_model
 from lstr.models.kind import Kind, Model
 from lstr.models.publication import Publication
-from lstr.models.stream import CHANGES, Plan, Tensors
+from lstr.models.stream import Tensors
+from lstr.plans.forms import Joined
+from lstr.plans.plan import Plan, joined
 from lstr.windows.windows import Windows
 
 Columns = tuple[tuple[int, int], ...]
@@ -161,12 +163,14 @@ class Average(Model):
         begun = enumerate(model.begin(n_streams) for model in self._models)
         return {f"{at}/{name}": tensor for at, tensors in begun for name, tensor in tensors.items()}
 
+    @property
+    def planner(self) -> Joined:
+        """Like `Model.planner`."""
+        return Joined(tuple(model.planner for model in self._models))
+
     def plan(self, chunks: NDArray[np.int64]) -> Plan:
         """Like `Model.plan`: the arrays of each member, and whether any has to sum up its long memory."""
-        plans = enumerate(model.plan(chunks) for model in self._models)
-        plan = {f"{at}/{name}": values for at, own in plans for name, values in own.items()}
-        changes = [values for name, values in plan.items() if name.endswith(f"/{CHANGES}")]
-        return plan | ({CHANGES: np.logical_or.reduce(changes)} if changes else {})
+        return joined(model.plan(chunks) for model in self._models)
 
     def step(
         self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False

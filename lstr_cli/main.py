@@ -35,6 +35,7 @@ GROUPS = {
         "pack": "A run and its networks to one model file.",
         "unpack": "A model file to its checkpoint and networks.",
         "quantise": "A model file to one with networks in int8, which is faster.",
+        "export": "A model file to one that runs without torch.",
     },
     "Research": {
         "models": "Every kind of model: its paper, cost and published numbers.",

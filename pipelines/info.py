@@ -186,7 +186,7 @@ def _checkpoint(path: Path, settings: Mapping[str, str]) -> dict:
 
 def _model_file(path: Path) -> dict:
     from lstr.extractors.recipe import INT8
-    from lstr.pipelines.model_files.description import actions_of, is_demo, network_of
+    from lstr.pipelines.model_files.description import actions_of, exported_in_words, is_demo, network_of
     from lstr.pipelines.model_files.model_file import open_model
 
     model = open_model(path)
@@ -199,6 +199,7 @@ def _model_file(path: Path) -> dict:
         "format": about["format"],
         **({"demo": True} if is_demo(about) else {}),
         "actions": actions_of(about),
+        **({"runs_without_torch": exported_in_words(about)} if model.exported is not None else {}),
         "networks": {stream: network_of(entry) for stream, entry in about["networks"].items()},
         "recipe_id": model.recipe.id,
         **({INT8: about[INT8]} if INT8 in about else {}),

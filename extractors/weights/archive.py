@@ -1,7 +1,8 @@
 """The container of a model file: a zip of JSON, text and tensors, every size of which is checked before it is read.
 
 Members are stored as they are, never compressed, and their names are fixed. `model.json` is the first; it has size and
-SHA-256 of each other member. Tensors are safetensors, which is data alone: no pickle is ever read.
+SHA-256 of each other member. Tensors are safetensors, which is data alone: no pickle is ever read. Of an exported model
+there are graphs instead, of known operations (`graph_file`).
 """
 
 import hashlib
@@ -22,16 +23,18 @@ from numpy.typing import NDArray
 from lstr.extractors.errors import OutputError, WeightsError
 from lstr.extractors.names import is_slug
 from lstr.extractors.streams import STREAMS
+from lstr.extractors.weights.graph_file import check_graph
 
 if TYPE_CHECKING:  # what is read needs none, but for `tensors`
     from torch import Tensor
 
 FORMAT = "lstr-model"
-VERSION = 1
+VERSION = 2
+"""The newest that is read. Files of tensors are of version 1, which every release reads, files of graphs of 2."""
 DOCUMENT = "model.json"
 CARD = "card.md"
-TENSORS = ".safetensors"
-MEMBERS = (DOCUMENT, CARD, *(f"{name}.safetensors" for name in ("lstr", *STREAMS)))
+TENSORS, GRAPH = ".safetensors", ".onnx"
+MEMBERS = (DOCUMENT, CARD, *(f"{name}{form}" for name in ("lstr", *STREAMS) for form in (TENSORS, GRAPH)))
 MOST_JSON = 16 << 20  # bytes of model.json, and of a header of tensors
 DTYPES = {
     **{f"F{bits}": f"<f{bits // 8}" for bits in (16, 32, 64)},
@@ -122,6 +125,12 @@ class Archive:
             content = container.read(members[name])
         if hashlib.sha256(content).hexdigest() != self.sha256(name):
             raise WeightsError(f"{name} in {self.path} is damaged: its SHA-256 is not the recorded one.", AGAIN)
+        return content
+
+    def graph(self, name: str) -> bytes:
+        """A member that is an ONNX graph, of known operations alone. Raises WeightsError."""
+        content = self.read(name)
+        check_graph(content, f"{name} in {self.path}")
         return content
 
     def tensors(self, name: str) -> Tensors:
@@ -247,14 +256,15 @@ def _refused(info: zipfile.ZipInfo) -> str:
 def write_archive(path: Path, document: Mapping[str, Any], card: str, parts: Mapping[str, Tensors | bytes]) -> None:
     """Write a model file to `path`, the same bytes for the same content.
 
-    document: model.json without `format` and `members`. parts: tensors by name, or the bytes of such a member. Raises
+    document: model.json without `format` and `members`. parts: tensors by name, or the bytes of a member. Raises
     OutputError where a file would be larger than a zip without extensions.
     """
     contents = {CARD: card.encode()}
     for name, part in parts.items():
         contents[name] = part if isinstance(part, bytes) else _serialised(part)
     members = {n: {"bytes": len(c), "sha256": hashlib.sha256(c).hexdigest()} for n, c in contents.items()}
-    whole = {"format": f"{FORMAT}/{VERSION}", **document, "members": members}
+    version = VERSION if any(name.endswith(GRAPH) for name in parts) else 1
+    whole = {"format": f"{FORMAT}/{version}", **document, "members": members}
     text = json.dumps(whole, indent=1, sort_keys=True, allow_nan=False)
     if len(text.encode()) > MOST_JSON:
         raise OutputError(f"{DOCUMENT} would be of more than {MOST_JSON} bytes.", "shorten what describes the model.")
@@ -270,7 +280,7 @@ def _info(name: str, container: zipfile.ZipFile) -> zipfile.ZipInfo:
     info = zipfile.ZipInfo(name)  # of 1980: the time of packing is no part of a model
     info.external_attr = (stat.S_IFREG | 0o644) << 16
     info.create_system = 3
-    if name.endswith(TENSORS):
+    if name.endswith((TENSORS, GRAPH)):
         begin = container.start_dir + 30 + len(name) + 4
         padding = -begin % ALIGNMENT
         info.extra = struct.pack("<HH", 0xD935, padding) + bytes(padding)  # Android's field for the same purpose

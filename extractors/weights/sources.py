@@ -1,6 +1,6 @@
 """Where the weights of a recipe's networks are."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,8 @@ class WeightSources:
     grey: str | None = None
     difference: str | None = None
     change: str | None = None
+    graphs: Mapping[str, Callable[[], bytes]] = field(default_factory=dict)
+    """Reads the graph of a stream's network, where those are of an exported model."""
 
     @classmethod
     def of(cls, files: "Mapping[str, str | None]") -> "WeightSources":

@@ -12,6 +12,7 @@ from lstr.config import WindowConfig
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from lstr.exported.streaming import ExportedStep
     from lstr.models.kind import Model
 
 FORMAT = "lstr-checkpoint/1"
@@ -38,5 +39,7 @@ class Checkpoint:
     path: Path
     assumed: dict[str, Any]
     """Configuration that neither the file nor the caller states."""
+    exported: ExportedStep | None = None
+    """What runs in the model's place, of an exported file; `model` is then not there."""
     about: Mapping[str, Any] = field(default_factory=dict)
     """What the model file states that it is from; empty for a checkpoint."""

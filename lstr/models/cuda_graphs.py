@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lstr.models.kind import Model
-from lstr.models.stream import CHANGES, Plan, Tensors, keep, of_two_shapes
+from lstr.models.stream import Tensors, keep
+from lstr.plans.plan import CHANGES, Plan, of_two_shapes
 
 CAPTURING = Lock()
 """One for a process: PyTorch captures one graph at a time."""

@@ -17,7 +17,9 @@ from lstr.errors import ConfigError
 from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.publication import Publication
 from lstr.models.published import Published
-from lstr.models.stream import Plan, Tensors, as_tensors, keep, needed
+from lstr.models.stream import Tensors, as_tensors, keep
+from lstr.plans.plan import Plan, needed
+from lstr.plans.planner import Planner
 from lstr.windows.loss import Supervision, loss_of
 from lstr.windows.windows import Outputs, Windows, every_slot
 
@@ -169,12 +171,23 @@ class Model(nn.Module, ABC):
     def begin(self, n_streams: int) -> Tensors:
         """Tensors of B streams before their first chunk, by name, each (B, ...), of a size that never changes."""
 
-    @abstractmethod
+    @property
+    def planner(self) -> Planner:
+        """What makes its plans, as a value that a file can hold. A kind has this, or a `plan` of its own.
+
+        Raises ConfigError where it has not: its streams run, and it cannot be exported.
+        """
+        raise ConfigError(
+            f"A model of kind {self.config.kind} makes its plans by code of its own, which no file can hold.",
+            "Let the kind have a planner of lstr.plans.",
+        )
+
     def plan(self, chunks: NDArray[np.int64]) -> Plan:
         """What a step needs to know of streams that have seen `chunks` (B,); one at 0 begins anew.
 
-        Arrays of shapes that follow from B alone. `lstr.models.stream` says what their names mean.
+        Arrays of shapes that follow from B alone. `lstr.plans.plan` says what their names mean.
         """
+        return self.planner(chunks)
 
     @abstractmethod
     def step(
@@ -183,7 +196,7 @@ class Model(nn.Module, ABC):
         """Logits (B, 1 + n_ahead, C) of the next chunk of B streams, features (B, D), and their tensors after it.
 
         It changes nothing that it is given, and looks at no number to choose what to do. `plan` is that of `plan`, as
-        tensors, or what `lstr.models.stream` leaves of it, which gives the same. donate: whether it may write in the
+        tensors, or what `lstr.plans.plan` leaves of it, which gives the same. donate: whether it may write in the
         memory of `tensors`, to copy less; those that come back as the same objects were changed, by nothing that the
         same step would not write again.
         """

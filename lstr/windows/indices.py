@@ -7,6 +7,8 @@ is full, the sliding and the anchored one from then on.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -16,12 +18,44 @@ from lstr.errors import LstrError
 Indices = NDArray[np.int64]
 
 
+class Lengths(Protocol):
+    """What is to be known of a model's memories: its configuration, or what a plan is made by."""
+
+    @property
+    def work_length(self) -> int:
+        """Chunks of the work memory."""
+
+    @property
+    def long_length(self) -> int:
+        """Chunks of the long memory."""
+
+    @property
+    def long_stride(self) -> int:
+        """Distance in chunks between two samples of it."""
+
+    @property
+    def grid(self) -> str:
+        """fixed, sliding or anchored."""
+
+    @property
+    def n_long(self) -> int:
+        """Slots of the long memory."""
+
+
+class Context(Lengths, Protocol):
+    """The same, of windows that have chunks before the work memory too."""
+
+    @property
+    def context(self) -> int:
+        """How many."""
+
+
 def in_pieces(length: int, size: int) -> list[Indices]:
     """The chunks of a video, from 0 on, at most `size` together."""
     return [np.arange(at, min(at + size, length)) for at in range(0, length, size)]
 
 
-def work_start(T: ArrayLike, config: WindowConfig) -> Indices:
+def work_start(T: ArrayLike, config: Lengths) -> Indices:
     """First chunk of the work memory of the window(s) at T; 0 while the work memory is filling.
 
     T is an int or an array (B,). Raises LstrError when T is negative.
@@ -32,7 +66,7 @@ def work_start(T: ArrayLike, config: WindowConfig) -> Indices:
     return np.maximum(ends - config.work_length + 1, 0)
 
 
-def long_indices(T: ArrayLike, config: WindowConfig) -> tuple[Indices, NDArray[np.bool_]]:
+def long_indices(T: ArrayLike, config: Lengths) -> tuple[Indices, NDArray[np.bool_]]:
     """Chunks of the long memory at T, oldest first, left-padded.
 
     T is an int or an array (B,); the results are indices (n_long,) or (B, n_long), 0 in hidden slots, and a mask
@@ -56,17 +90,17 @@ def long_indices(T: ArrayLike, config: WindowConfig) -> tuple[Indices, NDArray[n
     return np.where(mask, indices, 0), mask
 
 
-def spacing(config: WindowConfig) -> int:
+def spacing(config: Lengths) -> int:
     """Chunks between two that a long memory can hold: a fixed grid uses its multiples, the others come to use all."""
     return config.long_stride if config.grid == "fixed" else 1
 
 
-def long_rows(config: WindowConfig) -> int:
+def long_rows(config: Lengths) -> int:
     """Rows that a stream needs for its long memory, and for the chunks in the work memory that will enter it."""
     return (config.long_length + config.work_length) // spacing(config) + 1 if config.n_long else 0
 
 
-def stretched_indices(T: ArrayLike, config: WindowConfig) -> tuple[Indices, NDArray[np.bool_]]:
+def stretched_indices(T: ArrayLike, config: Lengths) -> tuple[Indices, NDArray[np.bool_]]:
     """Chunks of the long memory at T as published training samples them; shapes as `long_indices`.
 
     The slots are spread evenly over what exists of the range, so a short past fills them all with repeats, which
@@ -91,12 +125,12 @@ def stretched_indices(T: ArrayLike, config: WindowConfig) -> tuple[Indices, NDAr
     return np.where(mask, indices, 0), mask
 
 
-def older_ends(T: ArrayLike, config: WindowConfig) -> Indices:
+def older_ends(T: ArrayLike, config: Lengths) -> Indices:
     """How many chunks are older than both memories at T (int or (B,)): those are chunks 0 to that, exclusive."""
     return np.maximum(work_start(T, config) - config.long_length, 0)
 
 
-def long_distances(T: ArrayLike, config: WindowConfig, stretched: bool = False) -> Indices:
+def long_distances(T: ArrayLike, config: Lengths, stretched: bool = False) -> Indices:
     """Chunks from each long slot to the newest work slot, shape of `long_indices`; 0 in hidden slots.
 
     The newest work slot belongs to chunk T, or to chunk `work_length - 1` while the work memory is filling:
@@ -108,7 +142,7 @@ def long_distances(T: ArrayLike, config: WindowConfig, stretched: bool = False) 
     return np.where(mask, start + config.work_length - 1 - indices, 0)
 
 
-def work_indices(T: ArrayLike, config: WindowConfig) -> tuple[Indices, NDArray[np.bool_]]:
+def work_indices(T: ArrayLike, config: Lengths) -> tuple[Indices, NDArray[np.bool_]]:
     """Chunks of the work memory at T, oldest first, with a fixed shape.
 
     T is an int or an array (B,); indices (work_length,) or (B, work_length), 0 in slots not present yet, and a mask,
@@ -120,7 +154,7 @@ def work_indices(T: ArrayLike, config: WindowConfig) -> tuple[Indices, NDArray[n
     return np.where(mask, indices, 0), mask
 
 
-def context_indices(T: ArrayLike, config: WindowConfig) -> Indices:
+def context_indices(T: ArrayLike, config: Context) -> Indices:
     """Chunks of the context before the work memory at T, oldest first: (context,) or (B, context).
 
     What is before the video is chunk 0, which is visible (published code of CMeRT).

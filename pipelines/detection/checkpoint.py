@@ -4,13 +4,16 @@ import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from lstr.checkpoints.loaded import Checkpoint
-from lstr.errors import CheckpointError
+from lstr.errors import CheckpointError, ConfigError
+from lstr.extractors.errors import DeviceError
 from lstr.extractors.home import DEFAULTS, default_model, home
 from lstr.pipelines.files.atomic import replacing
 from lstr.pipelines.model_files.description import is_demo
-from lstr.pipelines.model_files.model_file import is_model, open_checkpoint, open_model
+from lstr.pipelines.model_files.exported_file import load_exported
+from lstr.pipelines.model_files.model_file import is_model, load, open_checkpoint, open_model
 
 
 def find_checkpoint(path: str | Path | None) -> Path:
@@ -54,8 +57,43 @@ def make_default(path: str | Path) -> Path:
 def load_checkpoint(
     path: str | Path | None, overrides: Mapping[str, str] | None = None, device: str | None = None
 ) -> Checkpoint:
-    """The checkpoint to use, its model on `device` (a GPU when there is one).
+    """The checkpoint to use, its model on `device` (a GPU when there is one), or an exported model.
 
     Raises CheckpointError when there is none, or it cannot be read.
     """
-    return open_checkpoint(find_checkpoint(path), overrides, device)
+    found = find_checkpoint(path)
+    if exported := _exported(found, overrides):
+        return exported
+    return open_checkpoint(found, overrides, device)
+
+
+def read_checkpoint(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Checkpoint:
+    """The checkpoint of a path, its model on the CPU, or an exported model. Raises as `load_checkpoint`."""
+    return _exported(path, overrides) or load(path, overrides)
+
+
+def exported_path(checkpoint: Checkpoint | str | Path | None) -> Path | None:
+    """The path of a checkpoint to use, where it is an exported model. Raises as `load_checkpoint`."""
+    if isinstance(checkpoint, Checkpoint):
+        return checkpoint.path if checkpoint.exported else None
+    found = find_checkpoint(checkpoint)
+    return found if is_model(found) and open_model(found).exported is not None else None
+
+
+def processor_of(path: Path, wanted: str | None) -> str:
+    """The device of an exported model, where `wanted` may be another. Raises DeviceError for that."""
+    if wanted not in (None, "cpu"):
+        raise DeviceError(
+            f"{path} is exported, and runs on the processor, not on {wanted}.",
+            "leave the device out, or use the model file that it was exported from.",
+        )
+    return "cpu"
+
+
+def _exported(path: str | Path, overrides: Mapping[str, Any] | None) -> Checkpoint | None:
+    """An exported model; None where a path is no such file. Raises CheckpointError, ConfigError for overrides."""
+    if not is_model(path) or (model := open_model(path)).exported is None:
+        return None
+    if overrides:
+        raise ConfigError(f"{path} is exported: its settings are in its graphs.", "leave the settings out.")
+    return load_exported(model)

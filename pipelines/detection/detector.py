@@ -5,7 +5,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -14,21 +14,19 @@ from lstr.errors import ConfigError
 from lstr.extractors.devices import choose_device
 from lstr.extractors.video.live_reader import LiveOptions
 from lstr.hints import explain
+from lstr.pipelines.detection.checkpoint import read_checkpoint
 from lstr.pipelines.detection.decision import Decision
 from lstr.pipelines.detection.detect import decisions_of
 from lstr.pipelines.detection.events import Ended
 from lstr.pipelines.detection.frame_source import FrameSource
 from lstr.pipelines.detection.job import DetectEvent, DetectOptions, detect_sources
 from lstr.pipelines.detection.networks import NetworkOptions, Networks
+from lstr.pipelines.detection.shared_streams import SharedStreams
 from lstr.pipelines.detection.sources import ALL, Limits
-from lstr.pipelines.model_files.model_file import load as load_checkpoint
 from lstr.pipelines.networks.checkpoint_recipe import streams_taken
 from lstr.pipelines.progress import warn
 from lstr.pipelines.thresholds.choice import ThresholdChoice
 from lstr.timeline import Event
-
-if TYPE_CHECKING:  # torch comes with the first call
-    from lstr.pipelines.detection.streams import SharedStreams
 
 Frames = Iterable[tuple[NDArray, float]]
 
@@ -101,7 +99,7 @@ class Detector(Checkpoint):
     """How the networks are made."""
     device: str | None = field(default=None, kw_only=True)
     """Where it detects; None is a GPU when there is one."""
-    _kept: "list[tuple[Networks, SharedStreams]]" = field(default_factory=list, kw_only=True)
+    _kept: list[tuple[Networks, SharedStreams]] = field(default_factory=list, kw_only=True)
     _lock: Lock = field(default_factory=Lock, kw_only=True)
 
     def __repr__(self) -> str:
@@ -149,11 +147,10 @@ class Detector(Checkpoint):
     ) -> Generator[DetectEvent, None, None]:
         with self._lock:
             if not self._kept:
-                from lstr.pipelines.detection.streams import SharedStreams
-
-                self.model.to(choose_device(self.device))
+                if not self.exported:
+                    self.model.to(choose_device(self.device))
                 wanted = replace(self.networks, device=self.networks.device or self.device)
-                self._kept.append((Networks(self, wanted), SharedStreams(self.model)))
+                self._kept.append((Networks(self, wanted), SharedStreams(self)))
             ((networks, streams),) = self._kept
         options = DetectOptions(
             self,
@@ -185,7 +182,7 @@ def load(
     if not isinstance(path, str | Path):
         raise ConfigError(f"{path!r} is no path of a model.", "name a model file or checkpoint.")
     choose_device(device)
-    loaded = load_checkpoint(path, overrides)
+    loaded = read_checkpoint(path, overrides)
     chosen = NetworkOptions.of(networks, streams_taken(loaded) or loaded.config.streams)
     known = {one.name: getattr(loaded, one.name) for one in fields(loaded)}
     return Detector(**known, networks=chosen, device=device)

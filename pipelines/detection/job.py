@@ -4,7 +4,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import LstrError
@@ -15,13 +15,14 @@ from lstr.extractors.video.live_input import Input
 from lstr.extractors.video.live_reader import LiveOptions
 from lstr.labels.video_ids import check_match
 from lstr.pipelines.annotations.label_file import with_plain_ids
-from lstr.pipelines.detection.checkpoint import load_checkpoint
+from lstr.pipelines.detection.checkpoint import exported_path, load_checkpoint, processor_of
 from lstr.pipelines.detection.events import Detected, Ended, Opened, SourceEvent
 from lstr.pipelines.detection.files import NO_FILES, OutputOptions, dated, subset_of, truth_of
 from lstr.pipelines.detection.networks import NetworkOptions, Networks
 from lstr.pipelines.detection.paths import by_kind
 from lstr.pipelines.detection.recorded import default_at_once
 from lstr.pipelines.detection.session import Event, Session
+from lstr.pipelines.detection.shared_streams import SharedStreams
 from lstr.pipelines.detection.sink import MakeSink
 from lstr.pipelines.detection.sources import ALL, Limits, Recorded, find_recorded, recorded_sources
 from lstr.pipelines.detection.warnings import warnings_of
@@ -33,9 +34,6 @@ from lstr.pipelines.reports.timeline_page import index_path, write_index
 from lstr.pipelines.thresholds.choice import ThresholdChoice, choose_thresholds, delay_of
 from lstr.pipelines.weights.known import origins_of_checkpoint
 from lstr.timeline import Thresholds
-
-if TYPE_CHECKING:  # torch comes with the first source
-    from lstr.pipelines.detection.streams import SharedStreams
 
 DetectEvent = Notice | SourceEvent | Finished[Detected]
 
@@ -56,7 +54,7 @@ class DetectOptions:
     """How the model's linear layers are rounded: float32 or bf16."""
     networks: NetworkOptions | Networks = NetworkOptions()
     """How the networks are made, or networks that are kept for other calls too."""
-    streams: "SharedStreams | None" = None
+    streams: SharedStreams | None = None
     """Streams of the model, in `model_precision`, that are kept for other calls too."""
     thresholds: ThresholdChoice = None
     limits: Limits = ALL
@@ -94,6 +92,8 @@ def detect_sources(
     kept = options.networks if isinstance(options.networks, Networks) else None
     wanted = options.networks.options if isinstance(options.networks, Networks) else options.networks
     wanted = replace(wanted, device=wanted.device or options.device)
+    if exported := exported_path(options.checkpoint):
+        wanted = replace(wanted, device=processor_of(exported, wanted.device))
     choose_runtime(wanted.runtime, choose_device(wanted.device))
     if options.output.folder:
         check_writable(options.output.folder)

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from lstr.extractors.flow.workers import FlowWorkers, flow_workers
 from lstr.extractors.prefetch import torch_threads
 from lstr.extractors.run import TwoStream
 from lstr.extractors.streams import STREAMS
+from lstr.pipelines.detection.checkpoint import processor_of
 from lstr.pipelines.networks.checkpoint_recipe import networks_of
 from lstr.pipelines.networks.converted import run_on
 from lstr.pipelines.weights.published import find_weights
@@ -94,7 +95,7 @@ def open_networks(loaded: Checkpoint, networks: NetworkOptions = NetworkOptions(
     Raises as `networks_of`, FlowError where this machine lacks the backend, and NetworkRuntimeError for a runtime that
     was named and cannot be used.
     """
-    device = choose_device(networks.device)
+    device = processor_of(loaded.path, networks.device) if loaded.exported else choose_device(networks.device)
     twostream, warnings = networks_of(loaded, networks.weights, device, networks.algorithm, networks.allow_mismatch)
     twostream = run_on(twostream, networks.runtime, networks.flow_threads)
     twostream.open()
@@ -102,7 +103,7 @@ def open_networks(loaded: Checkpoint, networks: NetworkOptions = NetworkOptions(
         twostream.prepare(1, twostream.batch)  # graphs are captured before any thread uses the GPU
     # the model decides while networks and flow compute the next chunks, so it must leave them their cores
     with (
-        torch_threads(1),
+        nullcontext() if loaded.exported else torch_threads(1),
         flow_workers(twostream.recipe.algorithm, networks.flow_threads, networks.flow_backend, device) as pool,
     ):
         yield twostream, pool, [*warnings, *twostream.warnings, *(pool.warnings if pool else ())]

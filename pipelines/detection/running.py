@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,14 +20,13 @@ from lstr.pipelines.detection.effort import Effort, Since
 from lstr.pipelines.detection.events import Decided, Opened
 from lstr.pipelines.detection.files import NO_FILES, Files, OutputOptions, dated
 from lstr.pipelines.detection.json_lines import JsonLines
+from lstr.pipelines.detection.shared_streams import SharedStreams
 from lstr.pipelines.detection.sink import End, Feed, MakeSink, Outlet, Sink
 from lstr.pipelines.detection.status import Status
+from lstr.pipelines.detection.streams import Streams
 from lstr.pipelines.failures import failure_of
 from lstr.pipelines.progress import Notice
 from lstr.timeline import Event, Thresholds, Timeline, thresholds_of
-
-if TYPE_CHECKING:  # torch comes with the first source
-    from lstr.pipelines.detection.streams import SharedStreams, Streams
 
 
 class Running:
@@ -174,7 +172,7 @@ class Deciding:
     named: bool = False
     """Whether lines of live sources in one stream say whose they are."""
     effort: Effort = field(default_factory=Effort)
-    kept: "SharedStreams | None" = None
+    kept: SharedStreams | None = None
     """Streams of the model that outlive the session."""
     changed: threading.Condition = field(default_factory=threading.Condition)
     """Notified when anything happens to a live source."""
@@ -185,13 +183,9 @@ class Deciding:
         return thresholds_of(self.loaded) if self.thresholds is None else self.thresholds
 
     @cached_property
-    def streams(self) -> "SharedStreams":
+    def streams(self) -> SharedStreams:
         """Streams of the model, which recorded sources share."""
-        if self.kept:
-            return self.kept
-        from lstr.pipelines.detection.streams import SharedStreams
-
-        return SharedStreams(self.loaded.model, self.precision)
+        return self.kept or SharedStreams(self.loaded, self.precision)
 
     def sinks_of(self, source: Running, since: Since) -> Iterator[Sink]:
         """The sinks of a source, the one that gives its timeline first."""
@@ -203,7 +197,7 @@ class Deciding:
             yield JsonLines(output.folder, events_only=output.events_only)
         yield from (make() for make in self.sinks)
 
-    def step(self, streams: "Streams", ready: Sequence[Ready]) -> Iterator[Made]:
+    def step(self, streams: Streams, ready: Sequence[Ready]) -> Iterator[Made]:
         """The causal step of all sources: a chunk's features in, at most one of each; its decision out."""
         if self.on_gap == "reset" and (away := [r.place for r in ready if any(g.reason == "unseen" for g in r.gaps)]):
             streams.reset(away)
@@ -220,7 +214,7 @@ class Deciding:
             yield Made(one.source, decision, streams.seen(one.place))
 
 
-def _scored(streams: "Streams", ready: Iterable[Ready]) -> Iterator[tuple[Ready, NDArray[np.float32]]]:
+def _scored(streams: Streams, ready: Iterable[Ready]) -> Iterator[tuple[Ready, NDArray[np.float32]]]:
     """Each with its scores (1 + n_ahead, C): of all in one step, or where that fails of each in its own."""
     waiting = list(ready)
     if not waiting:

@@ -5,7 +5,6 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.extractors.errors import OutputError
@@ -23,16 +22,15 @@ from lstr.pipelines.detection.live_source import LiveSource
 from lstr.pipelines.detection.networks import NetworkOptions, Networks
 from lstr.pipelines.detection.recorded import RecordedRun
 from lstr.pipelines.detection.running import Deciding, Running
+from lstr.pipelines.detection.shared_streams import SharedStreams, open_streams
 from lstr.pipelines.detection.sink import MakeSink
 from lstr.pipelines.detection.sources import ALL, Limits, Recorded, Source, Unreadable
 from lstr.pipelines.detection.status import Status
+from lstr.pipelines.detection.streams import Streams
 from lstr.pipelines.detection.warnings import warnings_of, warnings_of_source
 from lstr.pipelines.failures import Failure, FailureLog, failure_of
 from lstr.pipelines.progress import Failed, Notice
 from lstr.timeline import Thresholds
-
-if TYPE_CHECKING:  # torch comes with the first source
-    from lstr.pipelines.detection.streams import SharedStreams, Streams
 
 OWN, AS_IT_IS = NetworkOptions(), LiveOptions()
 REFRESH_SECONDS = 0.5  # after which statuses are renewed though nothing was decided
@@ -69,7 +67,7 @@ class Session:
         output: OutputOptions = NO_FILES,
         sinks: Sequence[MakeSink] = (),
         log: FailureLog | None = None,
-        streams: "SharedStreams | None" = None,
+        streams: SharedStreams | None = None,
         packets: Callable[[str], PacketSink | None] | None = None,
         pictures: Callable[[str, Chunk], None] | None = None,
         zones: Callable[[str], Zones] | None = None,
@@ -194,9 +192,7 @@ class Session:
             name, given = self._cameras[0]
             twostream, workers, known = self._networks.open()
             if self._rows is None:
-                from lstr.pipelines.detection.streams import Streams
-
-                self._streams = Streams(self.deciding.loaded.model, self._places, self.deciding.precision)
+                self._streams = open_streams(self.deciding.loaded, self._places, self.deciding.precision)
                 twostream.prepare(1, twostream.batch)
                 self._rows = LiveRows(twostream, workers, self._changed, self._limits.max_chunks)
             limits, warnings = self._limits, [*known, *warnings_of_source(self.deciding.loaded, name)]

@@ -85,6 +85,16 @@ def model_of(document: Mapping[str, Any]) -> str:
     return f"an average of {kinds.total()} models, {each}" if kinds else "an average of several models"
 
 
+def exported_in_words(document: Mapping[str, Any]) -> str:
+    """What runs the graphs of an exported file, how many streams at once, and how near they are to torch."""
+    exported = document["exported"]
+    alike, streams = exported.get("alike") or {}, exported["step"]["streams"]
+    at_once = f", {streams} streams at a time" if streams > 1 else ""
+    worst = max((alike.get(name) or 0.0 for name in ("scores", "later_scores")), default=0.0)
+    near = f"; scores within {worst:.1e} of torch's" if alike else ""
+    return f"by {_line(exported.get('runs_on', 'onnxruntime'))}{at_once}{near}"
+
+
 def network_of(entry: Mapping[str, Any]) -> str:
     """A network, where its weights are, and what they began with under which licence, in words."""
     where = {
@@ -142,6 +152,8 @@ def _limits(document: Mapping[str, Any]) -> str:
         limits.append("Some of its feature networks carry random weights: expect little of it.")
     if document["seen"]:
         limits.append("On a video that it was trained on it does better than on a new one.")
+    if "exported" in document:
+        limits.append(f"It was exported to run without torch, {exported_in_words(document)}. It cannot be trained on.")
     if INT8 in document:
         limits.append(_int8(document[INT8]))
     return "\n".join(f"- {limit}" for limit in limits)

@@ -16,13 +16,14 @@ from lstr.checkpoints.entries import fault_of_rules, is_thresholds
 from lstr.checkpoints.loaded import CALIBRATION, FORMAT, Checkpoint
 from lstr.checkpoints.loaded import TENSORS as OF_MODEL
 from lstr.errors import CheckpointError, ConfigError
+from lstr.exported.description import StepDescription
 from lstr.extractors.backbones.network import is_network_name
 from lstr.extractors.devices import choose_device
 from lstr.extractors.entries import built
 from lstr.extractors.errors import RecipeError, WeightsError
 from lstr.extractors.names import is_slug
 from lstr.extractors.recipe import Recipe
-from lstr.extractors.weights.archive import AGAIN, DOCUMENT, FOREIGN, TENSORS, Archive, is_archive
+from lstr.extractors.weights.archive import AGAIN, CARD, DOCUMENT, FOREIGN, GRAPH, TENSORS, Archive, is_archive
 from lstr.extractors.weights.published_files import Origin
 from lstr.extractors.weights.sources import WeightSources
 from lstr.labels.segment import is_name
@@ -60,16 +61,26 @@ class ModelFile:
         entries = self.about["networks"]
         return {stream: entries[stream]["from"] for stream in sorted(entries, reverse=True)}
 
+    @property
+    def exported(self) -> Mapping[str, Any] | None:
+        """What is stated of its graphs, where it was exported: such a file runs without torch, and nothing else."""
+        return self.about.get("exported")
+
+    def graph(self, name: str) -> bytes:
+        """The graph of a stream's network, or of the step, `lstr`. Raises CheckpointError."""
+        with refusals(self.path):
+            return Archive(self.path).graph(f"{name}{GRAPH}")
+
     def has_inside(self, stream: str) -> bool:
         """Whether it holds the weights of a stream's network."""
         return self.networks.get(stream) == "inside"
 
     def checkpoint(self, device: str | None = None, overrides: Mapping[str, Any] | None = None) -> Checkpoint:
         """Its checkpoint, the model on `device` (the CPU without one). Raises CheckpointError."""
+        content = self.content()
         from lstr.checkpoints import checkpoint
         from lstr.kinds import from_json
 
-        content = self.content()
         with refusals(self.path):
             from_json(content["config"])
         loaded = checkpoint.interpret(self.path, content, overrides)
@@ -81,7 +92,8 @@ class ModelFile:
         return self.content()[CALIBRATION]
 
     def content(self) -> dict[str, Any]:
-        """What the checkpoint's own file holds. Raises CheckpointError."""
+        """What the checkpoint's own file holds. Raises CheckpointError, also for an exported file."""
+        self._check_whole()
         about = self.about["checkpoint"]
         with refusals(self.path):
             tensors = Archive(self.path).tensors(MODEL).tensors
@@ -102,6 +114,14 @@ class ModelFile:
         texts = {name: json.dumps(value) for name, value in parts.items()}
         return {"format": FORMAT, **texts, CALIBRATION: calibration, OF_MODEL: own}
 
+    def _check_whole(self) -> None:
+        """Raise CheckpointError where it holds graphs in place of tensors."""
+        if self.exported is not None:
+            raise CheckpointError(
+                f"{self.path} was exported to run: it holds graphs, and no model that could be looked into or trained.",
+                "give the model file that it was exported from.",
+            )
+
     def network_sources(self) -> WeightSources:
         """Where the networks' weights come from, by stream: this file, or the home folder for published ones.
 
@@ -111,7 +131,11 @@ class ModelFile:
         return WeightSources.of(files)
 
     def source(self, stream: str) -> str | None:
-        """Where the weights of one stream's network come from; None for random weights, which their seed makes."""
+        """Where the weights of one stream's network come from; None for random weights, which their seed makes.
+
+        Raises CheckpointError for an exported file.
+        """
+        self._check_whole()
         if self.has_inside(stream):
             return str(self.path)
         if self.networks.get(stream) == "published":
@@ -152,7 +176,20 @@ def open_model(path: str | Path) -> ModelFile:
             raise ValueError("entries of other kinds than they should be")
         if fault := fault_of_rules(names, about["thresholds"]):
             raise WeightsError(f"{path} cannot be used: {fault}.", FOREIGN)
+        if model.exported is not None:
+            _check_exported(model, recipe)
     return model
+
+
+def _check_exported(model: ModelFile, recipe: Recipe) -> None:
+    """Raise ValueError where an exported file states other graphs than it needs, or a step of another size."""
+    step = StepDescription.from_dict((model.exported or {})["step"])
+    archive, wanted = Archive(model.path), {f"{name}{GRAPH}" for name in ("lstr", *model.networks)}
+    if {name for name in archive.sizes if name not in (DOCUMENT, CARD)} != wanted:
+        raise ValueError("other graphs than an exported model has")
+    dims = recipe.narrowed(model.networks).dims
+    if step.classes != len(model.classes) or (step.rgb_dim, step.flow_dim) != dims:
+        raise ValueError("a step of other classes or features")
 
 
 def open_checkpoint(

@@ -42,7 +42,7 @@ def write_model(path: str | Path, checkpoint: Path, weights: Path | None, about:
     `seen` adds videos {id: SHA-256 or None} to those that the checkpoint and its networks name. The same arguments give
     the same bytes. Raises CheckpointError, WeightsError, RecipeError or OutputError.
     """
-    path = _free(path)
+    path = free_path(path)
     content = read(checkpoint)
     loaded = interpret(checkpoint, content)
     if loaded.recipe is None or loaded.format != FORMAT:
@@ -86,7 +86,7 @@ def write_model(path: str | Path, checkpoint: Path, weights: Path | None, about:
     return _written(path, document, parts)
 
 
-def _free(path: str | Path) -> Path:
+def free_path(path: str | Path) -> Path:
     """A path for a model file. Raises OutputError where another file is."""
     path = Path(path)
     if path.exists() and not is_model(path):
@@ -123,7 +123,7 @@ def change_precision(path: str | Path, output: Path, recipe: Recipe, measured: M
 
     Raises OutputError where `output` is another file than a model file, or cannot be written.
     """
-    return _changed(Path(path), _free(output), {"recipe": recipe.to_dict(), recipe.precision: measured})
+    return _changed(Path(path), free_path(output), {"recipe": recipe.to_dict(), recipe.precision: measured})
 
 
 def _changed(path: Path, output: Path, entries: dict[str, Any]) -> ModelFile:
@@ -131,8 +131,18 @@ def _changed(path: Path, output: Path, entries: dict[str, Any]) -> ModelFile:
     model, archive = open_model(path), Archive(path)
     with refusals(path):
         parts = {name: archive.read(name) for name in archive.sizes if name not in (DOCUMENT, CARD)}
+    return write_changed(model, output, entries, parts)
+
+
+def write_changed(
+    model: ModelFile, output: str | Path, entries: Mapping[str, Any], parts: Mapping[str, Tensors | bytes]
+) -> ModelFile:
+    """Write a file with other entries of model.json than a model file has, and other members.
+
+    Raises OutputError where `output` is another file than a model file, or cannot be written.
+    """
     document = {name: value for name, value in model.about.items() if name not in ("format", "members")}
-    return _written(output, document | entries, parts)
+    return _written(free_path(output), {**document, **entries}, parts)
 
 
 def _named(content: Mapping[str, Any]) -> "dict[str, Tensor]":

@@ -3,13 +3,16 @@
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import CheckpointError
 from lstr.extractors.errors import RecipeError
 from lstr.extractors.flow.workers import ALGORITHMS
+from lstr.extractors.networks.runtimes.runtimes import AUTO
 from lstr.extractors.recipe import Recipe, differences
-from lstr.extractors.run import TwoStream
+from lstr.extractors.run import RunOptions, TwoStream
 from lstr.extractors.streams import streams_of_model
 from lstr.extractors.twostream import build_as
 from lstr.extractors.weights.sources import WeightSources
@@ -100,6 +103,12 @@ def networks_of(
             "give a feature folder instead of a video, or train with `lstr train` on extracted features.",
         )
     requested = replace(recipe, flow_algorithm=ALGORITHMS[algorithm]) if algorithm and recipe.flow else recipe
+    if loaded.exported:
+        if given := [stream for stream, path in dict(weights).items() if path]:
+            raise RecipeError(
+                f"{loaded.path} is exported, with the {given[0]} network in it.", "leave the weights out."
+            )
+        return _exported_networks(loaded, requested, recipe, allow)
     files = dict(weights)
     missing = [stream for stream in recipe.streams if files.get(stream) is None]
     if is_model(loaded.path):
@@ -108,10 +117,26 @@ def networks_of(
         files |= find_networks(loaded, missing)
     sources = replace(WeightSources.of(files), calibration=loaded.calibration, calibrated_on=recipe.calibrated_on)
     twostream = build_as(requested, sources, device)
-    different = differences(twostream.recipe, recipe)
+    return twostream, _differing(loaded, twostream.recipe, recipe, allow)
+
+
+def _exported_networks(
+    loaded: Checkpoint, requested: Recipe, recipe: Recipe, allow: bool
+) -> tuple[TwoStream, list[str]]:
+    """Like `networks_of`, of the graphs of an exported file."""
+    model = open_model(loaded.path)
+    graphs = {stream: partial(model.graph, stream) for stream in recipe.streams}
+    networks: dict[str, Any] = dict.fromkeys(recipe.streams)  # which are never asked for
+    twostream = TwoStream(networks, requested, "cpu", WeightSources(graphs=graphs), RunOptions(AUTO))
+    return twostream, _differing(loaded, requested, recipe, allow)
+
+
+def _differing(loaded: Checkpoint, found: Recipe, recipe: Recipe, allow: bool) -> list[str]:
+    """What to warn of where networks are not those of a checkpoint's recipe. Raises RecipeError unless `allow`."""
+    different = differences(found, recipe)
     if different and not allow:
         raise RecipeError(
             f"The networks here are not those that {loaded.path} was trained with ({'; '.join(different)}).",
             f"give the weights and the flow of its features, or add {ALLOW}.",
         )
-    return twostream, _mismatch(loaded, different)
+    return _mismatch(loaded, different)

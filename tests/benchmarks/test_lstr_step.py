@@ -16,10 +16,10 @@ from lstr.errors import CheckpointError
 from lstr.extractors.errors import MissingPathError
 from lstr.kinds import KINDS, configure, make_model
 from lstr.models.lstr.config import ENCODERS, LSTRConfig
-from lstr.models.lstr.stream_plan import make_plan
-from lstr.models.stream import needed
 from lstr.pipelines.progress import Finished, Progress, result_of
 from lstr.pipelines.speed import measuring
+from lstr.plans.long import Compressed
+from lstr.plans.plan import needed
 from tests.support.benchmarks import benchmark
 from tests.support.mistakes import mistake
 
@@ -115,7 +115,7 @@ def test_a_filled_state_has_its_memory_full(name):
     rgb, flow = torch.randn(3, 6), torch.randn(3, 4)
     updates = []
     for _ in range(8):
-        plan = needed(make_plan(as_lstr(model.config), state.chunks))
+        plan = needed(Compressed.of(as_lstr(model.config))(state.chunks))
         assert {"absent", "changes.hidden", "fresh"}.isdisjoint(plan)
         updates.append(len(plan.get("changes.streams", ())))
         assert torch.isfinite(streaming.step(model, state, rgb, flow)).all()

@@ -23,6 +23,8 @@ FACE = "lstr"
 """lstr/__init__.py, the public face: the one module that may reach upwards, and only when it is used."""
 
 RUN_PATH = (
+    "lstr.exported.streaming",
+    "lstr.extractors.networks.runtimes.exported",
     "lstr.extractors.networks.runtimes.onnx_runtime",
     "lstr.extractors.networks.runtimes.openvino_runtime",
     "lstr.extractors.twostream",
@@ -40,8 +42,9 @@ ORDER = {
         ("files", "settings"),
         ("labels", "config"),
         ("windows", "layers", "metrics"),
+        ("plans",),
         ("models",),
-        ("kinds",),
+        ("kinds", "exported"),
         ("average", "checkpoints", "cost"),
         ("streaming", "batch", "timeline"),
     ),
@@ -72,6 +75,7 @@ ORDER = {
         ("finetuning",),
         ("learning",),
         ("demo", "models", "labelling", "watching"),
+        ("exporting",),
         ("speed", "calls"),
     ),
 }

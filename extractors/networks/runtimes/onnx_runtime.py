@@ -28,10 +28,10 @@ class OnnxNetwork(RunningNetwork):
         key = job.key(NAME, onnxruntime.__version__)
         kept = store.read(key) if store is not None else None
         if kept is not None:
-            self._session = _session(kept)
+            self._session = open_session(kept)
             return
         exported = _export(job)
-        self._session = _session(exported)
+        self._session = open_session(exported)
         check_features(job, NAME, self)
         if store is not None:
             store.write(key, [exported])
@@ -44,10 +44,13 @@ class OnnxNetwork(RunningNetwork):
         """Nothing: the session takes any number of images."""
 
 
-def _session(content: bytes) -> Any:
+def open_session(content: bytes) -> Any:
+    """A graph in ONNX Runtime, by which each calling thread computes alone."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3  # errors
+    # of an int8 network it would round the weights, which are round already, once more, and by fewer steps
+    options.add_session_config_entry("session.disable_quant_qdq", "1")
     return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
 

@@ -36,6 +36,21 @@ def choose_runtime(wanted: str, device: str, fastest: str | None = None) -> str:
     return wanted
 
 
+def open_graph(graph: bytes, stream: str, runtime: str = AUTO) -> RunningNetwork:
+    """The network of a stream of an exported model, from its graph, which was checked.
+
+    Raises NetworkRuntimeError for another runtime than `auto` and `onnxruntime`, and where it cannot run.
+    """
+    if runtime not in (AUTO, "onnxruntime"):
+        raise NetworkRuntimeError(
+            f"The networks of an exported model run on onnxruntime, not on {runtime}.",
+            "leave the runtime out, or use the model file that it was exported from.",
+        )
+    from lstr.extractors.networks.runtimes.exported import ExportedNetwork
+
+    return ExportedNetwork(graph, stream)
+
+
 def open_network(job: NetworkJob, runtime: str, store: Store | None) -> RunningNetwork:
     """A network on a runtime that `choose_runtime` has chosen.
 

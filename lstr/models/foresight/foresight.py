@@ -25,7 +25,8 @@ from lstr.layers.transformer import DecoderLayer, EncoderLayer, Stack, module_li
 from lstr.models.kind import Model
 from lstr.models.lstr.network import table_length
 from lstr.models.published import Published, Tables
-from lstr.models.stream import CHANGES, Plan, Tensors, put, replace, take
+from lstr.models.stream import Tensors, put, replace, take
+from lstr.plans.long import Generated, short_memory
 from lstr.windows import indices as index
 from lstr.windows.windows import Outputs, Part, Windows
 
@@ -232,7 +233,7 @@ class Foresight(Model):
             past = model.remember(prepared.learned, keys[long[new]], values[long[new]], mask, together)
             which = torch.from_numpy(np.cumsum(new) - 1).to(work.device)
             past = {name: past[name][which] for name in model.remembered()}
-            slots, present = _short_memory(ends, config)
+            slots, present = short_memory(ends, config)
             shown = None if present.all() else torch.from_numpy(present).to(work.device)
             made.append(model.decide(prepared.learned, work[slots], shown, past))
         return made
@@ -255,25 +256,10 @@ class Foresight(Model):
         kept = {**shapes, **self.remembered()}
         return {name: weight.new_zeros(n_streams, *shape) for name, shape in kept.items()}
 
-    def plan(self, chunks: NDArray[np.int64]) -> Plan:
-        """Like `Model.plan`, by the names of `lstr.models.lstr.stream_plan`; but `rows` are of the rings of all."""
-        config = self.config
-        ring, rows, apart = config.context + config.work_length, index.long_rows(config), index.spacing(config)
-        streams = np.arange(len(chunks))
-        slots, present = _short_memory(chunks, config)
-        long, visible = index.long_indices(chunks, config)  # (B, n_long)
-        return {
-            "work_row": streams * ring + chunks % ring,
-            "work_rows": (streams[:, None] * ring + slots % ring).ravel(),
-            "absent": ~present,
-            "stores": chunks % apart == 0,
-            "stores.streams": streams,
-            "stores.row": streams * rows + chunks // apart % rows,
-            CHANGES: _changes(chunks, config),
-            f"{CHANGES}.streams": streams,
-            f"{CHANGES}.rows": streams[:, None] * rows + long // apart % rows,
-            f"{CHANGES}.hidden": ~visible,
-        }
+    @property
+    def planner(self) -> Generated:
+        """Like `Model.planner`."""
+        return Generated.of(self.config)
 
     def step(
         self, constants: Prepared, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
@@ -328,18 +314,3 @@ class PublishedForesight(Published):
         """Like `Published.shapes`; a stream without a branch is not there."""
         found = {"rgb_dim": 0, "flow_dim": 0, **super().shapes(tensors)}
         return {**found, "input_dim": found["rgb_dim"] + found["flow_dim"]}
-
-
-def _short_memory(ends: NDArray[np.int64], config: ForesightConfig) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Chunks (B, context + work_length) of the windows that end at `ends`, and which work slots are present."""
-    work, present = index.work_indices(ends, config)
-    return np.concatenate([index.context_indices(ends, config), work], axis=1), present
-
-
-def _changes(chunks: NDArray[np.int64], config: ForesightConfig) -> NDArray[np.bool_]:
-    """(B,) whether the long memory at these chunks is not that of the chunk before."""
-    now, before = (
-        np.where(visible, long, -1)
-        for long, visible in (index.long_indices(ends, config) for ends in (chunks, np.maximum(chunks - 1, 0)))
-    )
-    return (chunks == 0) | (now != before).any(axis=1)

@@ -35,8 +35,8 @@ from lstr.layers.transformer import causal_mask
 from lstr.models.lstr.config import LSTRConfig
 from lstr.models.lstr.network import LSTRNetwork, mean_token
 from lstr.models.lstr.precomputed import Constants, Stage1, has_stage1, sees_work
-from lstr.models.lstr.stream_plan import waiting_rows
 from lstr.models.stream import Tensors, begun, newest, put, replace, take
+from lstr.plans.long import waiting_rows
 from lstr.windows import indices as index
 
 
@@ -71,7 +71,7 @@ def begin(model: LSTRNetwork, n_streams: int) -> Tensors:
 def step(
     constants: Constants, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
 ) -> tuple[Tensor, Tensors]:
-    """Like `Model.step`, by the plan of `stream_plan.make_plan`."""
+    """Like `Model.step`, by the plan of `lstr.plans.long.Compressed`."""
     model, config = constants.model, constants.model.config
     after = dict(tensors)
     for name, kept in of_work(model, model.feature_head_work(features)).items():  # (B, ...)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from lstr.config import WindowConfig
@@ -17,10 +15,10 @@ from lstr.models.lstr import caches, dense, precomputed
 from lstr.models.lstr.config import PRESETS, PUBLISHED, LSTRConfig
 from lstr.models.lstr.network import LSTRNetwork
 from lstr.models.lstr.precomputed import Constants
-from lstr.models.lstr.stream_plan import make_plan
 from lstr.models.publication import ANET, KINETICS, LSTR_TABLES, Publication, anticipation, detection
 from lstr.models.published import Published, Tables
-from lstr.models.stream import Plan, Tensors
+from lstr.models.stream import Tensors
+from lstr.plans.long import Compressed
 
 
 class LSTR(LSTRNetwork):
@@ -44,9 +42,10 @@ class LSTR(LSTRNetwork):
         """The rings and caches of B streams, as `lstr.models.lstr.caches` states them."""
         return caches.begin(self, n_streams)
 
-    def plan(self, chunks: NDArray[np.int64]) -> Plan:
-        """Like `Model.plan`: `lstr.models.lstr.stream_plan` states it."""
-        return make_plan(self.config, chunks)
+    @property
+    def planner(self) -> Compressed:
+        """Like `Model.planner`."""
+        return Compressed.of(self.config)
 
     def step(
         self, constants: Constants, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False

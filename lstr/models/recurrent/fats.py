@@ -22,7 +22,6 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lstr.config import Uses, WindowConfig
@@ -31,7 +30,8 @@ from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.kind import Kind, Model, Preset
 from lstr.models.publication import OLD_ANET, Publication, detection
 from lstr.models.published import Published, Tables, with_prefixes
-from lstr.models.stream import Plan, Tensors, begun
+from lstr.models.stream import Tensors, begun
+from lstr.plans.short import Runs
 from lstr.windows.loss import Supervision, loss_mask, without
 from lstr.windows.windows import Windows
 
@@ -132,7 +132,7 @@ class FATS(Model):
         """Logits (L, 1, C) of a video's features (L, D): all beginnings side by side, then the mixing in order."""
         rows, length = self.feature_head_work(features), len(features)
         W = self.config.work_length
-        starts = [list(range(first, length, W)) for first in self.beginnings]
+        starts = [list(range(first, length, W)) for first in self.planner.beginnings]
         each = rows.new_zeros(length, self.config.runs, self.n_classes)
         for run, firsts in enumerate(starts):
             for at in range(0, len(firsts), batch_size):
@@ -142,7 +142,7 @@ class FATS(Model):
                 each[chunks[inside], run] = self.run_logits(rows[chunks.clamp(max=length - 1)])[inside]
         logits, previous = [], rows.new_zeros(1, self.n_classes)
         for chunk in range(length):
-            active = torch.from_numpy(self.active(np.array([chunk]))).to(rows.device)
+            active = torch.from_numpy(self.planner.active(np.array([chunk]))).to(rows.device)
             previous = previous * (chunk % W != 0)
             row = slice(chunk, chunk + 1)
             score, previous = self.scores(rows[row], previous, each[row], active)
@@ -159,26 +159,15 @@ class FATS(Model):
         return torch.stack(logits, dim=1)
 
     @property
-    def beginnings(self) -> NDArray[np.int64]:
-        """The first chunk of each run (R,)."""
-        return np.arange(self.config.runs) * self.config.work_length // self.config.runs
-
-    def active(self, chunks: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which runs (B, R) have begun at chunks (B,)."""
-        return chunks[:, None] >= self.beginnings
+    def planner(self) -> Runs:
+        """Like `Model.planner`."""
+        return Runs.of(self.config)
 
     def begin(self, n_streams: int) -> Tensors:
         """States (B, R, d_model) of both GRUs of each run, and what the chunk before left (B, C)."""
         weight, shape = self.classifier.weight, (n_streams, self.config.runs, self.config.d_model)
         states = {name: weight.new_zeros(shape) for name in ("ahead", "action")}
         return {**states, "previous": weight.new_zeros(n_streams, self.n_classes)}
-
-    def plan(self, chunks: NDArray[np.int64]) -> Plan:
-        """Like `Model.plan`: which runs (B, R) begin, which have not yet begun, and where (B,) all are mixed anew."""
-        W = self.config.work_length
-        waiting = ~self.active(chunks)
-        place = (chunks[:, None] - self.beginnings) % W  # (B, R) chunks since the run began
-        return {"fresh": (place == 0) | waiting, "waiting": waiting, "unmixed": chunks % W == 0}
 
     def step(
         self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False

@@ -10,9 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lstr.config import Uses, WindowConfig
@@ -20,7 +18,8 @@ from lstr.layers.heads import FeatureHead, Head
 from lstr.models.kind import Kind, Model, Preset
 from lstr.models.lstr.config import SMALL_TRAINING
 from lstr.models.publication import Publication
-from lstr.models.stream import Plan, Tensors, begun
+from lstr.models.stream import Tensors, begun
+from lstr.plans.short import States
 from lstr.windows.windows import Windows, in_order
 
 
@@ -57,9 +56,10 @@ class Recurrent(Model):
         weight = self.classifier.weight
         return {name: weight.new_zeros(n_streams, self.config.d_model) for name in self.state_names}
 
-    def plan(self, chunks: NDArray[np.int64]) -> Plan:
-        """Like `Model.plan`: which streams (B,) begin."""
-        return {"fresh": chunks == 0}
+    @property
+    def planner(self) -> States:
+        """Like `Model.planner`."""
+        return States()
 
     def step(
         self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False

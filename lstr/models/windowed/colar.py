@@ -21,10 +21,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lstr.config import Uses, WindowConfig
@@ -34,9 +32,10 @@ from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.kind import Kind, Preset
 from lstr.models.publication import KINETICS, Publication, Result
 from lstr.models.published import Published, Tables
-from lstr.models.stream import Plan, Tensors, put, take
+from lstr.models.stream import Tensors, put, take
 from lstr.models.windowed.oadtr import TRAINING
 from lstr.models.windowed.windowed import FixedWindow
+from lstr.plans.short import Ring
 from lstr.windows.loss import Supervision, loss_mask, mean_of_kept
 from lstr.windows.windows import Windows
 
@@ -161,13 +160,10 @@ class Colar(FixedWindow):
             tensors["around"] = tensors["window"].new_zeros(n_streams, self.config.work_length, 2 * self.config.d_model)
         return tensors
 
-    def plan(self, chunks: NDArray[np.int64]) -> Plan:
-        """Like `FixedWindow.plan`; also the row (B,) of the chunk two before the newest, and those of all up to it."""
-        plan = super().plan(chunks)
-        if not self.keeps_convolved:
-            return plan
-        rows = plan["rows"].reshape(len(chunks), -1)
-        return plan | {"settled": rows[:, -3], "between": rows[:, 1:-3].ravel()}
+    @property
+    def planner(self) -> Ring:
+        """Like `Model.planner`."""
+        return Ring(self.config.work_length, convolved=self.keeps_convolved)
 
     def step(
         self, constants: Tensors, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False

@@ -6,10 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lstr.config import Uses, WindowConfig
@@ -17,7 +15,8 @@ from lstr.layers.heads import FeatureHead
 from lstr.layers.transformer import module_list
 from lstr.models.kind import Kind, Model
 from lstr.models.publication import ANET, KINETICS, LSTR_TABLES, Publication, detection
-from lstr.models.stream import Plan, Tensors, begun, put
+from lstr.models.stream import Tensors, begun, put
+from lstr.plans.long import Bank, bank_chunks
 from lstr.windows import indices as memory
 from lstr.windows.windows import Windows
 
@@ -103,7 +102,7 @@ class LFB(Model):
         bank = self.keys_values(features)  # (L, d_model) each
         rows = []
         for ends in memory.in_pieces(len(features), batch_size):
-            chunks, mask = _bank_chunks(ends, self.config)  # (B, n_long + W)
+            chunks, mask = bank_chunks(ends, self.config)  # (B, n_long + W)
             seen = ((keys[chunks], values[chunks]) for keys, values in bank)  # (B, n_long + W, d_model), block by block
             visible = torch.from_numpy(mask).to(features.device)[:, None]  # (B, 1, n_long + W)
             rows.append(self.classify(features[ends][:, None], seen, visible))
@@ -119,19 +118,10 @@ class LFB(Model):
         names = [f"{name}.{i}" for i in range(config.l_dec) for name in ("keys", "values")]
         return {name: self.classifier.weight.new_zeros(shape) for name in names}
 
-    def plan(self, chunks: NDArray[np.int64]) -> Plan:
-        """Like `Model.plan`: which streams (B,) begin, rows of the newest chunk in both rings, rows to leave out."""
-        streams = np.arange(len(chunks)) * (self.config.work_length + memory.long_rows(self.config))
-        plan = {
-            "fresh": chunks == 0,
-            "row": streams + chunks % self.config.work_length,
-            "hidden": ~_visible_rows(chunks, self.config),  # (B, R)
-        }
-        if self.config.n_long:
-            stores = chunks % memory.spacing(self.config) == 0
-            long_row = np.where(stores, streams + _long_row(chunks, self.config), plan["row"])  # or once more
-            plan |= {"stores": stores, "stores.streams": np.arange(len(chunks)), "stores.row": long_row}
-        return plan
+    @property
+    def planner(self) -> Bank:
+        """Like `Model.planner`."""
+        return Bank.of(self.config)
 
     def step(
         self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
@@ -149,29 +139,6 @@ class LFB(Model):
         rows = bank[0][0].shape[1]
         hidden = plan["hidden"] if "hidden" in plan else features.new_zeros(len(features), rows, dtype=torch.bool)
         return self.classify(features[:, None], bank, ~hidden[:, None]), after
-
-
-def _bank_chunks(ends: NDArray[np.int64], config: LFBConfig) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Chunks of the bank at ends (B,), long memory before work memory, and which are present: (B, n_long + W) both."""
-    long, long_mask = memory.long_indices(ends, config)
-    work, work_mask = memory.work_indices(ends, config)
-    return np.concatenate([long, work], axis=1), np.concatenate([long_mask, work_mask], axis=1)
-
-
-def _long_row(chunks: NDArray[np.int64], config: LFBConfig) -> NDArray[np.int64]:
-    """Rows of chunks in the long memory's ring, counted from the start of both rings."""
-    return config.work_length + chunks // memory.spacing(config) % memory.long_rows(config)
-
-
-def _visible_rows(chunks: NDArray[np.int64], config: LFBConfig) -> NDArray[np.bool_]:
-    """Which rows of the rings hold the bank at chunks (B,): (B, R)."""
-    held, mask = _bank_chunks(chunks, config)
-    long, work = held[:, : config.n_long], held[:, config.n_long :]
-    rows = np.concatenate([_long_row(long, config), work % config.work_length], axis=1)
-    visible = np.zeros((len(chunks), config.work_length + memory.long_rows(config)), dtype=np.bool_)
-    stream, slot = np.nonzero(mask)
-    visible[stream, rows[stream, slot]] = True
-    return visible
 
 
 KIND = Kind(

@@ -33,7 +33,8 @@ from lstr.layers.heads import Head
 from lstr.layers.transformer import module_list
 from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.kind import Model
-from lstr.models.stream import Plan, Tensors, begun, put, take
+from lstr.models.stream import Tensors, begun, put, take
+from lstr.plans.long import History, history_chunks, history_rows
 from lstr.windows import indices as memory
 from lstr.windows.loss import Supervision, loss_mask, mean_of_kept, without
 from lstr.windows.windows import Windows
@@ -202,24 +203,16 @@ class GateHUB(Model):
     def begin(self, n_streams: int) -> Tensors:
         """Rings of what is kept of a chunk, by name; of parts, zeros are those of a chunk of zeros."""
         config, d_model, W = self.config, self.config.d_model, self.config.work_length
-        shapes = {"tokens": (_ring_rows(config), d_model)}
+        shapes = {"tokens": (history_rows(config), d_model)}
         if self.keeps_parts:
-            shapes = {"history": (_ring_rows(config), config.n_heads * config.n0 + 1 + d_model)}
+            shapes = {"history": (history_rows(config), config.n_heads * config.n0 + 1 + d_model)}
             shapes |= {"present": (W, d_model), "qkv": (W, 3 * d_model)}
         return {name: self.latents.new_zeros(n_streams, *shape) for name, shape in shapes.items()}
 
-    def plan(self, chunks: NDArray[np.int64]) -> Plan:
-        """Like `Model.plan`: which streams (B,) begin, rows of the newest chunk (B,), of the history, and what is not.
-
-        `work_row` and `work_rows` are of the rings that are as long as the work memory.
-        """
-        W, streams = self.config.work_length, np.arange(len(chunks))
-        held, exist = history_chunks(chunks, self.config)  # (B, n_long + W)
-        plan = {"fresh": chunks == 0, "missing": ~exist}
-        for name, ring, slots in (("", _ring_rows(self.config), held), ("work_", W, held[:, -W:])):
-            plan[f"{name}row"] = streams * ring + chunks % ring
-            plan[f"{name}rows"] = (streams[:, None] * ring + slots % ring).ravel()
-        return plan
+    @property
+    def planner(self) -> History:
+        """Like `Model.planner`."""
+        return History.of(self.config)
 
     def step(
         self, constants: Gates, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
@@ -278,17 +271,3 @@ def through(gate: Tensor, scores: Tensor) -> Tensor:
     """Scores of slots after their gates: z = sigmoid + 1e-8 of what the gate says adds log z + z."""
     z = gate.sigmoid() + 1e-8
     return scores + z.log() + z
-
-
-def history_chunks(ends: NDArray[np.int64], config: GateHUBConfig) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Chunks of the history at ends (B,), oldest first, and which exist: (B, n_long + work_length) both."""
-    long, visible = memory.long_indices(ends, config)
-    work = ends[:, None] - config.work_length + 1 + np.arange(config.work_length)  # (B, W)
-    visible = visible & (memory.work_start(ends, config) > 0)[:, None]
-    exist = np.concatenate([visible, work >= 0], axis=1)
-    return np.where(exist, np.concatenate([long, work], axis=1), 0), exist
-
-
-def _ring_rows(config: GateHUBConfig) -> int:
-    """Chunks that a stream keeps: those that any slot of the history can hold."""
-    return config.work_length + (config.long_length if config.n_long else 0)

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lstr.models.kind import Model
-from lstr.models.stream import Plan, Tensors, begun, put, take
+from lstr.models.stream import Tensors, begun, put, take
+from lstr.plans.short import Ring, Slots
 from lstr.windows import indices as memory
 from lstr.windows.windows import Outputs, Windows
 
@@ -50,10 +50,10 @@ class Windowed(Model):
         """Tokens (B, W, E) of B streams, oldest first; a video's first chunk stands in slot 0."""
         return {"tokens": self.classifier.weight.new_zeros(n_streams, self.config.work_length, self.token_dim)}
 
-    def plan(self, chunks: NDArray[np.int64]) -> Plan:
-        """Like `Model.plan`: which streams (B,) begin, which leave their oldest chunk, and the newest's slot (B,)."""
-        W = self.config.work_length
-        return {"fresh": chunks == 0, "full": chunks >= W, "newest": np.minimum(chunks, W - 1)}
+    @property
+    def planner(self) -> Slots:
+        """Like `Model.planner`."""
+        return Slots.of(self.config)
 
     def step(
         self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
@@ -116,11 +116,10 @@ class FixedWindow(Model):
         width = self.of_chunk(weight.new_zeros(1, self.config.input_dim)).shape[-1]
         return {"window": weight.new_zeros(n_streams, self.config.work_length, width)}
 
-    def plan(self, chunks: NDArray[np.int64]) -> Plan:
-        """Like `Model.plan`: which streams (B,) begin, the newest chunk's row (B,), and the window's (B * W,)."""
-        W, streams = self.config.work_length, np.arange(len(chunks))[:, None]
-        rows = streams * W + (chunks[:, None] + 1 + np.arange(W)) % W  # (B, W) oldest first
-        return {"fresh": chunks == 0, "row": rows[:, -1], "rows": rows.ravel()}
+    @property
+    def planner(self) -> Ring:
+        """Like `Model.planner`."""
+        return Ring(self.config.work_length)
 
     def step(
         self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False

@@ -210,7 +210,7 @@ def test_a_document_that_is_too_large(path, monkeypatch):
 def test_other_formats(path):
     members = members_of(path)
     document = json.loads(members["model.json"])
-    for found, words in (("lstr-model/2", "newer lstr: its format is lstr-model/2"), ("other/1", "not of the format")):
+    for found, words in (("lstr-model/3", "newer lstr: its format is lstr-model/3"), ("other/1", "not of the format")):
         written(path, members | {"model.json": json.dumps(document | {"format": found}).encode()})
         refused(path, words)
     for wrong in (b"[]", b"{", b"[" * 100_000):

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from lstr.kinds import KINDS
-from lstr.models.stream import CHANGES, as_tensors, keep, needed, of_two_shapes
+from lstr.models.stream import as_tensors, keep
+from lstr.plans.plan import CHANGES, needed, of_two_shapes
 from tests.support.playlists import scores_of
 from tests.support.tiny_models import AVERAGED, tiny, unsettled, video
 

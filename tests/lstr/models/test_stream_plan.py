@@ -11,8 +11,9 @@ import torch
 from lstr.kinds import configure
 from lstr.models.lstr.config import ENCODERS, INTEGRATIONS
 from lstr.models.lstr.model import LSTR
-from lstr.models.lstr.stream_plan import make_plan, waiting_rows
-from lstr.models.stream import CHANGES, as_tensors, needed, of_two_shapes
+from lstr.models.stream import as_tensors
+from lstr.plans.long import Compressed, waiting_rows
+from lstr.plans.plan import CHANGES, needed, of_two_shapes
 from lstr.windows import indices as memory
 from tests.support.playlists import scores_of
 
@@ -56,7 +57,7 @@ def ages(n_steps):
 
 def planned(config, chunks, whole):
     """A plan as it is, or what is needed of it, with the names that tests ask for in any case."""
-    plan = make_plan(config, chunks)
+    plan = Compressed.of(config)(chunks)
     if whole:
         return of_two_shapes(plan)
     short = needed(plan)
@@ -110,8 +111,8 @@ def test_a_stream_is_encoded_when_its_memory_is_not_what_it_was_and_then_alone(c
         same = (now[0][0] == before[0][0]).all() and (now[0][1] == before[0][1]).all()
         same &= config.positions == "slot" or (now[1] == before[1]).all()
         encodes = config.n_long > 0 and (T == 0 or not same)
-        assert streams_of(needed(make_plan(config, np.array([T]))), CHANGES).tolist() == [0] * encodes
-        several = streams_of(needed(make_plan(config, np.array([0, T, T + 1]))), CHANGES)
+        assert streams_of(needed(Compressed.of(config)(np.array([T]))), CHANGES).tolist() == [0] * encodes
+        several = streams_of(needed(Compressed.of(config)(np.array([0, T, T + 1]))), CHANGES)
         assert several.tolist().count(1) == encodes
         encoded.append(encodes)
     every = config.long_stride if (config.grid, config.positions) == ("fixed", "slot") else 1
@@ -123,9 +124,9 @@ def test_only_chunks_that_a_grid_can_use_are_stored(grid):
     config = config_of(grid=grid)
     every = 4 if grid == "fixed" else 1
     assert memory.spacing(config) == every
-    stored = [T for T in range(100) if make_plan(config, np.array([T]))["stores"].any()]
+    stored = [T for T in range(100) if Compressed.of(config)(np.array([T]))["stores"].any()]
     assert stored == list(range(0, 100, every))
-    storing = streams_of(needed(make_plan(config, np.array([3, 4, 8, 9]))), "stores")
+    storing = streams_of(needed(Compressed.of(config)(np.array([3, 4, 8, 9]))), "stores")
     assert storing.tolist() == ([1, 2] if grid == "fixed" else [0, 1, 2, 3])
     assert memory.long_rows(config) == (W + L) // every + 1
 
@@ -149,9 +150,9 @@ def test_a_gru_takes_each_chunk_once_as_it_leaves_the_memories(whole):
 
 def test_a_usual_step_does_no_work_of_masks():
     config = config_of(gru=True)
-    plan = needed(make_plan(config, np.array([100, 50])))
+    plan = needed(Compressed.of(config)(np.array([100, 50])))
     assert {"absent", "changes.hidden", "fresh"}.isdisjoint(plan) and plan["leaving"].all()
-    plan = needed(make_plan(config, np.array([0, 3])))
+    plan = needed(Compressed.of(config)(np.array([0, 3])))
     assert plan["fresh"].tolist() == [True, False] and "leaving" not in plan
     assert plan["absent"].sum(axis=1).tolist() == [W - 1, W - 4]
     assert plan["changes.hidden"].sum(axis=1).tolist() == [config.n_long - 1]

@@ -1,0 +1,137 @@
+"""A network as a graph of an exported model: all images of a chunk in, its features out; it runs without torch.
+
+Batch norm is in the convolutions. Of an int8 network inputs and weights are rounded as torch rounds them, and a network
+of bfloat16 computes in float32, for ONNX Runtime multiplies no bfloat16 on a processor.
+"""
+
+import io
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lstr.extractors.errors import NetworkRuntimeError, first_line
+from lstr.extractors.images.crops import View
+from lstr.extractors.networks.runtimes.conversion import NetworkJob, exact_precision
+from lstr.extractors.networks.runtimes.running_network import RunningNetwork
+from lstr.extractors.recipe import INT8, LEAST, STEPS
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+NAME = "onnxruntime"
+OPSET = 18
+IMAGES, FEATURES = "images", "features"
+
+
+class ExportedNetwork(RunningNetwork):
+    """A network of an exported model in ONNX Runtime. Each calling thread computes alone."""
+
+    runtime = NAME
+
+    def __init__(self, graph: bytes, stream: str):
+        """Raises NetworkRuntimeError where ONNX Runtime is not installed, or cannot run the graph."""
+        try:
+            from lstr.extractors.networks.runtimes.onnx_runtime import open_session
+        except ImportError as error:
+            hint = 'pip install "lstr-video[onnxruntime]"'
+            raise NetworkRuntimeError("The package onnxruntime is not installed, which runs it.", hint) from error
+        try:
+            self._session = open_session(graph)
+            ((given,), (made,)) = self._session.get_inputs(), self._session.get_outputs()
+            if (given.name, given.type, made.name) != (IMAGES, "tensor(uint8)", FEATURES):
+                raise ValueError("other inputs and outputs than those of a network")
+        except Exception as error:  # a runtime fails in as many ways as there are graphs
+            raise NetworkRuntimeError(
+                f"ONNX Runtime cannot run the {stream} network of the exported model ({first_line(error)}).",
+                "update onnxruntime, or export the model again with `lstr export`.",
+            ) from error
+
+    def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """See RunningNetwork; N is that of a chunk's images, and of its features there is one row."""
+        return self.of_crops(images[None])
+
+    def prepare(self, batches: Iterable[int]) -> None:
+        """Nothing: the session takes any number of chunks."""
+
+    def of_crops(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """See RunningNetwork."""
+        return self._session.run([FEATURES], {IMAGES: np.ascontiguousarray(images)})[0]
+
+    def of_fitted(self, chunks: Sequence[Sequence[NDArray[np.uint8]]], view: View) -> NDArray[np.float32]:
+        """See RunningNetwork."""
+        return self.of_crops(np.stack([view.of_segments(segments) for segments in chunks]))
+
+
+def make_network_graph(job: NetworkJob) -> bytes:
+    """The network of a job with the mean over a chunk's images, as an ONNX file that says nothing of this machine.
+
+    Raises NetworkRuntimeError where it cannot be one.
+    """
+    import onnx
+    import torch
+
+    images = job.example().repeat(job.images // job.part.segments, 1, 1, 1)[None]
+    file = io.BytesIO()
+    try:
+        with torch.no_grad():
+            torch.onnx.export(
+                _averaged(job.pooled(exact_precision(job)), job.images),
+                (images,),
+                file,  # type: ignore[arg-type]  # torch's declaration leaves files out, which it takes
+                input_names=[IMAGES],
+                output_names=[FEATURES],
+                dynamic_axes={IMAGES: {0: "chunks"}, FEATURES: {0: "chunks"}},
+                opset_version=OPSET,
+                dynamo=False,  # the newer exporter needs another package, and fixes the number of chunks
+            )
+    except Exception as error:  # torch's exporter fails in as many ways as there are layers
+        raise NetworkRuntimeError(
+            f"The network {job.part.network} has no ONNX form ({first_line(error)}).", "run it with torch."
+        ) from error
+    made = onnx.load_model_from_string(file.getvalue())
+    if job.precision == INT8:
+        _store_whole_weights(made.graph)
+    for node in made.graph.node:
+        node.ClearField("doc_string")  # it may say where the code is
+        node.name = ""
+    return made.SerializeToString(deterministic=True)
+
+
+def _store_whole_weights(graph: Any) -> None:
+    """Let the weights of convolutions of rounded inputs be whole numbers in the file, which are a quarter of it."""
+    from onnx import helper, numpy_helper
+
+    rounded = {node.output[0] for node in graph.node if node.op_type == "DequantizeLinear"}
+    held = {tensor.name: tensor for tensor in graph.initializer}
+    nodes = []
+    for node in graph.node:
+        if node.op_type == "Conv" and node.input[0] in rounded and node.input[1] in held:
+            name = node.input[1]
+            weights = numpy_helper.to_array(held[name])  # (out, in, h, w)
+            steps = np.maximum(np.abs(weights).max((1, 2, 3)), LEAST * STEPS) / np.float32(STEPS)
+            whole = np.round(weights / steps[:, None, None, None]).astype(np.int8)
+            graph.initializer.remove(held.pop(name))
+            graph.initializer.append(numpy_helper.from_array(whole, f"{name}.whole"))
+            graph.initializer.append(numpy_helper.from_array(steps, f"{name}.steps"))
+            nodes.append(helper.make_node("DequantizeLinear", [f"{name}.whole", f"{name}.steps"], [name], axis=0))
+        nodes.append(node)
+    del graph.node[:]
+    graph.node.extend(nodes)
+
+
+def _averaged(network: "nn.Module", n_images: int) -> "nn.Module":
+    """A network on so many images (N, images, H, W, C) of each chunk: (N, D)."""
+    from torch import nn
+
+    class Averaged(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = network
+
+        def forward(self, images: "Tensor") -> "Tensor":
+            features = self.network(images.reshape(-1, *images.shape[2:]))
+            return features.reshape(-1, n_images, features.shape[-1]).mean(1)
+
+    return Averaged().eval()

@@ -1,0 +1,140 @@
+"""ONNX files from strangers: what a graph is made of is looked at before a runtime sees it, without the package onnx.
+
+A graph is data and a list of known operations. Refused are operations that are not in `OPERATIONS`, functions,
+training, tensors that are in other files or of another size than they claim, and every field that none of the exporters
+here writes.
+"""
+
+from collections.abc import Iterator, Mapping
+from math import prod
+from typing import Any
+
+from lstr.extractors.errors import WeightsError
+
+OPERATIONS = frozenset(
+    "Abs Add And ArgMax AveragePool BatchNormalization Cast Ceil Clip Concat Constant ConstantOfShape Conv "
+    "ConvTranspose CumSum DequantizeLinear Div Einsum Elu Equal Erf Exp Expand Flatten Floor GRU Gather "
+    "GatherElements GatherND Gemm GlobalAveragePool GlobalMaxPool Greater GreaterOrEqual GroupNormalization "
+    "HardSigmoid HardSwish Identity If InstanceNormalization IsInf IsNaN LSTM LayerNormalization LeakyRelu Less "
+    "LessOrEqual Log LogSoftmax MatMul Max MaxPool Mean Min Mish Mod Mul Neg Not Or PRelu Pad Pow QuantizeLinear "
+    "Range Reciprocal ReduceL1 ReduceL2 ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum Relu "
+    "Reshape Resize Round ScatterElements ScatterND Shape Sigmoid Sign Slice Softmax Softplus Split Sqrt Squeeze "
+    "Sub Sum Tanh Tile TopK Transpose Trilu Unsqueeze Where".split()
+)
+"""What our exporters write of models and feature networks. None reads a file, asks for the time or for chance."""
+SIZES = {1: 4, 2: 1, 3: 1, 6: 4, 7: 8, 9: 1, 10: 2, 11: 8}
+"""Bytes of a number by ONNX's type: float32, uint8, int8, int32, int64, bool, float16, float64."""
+DEEPEST = 3
+"""Graphs within graphs."""
+FOREIGN = "use only model files that `lstr export` wrote."
+
+# what stands in the fields of a message: text or numbers ("data"), or messages of a kind, by the number of the field
+MESSAGES: Mapping[str, Mapping[int, str]] = {
+    "model": {1: "data", 2: "data", 3: "data", 7: "graph", 8: "opset"},
+    "opset": {1: "domain", 2: "data"},
+    "graph": {1: "node", 2: "data", 5: "tensor", 11: "value", 12: "value", 13: "value"},
+    "node": {1: "data", 2: "data", 3: "data", 4: "operation", 5: "attribute", 7: "domain"},
+    "attribute": {**dict.fromkeys((1, 2, 3, 4, 7, 8, 20), "data"), 5: "tensor", 6: "graph"},
+    "tensor": {1: "data", 2: "data", 8: "data", 9: "data"},
+    "value": {1: "data", 2: "data"},
+}
+NAMED = {("tensor", 13): "data in another file", ("tensor", 14): "data in another file", ("model", 25): "functions"}
+"""What a field is for, of those that a stranger may have put there."""
+
+Field = tuple[int, int | bytes]
+
+
+class _Refused(Exception):
+    """Why a graph is none of ours."""
+
+
+def check_graph(content: bytes, name: str) -> None:
+    """Raise WeightsError where a graph, called `name` in the error, is not as our exporters write it."""
+    try:
+        counts = _checked(memoryview(content), "model", 0)
+        if counts.get("graph") != 1:
+            raise _Refused("it holds no graph")
+    except _Refused as error:
+        raise WeightsError(f"{name} is no graph of an exported model: {error}.", FOREIGN) from error
+
+
+def _checked(content: memoryview, kind: str, depth: int) -> dict[str, int]:
+    """Look at a message and at all within; how many messages of each kind it has."""
+    if depth > DEEPEST:
+        raise _Refused("its graphs are too deep in one another")
+    counts: dict[str, int] = {}
+    held: dict[int, list[Any]] = {}
+    for number, value in _fields(content):
+        what = MESSAGES[kind].get(number)
+        if what is None:
+            raise _Refused(f"it has {NAMED.get((kind, number), f'a field {number} of a {kind}, which is not ours')}")
+        counts[what] = counts.get(what, 0) + 1
+        if what in MESSAGES:
+            if not isinstance(value, memoryview):
+                raise _Refused("it is damaged")
+            _checked(value, what, depth + (what == "graph"))
+        elif what == "domain" and bytes(value) not in (b"", b"ai.onnx"):
+            raise _Refused(f"it has operations of {bytes(value)[:40]!r}")
+        elif what == "operation" and (operation := bytes(value)[:40].decode(errors="replace")) not in OPERATIONS:
+            raise _Refused(f"it has the operation {operation!r}, which no exported model has")
+        elif kind == "tensor":
+            held.setdefault(number, []).append(value)
+    if kind == "tensor":
+        _check_tensor(held)
+    return counts
+
+
+def _check_tensor(held: Mapping[int, list[Any]]) -> None:
+    """Raise _Refused where a tensor has not the bytes that its shape and type say."""
+    shape: list[int] = []
+    for value in held.get(1, []):  # packed or one by one
+        shape += [value] if isinstance(value, int) else list(_numbers(value))
+    types, data = held.get(2, []), held.get(9, [])
+    if len(types) != 1 or types[0] not in SIZES:
+        raise _Refused("it has a tensor of a type that no model has")
+    size = sum(len(part) if isinstance(part, memoryview) else -1 for part in data)
+    if len(data) > 1 or any(n > len(data[0]) if data else n for n in shape) or size != prod(shape) * SIZES[types[0]]:
+        raise _Refused("it has a tensor of another size than it says")
+
+
+def _fields(content: memoryview) -> Iterator[tuple[int, int | memoryview]]:
+    """The fields of a message in protocol buffers' form: number, and a whole number or bytes."""
+    at = 0
+    while at < len(content):
+        key, at = _number(content, at)
+        number, form = key >> 3, key & 7
+        if form == 0:
+            value, at = _number(content, at)
+            yield number, value
+            continue
+        if form == 2:
+            length, at = _number(content, at)
+        elif form in (1, 5):
+            length = 8 if form == 1 else 4
+        else:
+            raise _Refused("it is damaged")
+        if length > len(content) - at:
+            raise _Refused("it is cut short")
+        yield number, content[at : at + length]
+        at += length
+
+
+def _numbers(content: memoryview) -> Iterator[int]:
+    at = 0
+    while at < len(content):
+        value, at = _number(content, at)
+        yield value
+
+
+def _number(content: memoryview, at: int) -> tuple[int, int]:
+    """A whole number of up to 64 bits, and where what follows begins."""
+    value = 0
+    for place in range(10):
+        if at >= len(content):
+            raise _Refused("it is cut short")
+        byte = content[at]
+        value |= (byte & 127) << (7 * place)
+        at += 1
+        if byte < 128:
+            return value, at
+    raise _Refused("it is damaged")

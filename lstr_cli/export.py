@@ -1,0 +1,49 @@
+"""`lstr export`: a model file to one that runs without torch."""
+
+import click
+
+from lstr_cli import console
+from lstr_cli.command import Command
+from lstr_cli.options import flow_settings
+from lstr_cli.settings import setting
+
+
+@click.command("export", cls=Command)
+@click.argument("model", metavar="MODEL")
+@click.argument("videos", nargs=-1, metavar="[VIDEO|DIR...]")
+@click.option("-o", "--output", required=True, metavar="FILE.lstr", help="The file to write.")
+@setting(
+    "streams",
+    type=click.IntRange(min=1, max=256),
+    default=1,
+    help="How many cameras one call of the model takes; a file serves any number, so many at a time.",
+)
+@flow_settings
+@click.option("--json", "as_json", is_flag=True, help="Print how far apart torch and the file are as JSON.")
+def command(model, videos, output, as_json, **options):
+    """Write a model file that runs without torch: its networks and one step of its model as ONNX graphs.
+
+    `lstr detect` and `lstr watch` take the file like any other, and run it with ONNX Runtime on the processor. Before
+    it is written, torch and the graphs score the same chunks, of VIDEO or of a drawn one, and 200 steps more than the
+    model can remember; a file that would differ by more than 0.00001 in probability is not written. MODEL stays as it
+    is, and is needed to evaluate, to train on, and to take apart.
+
+    \b
+    Examples:
+      lstr export fall.lstr -o fall-run.lstr
+      lstr export fall.lstr videos/ -o fall-run.lstr
+      lstr detect game.mp4 -m fall-run.lstr -o timeline
+    """
+    console.say_waiting("loading networks…")
+    from lstr.pipelines.exporting.job import ExportOptions, export
+
+    exported = console.follow(export(ExportOptions(model, output, videos, **options)))
+    if as_json:
+        console.show_json({"model": str(exported.model.path), **exported.alike.to_dict()})
+        return
+    found = exported.alike
+    console.show(f"{found.chunks} chunks side by side: scores differ by {found.scores:.1e} at most")
+    console.show(f"{found.steps} steps of the model: scores differ by {found.later_scores:.1e} at most")
+    size = console.size(exported.model.path.stat().st_size)
+    console.say(f"model: {exported.model.path} ({size}; runs without torch)")
+    console.say_next("lstr", "detect", "VIDEO", "-m", exported.model.path, "-o", "timeline")

@@ -1,0 +1,38 @@
+"""An exported model file: the step of its model and its networks as graphs, which run without torch."""
+
+from typing import Any, cast
+
+from lstr.checkpoints.loaded import FORMAT, Checkpoint
+from lstr.exported.description import ExportedConfig, StepDescription
+from lstr.exported.streaming import open_step
+from lstr.pipelines.model_files.model_file import ModelFile, refusals
+
+STEP = "lstr"
+"""What the graph of the step is called; those of networks are called as their streams."""
+
+
+def load_exported(model: ModelFile) -> Checkpoint:
+    """An exported model ready to run, as a checkpoint that has no model of torch.
+
+    Raises CheckpointError where it is damaged or unsafe, LstrError where ONNX Runtime is not installed.
+    """
+    about = model.about["checkpoint"]
+    thresholds = model.about["thresholds"]
+    with refusals(model.path):
+        step = StepDescription.from_dict((model.exported or {})["step"])
+        config = ExportedConfig.of(step, str(model.about["config"].get("kind", "lstr")))
+        return Checkpoint(
+            model=cast(Any, None),
+            config=config,
+            classes=model.classes,
+            recipe=model.about["recipe"],
+            metrics=about["metrics"],
+            extra=about["extra"] | ({"thresholds": thresholds} if thresholds else {}),
+            calibration={},
+            versions=about["versions"],
+            format=FORMAT,
+            path=model.path,
+            assumed={},
+            exported=open_step(step, model.graph(STEP)),
+            about=model.about,
+        )

@@ -1,0 +1,169 @@
+"""An exported step of every kind: the scores of its model, from the first chunk to past the memory's end."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lstr.errors import CheckpointError, LstrError
+from lstr.exported.description import StepDescription
+from lstr.exported.graphs import describe, make_graph
+from lstr.exported.streaming import create, open_step, reset, restore, save, step_ahead, step_some
+from lstr.kinds import KINDS
+from tests.support.playlists import scores_of
+from tests.support.tiny_models import AVERAGED, DESIGNS, tiny, unsettled, video
+
+pytest.importorskip("onnxruntime")
+pytest.importorskip("onnx")
+ROOT = Path(__file__).resolve().parents[3]
+OF_THEIR_OWN = [
+    {"grid": "sliding"},
+    {"gru": True, "anticipation": 2},
+    {"encoder": "none", "positions": "distance"},
+    {"kind": "rnn", "cell": "gru"},
+    {"kind": "trn", "anticipation": 2, "decoder_from": 0},
+    {"kind": "testra", "grid": "anchored", "decay": 0.9},
+    {"kind": "gatehub", "n_heads": 2, "d_model": 160, "n0": 8},
+    {"kind": "mat", "grid": "sliding", "groups": 2},
+    AVERAGED,
+]
+CASES = [*({"kind": kind} for kind in KINDS), *OF_THEIR_OWN, *DESIGNS]
+QUICK = ("rnn", "oadtr", "colar", "miniroad")  # a second and less; `make test-all` has all
+each_case = pytest.mark.parametrize(
+    "settings",
+    [
+        case if case.get("kind") in QUICK and len(case) == 1 else pytest.param(case, marks=pytest.mark.long)
+        for case in CASES
+    ],
+    ids=lambda of: "average" if of is AVERAGED else "-".join(map(str, of.values())),
+)
+
+
+def exported(model, n_streams=1):
+    description = describe(model, n_streams)
+    return open_step(description, make_graph(model, description))
+
+
+@each_case
+def test_an_exported_step_scores_as_its_model(settings):
+    model = unsettled(tiny(**settings)).requires_grad_(False)
+    step, features = exported(model), video(60)
+    state = create(step)
+    scores = np.stack([step_ahead(step, state, row[:5], row[5:]) for row in features.numpy()])
+    assert abs(scores - scores_of(model, features).numpy()).max() < 1e-5
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["lstr", "mat", "lfb", "idn", "fats", "gatehub", "woad"])
+def test_streams_of_a_batch_come_and_go(kind):
+    """Three streams through a graph of two: they begin at different times, and one begins anew."""
+    model = unsettled(tiny(kind=kind)).requires_grad_(False)
+    step, videos = exported(model, 2), [video(40, seed).numpy() for seed in range(3)]
+    state, seen = create(step, 3), [list[np.ndarray]() for _ in range(3)]
+    at = [0, 0, 0]
+    for k in range(40):
+        which = [n for n in (2, 0, 1) if n == 0 or k >= 5 * n]
+        if k == 30:
+            reset(step, state, [1])
+            at[1], seen[1] = 0, []
+        rows = np.stack([videos[n][at[n]] for n in which])
+        for n, scores in zip(which, step_some(step, state, which, rows[:, :5], rows[:, 5:]), strict=True):
+            seen[n].append(scores)
+            at[n] += 1
+    for n, features in enumerate(videos):
+        expected = scores_of(model, video(40, n)[: at[n]]).numpy()
+        assert abs(np.stack(seen[n]) - expected).max() < 1e-5, n
+        assert state.chunks[n] == at[n] < len(features) + 1
+
+
+def test_a_stream_that_was_saved_goes_on_to_the_bit(tmp_path):
+    step, rows = exported(tiny(kind="rnn")), video(20).numpy()
+    state = create(step)
+    for row in rows[:8]:
+        step_ahead(step, state, row[:5], row[5:])
+    save(tmp_path / "stream", step, state)
+    again = restore(tmp_path / "stream", step)
+    for row in rows[8:]:
+        assert (step_ahead(step, state, row[:5], row[5:]) == step_ahead(step, again, row[:5], row[5:])).all()
+    with pytest.raises(LstrError, match="belongs to another model"):
+        restore(tmp_path / "stream", exported(tiny(kind="rnn", seed=1)))
+    (tmp_path / "cut").write_bytes((tmp_path / "stream").read_bytes()[:-20])
+    for path in ("cut", "none"):
+        with pytest.raises(CheckpointError, match="is damaged"):
+            restore(tmp_path / path, step)
+
+
+@pytest.mark.parametrize(
+    "rgb, flow, message",
+    [
+        (None, np.zeros(3), "takes rgb features"),
+        (np.zeros(4), np.zeros(3), "have shape"),
+        (np.zeros(5), np.full(3, np.nan), "not finite"),
+        (np.array(["a"] * 5), np.zeros(3), "no numbers"),
+    ],
+)
+def test_features_that_do_not_fit_leave_a_stream_as_it_is(rgb, flow, message):
+    step = exported(tiny(kind="rnn"))
+    state = create(step)
+    with pytest.raises(LstrError, match=message):
+        step_ahead(step, state, rgb, flow)
+    assert state.chunks.tolist() == [0] and not state.tensors["hidden"].any()
+
+
+def test_a_description_says_what_a_step_takes_and_no_more():
+    described = describe(tiny(), 2).to_dict()
+    assert StepDescription.from_dict(described) == describe(tiny(), 2)
+    wrong = [
+        {"streams": 0},
+        {"streams": 10**6},
+        {"classes": -1},
+        {"rgb_dim": "5"},
+        {"kept": {"a": {"shape": [2**20, 2**20], "dtype": "float32"}}},
+        {"kept": {"a": {"shape": [3], "dtype": "object"}}},
+        {"kept": {"a": {"shape": [-1], "dtype": "bool"}}},
+        {"plan": {"form": "eval"}},
+        {"plan": None},
+    ]
+    for entry in [None, *(described | changed for changed in wrong)]:
+        with pytest.raises(CheckpointError):
+            StepDescription.from_dict(entry)
+
+
+def test_a_graph_of_other_tensors_than_its_description_is_refused():
+    model = tiny(kind="rnn")
+    graph = make_graph(model, describe(model, 1))
+    with pytest.raises(CheckpointError, match="other tensors"):
+        open_step(describe(model, 2), graph)
+    with pytest.raises(CheckpointError, match="cannot run"):
+        open_step(describe(model, 1), graph[:100])
+
+
+def test_equal_models_give_equal_graphs_that_say_nothing_of_this_machine():
+    graphs = [make_graph(model := tiny(kind="rnn"), describe(model)) for _ in range(2)]
+    assert graphs[0] == graphs[1] and b".py" not in graphs[0] and str(ROOT).encode() not in graphs[0]
+
+
+@pytest.mark.long
+def test_a_step_runs_where_there_is_no_torch(tmp_path):
+    model = unsettled(tiny()).requires_grad_(False)
+    description = describe(model)
+    (tmp_path / "graph").write_bytes(make_graph(model, description))
+    np.save(tmp_path / "rows.npy", video(30).numpy())
+    code = f"""
+import sys
+sys.modules["torch"] = None
+import json, numpy as np
+from lstr.exported.description import StepDescription
+from lstr.exported.streaming import create, open_step, step_ahead
+about = StepDescription.from_dict(json.loads({json.dumps(description.to_dict())!r}))
+step = open_step(about, open("graph", "rb").read())
+state = create(step)
+np.save("scores.npy", np.stack([step_ahead(step, state, row[:5], row[5:]) for row in np.load("rows.npy")]))
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, env={"PYTHONPATH": str(ROOT), "PATH": ""})
+    assert abs(np.load(tmp_path / "scores.npy") - scores_of(model, video(30)).numpy()).max() < 1e-5

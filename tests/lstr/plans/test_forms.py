@@ -1,0 +1,72 @@
+"""Plans as values: what makes them is written and read as numbers, and needs no torch."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lstr.errors import ConfigError
+from lstr.kinds import KINDS
+from lstr.models.kind import Model
+from lstr.plans.forms import from_dict, to_dict
+from lstr.plans.short import States
+from tests.support.tiny_models import AVERAGED, tiny
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.mark.parametrize("settings", [*({"kind": kind} for kind in KINDS), AVERAGED], ids=lambda of: of["kind"])
+def test_a_plan_read_again_is_the_models(settings):
+    model = tiny(**settings)
+    read = from_dict(json.loads(json.dumps(to_dict(model.planner))))
+    assert read == model.planner
+    for chunks in (np.array([0, 7, 40]), np.array([3, 5, 1000])):
+        ours, theirs = model.plan(chunks), read(chunks)
+        assert ours.keys() == theirs.keys() and all((ours[name] == theirs[name]).all() for name in ours)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        None,
+        {},
+        {"form": "pickle"},
+        {"form": "ring"},
+        {"form": "ring", "work_length": "8"},
+        {"form": "ring", "work_length": 0},
+        {"form": "ring", "work_length": 2**40},
+        {"form": "bank", "work_length": 4, "long_length": 7, "long_stride": 2, "grid": "fixed"},
+        {"form": "bank", "work_length": 4, "long_length": 8, "long_stride": 2, "grid": "round"},
+        {"form": "joined", "members": []},
+        {"form": "joined", "members": [{"form": "joined", "members": [{"form": "states"}]}]},
+    ],
+)
+def test_what_is_no_plan_is_refused(entry):
+    with pytest.raises(ConfigError):
+        from_dict(entry)
+
+
+def test_a_kind_with_a_plan_of_its_own_says_that_no_file_holds_it(monkeypatch):
+    model = tiny(kind="rnn")
+    monkeypatch.setattr(type(model), "planner", Model.planner)
+    with pytest.raises(ConfigError, match="rnn makes its plans by code of its own"):
+        to_dict(model.planner)
+
+
+def test_a_form_that_no_file_knows_is_named():
+    class Odd(States):
+        pass
+
+    with pytest.raises(ConfigError, match="Odd is no form of plan"):
+        to_dict(Odd())
+
+
+def test_plans_need_no_torch():
+    code = "import sys, lstr.plans.forms\nprint([name for name in ('torch', 'onnxruntime') if name in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert result.stdout.strip() == "[]"
