@@ -1,0 +1,120 @@
+"""The small install: a wheel of this repository with what runs models, in an environment of its own without torch."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.whole.test_install import build_wheel
+
+pytestmark = pytest.mark.long
+
+MOST_MEGABYTES = 500
+DIFFERENCE = 1e-5
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """Run `lstr` of a clean environment: small(*arguments, code) -> what it prints, and what it says."""
+    folder = tmp_path_factory.mktemp("small")
+    wheel = build_wheel(folder / "wheel")
+    subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
+    python = folder / "venv" / "bin" / "python"
+    command = [python, "-m", "pip", "install", "--quiet", f"lstr-video[run,watch] @ file://{wheel}"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"no index to install from: {done.stderr.strip().splitlines()[-1]}")
+
+    def run(*arguments, code: int = 0) -> tuple[str, str]:
+        environment = {**os.environ, "LSTR_HOME": str(folder / "home")}
+        environment.pop("PYTHONPATH", None)
+        ran = subprocess.run(
+            [python, "-m", "lstr_cli", *map(str, arguments)],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+        assert ran.returncode == code, ran.stderr
+        return ran.stdout, ran.stderr
+
+    run.folder = folder
+    return run
+
+
+@pytest.fixture(scope="module")
+def exported(small_set, small, tmp_path_factory) -> tuple[Path, Path]:
+    """A model file, and what `lstr export` makes of it."""
+    folder = tmp_path_factory.mktemp("models")
+    lstr = [sys.executable, "-m", "lstr_cli"]
+    for words in (
+        ["pack", small_set.checkpoint.parent, "-o", folder / "whole.lstr"],
+        ["export", folder / "whole.lstr", "-o", folder / "run.lstr"],
+    ):
+        subprocess.run([*lstr, *words], check=True, capture_output=True)
+    return folder / "whole.lstr", folder / "run.lstr"
+
+
+def test_it_is_small_and_lacks_torch(small):
+    site = next((small.folder / "venv" / "lib").glob("python3*/site-packages"))
+    packages = {path.name.partition("-")[0] for path in site.glob("*.dist-info")}
+    assert not packages & {"torch", "torchvision", "scipy", "matplotlib", "opencv_contrib_python", "mmaction2"}
+    files = [path for path in (small.folder / "venv").rglob("*") if path.is_file() and not path.is_symlink()]
+    assert sum(path.stat().st_size for path in files) / 1e6 < MOST_MEGABYTES
+
+
+def test_it_scores_as_with_torch(small, small_set, exported, lstr, tmp_path):
+    """The same video, decided by the model file with torch and by the exported one without."""
+    whole, run = exported
+    video = small_set.videos / "scene_00.mp4"
+    assert lstr("detect", video, "-m", whole, "-o", tmp_path / "with", "-f", "json,npz,html,csv")[0] == 0
+    _, err = small("detect", video, "-m", run, "-o", tmp_path / "without", "-f", "json,npz,html,csv")
+    with_torch, without = (np.load(tmp_path / name / "scene_00.npz") for name in ("with", "without"))
+    assert with_torch.files == without.files
+    for name in with_torch.files:
+        if with_torch[name].dtype.kind == "f":
+            assert np.allclose(with_torch[name], without[name], atol=DIFFERENCE, rtol=0), name
+    names = {path.name for path in (tmp_path / "with").iterdir()}
+    assert names == {path.name for path in (tmp_path / "without").iterdir()}
+
+
+def test_lines_info_labels_and_the_service(small, small_set, exported, tmp_path):
+    _, run = exported
+    out, _ = small("detect", small_set.videos / "scene_00.mp4", "-m", run, "-f", "jsonl")
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert sum("chunk" in line for line in lines) > 4
+    assert "run.lstr" in small("info", run)[0]
+    (tmp_path / "watch.toml").write_text(f'model = "{run}"\n[sources.hall]\naddress = "http://127.0.0.1:9/hall"\n')
+    assert small("watch", tmp_path / "watch.toml", "--check")[0].startswith("hall: ")
+    assert "Every kind" in small("--help")[0]
+
+
+def test_what_needs_torch_says_what_to_install(small, small_set, exported, tmp_path):
+    whole, _ = exported
+    video = small_set.videos / "scene_00.mp4"
+    (tmp_path / "labels.csv").write_text("video,start,end,label\nscene_00,0.5,1.5,jump\n")
+    for words in (
+        ("detect", video, "-m", whole),
+        ("learn", video, tmp_path / "labels.csv"),
+        ("demo",),
+        ("models",),
+        ("extract", video, "-o", tmp_path / "features"),
+        ("train", tmp_path, tmp_path / "labels.csv"),
+        ("export", whole, "-o", tmp_path / "again.lstr"),
+        ("quantise", whole, video, "-o", tmp_path / "again.lstr"),
+        ("bench",),
+    ):
+        _, err = small(*words, code=1)
+        assert "which is not installed." in err and "pip install 'lstr-video[learn]'" in err, (words, err)
+        assert "Traceback" not in err
+    assert small("doctor", code=1)[0]
+
+
+def test_the_pages_of_labels_need_no_torch(small, tmp_path):
+    (tmp_path / "labels.csv").write_text("video,start,end,label\nv,0.5,1.5,jump\n")
+    small("labels", "convert", tmp_path / "labels.csv", "--to", "html", "-o", tmp_path / "pages")
+    assert "jump" in (tmp_path / "pages" / "v.html").read_text()
