@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.exportable import write_exportable
 from tests.whole.test_install import build_wheel
 
 pytestmark = pytest.mark.long
@@ -47,16 +48,12 @@ def small(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def exported(small_set, small, tmp_path_factory) -> tuple[Path, Path]:
+def exported(tmp_path_factory) -> tuple[Path, Path]:
     """A model file, and what `lstr export` makes of it."""
     folder = tmp_path_factory.mktemp("models")
-    lstr = [sys.executable, "-m", "lstr_cli"]
-    for words in (
-        ["pack", small_set.checkpoint.parent, "-o", folder / "whole.lstr"],
-        ["export", folder / "whole.lstr", "-o", folder / "run.lstr"],
-    ):
-        subprocess.run([*lstr, *words], check=True, capture_output=True)
-    return folder / "whole.lstr", folder / "run.lstr"
+    whole, run = write_exportable(folder, "lstr").path, folder / "run.lstr"
+    subprocess.run([sys.executable, "-m", "lstr_cli", "export", whole, "-o", run], check=True, capture_output=True)
+    return whole, run
 
 
 def test_it_is_small_and_lacks_torch(small):
