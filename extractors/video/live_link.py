@@ -3,7 +3,10 @@
 from datetime import datetime, timedelta
 from time import monotonic
 
+from lstr.extractors.addresses import shown
+from lstr.extractors.errors import StalledError, VideoError
 from lstr.extractors.video.gaps import RESTING
+from lstr.extractors.video.live_input import Input
 from lstr.extractors.video.stretches import GAP_SECONDS
 
 QUIET = 2.0  # seconds without a frame after which a source counts as stalled
@@ -66,3 +69,20 @@ class Link:
             self._is_away = False
             self._changes.append(f"connected again, after {now - self._left:.0f} s without a frame.")
         self.sign, self.has_received, self.is_connected = now, True, True
+
+
+def too_short(source: Input, frames: int) -> VideoError:
+    """What a source fails with that ended before anything could be decided."""
+    return VideoError(
+        f"{shown(source.source)} ended after {frames} frames, before the first decision.",
+        "a decision takes a quarter of a second of video, from [[start]] on; check what writes it.",
+    )
+
+
+def stalled(source: Input, timeout: float) -> StalledError:
+    """What a source fails with that has sent nothing for `timeout` seconds."""
+    check = "check that it is on, and its address" if source.lasting else "check what writes it"
+    return StalledError(
+        f"{shown(source.source)} sent no frame for {timeout:g} s.",
+        f"{check}; [[timeout=SECONDS]] is how long it may be silent.",
+    )

@@ -25,20 +25,19 @@ from lstr.extractors.errors import StalledError, VideoError
 from lstr.extractors.stages import DECODE
 from lstr.extractors.video.backdrop import Backdrop
 from lstr.extractors.video.containers import Opening
-from lstr.extractors.video.frames import FPS, Chunk, SourceFrame, chunks_of
+from lstr.extractors.video.frames import Chunk, SourceFrame, chunks_of
 from lstr.extractors.video.gaps import RESTING, Gap, joined
 from lstr.extractors.video.live_input import Input
-from lstr.extractors.video.live_link import QUIET, Link
+from lstr.extractors.video.live_link import QUIET, Link, stalled, too_short
 from lstr.extractors.video.moment import Moment
 from lstr.extractors.video.packet_gate import Gate, PacketGate
 from lstr.extractors.video.packet_ring import PacketSink
 from lstr.extractors.video.probe import AVERAGE_RATE, comes_later
 from lstr.extractors.video.pyav_reader import PAUSE, PyAVReader
-from lstr.extractors.video.stretches import GAP_SECONDS, SILENCE, stretches
+from lstr.extractors.video.stretches import GAP_SECONDS, SILENCE, counted_on, stretches
 from lstr.extractors.video.zones import Zones
 
 LONGEST_GAP = 24 * 3600  # seconds; a clock that jumps farther is wrong, and goes on from where it was
-RATES = (Fraction(1, 10), 240)  # frames per second that a source may say it has
 DELAYS = (0.5, 1.0, 2.0, 4.0, 8.0)  # seconds before each attempt to connect again; the last one for all others
 
 
@@ -96,17 +95,14 @@ class LiveReader:
         self._reader: PyAVReader | None = None
         self._counted = [0, 0]  # frames and decode errors of earlier connections
         self._link = Link()
-        self.warnings: list[str] = []
-        """What a reader of the scores must know."""
+        self.warnings: list[str] = []  # what a reader of the scores must know
         self._noted: list[str] = []
         self._told: list[str] = []
         self._last: tuple[Fraction, Fraction] | None = None  # time and step of the newest frame
         self._heard = self._began = monotonic()
         self._origin: Fraction | None = None  # of a connection's clock on this reader's; None before its first frame
-        self._paused = False  # whether the gate has closed
-        self._resumed = False  # whether the chunk that comes next is the first one after that
-        self.is_to_rest = False
-        """Whether its gate has closed, and nobody has said yet that its chunks are done with."""
+        self._paused = self._resumed = False  # whether the gate has closed; whether the next chunk is the first since
+        self.is_to_rest = False  # whether its gate has closed, and its chunks are not known to be done with
         self._thread = threading.Thread(target=self._work, name=f"live {live_input.id}", daemon=True)
 
     @property
@@ -202,10 +198,10 @@ class LiveReader:
                 return
             if lost is None and self._ends():
                 if self._next == self._first and not self._link.is_holding:
-                    raise self._too_short()
+                    raise too_short(self.input, self.frames)
                 return
             if lost and self._ends():  # connected again, a recording would begin anew
-                raise self._stalled() if isinstance(lost, StalledError) else lost
+                raise stalled(self.input, self.options.timeout) if isinstance(lost, StalledError) else lost
             if lost and not self._link.has_received and not isinstance(lost, StalledError):
                 if "://" not in str(self.input.source) or not comes_later(lost):
                     raise lost  # an address with a mistake is not tried again
@@ -283,7 +279,7 @@ class LiveReader:
             if self.clock == "wall":
                 time = Fraction(now - self._began).limit_denominator(1000)
             elif self.clock == AVERAGE_RATE:
-                time = self._counted_on(before, frame, now)
+                time = counted_on(before, frame.duration, now - self._heard)
             time = max(time, before)
             self._origin = origin
             self._last, self._heard = (time, time - before), now
@@ -325,13 +321,6 @@ class LiveReader:
             )
         self.warnings.append(self._noted[-1])
 
-    def _counted_on(self, before: Fraction, frame: SourceFrame, now: float) -> Fraction:
-        """The time of a frame that follows one at `before` by as long as frames last, or after a silence."""
-        slowest, fastest = RATES
-        step = frame.duration if 1 / Fraction(fastest) <= frame.duration <= 1 / slowest else Fraction(1, FPS)
-        silence = now - self._heard
-        return before + (Fraction(silence).limit_denominator(1000) if silence > GAP_SECONDS else step)
-
     def _put(self, chunk: Chunk) -> None:
         """Let a chunk wait to be taken, in the place of the oldest where none is free."""
         arrival = self._arrival
@@ -366,18 +355,6 @@ class LiveReader:
 
     def _given_up(self, lost: VideoError | None) -> VideoError:
         """What ends a source that has been silent for too long: what kept it from the first frame, or the silence."""
-        never = self._last is None and lost is not None
-        return lost if lost and never and not isinstance(lost, StalledError) else self._stalled()
-
-    def _too_short(self) -> VideoError:
-        return VideoError(
-            f"{shown(self.input.source)} ended after {self.frames} frames, before the first decision.",
-            "a decision takes a quarter of a second of video, from [[start]] on; check what writes it.",
-        )
-
-    def _stalled(self) -> StalledError:
-        check = "check that it is on, and its address" if self.input.lasting else "check what writes it"
-        return StalledError(
-            f"{shown(self.input.source)} sent no frame for {self.options.timeout:g} s.",
-            f"{check}; [[timeout=SECONDS]] is how long it may be silent.",
-        )
+        if lost and self._last is None and not isinstance(lost, StalledError):
+            return lost
+        return stalled(self.input, self.options.timeout)

@@ -21,7 +21,7 @@ class Gate:
     seconds: float
     """Before it opens, of which packets are decoded too; from the key frame before them on."""
     most_bytes: int
-    """That these packets take at most; where a key frame and what follows it are more, they are not kept."""
+    """The most that these packets take; where a key frame and what follows it are more, they are not kept."""
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from fractions import Fraction
 
-from lstr.extractors.video.frames import CHUNK, SourceFrame, n_frames_until
+from lstr.extractors.video.frames import CHUNK, FPS, SourceFrame, n_frames_until
 
 GAP_SECONDS = 2
+RATES = (Fraction(1, 10), 240)  # frames per second that a source may say it has
 SLOW_STEPS = 4  # of a source with less than two frames per second
 SILENCE = 10.0  # seconds without a frame after which another connection is tried
 
@@ -34,3 +35,10 @@ def stretches(
 
     while ahead is not None:
         yield -(-n_frames_until(ahead.time) // CHUNK), stretch()
+
+
+def counted_on(before: Fraction, duration: Fraction, silence: float) -> Fraction:
+    """The time of a frame that follows one at `before` by as long as frames last, or after a silence, in seconds."""
+    slowest, fastest = RATES
+    step = duration if 1 / Fraction(fastest) <= duration <= 1 / slowest else Fraction(1, FPS)
+    return before + (Fraction(silence).limit_denominator(1000) if silence > GAP_SECONDS else step)

@@ -1,7 +1,7 @@
 """A stand-in for Frigate: the paths, verbs, fields and answers of its interface as it documents them, and no more.
 
-It is not Frigate: what it does beyond its documentation, no test here knows. Facts are of the documentation and of the
-declared routes of July 2026 (0.17 and 0.18).
+It is not Frigate: what that does beyond its documentation, no test here knows. Facts are of the documentation and of
+the declared routes of July 2026.
 """
 
 import itertools

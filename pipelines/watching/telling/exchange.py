@@ -28,7 +28,7 @@ class Answer:
     headers: Mapping[str, str]
     """By names in small letters."""
     cookies: tuple[str, ...]
-    """As `name=value`."""
+    """Each is `name=value`."""
     body: bytes | None
     """None where it broke off, or is larger than what was to be read of it."""
 
