@@ -3,7 +3,7 @@
 import importlib.metadata
 import os
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 
@@ -23,6 +23,8 @@ PACKAGES = (
     "opencv-contrib-python",
     "numpy",
 )
+SMALL = ("onnxruntime", "av", "opencv-python-headless", "numpy")
+"""What a small install has, which runs what `lstr export` wrote."""
 BUILT = ("resnet50", "bninception")
 """The networks that are tried: of the published features, and without torchvision, which takes seconds to import"""
 CPU_BUILD = "docs/how-to/install.md says how to install the build for processors, without NVIDIA's libraries."
@@ -42,7 +44,11 @@ class Finding:
 def examine() -> list[Finding]:
     """Everything `lstr doctor` shows; a missing optional thing (GPU, checkpoint) is no failure."""
     findings = [Finding("python", True, f"{platform.python_version()}, {os.cpu_count()} cores")]
-    findings += _packages()
+    if find_spec("torch") is None:
+        what = "the small one: it runs what `lstr export` wrote, without PyTorch"
+        findings += [Finding("install", True, what), *_packages(SMALL), _try("decoder", _decoder)]
+        return [*findings, _checkpoint()]
+    findings += _packages(PACKAGES)
     findings += [
         _try("decoder", _decoder),
         _try("optical flow", _flow),
@@ -53,8 +59,8 @@ def examine() -> list[Finding]:
     return [*findings, _checkpoint(), _weights()]
 
 
-def _packages() -> Iterator[Finding]:
-    for name in PACKAGES:
+def _packages(names: Iterable[str]) -> Iterator[Finding]:
+    for name in names:
         try:
             yield Finding(name, True, importlib.metadata.version(name))
         except importlib.metadata.PackageNotFoundError:
