@@ -51,7 +51,7 @@ MORE_MEMORY = "close other programs, or raise what this command may have (`ulimi
 UNMAPPED = ("failed to map segment", "Cannot allocate memory")
 """In what is raised where a library finds no room to be loaded in."""
 NOT_SMALL = "pip install 'lstr-video[learn]' has all of it; a small install runs what `lstr export` wrote."
-DRAWN = "pip install matplotlib draws png and svg; the other formats need none."
+DRAWN = "pip install matplotlib pillow: png, svg and mp4 are drawn with them; the other formats need neither."
 PARTS = {
     "torch": "PyTorch",
     "torchvision": "torchvision",
