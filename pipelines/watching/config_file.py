@@ -73,7 +73,7 @@ RULE: dict[str, Parse] = {
 
 MOST_BYTES, LONGEST_LINE = 2**19, 4096
 MOST_MISTAKES = 50
-"""That are told at once"""
+"""Mistakes that are told at once"""
 
 
 class WatchConfigError(LstrError):
