@@ -13,9 +13,12 @@ import pytest
 import lstr
 from lstr.errors import CheckpointError, ConfigError
 from lstr.extractors.errors import DeviceError, NetworkRuntimeError, RecipeError
+from lstr.extractors.video.live_reader import LiveOptions
 from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
 from lstr.pipelines.detection.detect import detect
+from lstr.pipelines.detection.events import Decided
 from lstr.pipelines.detection.job import DetectOptions, detect_sources
+from lstr.pipelines.detection.sources import Limits
 from lstr.pipelines.exporting import job
 from lstr.pipelines.exporting.job import ExportOptions, export
 from lstr.pipelines.exporting.side_by_side import Alike
@@ -23,10 +26,13 @@ from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.progress import Notice, result_of
 from tests.support.exportable import write_exportable
 from tests.support.mistakes import mistake
+from tests.support.served import TS_HEAD, served
+from tests.support.videos import remux
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore")]
+PATIENT, FIRST = LiveOptions(on_lag="wait"), Limits(max_chunks=18)
 ROOT = Path(__file__).resolve().parents[3]
 BLOCKED = ("torch", "torchvision", "onnx", "openvino", "timm", "sklearn", "mmaction", "mmcv", "mmengine")
 WITHOUT = f"""
@@ -111,6 +117,46 @@ def test_it_needs_no_torch(files, tmp_path):
     assert done.returncode == 2 and "runs on the processor" in done.stderr and "Traceback" not in done.stderr, (
         done.stderr
     )
+
+
+def test_a_package_that_is_missing_is_named(files, tmp_path):
+    video, model, _ = files
+    for words in (["detect", video, "-m", model.path], ["export", model.path, "-o", "a.lstr"]):
+        done = without_torch(tmp_path, *words)
+        assert done.returncode == 1 and "needs PyTorch, which is not installed" in done.stderr, done.stderr
+        assert "hint: " in done.stderr and "Traceback" not in done.stderr
+
+
+def test_from_python_it_needs_no_torch_either(files, tmp_path):
+    code = f"""
+import sys
+sys.modules["torch"] = None
+import lstr
+with lstr.load({str(files[2].model.path)!r}) as detector:
+    print(len([*detector.detect({str(files[0])!r})]), detector.classes)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, env={"PYTHONPATH": str(ROOT)}
+    )
+    assert done.stdout.startswith("20 ('Background'"), done.stderr
+
+
+def test_cameras_share_a_graph(files, tmp_path):
+    """Three live sources through a graph of two streams have the scores that each has alone."""
+    video, model, _ = files
+    exported = result_of(export(ExportOptions(model.path, tmp_path / "run.lstr", [video], streams=2))).model
+    stream = remux(video, tmp_path / "camera.ts").read_bytes()
+    expected = scores_of(video, model.path, device="cpu")
+    seen: dict[str, list[np.ndarray]] = {}
+    with served(*[[TS_HEAD, stream, None]] * 3) as port:
+        names = {name: f"http://127.0.0.1:{port}/{name}.ts" for name in ("hall", "door", "yard")}
+        options = DetectOptions(exported.path, names=names, live=PATIENT, limits=FIRST, keep_going=False)
+        for event in detect_sources([], options):
+            if isinstance(event, Decided):
+                seen.setdefault(event.id, []).append(event.decision.scores)
+    assert seen.keys() == names.keys()
+    for scores in seen.values():
+        assert len(scores) == FIRST.max_chunks and abs(np.stack(scores) - expected[: len(scores)]).max() < 1e-5
 
 
 @pytest.mark.parametrize("kinds", [("rnn",), ("lstr", "mat"), ("miniroad", "rnn", "lfb")], ids="-".join)
