@@ -22,7 +22,7 @@ $(VENV)/bin/pip:
 $(VENV)/.installed: setup.cfg pyproject.toml | $(VENV)/bin/pip
 	$(PIP) -e .
 	@$(FIRST_IMPORT)
-	@$(VENV)/bin/python -c 'from lstr.pipelines.doctor import note_of_torch; print(end=note_of_torch())'
+	@$(VENV)/bin/python -c 'from lstr.pipelines.doctor import notes; print(end=notes())'
 	@touch $@
 
 $(VENV)/.installed-test: setup.cfg pyproject.toml | $(VENV)/bin/pip
