@@ -36,7 +36,7 @@ $(VENV)/.torch: | $(VENV)/bin/pip
 $(VENV)/.installed: setup.cfg pyproject.toml | $(VENV)/.torch
 	$(PIP) $(ONE_OPENCV) -e '.[learn]'
 	@$(FIRST_IMPORT)
-	@$(VENV)/bin/python -c 'from lstr.pipelines.doctor import note_of_torch; print(end=note_of_torch())'
+	@$(VENV)/bin/python -c 'from lstr.pipelines.doctor import notes; print(end=notes())'
 	@touch $@
 
 $(VENV)/.installed-test: setup.cfg pyproject.toml | $(VENV)/.torch

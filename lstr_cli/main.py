@@ -150,7 +150,7 @@ def _run(interruptions: Interruptions) -> int:
             if _lacks_memory(error):
                 return _fail("Memory ran out.", MORE_MEMORY, 1)
             if isinstance(error, ModuleNotFoundError) and error.name and (lacked := _lacked(error.name)):
-                return _fail(lacked, DRAWN if error.name.startswith("matplotlib") else NOT_SMALL, 1)
+                return _fail(lacked, DRAWN if error.name.startswith("matplotlib") else NOT_SMALL, 2)
             detail = str(error).strip().splitlines()
             sentence = f"{type(error).__name__}: {detail[0] if detail else 'no message'}"
             code = _fail(sentence, "run it again with LSTR_DEBUG=1 and report what it prints.", 1)

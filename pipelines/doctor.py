@@ -3,6 +3,7 @@
 import importlib.metadata
 import os
 import platform
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -100,7 +101,8 @@ def _flow() -> tuple[str, str]:
 
     if choose_backend() == "native":
         return "TV-L1 by the compiled kernel", ""
-    hint = "the compiled kernel is many times faster: `apt install gcc python3-dev`, then `make clean install`."
+    compiler = "xcode-select --install" if sys.platform == "darwin" else "apt install gcc python3-dev"
+    hint = f"the compiled kernel is many times faster: `{compiler}`, then `make clean install`."
     return f"TV-L1 of OpenCV {cv2.__version__}", hint
 
 
@@ -123,10 +125,10 @@ def _gpu() -> Finding:
     return Finding("GPU", None, found, CPU_BUILD)
 
 
-def note_of_torch() -> str:
-    """A line for who has installed the build of torch for GPUs on a machine without one; empty elsewhere."""
-    found = _gpu()
-    return f"note: GPU: {found.found}; {found.hint}\n" if found.hint else ""
+def notes() -> str:
+    """Lines for who has just installed: torch for GPUs where there is none, no compiled kernel; empty elsewhere."""
+    findings = (_gpu(), _try("optical flow", _flow))
+    return "".join(f"note: {f.what}: {f.found}; {f.hint}\n" for f in findings if f.hint)
 
 
 def _unused() -> int:

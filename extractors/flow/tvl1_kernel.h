@@ -1,6 +1,6 @@
-/* Row kernels of TV-L1, included by tvl1.c once per instruction set.
+/* Row kernels of TV-L1, included by tvl1_variants.h once per instruction set.
  *
- * Before each inclusion tvl1.c defines
+ * Before each inclusion tvl1_variants.h defines
  *   NAME(f)  the function's name in this variant
  *   TARGET   the attribute that selects the instruction set, or nothing
  *   FUSED    1 where the hardware multiplies and adds with one rounding

@@ -1,4 +1,4 @@
-/* TV-L1 at one scale, included by tvl1.c: its memory, the median, the loops and when they end.
+/* TV-L1 at one scale, included by tvl1_variants.h: its memory, the median, the loops and when they end.
  *
  * Speed comes from doing several iterations in one pass over the rows (iteration j one row behind iteration j - 1), and
  * in place, so that the state is read and written once a pass and fits the caches. An earlier state is kept: a pass that

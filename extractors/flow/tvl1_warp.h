@@ -13,7 +13,7 @@ INLINE void NAME(cubic)(float x, float *w0, float *w1, float *w2, float *w3) {
 /* a * b + c with one rounding, for the four channels of a pixel. */
 INLINE quad NAME(fused_quad)(quad a, float b, quad c) {
 #ifdef QUAD_MULADD
-    return QUAD_MULADD(a, _mm_set1_ps(b), c);
+    return QUAD_MULADD(a, b, c);
 #else
     return (quad){NAME(fused)(a[0], b, c[0]), NAME(fused)(a[1], b, c[1]), NAME(fused)(a[2], b, c[2]),
                   NAME(fused)(a[3], b, c[3])};

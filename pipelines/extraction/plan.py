@@ -4,6 +4,7 @@ And by how many processes and threads: as many as the machine feeds, and no more
 """
 
 import math
+import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -45,6 +46,7 @@ FLOW_SECONDS = {
 CORES = 4  # per process, whose threads share one lock of Python; chosen so that two cores, where a second process was
 # measured to gain nothing, get one, and not measured on more
 MEMORY = 2 * 2**30  # bytes per process; 1.2 were measured
+MEMORY_INFO = Path("/proc/meminfo")
 MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container
 DOCUMENTED = "an estimate by the documentation's table of speed"
 
@@ -270,9 +272,9 @@ def share(machine: Machine, n_videos: int, processes: int | None = None, threads
 
 def free_memory() -> int:
     """Bytes of memory that are free here, or that the container may have."""
-    free = 2**63
-    if Path("/proc/meminfo").exists():
-        lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # all of it, where nothing says what is free
+    if MEMORY_INFO.exists():
+        lines = dict(line.split(":") for line in MEMORY_INFO.read_text().splitlines())
         free = int(lines["MemAvailable"].split()[0]) * 1024
     with suppress(OSError, ValueError):  # without a limit the file says "max", or is missing
         free = min(free, int(MEMORY_LIMIT.read_text()))

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lstr.extractors.errors import FlowError
-from lstr.extractors.flow import tvl1_solvers
+from lstr.extractors.flow import tvl1, tvl1_solvers
 from lstr.extractors.flow.tvl1_solvers import Solver
 from lstr.pipelines import doctor
 from lstr.pipelines.doctor import Finding
@@ -63,10 +63,18 @@ def test_without_a_gpu_the_build_of_torch_is_named(monkeypatch, cuda):
     assert found.ok is None and found.found.startswith("none; ")
     if cuda:
         assert found.found.endswith("torch is the build for CUDA 13.2, of which 4.3 GB are unused here")
-        assert "docs/how-to/install.md" in found.hint and found.found in doctor.note_of_torch()
-        assert doctor.note_of_torch().count("\n") == 1
+        assert "docs/how-to/install.md" in found.hint and found.found in doctor.notes()
     else:
-        assert not found.hint and doctor.note_of_torch() == ""
+        assert not found.hint
+    assert doctor.notes().count("note: GPU") == bool(cuda)
+
+
+@pytest.mark.parametrize("system, compiler", [("linux", "apt install gcc"), ("darwin", "xcode-select --install")])
+def test_who_has_no_compiled_kernel_is_told_at_the_installation(monkeypatch, system, compiler):
+    monkeypatch.setattr(tvl1, "_tvl1", None)
+    monkeypatch.setattr(doctor.sys, "platform", system)
+    (note,) = (line for line in doctor.notes().splitlines() if "optical flow" in line)
+    assert "TV-L1 of OpenCV" in note and compiler in note
 
 
 def test_what_is_unused_is_counted():

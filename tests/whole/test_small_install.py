@@ -104,11 +104,11 @@ def test_what_needs_torch_says_what_to_install(small, small_set, exported, tmp_p
         ("quantise", whole, video, "-o", tmp_path / "again.lstr"),
         ("bench",),
     ):
-        _, err = small(*words, code=1)
+        _, err = small(*words, code=2)
         assert "which is not installed." in err and "pip install 'lstr-video[learn]'" in err, (words, err)
         assert "Traceback" not in err
     assert "the small one" in small("doctor")[0]
-    _, err = small("detect", video, "-m", exported[1], "-o", tmp_path / "drawn", "-f", "png", code=1)
+    _, err = small("detect", video, "-m", exported[1], "-o", tmp_path / "drawn", "-f", "png", code=2)
     assert "needs Matplotlib" in err and "pip install matplotlib" in err
 
 

@@ -123,7 +123,7 @@ def test_a_package_that_is_missing_is_named(files, tmp_path):
     video, model, _ = files
     for words in (["detect", video, "-m", model.path], ["export", model.path, "-o", "a.lstr"]):
         done = without_torch(tmp_path, *words)
-        assert done.returncode == 1 and "needs PyTorch, which is not installed" in done.stderr, done.stderr
+        assert done.returncode == 2 and "needs PyTorch, which is not installed" in done.stderr, done.stderr
         assert "hint: " in done.stderr and "Traceback" not in done.stderr
 
 

@@ -40,6 +40,14 @@ def test_what_is_asked_for_is_done():
     assert share(Machine(16), 100, processes=2, threads=3) == Share(2, 3)
 
 
+def test_where_nothing_says_what_is_free_all_memory_is(monkeypatch, tmp_path):
+    """As on macOS: more than what is free, and no more than the machine has."""
+    free = free_memory()
+    monkeypatch.setattr(machines, "MEMORY_INFO", tmp_path / "none")
+    monkeypatch.setattr(machines, "MEMORY_LIMIT", tmp_path / "none")
+    assert free < free_memory() < 2**50
+
+
 def test_a_container_has_the_cores_and_the_memory_of_its_quota(monkeypatch, tmp_path):
     cores, free = flow.default_workers(), free_memory()
     quota, limit = tmp_path / "cpu.max", tmp_path / "memory.max"
