@@ -186,7 +186,9 @@ def _checkpoint(path: Path, settings: Mapping[str, str]) -> dict:
 
 def _model_file(path: Path) -> dict:
     from lstr.extractors.recipe import INT8
+    from lstr.extractors.weights.published_files import sha256_of
     from lstr.pipelines.model_files.description import actions_of, is_demo, network_of
+    from lstr.pipelines.model_files.hub_address import hub_file
     from lstr.pipelines.model_files.model_file import open_model
 
     model = open_model(path)
@@ -210,6 +212,8 @@ def _model_file(path: Path) -> dict:
         "thresholds": _thresholds(about["thresholds"]) if about["thresholds"] else "the usual ones",
         "trained_on": list(about["seen"]),
         "bytes": model.path.stat().st_size,
+        "sha256": sha256_of(model.path),
+        **({"hub": origin.to_dict()} if (origin := hub_file(path)) else {}),
         "lstr": about["lstr"],
         "versions": about["checkpoint"]["versions"],
     }

@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # what is read needs none, but for `tensors`
 
 FORMAT = "lstr-model"
 VERSION = 1
+SUFFIX = ".lstr"  # of its name
 DOCUMENT = "model.json"
 CARD = "card.md"
 TENSORS = ".safetensors"

@@ -40,3 +40,5 @@ class Checkpoint:
     """Configuration that neither the file nor the caller states."""
     about: Mapping[str, Any] = field(default_factory=dict)
     """What the model file states that it is from; empty for a checkpoint."""
+    hub: Mapping[str, str] = field(default_factory=dict)
+    """Of a model file from the Hugging Face Hub its address, commit and sha256; empty for any other."""

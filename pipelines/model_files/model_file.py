@@ -22,17 +22,17 @@ from lstr.extractors.entries import built
 from lstr.extractors.errors import RecipeError, WeightsError
 from lstr.extractors.names import is_slug
 from lstr.extractors.recipe import Recipe
-from lstr.extractors.weights.archive import AGAIN, DOCUMENT, FOREIGN, TENSORS, Archive, is_archive
+from lstr.extractors.weights.archive import AGAIN, DOCUMENT, FOREIGN, SUFFIX, TENSORS, Archive, is_archive
 from lstr.extractors.weights.published_files import Origin
 from lstr.extractors.weights.sources import WeightSources
 from lstr.labels.segment import is_name
+from lstr.pipelines.model_files.hub_address import hub_file
 from lstr.pipelines.weights.known import published_path
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 MODEL = f"lstr{TENSORS}"
-SUFFIX = ".lstr"
 SEPARATOR = "/"  # between calibration, stream and tensor in the names of the model's tensors
 
 
@@ -74,7 +74,8 @@ class ModelFile:
             from_json(content["config"])
         loaded = checkpoint.interpret(self.path, content, overrides)
         loaded.model.to(device or "cpu")
-        return replace(loaded, about=self.about)
+        origin = hub_file(self.path)
+        return replace(loaded, about=self.about, hub=origin.to_dict() if origin else {})
 
     def calibration(self) -> "dict[str, dict[str, Tensor]]":
         """Batch-norm statistics of its random networks, by stream. Raises CheckpointError."""

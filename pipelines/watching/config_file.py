@@ -168,7 +168,7 @@ def _read(reading: _Reading, content: dict[str, Any]) -> WatchConfig:
         (),
         {name: value for name, value in content.items() if name not in tables},
         {
-            "model": values.path_from(folder),
+            "model": values.model_from(folder),
             "data": values.path_from(folder, new=True),
             "timeout": values.seconds,
             **dict.fromkeys(tables, values.any_value),
@@ -201,7 +201,7 @@ def _sources(reading: _Reading, content: dict[str, Any], folder: Path) -> Iterat
     for name, table in reading.tables("sources", content):
         where = ("sources", name)
         made = reading.entries(
-            where, table, {"address": values.address_from(folder), "model": values.path_from(folder)}
+            where, table, {"address": values.address_from(folder), "model": values.model_from(folder)}
         )
         if "address" in made:
             yield name, SourceConfig(**made)
