@@ -41,4 +41,4 @@ class Checkpoint:
     about: Mapping[str, Any] = field(default_factory=dict)
     """What the model file states that it is from; empty for a checkpoint."""
     hub: Mapping[str, str] = field(default_factory=dict)
-    """Of a model file from the Hugging Face Hub its address, commit and sha256; empty for any other."""
+    """Address, commit and sha256 of a model file from the Hugging Face Hub; empty for any other file."""

@@ -60,6 +60,14 @@ class ModelFile:
         entries = self.about["networks"]
         return {stream: entries[stream]["from"] for stream in sorted(entries, reverse=True)}
 
+    def card(self) -> str:
+        """Its model card, made anew of what model.json says; the card in the file may be an older one. Raises
+        CheckpointError."""
+        from lstr.pipelines.model_files.card import card_of
+
+        with refusals(self.path):
+            return card_of(self.about, self.path.name)
+
     def has_inside(self, stream: str) -> bool:
         """Whether it holds the weights of a stream's network."""
         return self.networks.get(stream) == "inside"

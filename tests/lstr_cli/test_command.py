@@ -27,7 +27,7 @@ def commands(group: click.Group = cli, before: str = "") -> Iterator[tuple[str, 
 
 
 ALL = dict(commands())
-AT_MOST, OF_DETECT = 152, 16
+AT_MOST, OF_DETECT = 153, 16
 
 
 def help_of(lstr, monkeypatch, columns: int, *words: str) -> str:
