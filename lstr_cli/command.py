@@ -1,18 +1,22 @@
 """Commands whose help shows first what is used most, and whose values a shell can complete."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import click
 
 from lstr.hints import in_words, say
 from lstr_cli.completion import Words, completer_of
 from lstr_cli.earlier import WORDS, in_new_words
+from lstr_cli.hub import fetched
 from lstr_cli.settings import Setting, join_settings, set_option, settings_of
 
 ORDER = (
     "checkpoint output name time format events-only labels preset config to from accept-licence sha256 init recipe "
     "stream flow weights calibrate subset eval-subset classes folds eval-every choose-thresholds false-alarms on off "
     "bin min-length merge-gap start duration published list features frames fps input video columns as-labels plot "
-    "metrics title port no-browser since source action csv check password log-format resume allow-damaged allow-seen "
-    "cache min-cosine max-shift check-links workers "
+    "card metrics title port no-browser since source action csv check password log-format resume allow-damaged "
+    "allow-seen cache min-cosine max-shift check-links workers "
     "device set dry-run print-config make-default json"
 )
 """Options of all commands as their help shows them: what is used most comes first."""
@@ -32,10 +36,14 @@ def name_of(param: click.Parameter) -> str:
 
 
 class Command(click.Command):
-    """A command of `lstr`, whose options stand in ORDER, and below them the settings that `--set` changes."""
+    """A command of `lstr`, whose options stand in ORDER, and below them the settings that `--set` changes.
 
-    def __init__(self, *args, **kwargs):
+    models: its arguments that may name model files, which are fetched where they are addresses on the Hub.
+    """
+
+    def __init__(self, *args: Any, models: Sequence[str] = (), **kwargs: Any):
         super().__init__(*args, **kwargs)
+        self.models = models
         if settings_of(self) and not any(param.name == "settings" for param in self.params):
             set_option(None, "of the settings below")(self)
         self.params.sort(key=lambda param: RANK.get(name_of(param), -1))
@@ -72,6 +80,7 @@ class Command(click.Command):
         global _running
         _running = self
         try:
+            ctx.params |= {name: fetched(ctx.params[name]) for name in self.models}
             return super().invoke(ctx)
         except Exception as error:
             say(error, lambda text: in_options(text, self))

@@ -24,6 +24,7 @@ WORDS = {
 UNREMARKABLE = {"rotation": 0, "sample_aspect": "1", "leftovers_of_killed_runs": 0}
 """Entries that are shown only where they have another value."""
 NOT_ROWS = ("kind", "faults")
+NOT_SHOWN = ("kinds",)  # how detections differ from labels, which --json has
 SETTINGS = ("config", "changed")  # whose entries are called as `--set` takes them
 COUNTS = ("parameters", "chunks", "videos", "frames", "frames_24fps", "header_frames")  # with a comma at thousands
 SHOWN = 12  # of a list
@@ -46,7 +47,11 @@ def _has_entries(value: Any) -> bool:
 def _flat(entries: Mapping[str, Any], name: Callable[[str], str], before: str = "") -> Iterator[tuple[str, str]]:
     """Entries within entries as "rgb network", without those that are None."""
     for key, value in entries.items():
-        if _has_entries(value):
+        if key in NOT_SHOWN:
+            continue
+        if key == "interval" and _has_entries(value):
+            yield from ((f"{before}{name(one)}, 95 %", _interval(edges)) for one, edges in value.items() if edges)
+        elif _has_entries(value):
             yield from _flat(value, name, f"{before}{name(key)} ")
         elif value is not None:
             yield before + name(key), text(key, value)
@@ -76,6 +81,12 @@ def text(key: str, value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     return f"{value:,}" if key in COUNTS else str(value)
+
+
+def _interval(edges: Any) -> str:
+    """Two numbers as an interval; whatever else a file has in their place as it is."""
+    is_one = isinstance(edges, list) and len(edges) == 2 and all(isinstance(edge, int | float) for edge in edges)
+    return f"{edges[0]:.4g} to {edges[1]:.4g}" if is_one else str(edges)
 
 
 def _list(values: Sequence[Any]) -> str:

@@ -66,7 +66,7 @@ def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
     return names
 
 
-@click.command("detect", cls=Command)
+@click.command("detect", cls=Command, models=("checkpoint", "weights"))
 @click.argument("sources", nargs=-1, metavar="SOURCE...")
 @click.option(
     "-m",

@@ -13,13 +13,14 @@ DAMAGED = 3
 SHOWN = 20  # faults in a table; --json has them all
 
 
-@click.command("info", cls=Command)
+@click.command("info", cls=Command, models=("path",))
 @click.argument("path", metavar="PATH")
 @click.option("--plot", metavar="FILE", help="Draw the feature norms of one video over time: .png, .pdf or .svg.")
 @click.option("--video", "video_id", metavar="ID", help="The video to draw.  [default: the first]")
+@click.option("--card", "as_card", is_flag=True, help="Print the model card of a model file, in Markdown.")
 @model_set_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def command(path, plot, video_id, settings, as_json):
+def command(path, plot, video_id, as_card, settings, as_json):
     """Describe a video, feature folder, model file, checkpoint, weights, recipe, timeline or label file.
 
     A feature folder is read whole: lengths, recipe, numbers that are not finite, rows of zeros, and the hashes that
@@ -31,6 +32,7 @@ def command(path, plot, video_id, settings, as_json):
       lstr info features
       lstr info features --plot norms.png --video game
       lstr info fall.lstr
+      lstr info fall.lstr --card > README.md
       lstr info run/checkpoint.pt --json
       lstr info my_weights
       lstr info labels.json
@@ -40,6 +42,9 @@ def command(path, plot, video_id, settings, as_json):
     from lstr.pipelines.info import describe
     from lstr_cli.description import tables
 
+    if as_card:
+        click.echo(_card(path, as_json), nl=False)
+        return
     if plot:
         plot_features(path, Path(plot), video_id)
         console.say(f"picture: {plot}")
@@ -62,3 +67,13 @@ def command(path, plot, video_id, settings, as_json):
             f"hint: remove their files in {path}/records and run the same `lstr extract` again: it redoes them."
         )
         sys.exit(DAMAGED)
+
+
+def _card(path: str, as_json: bool) -> str:
+    from lstr.pipelines.model_files.model_file import is_meant_as_model, open_model
+
+    if as_json:
+        raise click.UsageError("--card is Markdown and --json is not: give one of them.")
+    if not is_meant_as_model(path):
+        raise click.UsageError(f"{path} is no model file, and nothing else has a card.")
+    return open_model(path).card()

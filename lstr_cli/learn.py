@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # they bring numpy
 SOME_FAILED = 3
 
 
-@click.command("learn", cls=Command)
+@click.command("learn", cls=Command, models=("init",))
 @click.argument("videos", nargs=-1, metavar="VIDEO|DIR|PATTERN...")
 @click.argument("labels", metavar="LABELS...")
 @inputs_options

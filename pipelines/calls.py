@@ -28,6 +28,7 @@ from lstr.pipelines.finetuning.finetune import finetune as finetuning
 from lstr.pipelines.learning.job import Learnt
 from lstr.pipelines.learning.job import learn as learning
 from lstr.pipelines.learning.options import LearnOptions
+from lstr.pipelines.model_files.hub import local_model
 from lstr.pipelines.networks.recipes import choose_recipe, default_recipe, weights_for
 from lstr.pipelines.progress import Notice, result_of, warn
 from lstr.pipelines.training.train import Trained, TrainOptions
@@ -62,6 +63,7 @@ def extract(
     else:
         names = [str(path) for path in _several(videos)]
         found = find_sources(names, VIDEO_SUFFIXES, tell=lambda text: show(Notice(text, warning=False)))
+    recipe = local_model(recipe) if recipe else None
     chosen = choose_recipe(str(recipe) if recipe else default_recipe(place(str(output)), options.get("device"))[0])
     files = weights_for(chosen, weights or {})
     job = ExtractOptions(
@@ -95,7 +97,8 @@ def evaluate(
     `show` takes each event.
     """
     chosen = _checked(EvaluateOptions, options, "evaluate")
-    return result_of(evaluation(EvaluateOptions(_several(checkpoints), _several(features), labels, **chosen)), show)
+    models = [local_model(path) for path in _several(checkpoints)]
+    return result_of(evaluation(EvaluateOptions(models, _several(features), labels, **chosen)), show)
 
 
 def finetune(
@@ -107,7 +110,7 @@ def finetune(
     settings={"epochs": 10}. `show` takes each event. Under torchrun None in every process but the first.
     """
     _check_output(output)
-    paths, chosen = [str(path) for path in _several(videos)], _checked(FinetuneOptions, options, "finetune")
+    paths, chosen = [str(path) for path in _several(videos)], _checked(FinetuneOptions, _begun(options), "finetune")
     return result_of(finetuning(FinetuneOptions(paths, list(map(str, _several(labels))), output, **chosen)), show)
 
 
@@ -118,7 +121,7 @@ def learn(videos: Paths, labels: Paths, output: str | Path, *, show: Show = warn
     settings={"epochs": 20}. `show` takes each event. A video that fails is in `Learnt.failed`.
     """
     _check_output(output)
-    paths, chosen = [str(path) for path in _several(videos)], _checked(LearnOptions, options, "learn")
+    paths, chosen = [str(path) for path in _several(videos)], _checked(LearnOptions, _begun(options), "learn")
     return result_of(learning(LearnOptions(paths, list(map(str, _several(labels))), output, **chosen)), show)
 
 
@@ -161,6 +164,12 @@ def _check_output(output: Any) -> None:
     """Raise OutputError for what is no path: str() of None would be the name of a folder."""
     if not isinstance(output, str | PathLike) or not str(output):
         raise OutputError(f"The output is {output!r}, which is no path.", "name a file or folder.")
+
+
+def _begun(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a job that trains networks; a model file on the Hub that they begin with is fetched."""
+    begins = options.get("init")
+    return {**options, **({"init": str(local_model(begins))} if begins else {})}
 
 
 def _several(paths: Paths) -> list[str | Path]:

@@ -186,34 +186,45 @@ def _checkpoint(path: Path, settings: Mapping[str, str]) -> dict:
 
 def _model_file(path: Path) -> dict:
     from lstr.extractors.recipe import INT8
+    from lstr.extractors.weights.published_files import sha256_of
     from lstr.pipelines.model_files.description import actions_of, exported_in_words, is_demo, network_of
-    from lstr.pipelines.model_files.model_file import open_model
+    from lstr.pipelines.model_files.hub_address import hub_file
+    from lstr.pipelines.model_files.model_file import open_model, refusals
 
     model = open_model(path)
-    about = model.about
-    metrics, measured = about["metrics"], about["metrics"].get("lstr")
-    means = {name: measured.get(name) for name in ("mAP", "mcAP")} if isinstance(measured, dict) else {}
-    return {
-        "kind": "model file",
-        "title": about["title"],
-        "format": about["format"],
-        **({"demo": True} if is_demo(about) else {}),
-        "actions": actions_of(about),
-        **({"runs_without_torch": exported_in_words(about)} if model.exported is not None else {}),
-        "networks": {stream: network_of(entry) for stream, entry in about["networks"].items()},
-        "recipe_id": model.recipe.id,
-        **({INT8: about[INT8]} if INT8 in about else {}),
-        "model": about["config"].get("kind"),
-        **({"members": members} if (members := about["checkpoint"]["extra"].get("members")) else {}),
-        "preset": about["checkpoint"]["extra"].get("preset", "not recorded"),
-        "measured": {**means, "videos": metrics.get("videos")} if means else "not recorded",
-        **({"events": metrics["events"]["together"]} if "together" in (metrics.get("events") or {}) else {}),
-        "thresholds": _thresholds(about["thresholds"]) if about["thresholds"] else "the usual ones",
-        "trained_on": list(about["seen"]),
-        "bytes": model.path.stat().st_size,
-        "lstr": about["lstr"],
-        "versions": about["checkpoint"]["versions"],
-    }
+    with refusals(path):
+        about = model.about
+        metrics, measured = about["metrics"], about["metrics"].get("lstr")
+        means = {name: measured.get(name) for name in ("mAP", "mcAP")} if isinstance(measured, dict) else {}
+        edges = metrics.get("interval") or {}
+        folds = {f"fold {at}": ids for at, ids in enumerate(about.get("folds") or (), start=1)}
+        intervals = {"interval": {name: edges[name] for name in means if name in edges}} if edges else {}
+        return {
+            "kind": "model file",
+            "title": about["title"],
+            "format": about["format"],
+            **({"demo": True} if is_demo(about) else {}),
+            "actions": actions_of(about),
+            **({"runs_without_torch": exported_in_words(about)} if model.exported is not None else {}),
+            "networks": {stream: network_of(entry) for stream, entry in about["networks"].items()},
+            "recipe_id": model.recipe.id,
+            **({INT8: about[INT8]} if INT8 in about else {}),
+            "model": about["config"].get("kind"),
+            **({"members": members} if (members := about["checkpoint"]["extra"].get("members")) else {}),
+            "preset": about["checkpoint"]["extra"].get("preset", "not recorded"),
+            "split": about.get("split", "not recorded"),
+            "data": about.get("data", "not recorded"),
+            "measured": {**means, "videos": metrics.get("videos"), **intervals} if means else "not recorded",
+            **({"events": metrics["events"]["together"]} if "together" in (metrics.get("events") or {}) else {}),
+            "thresholds": _thresholds(about["thresholds"]) if about["thresholds"] else "the usual ones",
+            **({"folds": folds} if folds else {}),
+            "trained_on": list(about["seen"]),
+            "bytes": model.path.stat().st_size,
+            "sha256": sha256_of(model.path),
+            **({"hub": origin.to_dict()} if (origin := hub_file(path)) else {}),
+            "lstr": about["lstr"],
+            "versions": about["checkpoint"]["versions"],
+        }
 
 
 def _thresholds(stored: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # what is read needs none, but for `tensors`
 FORMAT = "lstr-model"
 VERSION = 2
 """The newest that is read. Files of tensors are of version 1, which every release reads, files of graphs of 2."""
+SUFFIX = ".lstr"  # of its name
 DOCUMENT = "model.json"
 CARD = "card.md"
 TENSORS, GRAPH = ".safetensors", ".onnx"

@@ -130,6 +130,7 @@ class Files(Sink):
             **({"name": source.id} if source.named else {}),
             "duration": self._chunks * CHUNK_SECONDS if end.duration is None else end.duration,
             "checkpoint": str(loaded.path),
+            **({"hub": dict(loaded.hub)} if loaded.hub else {}),
             "recipe": recipe.id if recipe else None,
             "classes": list(loaded.classes),
             "seconds_per_chunk": CHUNK_SECONDS,

@@ -172,6 +172,7 @@ def score_split(
         "chunks": sum(len(rows) for rows in counted(split, now, rule)[0]),
         "seconds": round(seconds, 2),
         "checkpoint": str(loaded.path),
+        **({"hub": dict(loaded.hub)} if loaded.hub else {}),
         "recipe": split.folder.recipe.id if split.folder.recipe else None,
         "random_weights": bool(split.folder.recipe and split.folder.recipe.is_random),
         **({"seen": seen} if seen else {}),

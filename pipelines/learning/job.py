@@ -14,6 +14,7 @@ from lstr.pipelines.comparison.job import ComparisonOptions, compare_models
 from lstr.pipelines.datasets.seen_videos import SeenError
 from lstr.pipelines.evaluation.page import add_comparison
 from lstr.pipelines.files.atomic import sweep
+from lstr.pipelines.learning.data import data_of
 from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.learning.parts import TESTING
 from lstr.pipelines.learning.plan import Compared, Doing
@@ -96,6 +97,8 @@ def _learn(options: LearnOptions, started: float) -> Generator[Event, None, None
     about = {
         "request": planned.request,
         "split": parts.sentence,
+        "data": data_of(planned, workspace.features),
+        **({"folds": made.folds} if made.folds else {}),
         "videos": subsets,
         "metrics": metrics,
         **made.compared,

@@ -66,6 +66,8 @@ class Made:
     """What `evaluate` found"""
     compared: Mapping[str, Any] = field(default_factory=dict)
     """What was tried, and what of it was taken; empty where nothing was"""
+    folds: Sequence[Sequence[str]] = ()
+    """The videos of each fold, which were scored by what lacked them; empty where others were held out"""
 
 
 class Steps:
@@ -114,7 +116,8 @@ class Steps:
         measured = [replace(fold, rules={i: rules[i] for i in fold.scores if i in rules}) for fold in crossed.folds]
         held_out = (TESTING,) if parts.of(TESTING) else (TRAINING, measured)
         document = yield from self.measure(rule, crossed.packed, *held_out)
-        return Made(crossed.packed, document, crossed.compared.to_dict())
+        lacked = [] if parts.of(TESTING) else [sorted(fold.scores) for fold in crossed.folds]
+        return Made(crossed.packed, document, crossed.compared.to_dict(), lacked)
 
     def _tried(self, trained: WeightsFolder) -> tuple[Candidate, ...]:
         """The models that the plan compares, on the features of these networks."""

@@ -23,17 +23,17 @@ from lstr.extractors.entries import built
 from lstr.extractors.errors import RecipeError, WeightsError
 from lstr.extractors.names import is_slug
 from lstr.extractors.recipe import Recipe
-from lstr.extractors.weights.archive import AGAIN, CARD, DOCUMENT, FOREIGN, GRAPH, TENSORS, Archive, is_archive
+from lstr.extractors.weights.archive import AGAIN, CARD, DOCUMENT, FOREIGN, GRAPH, SUFFIX, TENSORS, Archive, is_archive
 from lstr.extractors.weights.published_files import Origin
 from lstr.extractors.weights.sources import WeightSources
 from lstr.labels.segment import is_name
+from lstr.pipelines.model_files.hub_address import hub_file
 from lstr.pipelines.weights.known import published_path
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 MODEL = f"lstr{TENSORS}"
-SUFFIX = ".lstr"
 SEPARATOR = "/"  # between calibration, stream and tensor in the names of the model's tensors
 
 
@@ -71,6 +71,14 @@ class ModelFile:
         with refusals(self.path):
             return Archive(self.path).graph(f"{name}{GRAPH}")
 
+    def card(self) -> str:
+        """Its model card, made anew of what model.json says; the card in the file may be an older one. Raises
+        CheckpointError."""
+        from lstr.pipelines.model_files.card import card_of
+
+        with refusals(self.path):
+            return card_of(self.about, self.path.name)
+
     def has_inside(self, stream: str) -> bool:
         """Whether it holds the weights of a stream's network."""
         return self.networks.get(stream) == "inside"
@@ -85,7 +93,8 @@ class ModelFile:
             from_json(content["config"])
         loaded = checkpoint.interpret(self.path, content, overrides)
         loaded.model.to(device or "cpu")
-        return replace(loaded, about=self.about)
+        origin = hub_file(self.path)
+        return replace(loaded, about=self.about, hub=origin.to_dict() if origin else {})
 
     def calibration(self) -> "dict[str, dict[str, Tensor]]":
         """Batch-norm statistics of its random networks, by stream. Raises CheckpointError."""

@@ -22,7 +22,7 @@ from lstr.extractors.weights.content import read_state_dict
 from lstr.extractors.weights.model_card import network_file, origin_of, read_card
 from lstr.extractors.weights.sources import WeightSources
 from lstr.pipelines.files.atomic import replacing, sweep
-from lstr.pipelines.model_files.description import describe
+from lstr.pipelines.model_files.card import card_of
 from lstr.pipelines.model_files.model_file import MODEL, SEPARATOR, ModelFile, is_model, open_model, refusals
 from lstr.pipelines.weights.known import find_networks, published_file
 
@@ -107,9 +107,11 @@ def _without_places(extra: Mapping[str, Any]) -> dict[str, Any]:
 
 def _written(path: Path, document: Mapping[str, Any], parts: Mapping[str, Tensors | bytes]) -> ModelFile:
     document = _plain(document)
+    with refusals(path):  # what somebody else has measured may be anything
+        card = card_of(document, path.name)
     sweep(path.parent, beside=path.name)
     with replacing(path) as temporary:
-        write_archive(temporary, document, describe(document, path.name), parts)
+        write_archive(temporary, document, card, parts)
     return open_model(path)
 
 

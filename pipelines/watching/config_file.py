@@ -197,7 +197,7 @@ def _read(reading: _Reading, content: dict[str, Any]) -> WatchConfig:
         (),
         {name: value for name, value in content.items() if name not in tables},
         {
-            "model": values.path_from(folder),
+            "model": values.model_from(folder),
             "data": values.path_from(folder, new=True),
             "timeout": values.seconds,
             **dict.fromkeys(tables, values.any_value),
@@ -231,7 +231,7 @@ def _sources(
 ) -> Iterator[tuple[str, SourceConfig]]:
     known: dict[str, Parse] = {
         "address": values.address_from(folder),
-        "model": values.path_from(folder),
+        "model": values.model_from(folder),
         "zones": parse_zones,
         "camera": values.topic_part,
         "only_while": values.topic_part,

@@ -192,7 +192,8 @@ class Service:
             self.deciders[model].want(wanted)
 
     def _sinks(self, loaded: Checkpoint) -> list[MakeSink]:
-        return [partial(Storing, self.storage, loaded.path.name, alarms_of(loaded)), self.board.sink]
+        model = loaded.hub.get("address", loaded.path.name)
+        return [partial(Storing, self.storage, model, alarms_of(loaded)), self.board.sink]
 
     def _hearing(self) -> Hearing:
         packets = self.clips.ring if self.clips else None

@@ -1,6 +1,7 @@
 """Every video teaches, and each is measured by what lacks it: models of folds, compared, averaged and packed."""
 
 import json
+from collections import Counter
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -46,7 +47,7 @@ def taught(videos, all_teach, tmp_path_factory) -> tuple[list, Learnt]:
 
 
 @pytest.mark.long
-def test_every_video_teaches_and_is_measured_by_what_lacks_it(taught):
+def test_every_video_teaches_and_is_measured_by_what_lacks_it(taught, all_teach):
     events, result = taught
     model, folder = open_model(result.model), result.model.with_suffix(".learn")
     metrics, split = model.about["metrics"], model.about["split"]
@@ -56,6 +57,18 @@ def test_every_video_teaches_and_is_measured_by_what_lacks_it(taught):
     folds = open_weights(folder / "weights").folds
     features = open_features(folder / "features")
     assert sorted(folds.values()) == [1, 1, 2, 2, 3, 3]
+    by_fold = [sorted(i for i, fold in folds.items() if fold == number) for number in (1, 2, 3)]
+    assert model.about["folds"] == by_fold
+    data, labelled = model.about["data"], json.loads(all_teach.read_text())["database"].values()
+    counts = Counter(one["label"] for video in labelled for one in video["annotations"])
+    assert data["subsets"] == {"training": {"videos": 6, "seconds": 30.0, "labels": counts}}
+    assert data["files"] == [f"scene_0{n}.mp4" for n in range(6)]
+    card = model.card()
+    assert card == Archive(result.model).read("card.md").decode() and "day 1" not in card
+    assert (
+        "| `training` | 6 | 0.5 |" in card
+        and f"- Scored by what lacked fold 3: `{by_fold[2][0].split('/')[1]}`" in card
+    )
     for video_id, fold in folds.items():
         record = features.read_record(video_id)
         assert record["fold"] == fold and record["seen"] == []
