@@ -53,7 +53,7 @@ def test_a_file_to_begin_with(lstr, tmp_path):
     (tmp_path / "fall.lstr").touch()
     assert read_config(tmp_path / "cameras.toml").sources.keys() == {"hall"}
     code, _, err = lstr("watch", tmp_path / "cameras.toml", "--check")
-    assert code == 2 and "cameras.toml:5: model: " in err and "hint: mend it" in err
+    assert code == 2 and "cameras.toml:6: model: " in err and "hint: mend it" in err
 
 
 def test_mistakes(lstr, tmp_path):
@@ -97,6 +97,12 @@ def test_what_was_seen(lstr, seen, tmp_path):
     assert code == 0 and not out and "nothing was seen in that time" in err
 
 
+def message_of(line: str) -> str:
+    """What a line of the log in JSON says."""
+    assert line.startswith("{"), line
+    return json.loads(line)["message"]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_watches_hears_and_ends(learnt, small_set, tmp_path, number):
@@ -109,13 +115,13 @@ def test_it_watches_hears_and_ends(learnt, small_set, tmp_path, number):
         with subprocess.Popen(
             words, stderr=subprocess.PIPE, text=True, env={**os.environ}, preexec_fn=heed_interrupts
         ) as watching:
-            said = [json.loads(watching.stderr.readline())["message"]]
+            said = [message_of(watching.stderr.readline())]
             assert said[0].startswith("watching hall")
             watching.send_signal(signal.SIGHUP)
             while "was read again" not in said[-1]:
-                said.append(json.loads(watching.stderr.readline())["message"])
+                said.append(message_of(watching.stderr.readline()))
             watching.send_signal(number)
-            said += [json.loads(line)["message"] for line in watching.stderr]
+            said += [message_of(line) for line in watching.stderr]
             until(lambda: watching.poll() is not None, 60)
     assert watching.returncode == 0 and said[-1] == "ended" and not any("secret" in text for text in said)
 
