@@ -28,7 +28,7 @@ SCRIPTS = (
 """Of the page, most of them those of the reports"""
 WORKER = (
     "browser-worker.js", "browser-plans.js", "browser-timeline.js", "browser-pictures.js", "browser-colours.js",
-    "browser-frames.js", "browser-mp4.js", "browser-decoder.js", "browser-networks.js",
+    "browser-frames.js", "browser-tags.js", "browser-mp4.js", "browser-decoder.js", "browser-networks.js",
 )  # fmt: skip
 """Of its thread, which reads some of the page's too"""
 POLICY = (
@@ -39,7 +39,7 @@ POLICY = (
 
 
 def web_document(model: ModelFile, step: StepDescription) -> dict[str, Any]:
-    """What the page is told: classes, rules, how pictures are made, and what the step takes, which is for one stream."""
+    """What the page is told: classes, rules, how pictures are made, and what the step, of one stream, takes."""
     recipe = model.recipe
     views = {stream: Inputs(recipe).view(stream) for stream in recipe.streams}
     stored = model.about["thresholds"] or {}

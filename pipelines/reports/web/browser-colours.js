@@ -40,14 +40,14 @@ function rgbOfPixels({ width, height, data: pixels }) {
   return { width, height, channels: 3, data };
 }
 /* What a VideoFrame or an ImageBitmap shows: its planes where they can be had, with the shape of a sample, else what the
-   browser draws. */
-async function rgbOf(frame) {
+   browser draws. `known` is the matrix of its colours, where a file says it. */
+async function rgbOf(frame, known = null) {
   const { format, visibleRect: seen } = frame;
   if (["I420", "NV12"].includes(format) && !frame.rotation && !frame.flip) {
     const data = new Uint8Array(frame.allocationSize()), layout = await frame.copyTo(data), { matrix, fullRange } = frame.colorSpace;
     const plane = (number, step = 1, from = 0) => ({ data, at: layout[number].offset + from, stride: layout[number].stride, step });
     const planes = format === "I420" ? { y: plane(0), u: plane(1), v: plane(2) } : { y: plane(0), u: plane(1, 2), v: plane(1, 2, 1) };
-    const image = rgbOfPlanes(planes, seen.width, seen.height, matrix, Boolean(fullRange));
+    const image = rgbOfPlanes(planes, seen.width, seen.height, known ?? matrix, Boolean(fullRange));
     return { ...image, aspect: frame.displayWidth * seen.height / (frame.displayHeight * seen.width) };
   }
   const width = frame.displayWidth ?? frame.width, height = frame.displayHeight ?? frame.height;

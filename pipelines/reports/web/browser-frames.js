@@ -35,10 +35,10 @@ function makeChunks(needed, first = 0) {
 }
 
 /* A VideoFrame or an ImageBitmap as a frame, whose image has the working size; made once, and only where it is needed. */
-function frameOf(picture, longSide) {
+function frameOf(picture, longSide, matrix = null) {
   let made = null, open = true;
   const make = async () => {
-    const image = picture.data ? picture : await rgbOf(picture);
+    const image = picture.data ? picture : await rgbOf(picture, matrix);
     return shrink(image, workingSize(image.width, image.height, longSide, image.aspect));
   };
   return {

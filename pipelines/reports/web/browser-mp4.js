@@ -94,7 +94,8 @@ function samplesOf(table) {
   return samples;
 }
 
-/* {config for a VideoDecoder, timescale, samples whose times count from the first frame, end}, or null. */
+/* {config for a VideoDecoder, timescale, samples whose times count from the first frame, end, matrix of
+   its colours}, or null. */
 async function openMp4(file) {
   const index = await readIndex(file);
   if (!index || boxIn(index, "mvex")) return null;
@@ -116,7 +117,7 @@ async function openMp4(file) {
     const shape = pixel && pixel.getUint32(0) && pixel.getUint32(4) && { displayAspectWidth: width * pixel.getUint32(0), displayAspectHeight: height * pixel.getUint32(4) };
     const description = new Uint8Array(config.buffer, config.byteOffset, config.byteLength).slice();
     const known = { codec: codecOf(coding, config), codedWidth: width, codedHeight: height, ...shape };
-    return { config: { ...known, ...(coding !== "vp09" && { description }) }, timescale, samples, end: end - first };
+    return { config: { ...known, ...(coding !== "vp09" && { description }) }, timescale, samples, end: end - first, matrix: matrixOf(coding, config, boxIn(inside, "colr")) };
   }
   return null;
 }

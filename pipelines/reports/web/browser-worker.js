@@ -3,7 +3,7 @@
    with the same `run`; what belongs to a run that is over is left. */
 importScripts(
   "../onnxruntime/ort.wasm.min.js", "rules.js", "browser-plans.js", "browser-timeline.js", "browser-pictures.js", "browser-colours.js",
-  "browser-frames.js", "browser-mp4.js", "browser-decoder.js", "browser-networks.js",
+  "browser-frames.js", "browser-tags.js", "browser-mp4.js", "browser-decoder.js", "browser-networks.js",
 );
 const WAITING = 4; /* whole chunks of a camera that wait at most */
 let report = null, model = null, needed = new Set(), current = null;
@@ -60,7 +60,7 @@ async function readFile(source, file) {
     for await (const [slot, picture] of decodedFrames(file, video)) {
       if (source !== current || source.stopped) { picture?.close(); break; }
       came ||= Boolean(picture);
-      const whole = picture ? await source.chunks.take(slot, frameOf(picture, report.long_side)) : await source.chunks.end(slot);
+      const whole = picture ? await source.chunks.take(slot, frameOf(picture, report.long_side, video.matrix)) : await source.chunks.end(slot);
       for (const chunk of whole) await decide(source, chunk);
     }
   } catch (error) {

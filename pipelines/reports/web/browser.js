@@ -21,9 +21,9 @@ function showMoment() {
   $("cursor").style.transform = "translateX(" + (now - view[0]) / (view[1] - view[0]) * $("surface").clientWidth + "px)";
   $("clock").textContent = sourceName ? clock(now) + " / " + clock(duration) : "";
   drawOverview();
-  const chunk = chunkAt(following && running ? Math.max(0, decided - step / 2) : now), best = ranked(chunk, 3);
+  const chunk = chunkAt(now >= decided && now < decided + 1e-6 ? Math.max(0, decided - step / 2) : now), best = ranked(chunk, 3);
   if (chunk !== shown) {
-    $("chunk").textContent = !sourceName ? "" : !decided || chunk < 0 ? "No decision here yet" : "Decision " + numberText(chunk + 1) + " · made at " + clock((chunk + 1) * step);
+    $("chunk").textContent = !sourceName ? "" : !decided || chunk < 0 || codeAt(0, chunk) === missing ? "No decision here" : "Decision " + numberText(chunk + 1) + " · made at " + clock((chunk + 1) * step);
     showRanked(best);
     showScores(chunk, best);
     if (!sourceName) $("decision").textContent = "";
