@@ -15,8 +15,8 @@ function workingSize(width, height, longSide, aspect = 1) {
   return [Math.max(1, roundEven(across * scale)), Math.max(1, roundEven(down * scale))];
 }
 
-/* Which samples of a line go into each sample of a shorter one, and by how much: OpenCV's INTER_AREA. Those of `at` are
-   the `from[at]`-th parts to before the `from[at + 1]`-th. */
+/* Which samples of a line go into each sample of a shorter one, and by how much: OpenCV's INTER_AREA, whose
+   every product and sum is a float of 32 bits. Those of `at` are the `from[at]`-th parts to before the next one's. */
 function areasOf(length, shorter) {
   const scale = length / shorter, from = new Int32Array(shorter + 1), samples = [], shares = [];
   const add = (sample, share) => { samples.push(sample); shares.push(share); };
@@ -28,19 +28,19 @@ function areasOf(length, shorter) {
     if (end - last > 1e-3) add(last, Math.min(Math.min(end - last, 1), cell) / cell);
     from[at + 1] = samples.length;
   }
-  return { from, samples: Int32Array.from(samples), shares: Float64Array.from(shares) };
+  return { from, samples: Int32Array.from(samples), shares: Float32Array.from(shares) };
 }
 function resizeArea(image, [width, height]) {
   const { channels, data } = image, line = image.width * channels, across = areasOf(image.width, width), down = areasOf(image.height, height);
   const result = new Uint8ClampedArray(width * height * channels), halves = image.width === 2 * width && image.height === 2 * height;
-  const row = new Float64Array(width * channels), sums = new Float64Array(width * channels);
+  const row = new Float32Array(width * channels), sums = new Float32Array(width * channels);
   let held = -1; /* the row of the image that is in `row` */
   const hold = (number) => {
     row.fill(0);
     for (let x = 0; x < width; x++) {
       for (let part = across.from[x]; part < across.from[x + 1]; part++) {
         const share = across.shares[part], at = number * line + across.samples[part] * channels;
-        for (let c = 0; c < channels; c++) row[x * channels + c] += share * data[at + c];
+        for (let c = 0; c < channels; c++) row[x * channels + c] += Math.fround(share * data[at + c]);
       }
     }
     held = number;
@@ -49,7 +49,7 @@ function resizeArea(image, [width, height]) {
     sums.fill(0);
     for (let part = down.from[y]; part < down.from[y + 1]; part++) {
       if (held !== down.samples[part]) hold(down.samples[part]);
-      for (let n = 0; n < sums.length; n++) sums[n] += down.shares[part] * row[n];
+      for (let n = 0; n < sums.length; n++) sums[n] += Math.fround(down.shares[part] * row[n]);
     }
     const at = y * width * channels;
     for (let n = 0; n < sums.length; n++) result[at + n] = halves ? Math.floor(sums[n] + 0.5) : roundEven(sums[n]);
