@@ -1,6 +1,6 @@
 /* Where pictures come from: files, which wait, and a webcam, which does not. The thread of browser-worker.js decides. */
 const EARLY = 5e-6; /* seconds before a border between two frames; players round to a millionth */
-const SEEK_PATIENCE = 15_000;
+const SEEK_PATIENCE = 15_000, SHOW_PATIENCE = 500; /* milliseconds */
 let run = 0, stopCurrent = () => {};
 const worker = new Worker("scripts/browser-worker.js");
 const tell = (message, transfer = []) => worker.postMessage(message, transfer);
@@ -19,10 +19,12 @@ const once = (target, ...kinds) => new Promise((resolve) => {
   for (const kind of kinds) target.addEventListener(kind, () => { control.abort(); resolve(kind); }, { signal: control.signal });
 });
 const patient = (promise, milliseconds) => Promise.race([promise, new Promise((resolve) => { setTimeout(resolve, milliseconds, "late"); })]);
+/* A player has sought before it shows what it found: now and then the frame before is still there. */
 async function seekPlayer(player, time) {
-  const sought = once(player, "seeked", "error");
+  const sought = once(player, "seeked", "error"), shown = new Promise((resolve) => { player.requestVideoFrameCallback?.(resolve); });
   player.currentTime = time;
   if (await patient(sought, SEEK_PATIENCE) !== "seeked") throw new Error("the player cannot go to " + time.toFixed(2) + " s");
+  await patient(shown, SHOW_PATIENCE);
 }
 
 /* A player's frames one by one: before the end of each slot of 24 in a second, the frame that is shown is the slot's. */
@@ -33,7 +35,7 @@ async function stepThrough(file, own) {
   Object.assign(player, { muted: true, preload: "auto", playsInline: true, src: address });
   try {
     if (await patient(loaded, SEEK_PATIENCE) !== "loadeddata" || !player.videoWidth) return cannotDecode(file.name);
-    if (player.duration === Infinity) await seekPlayer(player, 1e7); /* recordings of browsers do not say how long they are */
+    if (player.duration === Infinity) await seekPlayer(player, 1e7).catch(() => {}); /* recordings of browsers do not say how long they are */
     const end = player.duration === Infinity ? player.currentTime : player.duration;
     await seekPlayer(player, 0);
     const first = await pictureFrom(player), from = (first.timestamp ?? 0) / 1e6, total = Math.floor((end - from) * 24 + 0.5);
