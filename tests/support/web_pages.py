@@ -45,7 +45,7 @@ def with_scripts(chromium: Any, *names: str) -> Any:
 
 
 def encoded(image: NDArray[np.uint8]) -> dict[str, Any]:
-    """An image as `decoded_image` of a page takes it."""
+    """An image as `imageOf` of a page takes it."""
     height, width, channels = image.shape
     text = base64.b64encode(np.ascontiguousarray(image).tobytes()).decode()
     return {"width": width, "height": height, "channels": channels, "text": text}
@@ -59,6 +59,6 @@ def decoded(value: dict[str, Any], *shape: int) -> NDArray[np.uint8]:
 DECODING = """
 const bytesOf = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
 const imageOf = ({ text, ...image }) => ({ ...image, data: bytesOf(text) });
-const textOf = (data) => { let text = ""; for (let at = 0; at < data.length; at += 8192) text += String.fromCharCode(...data.subarray(at, at + 8192)); return btoa(text); };
+const textOf = (data) => btoa(Array.from(data, (value) => String.fromCharCode(value)).join(""));
 const sent = ({ width, height, channels, data }) => ({ shape: [height, width, channels], text: textOf(data) });
 """

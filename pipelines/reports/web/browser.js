@@ -26,7 +26,9 @@ function showMoment() {
     $("chunk").textContent = !sourceName ? "" : !decided || chunk < 0 || codeAt(0, chunk) === missing ? "No decision here" : "Decision " + numberText(chunk + 1) + " · made at " + clock((chunk + 1) * step);
     showRanked(best);
     showScores(chunk, best);
-    if (!sourceName) $("decision").textContent = "";
+  }
+  /* a screen reader hears of each step, but not of each frame */
+  if (chunk !== shown || (video.paused && !running)) {
     $("surface").setAttribute("aria-valuenow", now.toFixed(2));
     $("surface").setAttribute("aria-valuemax", duration.toFixed(2));
     $("surface").setAttribute("aria-valuetext", clock(now) + ", " + $("decision").textContent + " " + $("decision-score").textContent);
@@ -110,7 +112,7 @@ function begun(name, text) {
   listEvents([]);
   $("warnings").hidden = true;
   $("drop").hidden = true;
-  video.hidden = $("stop").hidden = false;
+  video.hidden = $("stop").hidden = $("card").hidden = false;
   $("play").hidden = isCamera;
   document.title = name + " – " + report.title;
   $("state").textContent = text;
@@ -131,7 +133,7 @@ function ended() {
 }
 function progressText() {
   const spent = (performance.now() - startedAt) / 1000;
-  if (isCamera) return "Live: a decision takes " + numberText(Math.round(gone)) + " ms.";
+  if (isCamera) return "Live: decided " + numberText(Math.round(gone)) + " ms after the last picture of a chunk.";
   const speed = spent > 0.5 ? " · " + numberText(Number((decided / spent).toPrecision(2))) + " times real time" : "";
   return (running ? "Decided " + clock(decided, 0) + " of " + clock(duration, 0) : "Decided on " + clock(decided, 0)) + speed + " · decoded " + manner + ".";
 }
@@ -232,7 +234,7 @@ const stemOf = (name) => name.replace(/\.[^.]*$/, "");
 for (const kind of ["play", "pause", "ended"]) video.addEventListener(kind, () => {
   $("play").setAttribute("aria-label", video.paused ? "Play" : "Pause");
   $("play").querySelector("path").setAttribute("d", video.paused ? "M3 1.5v11l9-5.5z" : "M3 1.5h3v11H3zM8.5 1.5h3v11h-3z");
-  if (!video.paused) following = false;
+  if (!video.paused && !isCamera) following = false;
   schedule();
 });
 video.addEventListener("click", toggle);
