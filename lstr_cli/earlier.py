@@ -29,10 +29,14 @@ WORDS = (
 )
 """Commands, what they took, and what they take; {} stands for the value."""
 NEVER_OPTIONS = ("highest",)
+WITHOUT_PAST = ("export",)
+"""Commands that are newer than the change of words."""
 
 
 def words_of(command: click.Command) -> dict[str, str]:
     """What a command took, and what it takes: WORDS, and its settings without a dot, most of which were options."""
+    if command.name in WITHOUT_PAST:
+        return {}
     keys = [one.key for one in settings_of(command) if "." not in one.key and one.key not in NEVER_OPTIONS]
     were_options = {f"--{key.replace('_', '-')}": f"--set {key}={{}}" for key in keys}
     return were_options | {old: new for commands, old, new in WORDS if command.name in commands.split()}

@@ -50,6 +50,10 @@ UNPRINTED = "send it to a file or a terminal that has room; what the command wro
 MORE_MEMORY = "close other programs, or raise what this command may have (`ulimit -v`, the limit of the container)."
 UNMAPPED = ("failed to map segment", "Cannot allocate memory")
 """In what is raised where a library finds no room to be loaded in."""
+TRAINING = ("torch", "torchvision")
+WITHOUT_TRAINING = (
+    "install all of it, `pip install lstr-video`; an exported model runs without: `lstr export MODEL -o FILE.lstr`."
+)
 WIDEST_HELP = 120  # columns; longer lines are hard to read
 
 
@@ -131,6 +135,8 @@ def _run(interruptions: Interruptions) -> int:
         if hasattr(error, "hint") and hasattr(error, "exit_code"):  # the typed errors of lstr and extractors
             code = _fail(str(error), error.hint, error.exit_code)
         else:
+            if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in TRAINING:
+                return _fail(f"This needs the package {error.name}, which is not installed.", WITHOUT_TRAINING, 4)
             if _lacks_memory(error):
                 return _fail("Memory ran out.", MORE_MEMORY, 1)
             detail = str(error).strip().splitlines()

@@ -25,7 +25,7 @@ class Checkpoint:
     """A model ready to score, and what is known of it."""
 
     model: Model
-    """In eval mode, on the CPU."""
+    """In eval mode, on the CPU; None of an exported file, where `exported` is in its place."""
     config: WindowConfig
     classes: tuple[str, ...]
     recipe: dict[str, Any] | None
@@ -40,6 +40,6 @@ class Checkpoint:
     assumed: dict[str, Any]
     """Configuration that neither the file nor the caller states."""
     exported: ExportedStep | None = None
-    """What runs in the model's place, of an exported file; `model` is then not there."""
+    """The step of an exported file, which runs without torch."""
     about: Mapping[str, Any] = field(default_factory=dict)
     """What the model file states that it is from; empty for a checkpoint."""

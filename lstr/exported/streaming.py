@@ -124,16 +124,19 @@ def step_some(
     """
     features = _features(step.description, rgb, flow, len(streams))
     size, which = step.description.streams, np.array(streams, dtype=np.int64)
-    parts = []
-    for start in range(0, len(which), size):
-        parts.append(_step(step, state, which[start : start + size], features[start : start + size]))
-    return np.concatenate(parts)
+    starts = range(0, len(which), size)
+    parts = [_after(step, state, which[at : at + size], features[at : at + size]) for at in starts]
+    for at, (_, after) in zip(starts, parts, strict=True):  # once all have been computed
+        for name, values in after.items():
+            state.tensors[name][which[at : at + size]] = values
+    state.chunks[which] += 1
+    return np.concatenate([scores for scores, _ in parts])
 
 
-def _step(
+def _after(
     step: ExportedStep, state: ExportedState, which: NDArray[np.int64], features: Features
-) -> NDArray[np.float32]:
-    """Scores (n, 1 + n_ahead, C) of streams (n,), no more than the graph steps at once."""
+) -> tuple[NDArray[np.float32], Arrays]:
+    """Scores (n, 1 + n_ahead, C) of streams (n,), no more than the graph steps at once, and what they keep then."""
     about, spare = step.description, step.description.streams - len(which)
     chunks = np.pad(state.chunks[which], (0, spare))  # those to spare are as before their first chunk
     given = {FEATURES: np.pad(features, ((0, spare), (0, 0)))}
@@ -143,10 +146,8 @@ def _step(
         given[f"{BEFORE}{name}"] = np.concatenate([own, kept.begun(spare)]) if spare else own
     names = [SCORES, *(f"{AFTER}{name}" for name in about.kept)]
     scores, *after = step.session.run(names, given)
-    for name, values in zip(about.kept, after, strict=True):
-        state.tensors[name][which] = values[: len(which)]
-    state.chunks[which] += 1
-    return scores[: len(which)]
+    kept_after = {name: values[: len(which)] for name, values in zip(about.kept, after, strict=True)}
+    return scores[: len(which)], kept_after
 
 
 def save(path: str | Path, step: ExportedStep, state: ExportedState) -> None:

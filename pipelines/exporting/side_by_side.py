@@ -41,7 +41,7 @@ class Alike:
     later_scores: float
     """In probability, on those after the real chunks"""
     cosine: float
-    """Of the features, the least"""
+    """The least, of a chunk's features by torch and by graphs"""
     whole: bool
     """Whether the graphs' own features were scored; those of int8 networks differ by steps, so that torch's were"""
 

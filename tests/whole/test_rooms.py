@@ -23,6 +23,8 @@ FACE = "lstr"
 """lstr/__init__.py, the public face: the one module that may reach upwards, and only when it is used."""
 
 RUN_PATH = (
+    "lstr.exported.streaming",
+    "lstr.extractors.networks.runtimes.exported",
     "lstr.extractors.networks.runtimes.onnx_runtime",
     "lstr.extractors.networks.runtimes.openvino_runtime",
     "lstr.extractors.twostream",

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import io
-
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from lstr.kinds import KINDS
 from lstr.models.stream import as_tensors, keep
-from lstr.plans.plan import CHANGES, needed, of_two_shapes
+from lstr.plans.plan import needed, of_two_shapes
 from tests.support.playlists import scores_of
 from tests.support.tiny_models import AVERAGED, tiny, unsettled, video
 
@@ -120,55 +117,3 @@ def test_tensors_that_change_places_are_kept_as_they_were():
     assert tensors["new"].tolist() == [[2.0], [2.0]] and tensors["old"].tolist() == [[1.0], [1.0]]
     keep(tensors, {**tensors, "new": torch.full((2, 1), 3.0)}, taking=torch.tensor([False, True]))
     assert tensors["new"].tolist() == [[2.0], [3.0]] and tensors["ring"].eq(1).all()
-
-
-class Exported(nn.Module):
-    """A step whose inputs and outputs are tensors alone."""
-
-    def __init__(self, model, plan, tensors):
-        super().__init__()
-        self.model, self.constants = model, model.plain_constants()
-        self.plan, self.tensors = list(plan), list(tensors)
-
-    def forward(self, features, *rest):
-        plan = dict(zip(self.plan, rest[: len(self.plan)], strict=True))
-        tensors = dict(zip(self.tensors, rest[len(self.plan) :], strict=True))
-        logits, after = self.model.step(self.constants, tensors, plan, features)
-        return logits.softmax(dim=-1), *(after[name] for name in self.tensors)
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.long
-@each_case
-def test_steps_run_without_torch(kind, changes):
-    """As ONNX graphs in onnxruntime: one, or two where the long memory is not summed up at every chunk."""
-    ort = pytest.importorskip("onnxruntime")
-    pytest.importorskip("onnx")
-    ort.set_default_logger_severity(3)
-    model = made(kind, changes)
-    features = video(60)
-    state = {name: tensor.numpy() for name, tensor in model.begin(1).items()}
-    sessions, scores = {}, []
-    for k, row in enumerate(features):
-        plan = of_two_shapes(model.plan(np.array([k])))
-        if (CHANGES in plan) not in sessions:
-            file, tensors = io.BytesIO(), model.begin(1)
-            inputs = [*(f"plan.{name}" for name in plan), *(f"before.{name}" for name in tensors)]
-            torch.onnx.export(
-                Exported(model, plan, tensors).eval(),
-                (row[None], *as_tensors(plan, CPU).values(), *tensors.values()),
-                file,
-                input_names=["features", *inputs],
-                output_names=["scores", *tensors],
-                opset_version=18,
-                dynamo=False,
-            )
-            sessions[CHANGES in plan] = ort.InferenceSession(file.getvalue(), providers=["CPUExecutionProvider"])
-        session = sessions[CHANGES in plan]
-        given = {"features": row[None].numpy()}
-        given |= {f"plan.{n}": a for n, a in plan.items()} | {f"before.{n}": a for n, a in state.items()}
-        given = {one.name: given[one.name] for one in session.get_inputs()}
-        found = dict(zip([one.name for one in session.get_outputs()], session.run(None, given), strict=True))
-        scores.append(torch.from_numpy(found.pop("scores")[0]))
-        state = found
-    torch.testing.assert_close(torch.stack(scores), scores_of(model, features), atol=1e-5, rtol=0)

