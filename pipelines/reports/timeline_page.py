@@ -22,8 +22,8 @@ from lstr.pipelines.reports.proxy import is_playable, write_proxy
 
 STYLES = ("report.css",)
 SCRIPTS = (
-    "rules.js", "verdict.js", "files.js", "kept.js", "scores.js", "thresholds.js", "marks.js", "zoom.js",
-    "drawing.js", "lanes.js", "segments.js", "review.js", "filters.js", "player.js", "ways.js", "report.js",
+    "rules.js", "verdict.js", "files.js", "kept.js", "scores.js", "decisions.js", "thresholds.js", "marks.js",
+    "zoom.js", "drawing.js", "lanes.js", "segments.js", "review.js", "filters.js", "player.js", "ways.js", "report.js",
 )  # fmt: skip
 INDEX_SCRIPTS = ("rules.js", "verdict.js", "files.js", "kept.js", "marks.js", "index.js")
 FULL_SCALE = 65534  # the uint16 code of probability 1; a score is off by at most one step, 1.5e-5

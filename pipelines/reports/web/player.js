@@ -35,28 +35,15 @@ function showMoment() {
   shown = chunk;
 }
 function showDecision(chunk) {
-  const best = ranked(chunk, 3), first = best[0];
+  const best = ranked(chunk, 3);
   $("chunk").textContent = chunk < 0 ? "After the last decision"
     : (gaps.length ? "Chunk " : "Decision ") + numberText(chunk + 1) + " of " + numberText(chunks) + " · made at " + clock((chunk + 1) * step) + (isLive ? " (" + wall((chunk + 1) * step) + ")" : "");
-  $("decision").textContent = first ? classes[first.index] : "No decision";
-  $("decision-score").textContent = first ? scoreText(first.score) : "";
-  paint($("decision-spot"), first ? classes[first.index] : "");
-  $("top").replaceChildren(...best.map(({ index, score }) => {
-    const item = make("li"), bar = make("span", "bar"), fill = paint(make("i"), classes[index]);
-    fill.style.setProperty("--part", score);
-    bar.append(fill);
-    item.append(make("span", "cut", classes[index]), bar, make("span", "", scoreText(score)));
-    return item;
-  }));
+  showRanked(best);
   if (truth) {
     const labels = truth.filter(({ start, end }) => start < (chunk + 1) * step && chunk >= 0 && chunk * step < end);
     $("labelled").replaceChildren("Labelled: ", make("b", "", [...new Set(labels.map(({ label }) => label))].join(", ") || "nothing"));
   }
-  for (const lane of lanes) {
-    const code = codeAt(lane.index, chunk);
-    lane.value.textContent = code === missing ? "–" : scoreText(code / fullScale);
-    lane.row.classList.toggle("first", Boolean(first) && first.index === lane.index);
-  }
+  showScores(chunk, best);
   followRows();
 }
 function seek(time) {

@@ -48,25 +48,6 @@ const codes = (() => {
   return values;
 })();
 const { full_scale: fullScale, missing } = report.scores;
-const codeAt = (index, chunk) => (chunk < 0 || index >= classes.length ? missing : codes[index * chunks + chunk]);
-
-/* The chunk that covers a time, or -1 in a tail that is shorter than a chunk. */
-function chunkAt(time) {
-  if (!chunks || time > decided + 1e-6) return -1;
-  return Math.max(0, Math.min(chunks - 1, Math.floor(time / step + 1e-6)));
-}
-function ranked(chunk, count) {
-  if (chunk < 0) return [];
-  const best = [];
-  for (let index = 0; index < classes.length; index++) {
-    const code = codes[index * chunks + chunk];
-    if (code === missing || (best.length === count && code <= best[count - 1].code)) continue;
-    best.push({ index, code });
-    best.sort((one, other) => other.code - one.code);
-    if (best.length > count) best.pop();
-  }
-  return best.map(({ index, code }) => ({ index, score: code / fullScale }));
-}
 
 /* When each segment was announced. */
 {
