@@ -20,13 +20,13 @@ from lstr_cli.settings import setting
     help="How many cameras one call of the model takes; a file serves any number, so many at a time.",
 )
 @setting(
-    "runtime",
+    "web_runtime",
     metavar="FILE.tgz",
     help="For --web the npm package of ONNX Runtime Web, where this machine cannot fetch it.",
 )
 @flow_settings
 @click.option("--json", "as_json", is_flag=True, help="Print how far apart torch and the file are as JSON.")
-def command(model, videos, output, as_json, web, runtime, **options):
+def command(model, videos, output, as_json, web, web_runtime, **options):
     """Write a model file that runs without torch: its networks and one step of its model as ONNX graphs.
 
     `lstr detect` and `lstr watch` take the file like any other, and run it with ONNX Runtime on the processor. Before
@@ -47,7 +47,7 @@ def command(model, videos, output, as_json, web, runtime, **options):
     """
     console.say_waiting("loading networks…")
     if web:
-        return _export_web(model, videos, output, as_json, runtime, options)
+        return _export_web(model, videos, output, as_json, web_runtime, options)
     from lstr.pipelines.exporting.job import ExportOptions, export
 
     exported = console.follow(export(ExportOptions(model, output, videos, **options)))
@@ -62,13 +62,13 @@ def command(model, videos, output, as_json, web, runtime, **options):
     console.say_next("lstr", "detect", "VIDEO", "-m", exported.model.path, "-o", "timeline")
 
 
-def _export_web(model, videos, output, as_json, runtime, options):
+def _export_web(model, videos, output, as_json, web_runtime, options):
     from lstr.pipelines.exporting.web import WebOptions, export_web
 
     if options["streams"] != 1:
         raise click.UsageError("a page has one stream: leave --set streams out.")
     flow = {name: options[name] for name in ("flow_threads", "flow_backend")}
-    made = console.follow(export_web(WebOptions(model, output, videos, runtime, **flow)))
+    made = console.follow(export_web(WebOptions(model, output, videos, web_runtime, **flow)))
     if as_json:
         console.show_json({"page": str(made.path), "bytes": made.sizes, **(made.alike.to_dict() if made.alike else {})})
         return

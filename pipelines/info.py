@@ -266,12 +266,13 @@ def _timeline(path: Path) -> dict:
             raise ValueError
         video, _ = from_timeline(timeline)
         AnnotationSet({path.stem: video}).plausible()
+        shown = [
+            f"{s.start:.2f}–{s.end:.2f} {s.label}" + ("" if s.score is None else f" {s.score:.2f}")
+            for s in video.segments
+        ]
     except (ValueError, KeyError, TypeError, RecursionError, AnnotationError) as error:
         raise MissingPathError(
             f"{path} is no timeline of {FORMAT} and no label file.",
             "give an ID.json that `lstr detect` wrote, or labels in ActivityNet's form.",
         ) from error
-    shown = [
-        f"{s.start:.2f}–{s.end:.2f} {s.label}" + ("" if s.score is None else f" {s.score:.2f}") for s in video.segments
-    ]
     return {"kind": "timeline", **timeline, "segments": shown}

@@ -79,6 +79,6 @@ def is_made_of(value: Any, shape: Any) -> bool:
     """Whether a value is of a type such as dict[str, int], with all that it holds."""
     try:
         msgspec.convert(value, shape)
-    except ValueError:
+    except (ValueError, AttributeError):  # of a tensor in the place of a mapping keys are asked
         return False
     return True

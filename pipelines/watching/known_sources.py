@@ -53,6 +53,7 @@ class KnownSources:
         added = self._history.kept(ADDED) or {}
         added.pop(name, None)
         self._history.keep(ADDED, added)
+        self._history.keep(PAUSED, sorted({*self.paused} - {name}))
 
     def check(self, name: str) -> None:
         """Raise LstrError for one that is not known."""

@@ -27,8 +27,8 @@ def commands(group: click.Group = cli, before: str = "") -> Iterator[tuple[str, 
 
 
 ALL = dict(commands())
-AT_MOST, OF_DETECT = 156, 16
-"""The three of `lstr export` are those that every command which writes a file has: -o, --set and --json."""
+AT_MOST, OF_DETECT = 157, 16
+"""Three of the four of `lstr export` are those that every command which writes a file has: -o, --set and --json."""
 
 
 def help_of(lstr, monkeypatch, columns: int, *words: str) -> str:

@@ -83,8 +83,9 @@ def test_sources_are_paused_added_and_removed_and_that_is_kept(small_set, stream
                 watching.remove("hall")
         with Service(read_config(path), said.append) as watching:
             assert watching.paused == ["hall"] and watching.sources.keys() == {"hall", "door"}
+            watching.pause("door", True)
             watching.remove("door")
-            assert watching.sources.keys() == {"hall"}
+            assert watching.sources.keys() == {"hall"} == {*watching.paused}, "one that is added again is not paused"
 
 
 @pytest.mark.long
