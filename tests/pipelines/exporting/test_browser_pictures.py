@@ -9,6 +9,8 @@ from lstr.extractors.images.crops import GAIN, Inputs, fit, grey_of, picture_of
 from lstr.extractors.recipe import NetworkRecipe, Recipe
 from tests.support.web_pages import DECODING, decoded, encoded, with_scripts
 
+pytestmark = pytest.mark.long
+
 SIZES = [
     ((270, 480), (256, 144)), ((300, 400), (171, 129)), ((144, 256), (229, 129)), ((240, 320), (160, 120)),
     ((360, 480), (120, 90)), ((61, 97), (96, 60)), ((64, 85), (85, 64)),
