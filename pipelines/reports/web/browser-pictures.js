@@ -33,6 +33,10 @@ function areasOf(length, shorter) {
 function resizeArea(image, [width, height]) {
   const { channels, data } = image, line = image.width * channels, across = areasOf(image.width, width), down = areasOf(image.height, height);
   const result = new Uint8ClampedArray(width * height * channels), halves = image.width === 2 * width && image.height === 2 * height;
+  /* by whole numbers OpenCV adds first and divides last */
+  const isWhole = image.width % width === 0 && image.height % height === 0;
+  const weight = isWhole ? Math.fround(1 / (image.width / width * (image.height / height))) : 1;
+  if (isWhole) for (const { shares } of [across, down]) shares.fill(1);
   const row = new Float32Array(width * channels), sums = new Float32Array(width * channels);
   let held = -1; /* the row of the image that is in `row` */
   const hold = (number) => {
@@ -52,7 +56,7 @@ function resizeArea(image, [width, height]) {
       for (let n = 0; n < sums.length; n++) sums[n] += Math.fround(down.shares[part] * row[n]);
     }
     const at = y * width * channels;
-    for (let n = 0; n < sums.length; n++) result[at + n] = halves ? Math.floor(sums[n] + 0.5) : roundEven(sums[n]);
+    for (let n = 0; n < sums.length; n++) result[at + n] = halves ? Math.floor(sums[n] / 4 + 0.5) : roundEven(Math.fround(sums[n] * weight));
   }
   return { width, height, channels, data: result };
 }

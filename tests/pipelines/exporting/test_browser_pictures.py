@@ -9,11 +9,14 @@ from lstr.extractors.images.crops import GAIN, Inputs, fit, grey_of, picture_of
 from lstr.extractors.recipe import NetworkRecipe, Recipe
 from tests.support.web_pages import DECODING, decoded, encoded, with_scripts
 
+pytestmark = pytest.mark.long
+
 SIZES = [
     ((270, 480), (256, 144)), ((300, 400), (171, 129)), ((144, 256), (229, 129)), ((240, 320), (160, 120)),
     ((360, 480), (120, 90)), ((61, 97), (96, 60)), ((64, 85), (85, 64)),
+    ((240, 320), (80, 60)), ((300, 400), (40, 30)), ((200, 240), (120, 50)),
 ]  # fmt: skip
-"""Height and width, then width and height: halves, quarters, all between, and a sample less"""
+"""Height and width, then width and height: by whole numbers, halves among them, by others, and by a sample"""
 
 
 @pytest.fixture(scope="module")

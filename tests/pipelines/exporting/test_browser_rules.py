@@ -16,6 +16,8 @@ from lstr.timeline import Thresholds, Timeline
 from tests.support.tiny_models import AVERAGED, DESIGNS, tiny
 from tests.support.web_pages import with_scripts
 
+pytestmark = pytest.mark.long
+
 SETTINGS = [
     *({"kind": kind} for kind in KINDS),
     {"grid": "sliding"},
