@@ -25,20 +25,12 @@ SCRIPTS = (
     "page.js", "rules.js", "verdict.js", "files.js", "browser-data.js", "decisions.js", "marks.js", "zoom.js",
     "drawing.js", "lanes.js", "browser-sources.js", "browser.js",
 )  # fmt: skip
-<<<<<<< HEAD
-"""What the page runs, most of it the reports' own"""
-=======
 """What the page runs, most of it as the reports do"""
->>>>>>> web
 WORKER = (
     "browser-worker.js", "browser-plans.js", "browser-timeline.js", "browser-pictures.js", "browser-colours.js",
     "browser-frames.js", "browser-tags.js", "browser-mp4.js", "browser-decoder.js", "browser-networks.js",
 )  # fmt: skip
-<<<<<<< HEAD
-"""What its thread runs, which reads some of the page's too"""
-=======
 """What its thread runs, beside some of the page's"""
->>>>>>> web
 POLICY = (
     "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "worker-src 'self'; media-src 'self' blob:; base-uri 'none'; form-action 'none'"
@@ -104,11 +96,7 @@ def _rules(stored: Mapping[str, Any], label: str) -> dict[str, Any] | None:
 
 
 def _licences(model: ModelFile) -> str:
-<<<<<<< HEAD
-    """A text on whose the files are, and under which licences."""
-=======
     """The text that says whose the files are, and under which licences."""
->>>>>>> web
     parts = [
         f"lstr {__version__}: index.html, style.css, icon.svg and scripts/ are under the Apache License 2.0:\n",
         _own_licence(),

@@ -17,11 +17,7 @@ ADDRESS = f"https://registry.npmjs.org/onnxruntime-web/-/{NAME}"
 INTEGRITY = "sha512-q0y+JrrtukXSzsBWEMccVfqX25LRmosXHF+CaRJmg8pZClzcV7svNc4rKY3jL02Vb7QmRMDs1SigqR4CXAfKYQ=="
 """What npm states of the package, as package-lock.json has it"""
 SHA256 = "d2228df7e4616bc3348bf504ee888f3bec43789a273f0a63f3e68d203ce3bf71"
-<<<<<<< HEAD
-"""The hash of the same file, by which a download that was cut goes on"""
-=======
 """The same file's, by which a download that was cut goes on"""
->>>>>>> web
 FILES = ("ort.wasm.min.js", "ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm")
 """The smallest set: the processor alone, without WebGPU and WebNN"""
 BRING = f"bring {NAME} from a machine that has it, and give it with [[web_runtime=FILE]]."
