@@ -1,4 +1,4 @@
-"""What an installation ships: a wheel built from a clean clone is installed and used, with a compiler and without."""
+"""What an installation ships: a wheel of the source distribution of a clean clone, with a compiler and without."""
 
 import ast
 import configparser
@@ -25,12 +25,15 @@ TAKEN = ("extractors", "pipelines", "checkpoints")
 
 
 def build_wheel(folder: Path, **environment: str) -> Path:
-    """A wheel of what is committed; of the files as they are, where git cannot clone them."""
+    """A wheel of the sources that are distributed of what is committed; of the files as they are without git."""
     command = ["git", "clone", "--quiet", ROOT, folder / "source"]
     if not (ROOT / ".git").exists() or subprocess.run(command, capture_output=True).returncode:
         ignored = shutil.ignore_patterns(".*", "*.so", "build", "demo", "*.egg-info", "__pycache__")
         shutil.copytree(ROOT, folder / "source", ignore=ignored, symlinks=True)
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", folder, folder / "source"]
+    code = f"from setuptools.build_meta import build_sdist; build_sdist({str(folder)!r})"
+    subprocess.run([sys.executable, "-c", code], cwd=folder / "source", check=True, capture_output=True)
+    (sources,) = folder.glob("*.tar.gz")
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", folder, sources]
     subprocess.run(command, check=True, capture_output=True, env=os.environ | environment)
     return next(folder.glob("*.whl"))
 
@@ -65,6 +68,7 @@ def test_a_wheel_holds_code_and_data_and_no_tests(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     lstr = wheel.parent / "source" / "lstr"
     kept = [lstr / "extractors" / "weights" / "manifest.json", *(lstr / "pipelines" / "reports" / "web").iterdir()]
+    kept += (lstr / "extractors" / "flow").glob("*.cu")
     code = [path for room in (lstr, lstr / "extractors", lstr / "pipelines") for path in room.rglob("*.py")]
     expected = {path.relative_to(lstr.parent).as_posix() for path in (*code, *kept)}
     assert len(code) > 100 and expected <= names
@@ -172,6 +176,15 @@ def test_a_wheel_works(installed, small_set, tmp_path):
     (tmp_path / "labels.csv").write_text("video,start,end,label\nv,0.5,1.5,jump\n")
     installed(*lstr, "labels", "convert", tmp_path / "labels.csv", "--to", "html", "-o", tmp_path / "pages")
     assert "jump" in (tmp_path / "pages" / "v.html").read_text()
+
+
+@pytest.mark.slow
+def test_a_wheel_learns_and_detects(installed, tmp_path):
+    """The demo, which needs nothing but what is installed."""
+    lstr = ("-m", "lstr_cli.main")
+    assert "--time" in installed(*lstr, "learn", "--help")
+    installed(*lstr, "demo", "-o", tmp_path / "demo")
+    assert (tmp_path / "demo").is_dir() and [*(tmp_path / "demo").rglob("*.lstr")]
 
 
 @pytest.mark.long
