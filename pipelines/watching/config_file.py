@@ -163,12 +163,13 @@ def _content(path: Path) -> tuple[str, dict[str, Any]]:
 
 def _read(reading: _Reading, content: dict[str, Any]) -> WatchConfig:
     folder = reading.path.absolute().parent
+    model = values.model_from(folder)
     tables = ("sources", "actions", "channels", "telling", "page", "keeping", "clips")
     top = reading.entries(
         (),
         {name: value for name, value in content.items() if name not in tables},
         {
-            "model": values.model_from(folder),
+            "model": model,
             "data": values.path_from(folder, new=True),
             "timeout": values.seconds,
             **dict.fromkeys(tables, values.any_value),
@@ -176,7 +177,7 @@ def _read(reading: _Reading, content: dict[str, Any]) -> WatchConfig:
     )
     telling = {"cooldown": values.seconds, "most_an_hour": values.whole_number, "quiet": values.hours}
     channels = dict(_channels(reading, content))
-    sources = dict(_sources(reading, content, folder))
+    sources = dict(_sources(reading, content, folder, model))
     clips = reading.entries(("clips",), content.get("clips", {}), CLIPS)
     if not sources and not any(mistake.text.startswith("sources") for mistake in reading.mistakes):
         reading.complain(("sources",), "there is no source; name one: [sources.NAME] with an address.")
@@ -197,12 +198,12 @@ def _read(reading: _Reading, content: dict[str, Any]) -> WatchConfig:
     )
 
 
-def _sources(reading: _Reading, content: dict[str, Any], folder: Path) -> Iterator[tuple[str, SourceConfig]]:
+def _sources(
+    reading: _Reading, content: dict[str, Any], folder: Path, model: Parse
+) -> Iterator[tuple[str, SourceConfig]]:
     for name, table in reading.tables("sources", content):
         where = ("sources", name)
-        made = reading.entries(
-            where, table, {"address": values.address_from(folder), "model": values.model_from(folder)}
-        )
+        made = reading.entries(where, table, {"address": values.address_from(folder), "model": model})
         if "address" in made:
             yield name, SourceConfig(**made)
         elif isinstance(table, dict) and "address" not in table:
