@@ -75,8 +75,8 @@ def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
     "--checkpoint",
     "checkpoint",
     metavar="FILE",
-    help="Model file (.lstr), which holds all that is needed, or a checkpoint.  [default: $LSTR_CHECKPOINT, else the "
-    "default model]",
+    help="Model file (.lstr, also hf://OWNER/REPOSITORY/FILE.lstr), which holds all that is needed, or a checkpoint.  "
+    "[default: $LSTR_CHECKPOINT, else the default model]",
 )
 @click.option("-o", "--output", metavar="DIR", is_eager=True, help="Folder for the timelines.")
 @click.option(

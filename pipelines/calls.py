@@ -29,6 +29,7 @@ from lstr.pipelines.learning.job import Learnt
 from lstr.pipelines.learning.job import learn as learning
 from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.model_files.hub import local_model
+from lstr.pipelines.model_files.hub_address import is_hub_address
 from lstr.pipelines.networks.recipes import choose_recipe, default_recipe, weights_for
 from lstr.pipelines.progress import Notice, result_of, warn
 from lstr.pipelines.training.train import Trained, TrainOptions
@@ -65,7 +66,7 @@ def extract(
         found = find_sources(names, VIDEO_SUFFIXES, tell=lambda text: show(Notice(text, warning=False)))
     recipe = local_model(recipe) if recipe else None
     chosen = choose_recipe(str(recipe) if recipe else default_recipe(place(str(output)), options.get("device"))[0])
-    files = weights_for(chosen, weights or {})
+    files = weights_for(chosen, _fetched(weights or {}))
     job = ExtractOptions(
         output=place(str(output)),
         weights=files,
@@ -97,8 +98,8 @@ def evaluate(
     `show` takes each event.
     """
     chosen = _checked(EvaluateOptions, options, "evaluate")
-    models = [local_model(path) for path in _several(checkpoints)]
-    return result_of(evaluation(EvaluateOptions(models, _several(features), labels, **chosen)), show)
+    chosen |= {"beside": [(_here(models), folders) for models, folders in chosen.get("beside", ())]}
+    return result_of(evaluation(EvaluateOptions(_here(checkpoints), _several(features), labels, **chosen)), show)
 
 
 def finetune(
@@ -166,10 +167,20 @@ def _check_output(output: Any) -> None:
         raise OutputError(f"The output is {output!r}, which is no path.", "name a file or folder.")
 
 
+def _here(models: Paths) -> list[str | Path]:
+    """Models, those on the Hub fetched."""
+    return [local_model(path) for path in _several(models)]
+
+
+def _fetched(named: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by name, each that is a model file on the Hub fetched."""
+    return {name: str(local_model(value)) if is_hub_address(value) else value for name, value in named.items()}
+
+
 def _begun(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a job that trains networks; a model file on the Hub that they begin with is fetched."""
-    begins = options.get("init")
-    return {**options, **({"init": str(local_model(begins))} if begins else {})}
+    """The options of a job that trains networks; what they begin with is fetched where it is on the Hub."""
+    inits = options.get("inits")
+    return _fetched(options) | ({"inits": _fetched(inits)} if isinstance(inits, Mapping) else {})
 
 
 def _several(paths: Paths) -> list[str | Path]:

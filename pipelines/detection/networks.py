@@ -15,6 +15,7 @@ from lstr.extractors.prefetch import torch_threads
 from lstr.extractors.run import TwoStream
 from lstr.extractors.streams import STREAMS
 from lstr.pipelines.detection.checkpoint import processor_of
+from lstr.pipelines.model_files.hub import local_model
 from lstr.pipelines.networks.checkpoint_recipe import networks_of
 from lstr.pipelines.networks.converted import run_on
 from lstr.pipelines.weights.published import find_weights
@@ -54,7 +55,7 @@ class NetworkOptions:
                 words = ", ".join((*STREAMS, *known))
                 raise ConfigError(f"Networks have no option {name!r}.", f"it is one of {words}.")
         known_paths: Mapping[str, str | None] = options.pop("weights", {})
-        paths = {stream: find_weights(str(path), stream) for stream, path in weights.items() if path}
+        paths = {stream: find_weights(str(local_model(path)), stream) for stream, path in weights.items() if path}
         return cls(weights={**known_paths, **paths}, **options)
 
 

@@ -192,12 +192,13 @@ def _content(path: Path) -> tuple[str, dict[str, Any]]:
 
 def _read(reading: _Reading, content: dict[str, Any]) -> WatchConfig:
     folder = reading.path.absolute().parent
+    model = values.model_from(folder)
     tables = ("sources", "actions", "channels", "telling", "page", "keeping", "clips")
     top = reading.entries(
         (),
         {name: value for name, value in content.items() if name not in tables},
         {
-            "model": values.model_from(folder),
+            "model": model,
             "data": values.path_from(folder, new=True),
             "timeout": values.seconds,
             **dict.fromkeys(tables, values.any_value),
@@ -205,7 +206,7 @@ def _read(reading: _Reading, content: dict[str, Any]) -> WatchConfig:
     )
     telling = {"cooldown": values.seconds, "most_an_hour": values.whole_number, "quiet": values.hours}
     channels = dict(_channels(reading, content))
-    sources = dict(_sources(reading, content, folder, channels))
+    sources = dict(_sources(reading, content, folder, channels, model))
     clips = reading.entries(("clips",), content.get("clips", {}), CLIPS)
     if not sources and not any(mistake.text.startswith("sources") for mistake in reading.mistakes):
         reading.complain(("sources",), "there is no source; name one: [sources.NAME] with an address.")
@@ -227,11 +228,15 @@ def _read(reading: _Reading, content: dict[str, Any]) -> WatchConfig:
 
 
 def _sources(
-    reading: _Reading, content: dict[str, Any], folder: Path, channels: Mapping[str, ChannelConfig]
+    reading: _Reading,
+    content: dict[str, Any],
+    folder: Path,
+    channels: Mapping[str, ChannelConfig],
+    model: Parse,
 ) -> Iterator[tuple[str, SourceConfig]]:
     known: dict[str, Parse] = {
         "address": values.address_from(folder),
-        "model": values.model_from(folder),
+        "model": model,
         "zones": parse_zones,
         "camera": values.topic_part,
         "only_while": values.topic_part,

@@ -183,16 +183,19 @@ def path_from(folder: Path, new: bool = False) -> Parse:
 
 
 def model_from(folder: Path) -> Parse:
-    """A model file, seen from a folder, or its address on the Hub, from where it is fetched."""
+    """A model file, seen from a folder, or its address on the Hub, from where it is fetched, once for all sources."""
+    fetched: dict[str, Path] = {}
 
     def parse(value: Any) -> Path:
         named = text(value)
         if not is_hub_address(named):
             return path_from(folder)(value)
-        try:
-            return Path(local_model(named))
-        except LstrError as error:
-            raise ValueError(f"{error} {error.hint}") from error
+        if named not in fetched:
+            try:
+                fetched[named] = Path(local_model(named))
+            except LstrError as error:
+                raise ValueError(f"{error} {error.hint}") from error
+        return fetched[named]
 
     return parse
 

@@ -241,6 +241,8 @@ def test_commands_take_addresses(online, small_set, tmp_path):
     )
     assert ran.stderr == f"error: {sentence}\nhint: {hint}\n"
     code = f"import lstr\nprint(lstr.load({address!r}).hub['commit'])\n"
-    code += f"print(next(lstr.detect({str(video)!r}, {address!r})).chunk)"
+    code += f"print(next(lstr.detect({str(video)!r}, {address!r})).chunk)\n"
+    folders = f"{str(small_set.features)!r}, {str(small_set.labels)!r}"
+    code += f"print(lstr.evaluate({address!r}, {folders}).document['hub']['sha256'])\n"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=variables)
-    assert ran.stdout.split() == [commit, "0"], ran.stderr
+    assert ran.stdout.split() == [commit, "0", hub["sha256"]], ran.stderr
