@@ -1,6 +1,7 @@
 """`lstr watch`: a service that decides on cameras for weeks, and tells people."""
 
 import json
+import os
 import shlex
 import sys
 from collections.abc import Callable
@@ -88,6 +89,10 @@ def command(config, begin, only_check, hashes, log_format):
     except KeyboardInterrupt:  # how it is ended
         interruption.take()
     say("ended")
+    if service.goes_on:  # the threads of a library that works still abort the process where the interpreter ends
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(0)
 
 
 Say = Callable[[str], None]

@@ -145,6 +145,11 @@ class Decider:
         self.end()
         self._thread.join(4)
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether its thread is within something that cannot be cut short, such as the making of networks."""
+        return self._thread.is_alive()
+
     def end(self) -> None:
         """Let the thread end soon."""
         with self._changed:

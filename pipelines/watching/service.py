@@ -165,6 +165,11 @@ class Service:
         self.telling.close()
         self.history.close()
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether something of it goes on after its end, within a library."""
+        return any(decider.goes_on for decider in self.deciders.values())
+
     def wait(self, seconds: float) -> None:
         """Wait, for as long as nothing ends it."""
         self._ended.wait(seconds)

@@ -92,7 +92,7 @@ def test_a_page_of_an_exported_model_needs_no_torch(web, tmp_path, base):
         "import sys; sys.modules['torch'] = None\n"
         "from lstr_cli.main import main\n"
         f"sys.argv = ['lstr', 'export', {str(web.model)!r}, '--web', '-o', {str(page)!r}, '--json',"
-        f" '--set', 'runtime={package}']\n"
+        f" '--set', 'web_runtime={package}']\n"
         "main()"
     )
     for _ in range(2):
