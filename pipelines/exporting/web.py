@@ -139,15 +139,19 @@ def _write(output: Path, files: Iterable[tuple[str, bytes]]) -> None:
     try:
         parent.mkdir(parents=True, exist_ok=True)
         made = parent / f".{output.name}.tmp-{uuid4().hex}"  # with the permissions of any new folder
+        before = made.with_name(f"{made.name}-before")
         made.mkdir()
         try:
             for name, content in files:
                 (made / name).parent.mkdir(exist_ok=True)
                 (made / name).write_bytes(content)
             if output.exists():
-                shutil.rmtree(output)
+                os.replace(output, before)
             os.replace(made, output)
+            shutil.rmtree(before, ignore_errors=True)
         finally:
             shutil.rmtree(made, ignore_errors=True)
+            if before.exists() and not output.exists():
+                os.replace(before, output)
     except OSError as error:
         raise unwritable(parent, error) from error

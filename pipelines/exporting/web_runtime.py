@@ -56,10 +56,8 @@ def web_runtime(given: str | Path | None, progress: Tell) -> Mapping[str, bytes]
     except OSError as error:
         raise NetworkRuntimeError(f"{place} cannot be read ({error.strerror or error}).", BRING) from error
     if integrity_of(content) != INTEGRITY:
-        what = "the package" if given else "what was kept, which is damaged: delete it"
-        raise NetworkRuntimeError(
-            f"{place} is not {NAME} as npm has it: its SHA-512 is another.", f"use {what} of {ADDRESS}."
-        )
+        hint = f"give the file of {ADDRESS}." if given else f"delete {place}: it is damaged, and is fetched again then."
+        raise NetworkRuntimeError(f"{place} is not {NAME} as npm has it: its SHA-512 is another.", hint)
     with tarfile.open(place) as package:
         return {name: _read(package, f"package/dist/{name}") for name in FILES}
 

@@ -67,6 +67,7 @@ const cannotDecode = (name) => {
 let needed = new Set(), onTaken = () => {}, stopping = false, stream = null;
 
 function leaveSource() {
+  tell({ kind: "stop", run });
   run++;
   stopping = false;
   onTaken();
