@@ -20,6 +20,8 @@ from lstr.pipelines.reports.page import read_part
 from tests.support.mistakes import mistake
 from tests.support.web_set import kept_runtime
 
+pytestmark = pytest.mark.long  # a model is exported
+
 
 def package_of(path: Path, **files: str) -> Path:
     with tarfile.open(path, "w:gz") as package:

@@ -18,6 +18,8 @@ from lstr.pipelines.watching.telling.frigate_api import safe_label
 from lstr.pipelines.watching.telling.telling import Telling
 from tests.support.frigate import COOKIE, StandIn
 
+pytestmark = pytest.mark.long  # a server and seconds of waiting
+
 PASSWORD = "hunter2-long-enough"
 
 
