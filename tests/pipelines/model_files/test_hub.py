@@ -148,6 +148,7 @@ def test_without_a_network(online, tmp_path):
 @pytest.mark.slow
 def test_a_hub_that_is_not_there(online):
     """Before it gives up, huggingface_hub tries for twenty seconds."""
+    assert online.get("hf://me/falls/fall.lstr")["commit"] == online.new
     with Client(online.hub, online.home, HF_ENDPOINT="http://127.0.0.1:9") as client:
         refused = client.get("hf://me/falls/never.lstr")
         assert "The Hub cannot be reached" in refused["says"] and "check the network" in refused["hint"]
