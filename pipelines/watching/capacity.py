@@ -4,7 +4,7 @@ A camera does not wait. Of a source whose chunks come faster than the networks t
 left out (`LiveOptions.waiting`), and counted as dropped; memory does not grow.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from threading import Lock
@@ -73,17 +73,17 @@ class Capacity:
         self._counts, self._whole_told = counts, False
         return load_of([(count, self.shares[model]) for model, count in counts.items()])
 
-    def look(self, states: Iterable[Mapping[str, Any]]) -> list[str]:
+    def look(self, states: Callable[[], Iterable[Mapping[str, Any]]]) -> list[str]:
         """Once a minute: what all of it takes, said once, and of which sources more was dropped than is worth no word.
 
-        states: the name, and the chunks decided and dropped, of each.
+        states: what tells the name, and the chunks decided and dropped, of each; asked once a minute too.
         """
         (last, before_used), now, used = self._looked, monotonic(), process_time()
         minute = now - last
         if minute < LOOKED_SECONDS:
             return []
         self._looked = now, used
-        before, self._seen = self._seen, {s["name"]: (s["decided"], s["dropped"]) for s in states}
+        before, self._seen = self._seen, {s["name"]: (s["decided"], s["dropped"]) for s in states()}
         self._told = {name: at for name, at in self._told.items() if name in self._seen}
         sentences: list[str] = []
         if not self._whole_told and self._counts and all(before.get(name, (0, 0))[0] for name in self._seen):

@@ -286,7 +286,7 @@ class Service:
         """Say what is too much for the machine."""
         if load := self.capacity.load({model: len(decider.wanted) for model, decider in [*self.deciders.items()]}):
             self.say(load)
-        for sentence in self.capacity.look(self.board.states()):
+        for sentence in self.capacity.look(self.board.states):
             self.say(sentence)
 
     def _stored(self, event: WatchedEvent, phase: str) -> None:

@@ -2,6 +2,7 @@
 it, and whether that is the same."""
 
 import hashlib
+import io
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -19,6 +20,8 @@ if TYPE_CHECKING:  # a network that was converted before needs none
 
     from lstr.extractors.networks.runtimes.torch_runtime import PooledNetwork
 
+IMAGES, FEATURES = "images", "features"
+"""What a network's ONNX file calls what it takes and gives"""
 FORMAT = 1  # of what is kept of a converted network; raise it when conversion changes
 TOLERANCE = 1e-4  # of a converted float32 network's features of noise, as a share of the largest
 LEAST_COSINE = 0.98  # of those of an int8 network
@@ -110,3 +113,22 @@ def check_features(job: NetworkJob, runtime: str, compute: Callable[[NDArray[np.
 def exact_precision(job: NetworkJob) -> str:
     """In which a network is converted: bf16 is made of float32 by the runtime itself."""
     return INT8 if job.precision == INT8 else "float32"
+
+
+def onnx_of(network: "nn.Module", images: "Tensor", axis: str, opset: int) -> bytes:
+    """A network as an ONNX file from IMAGES to FEATURES, for any number along the first axis of the example."""
+    import torch
+
+    file = io.BytesIO()
+    with torch.no_grad():
+        torch.onnx.export(
+            network,
+            (images,),
+            file,  # type: ignore[arg-type]  # torch's declaration leaves files out, which it takes
+            input_names=[IMAGES],
+            output_names=[FEATURES],
+            dynamic_axes={IMAGES: {0: axis}, FEATURES: {0: axis}},
+            opset_version=opset,
+            dynamo=False,  # the newer exporter needs another package, and fixes the number along that axis
+        )
+    return file.getvalue()

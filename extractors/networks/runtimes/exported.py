@@ -4,7 +4,6 @@ Batch norm is in the convolutions. Of an int8 network inputs and weights are rou
 of bfloat16 computes in float32, for ONNX Runtime multiplies no bfloat16 on a processor.
 """
 
-import io
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from lstr.extractors.errors import NetworkRuntimeError, first_line
 from lstr.extractors.images.crops import View
-from lstr.extractors.networks.runtimes.conversion import NetworkJob, exact_precision
+from lstr.extractors.networks.runtimes.conversion import FEATURES, IMAGES, NetworkJob, exact_precision, onnx_of
 from lstr.extractors.networks.runtimes.running_network import RunningNetwork
 from lstr.extractors.recipe import INT8, LEAST, STEPS
 
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 NAME = "onnxruntime"
 OPSET = 18
-IMAGES, FEATURES = "images", "features"
 
 
 class ExportedNetwork(RunningNetwork):
@@ -70,27 +68,15 @@ def make_network_graph(job: NetworkJob) -> bytes:
     Raises NetworkRuntimeError where it cannot be one.
     """
     import onnx
-    import torch
 
     images = job.example().repeat(job.images // job.part.segments, 1, 1, 1)[None]
-    file = io.BytesIO()
     try:
-        with torch.no_grad():
-            torch.onnx.export(
-                _averaged(job.pooled(exact_precision(job)), job.images),
-                (images,),
-                file,  # type: ignore[arg-type]  # torch's declaration leaves files out, which it takes
-                input_names=[IMAGES],
-                output_names=[FEATURES],
-                dynamic_axes={IMAGES: {0: "chunks"}, FEATURES: {0: "chunks"}},
-                opset_version=OPSET,
-                dynamo=False,  # the newer exporter needs another package, and fixes the number of chunks
-            )
+        written = onnx_of(_averaged(job.pooled(exact_precision(job)), job.images), images, "chunks", OPSET)
     except Exception as error:  # torch's exporter fails in as many ways as there are layers
         raise NetworkRuntimeError(
             f"The network {job.part.network} has no ONNX form ({first_line(error)}).", "run it with torch."
         ) from error
-    made = onnx.load_model_from_string(file.getvalue())
+    made = onnx.load_model_from_string(written)
     if job.precision == INT8:
         _store_whole_weights(made.graph)
     for node in made.graph.node:

@@ -3,7 +3,6 @@
 It multiplies no bfloat16 on a processor, so a bf16 network is computed in float32 here.
 """
 
-import io
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,12 +10,19 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from lstr.extractors.networks.runtimes.conversion import NetworkJob, Store, check_features, exact_precision
+from lstr.extractors.networks.runtimes.conversion import (
+    FEATURES,
+    IMAGES,
+    NetworkJob,
+    Store,
+    check_features,
+    exact_precision,
+    onnx_of,
+)
 from lstr.extractors.networks.runtimes.running_network import RunningNetwork
 
 NAME = "onnxruntime"
 OPSET = 17
-IMAGES, FEATURES = "images", "features"
 
 
 class OnnxNetwork(RunningNetwork):
@@ -30,7 +36,7 @@ class OnnxNetwork(RunningNetwork):
         if kept is not None:
             self._session = open_session(kept)
             return
-        exported = _export(job)
+        exported = onnx_of(job.pooled(exact_precision(job)), job.example(), "n", OPSET)
         self._session = open_session(exported)
         check_features(job, NAME, self)
         if store is not None:
@@ -52,21 +58,3 @@ def open_session(content: bytes) -> Any:
     # of an int8 network it would round the weights, which are round already, once more, and by fewer steps
     options.add_session_config_entry("session.disable_quant_qdq", "1")
     return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-
-
-def _export(job: NetworkJob) -> bytes:
-    import torch
-
-    file = io.BytesIO()
-    with torch.no_grad():
-        torch.onnx.export(
-            job.pooled(exact_precision(job)),
-            (job.example(),),
-            file,  # type: ignore[arg-type]  # torch's declaration leaves files out, which it takes
-            input_names=[IMAGES],
-            output_names=[FEATURES],
-            dynamic_axes={IMAGES: {0: "n"}, FEATURES: {0: "n"}},
-            opset_version=OPSET,
-            dynamo=False,  # the newer exporter needs another package, and fixes the number of images
-        )
-    return file.getvalue()

@@ -34,7 +34,7 @@ def test_drops_are_said_once_an_hour_by_source(monkeypatch):
     def look(hall: int, door: int = 0) -> list[str]:
         clock[0] += 61
         states = [{"name": "hall", "decided": int(clock[0]) * 4, "dropped": hall}]
-        return known.look([*states, {"name": "door", "decided": int(clock[0]) * 4, "dropped": door}])
+        return known.look(lambda: [*states, {"name": "door", "decided": int(clock[0]) * 4, "dropped": door}])
 
     assert look(40) == [], "what was dropped before is not news"
     assert look(41) == [], "one of 245 is worth no word"
@@ -44,7 +44,7 @@ def test_drops_are_said_once_an_hour_by_source(monkeypatch):
     assert text.startswith("door: ")
     clock[0] += 3600
     assert len(look(2000)) == 1
-    assert known.look([{"name": "hall", "decided": 0, "dropped": 10**6}]) == [], "a minute is not over"
+    assert known.look(lambda: [{"name": "hall", "decided": 0, "dropped": 10**6}]) == [], "a minute is not over"
 
 
 def test_what_all_of_it_takes_is_said_when_all_sources_were_read_for_a_minute(monkeypatch):
@@ -57,7 +57,7 @@ def test_what_all_of_it_takes_is_said_when_all_sources_were_read_for_a_minute(mo
 
     def look(decided: int) -> list[str]:
         clock[0], used[0] = clock[0] + 60, used[0] + 30
-        return known.look([{"name": "hall", "decided": decided, "dropped": 0}])
+        return known.look(lambda: [{"name": "hall", "decided": decided, "dropped": 0}])
 
     assert look(0) == look(100) == [], "not decided for all of the minute before"
     assert look(340) == ["All of it, decoding too, took 0.25 of this machine in the last minute."]
