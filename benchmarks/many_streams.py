@@ -34,7 +34,7 @@ from lstr.extractors.video.frames import CHUNK_SECONDS
 from lstr.extractors.weights.sources import WeightSources
 from lstr.kinds import configure, make_model
 from lstr.pipelines.files.json_files import write_json
-from lstr.pipelines.provenance import about_machine
+from lstr.pipelines.provenance import about_machine, peak_memory_of
 from lstr.pipelines.speed.chain import rendered
 
 FPS = 30
@@ -54,6 +54,7 @@ class Streams:
     """Once a second from the first settled decision on: wall time, processor time of the detection, decisions."""
     first: float | None = None
     """Seconds from the start of the command to the first line."""
+    peak_memory_mb: float = 0.0
 
 
 def random_checkpoint(recipe: str, path: Path) -> Path:
@@ -85,6 +86,7 @@ def follow(process: subprocess.Popen, server: Server, films: list[Film]) -> Stre
         streams.lags.setdefault(number, []).append(now - due)
         if not streams.window or now - streams.window[-1][0] > 1:
             streams.window.append((now, processor_seconds(process.pid), streams.decided))
+            streams.peak_memory_mb = peak_memory_of(Path(f"/proc/{process.pid}/status"))
     return streams
 
 
@@ -99,12 +101,12 @@ def percentiles(lags: list[float]) -> dict[str, float]:
     return {name: round(float(np.percentile(lags, q)) * 1000, 1) for name, q in (("p50", 50), ("p95", 95), ("p99", 99))}
 
 
-def run(model: Path, films: list[Film], seconds: float, options: list[str]) -> dict:
+def run(model: Path, films: list[Film], seconds: float, options: list[str], python: str = sys.executable) -> dict:
     """One detection on so many streams for so long: the row of the record."""
     own = process_time()
     with playing(films) as server:
         addresses = [server.address(number) for number in range(len(films))]
-        command = [sys.executable, "-m", "lstr_cli.main", "detect", *addresses, "-m", str(model), "-f", "jsonl"]
+        command = [python, "-m", "lstr_cli.main", "detect", *addresses, "-m", str(model), "-f", "jsonl"]
         command += ["--duration", f"{seconds}s", *options]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:
@@ -131,7 +133,7 @@ def run(model: Path, films: list[Film], seconds: float, options: list[str]) -> d
         "processor_seconds_per_video_second": round(used / decided, 4),
         "processor_seconds": round(usage.ru_utime + usage.ru_stime, 1),
         "seconds_to_first_line": round(streams.first or 0, 1),
-        "peak_memory_mb": round(usage.ru_maxrss * 1024 / 1e6),
+        "peak_memory_mb": round(streams.peak_memory_mb),
         "server": {
             "cores": round((process_time() - own) / seconds, 3),
             "latest_frame_ms": round(server.late * 1000, 1),

@@ -14,6 +14,7 @@ from lstr.checkpoints.checkpoint import library_versions
 from lstr.extractors.processor import about_processor
 
 SOURCE = Path(__file__).resolve().parents[1]
+STATUS = Path("/proc/self/status")
 
 
 def about_machine(**versions: str) -> dict:
@@ -55,8 +56,19 @@ def git_revision(source: Path = SOURCE) -> dict | None:
     return {"revision": revision.strip(), "changed": bool(changed.strip())}
 
 
+def peak_memory_of(status: Path) -> float:
+    """The most memory that the process of a `/proc/PID/status` has held, in units of 10^6 bytes.
+
+    `ru_maxrss` will not do: what the process held that started it, torch for one, counts in it too.
+    """
+    (kilobytes,) = (line.split()[1] for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+    return int(kilobytes) * 1024 / 1e6
+
+
 def peak_memory_mb() -> float:
     """The most memory that this process has held, in units of 10^6 bytes."""
+    if STATUS.exists():
+        return peak_memory_of(STATUS)
     unit = 1 if sys.platform == "darwin" else 1024  # bytes in what ru_maxrss counts
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
 
