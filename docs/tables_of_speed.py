@@ -98,6 +98,40 @@ def cameras() -> Iterator[list]:
             yield [f"`{name}`", row["streams"], f"{row['seconds']:.0f}", *lag, *end]
 
 
+def exported() -> Iterator[list]:
+    """One model with torch and without: what is installed, how it starts, and what it then takes."""
+    data = record("exported")
+    yield [
+        "recipe",
+        "runs on",
+        "installed",
+        "first decision",
+        "one file: times real time",
+        "memory",
+        "eight cameras: cores",
+        "lag p95",
+        "dropped",
+        "memory",
+        "furthest score",
+    ]
+    for name, model in data["models"].items():
+        for way, row in model["ways"].items():
+            file, live = row["file"], row["cameras"]
+            yield [
+                f"`{name}`",
+                way,
+                f"{data['installed'][way]['megabytes']:,} MB",
+                f"{file['seconds_to_first_decision']:.1f} s",
+                f"{file['real_time']:.1f}",
+                f"{file['peak_memory_mb']:,} MB",
+                f"{live['cores']:.2f}",
+                f"{live['lag_ms']['p95']:,.0f} ms",
+                f"{live['dropped'] / (live['decided'] + live['dropped']):.0%}" if live["dropped"] else "none",
+                f"{live['peak_memory_mb']:,} MB",
+                f"{row['furthest_score']:.0e}" if row["furthest_score"] else "",
+            ]
+
+
 def memory() -> Iterator[list]:
     """What an extraction holds after each step of its start, and at most."""
     rows = record("memory-parts")["megabytes"]

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,7 @@ def room_of(name: str) -> str:
     return next((room for room in sorted(MAY_IMPORT, key=len, reverse=True) if f"{name}.".startswith(f"{room}.")), "")
 
 
+@cache
 def imported(path: Path) -> set[str]:
     """Modules that a file imports; `from package import module` is that module, not the package."""
     return imported_by(ast.parse(path.read_text()))
