@@ -44,6 +44,7 @@ assert not twostream.warnings and twostream.runtimes == {"flow": runtime}
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("runtime", ["openvino", "onnxruntime"])
 def test_without_torch(runtime, tmp_path):
     """From the tensors of a model file, whose hash is that of the recipe, to feature rows."""

@@ -195,6 +195,7 @@ def test_stream_equals_batch_for_any_shape(
     check(tiny(seed, encoder=design[0], integration=design[1], **memory, **added, **changes), lengths)
 
 
+@pytest.mark.long
 @settings(max_examples=20)
 @given(
     seed=st.integers(0, 1000),

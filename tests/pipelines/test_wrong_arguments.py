@@ -86,6 +86,7 @@ def test_chunks_are_pushed_in_order():
     assert timeline.push(0.25, [0.1, 0.9]), "and begins anew"
 
 
+@pytest.mark.long
 def test_a_warning_points_at_the_program(small_set):
     """Its line, not one of the package: Python shows a warning once for each place."""
     with warnings.catch_warnings(record=True) as caught:

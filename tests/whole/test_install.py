@@ -90,6 +90,7 @@ def test_an_application_keeps_its_names(installed, tmp_path):
         assert installed("-c", order).split() == [*TAKEN, "detect", "detect_sources"]
 
 
+@pytest.mark.long
 def test_the_name_on_an_index_is_free(wheel):
     """`lstr` there is another project; command and package keep it. decord is asked for where it has wheels."""
     assert wheel.name.startswith("lstr_video-")
@@ -108,6 +109,7 @@ def test_the_name_on_an_index_is_free(wheel):
         assert {"av", "onnxruntime", "opencv-python-headless"} <= least and not least & {"torch", "scipy", "matplotlib"}
 
 
+@pytest.mark.long
 def test_what_the_pages_import_comes_with_them():
     """`make docs` imports every module; what is no requirement of the package is one that its conf.py does without."""
     required = {Requirement(line).name for line in (*_section("install_requires"), *_section("learn"))}

@@ -156,6 +156,7 @@ def test_a_batch_norm_that_does_not_fit_stays(kind):
     torch.testing.assert_close(fused(x), network(x))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("stream", "network"), [("rgb", MAPS), ("flow", MAPS), ("rgb", TOKENS)])
 @pytest.mark.parametrize("runtime", ["openvino", "onnxruntime"])
 def test_runtimes_compute_the_same(stream, network, runtime):

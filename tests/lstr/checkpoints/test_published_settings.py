@@ -43,6 +43,7 @@ def test_a_miniroad_of_any_width_and_depth(n_layers, tmp_path):
     torch.testing.assert_close(stream, expected, atol=1e-6, rtol=0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "settings",
     [

@@ -51,6 +51,7 @@ def test_scores_make_it_automated(pynwb, tmp_path):
         assert source.read().processing["behavior"]["behavior_bouts"].labeling_method == "automated"
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=5)
 @given(sets(1000, least=0))
 def test_any_set_comes_back(pynwb_or_skip, tmp_path_factory, annotated):

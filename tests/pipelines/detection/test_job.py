@@ -89,6 +89,7 @@ def test_an_interrupt_writes_what_live_sources_have(loaded, stream, tmp_path):
     assert json.loads(timeline.read_text())["decided"] == 1 and len(list(tmp_path.iterdir())) == 2
 
 
+@pytest.mark.long
 def test_an_interrupt_is_the_end_of_live_sources_with_pages_and_index(loaded, stream, tmp_path):
     options = DetectOptions(loaded, networks=ONE_THREAD, output=OutputOptions(tmp_path, ("html",)))
     with served([stream, None]) as one, served([stream, None]) as other:
@@ -111,6 +112,7 @@ def test_an_interrupt_leaves_recorded_sources_with_whole_lines(small_set, loaded
     assert [path.name for path in tmp_path.iterdir()] == ["scene_00.jsonl"]
 
 
+@pytest.mark.long
 def test_files_that_are_deleted_while_they_are_written_are_an_error(small_set, loaded, stream, tmp_path):
     """What was decided went nowhere, and the job ended as if all were well."""
     output = OutputOptions(tmp_path / "out", ("jsonl",))

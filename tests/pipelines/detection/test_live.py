@@ -329,6 +329,7 @@ def test_several_at_once_on_standard_output(lstr, small_set, streams):
     assert err.count("failed: tcp://127.0.0.1:1 cannot be read") == 1
 
 
+@pytest.mark.long
 def test_a_source_has_the_name_that_it_is_given(lstr, small_set, streams, tmp_path):
     """In its files, in its lines, though it is the only one, and in the table the time at which an action began."""
     with served([streams[0]], [streams[0]]) as port:

@@ -118,6 +118,7 @@ def test_a_stream_scores_the_same(small_set):
         np.testing.assert_allclose(a, b, atol=1e-5, rtol=0)
 
 
+@pytest.mark.long
 def test_the_command_writes_a_report_and_compares(lstr, small_set, tmp_path):
     arguments = ("--labels", small_set.labels, "--subset", "training", "--set", "resamples=20")
     code, out, err = lstr("evaluate", small_set.checkpoint, small_set.features, *arguments, "-o", tmp_path / "one")

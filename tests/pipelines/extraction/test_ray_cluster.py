@@ -177,6 +177,7 @@ def test_videos_of_a_lost_node_are_done_again_elsewhere(lstr, two_nodes, bucket,
     assert features.joinpath("failed.jsonl").read() == b""
 
 
+@pytest.mark.long
 def test_without_credentials(lstr, bucket, tmp_path, monkeypatch):
     import s3fs
 

@@ -145,6 +145,7 @@ def test_leftovers_are_told_from_files_that_are_being_written(tmp_path):
     assert (tmp_path / "deep" / "v.npy").read_text() == "whole" and (tmp_path / ".hidden").exists()
 
 
+@pytest.mark.long
 def test_a_full_disk_loses_nothing_finished(runs):
     """No file may pass 7 KB here, so arrays of 8 and 16 KB meet what a full disk gives: an error half way."""
     folder = open_features(runs.output)

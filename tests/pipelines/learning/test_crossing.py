@@ -199,6 +199,7 @@ def test_one_fold_measures_what_has_learnt_from_all(videos, all_teach, tmp_path)
     assert "in 1 folds" not in result.report.read_text()
 
 
+@pytest.mark.long
 def test_in_a_short_time_one_network_is_trained_well_rather_than_two_badly(videos, all_teach, tmp_path):
     def planned(seconds: float | None):
         def training(preset, configs, *others):
