@@ -39,7 +39,7 @@ class Running:
 
     def __init__(self, source_id: str, origin: str, deciding: "Deciding", total: int | None = None):
         self.id, self.origin, self.deciding = source_id, origin, deciding
-        self.timeline = Timeline(deciding.loaded.classes, deciding.rules)
+        self.timeline = Timeline(deciding.loaded.classes, deciding.rules, deciding.loaded.clock)
         self.status = Status(source_id, total)
         self.outlets: list[Outlet] = []
         self.left = False
