@@ -84,7 +84,7 @@ class Store:
         widths = {stream: self.arrays(self.ids[0])[stream].shape[1] for stream in self.parts}
         formats = {stream: part.format for stream, part in self.parts.items()}
         layouts = {stream: layout.text for stream, layout in self._layouts.items()}
-        named = {"name": self.stated.name} if self.stated.name else {}
+        named = {name: text for name in ("name", "key") if (text := getattr(self.stated, name))}
         clock = self.clock.to_dict() if self.clock else {}
         return {**clock, **named, "widths": widths, "formats": formats, "layouts": layouts}
 

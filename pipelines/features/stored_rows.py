@@ -122,9 +122,9 @@ def layout_of(shapes: Mapping[str, tuple[int, ...]], stated: str, where: object)
     layout = _as_stated(open_axes, stated, shapes, where) if stated else _as_found(open_axes, every, shapes, where)
     widths = {name: shape[layout.width] for name, shape in shapes.items()}
     usual = max(set(widths.values()), key=list(widths.values()).count)
-    if odd := next((name for name, width in widths.items() if width != usual), None):
+    if wrong := next((name for name, width in widths.items() if width != usual), None):
         raise RecipeError(
-            f"{odd!r} in {where} is {widths[odd]} wide, and the others are {usual}.",
+            f"{wrong!r} in {where} is {widths[wrong]} wide, and the others are {usual}.",
             "make the features of this video again, or move it out of the store.",
         )
     return layout

@@ -71,8 +71,8 @@ def check_recipe(loaded: Checkpoint, folder: FeatureFolder | FeatureFolders, all
         foreign, own = (loaded.path, folder.path) if loaded.store else (folder.path, loaded.path)
         verb = "has learnt from" if loaded.store else "holds"
         raise RecipeError(
-            f"{foreign} {verb} features of other people{_named(loaded.store or theirs or {})}, and {own} is of features "
-            "that `lstr extract` makes.",
+            f"{foreign} {verb} features of other people{_named(loaded.store or theirs or {})}, and {own} is of "
+            "features that `lstr extract` makes.",
             "give features and a model that belong together.",
         )
     if not trained or not recipe:
@@ -133,8 +133,8 @@ def networks_of(
     if recipe is None:
         if loaded.store:
             raise CheckpointError(
-                f"{loaded.path} has learnt from features of other people{_named(loaded.store)}, and no network here makes "
-                "such features of a video.",
+                f"{loaded.path} has learnt from features of other people{_named(loaded.store)}, and no network here "
+                "makes such features of a video.",
                 "give a store of such features in place of a video.",
             )
         raise CheckpointError(
