@@ -33,7 +33,7 @@ Shown = dict[str, Any]
 def describe_watching(findings: Findings, folder: Path) -> dict[str, Any]:
     """What the page in `folder` shows of each checkpoint's videos, those with most errors first.
 
-    `held_out`: whether all are testing videos. `models`: `name` and `videos`, each with `id`, `duration`, `chunks`,
+    `held_out`: whether all are testing videos. `models`: `name` and `videos`, each with `id`, `duration`, `chunks`, `begin` where they do not begin at 0,
     `video` (its address, or None), `labels` (class, start, end, found or missed, kind), `detections` (class, start,
     end, verdict, score, time of the announcement, kind) and `curves` of the classes that have either: the highest score
     in each of equal stretches, as base64 of uint8. Kinds are words of `lstr.pipelines.behaviour.kinds.words_of`.
@@ -106,7 +106,8 @@ def _judged_videos(entry: Judged) -> list[Shown]:
                 for (segment, announced), verdict, kind in of_each
             ]
         described: Shown = {"id": video.id, "duration": events.seconds, "chunks": len(rows), "labels": labels}
-        shown.append(described | {"detections": detections})
+        begin = {"begin": float(split.clock.offset)} if split.clock.offset else {}
+        shown.append({**described, **begin, "detections": detections})
     return shown
 
 
