@@ -33,10 +33,11 @@ Shown = dict[str, Any]
 def describe_watching(findings: Findings, folder: Path) -> dict[str, Any]:
     """What the page in `folder` shows of each checkpoint's videos, those with most errors first.
 
-    `held_out`: whether all are testing videos. `models`: `name` and `videos`, each with `id`, `duration`, `chunks`, `begin` where they do not begin at 0,
-    `video` (its address, or None), `labels` (class, start, end, found or missed, kind), `detections` (class, start,
-    end, verdict, score, time of the announcement, kind) and `curves` of the classes that have either: the highest score
-    in each of equal stretches, as base64 of uint8. Kinds are words of `lstr.pipelines.behaviour.kinds.words_of`.
+    `held_out`: whether all are testing videos. `models`: `name` and `videos`, each with `id`, `duration`, `chunks`,
+    `begin` (seconds, where they do not begin at 0), `video` (its address, or None), `labels` (class, start, end, found
+    or missed, kind), `detections` (class, start, end, verdict, score, time of the announcement, kind) and `curves` of
+    the classes that have either: the highest score in each of equal stretches, as base64 of uint8. Kinds are words of
+    `lstr.pipelines.behaviour.kinds.words_of`.
 
     Copies of videos that browsers do not play are written into `folder`. Raises OutputError.
     """

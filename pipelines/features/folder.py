@@ -89,7 +89,7 @@ class FeatureFolder(Features[Path]):
 
     def has(self, video_id: str) -> bool:
         """Whether it has the features of a video."""
-        return video_id in self.store.ids if self.store else self.array(self.streams[0], video_id).exists()
+        return video_id in self.store if self.store else self.array(self.streams[0], video_id).exists()
 
     def array(self, stream: str, video_id: str) -> Path:
         return self.folders[stream] / f"{video_id}.npy"

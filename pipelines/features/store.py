@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -14,8 +14,8 @@ from lstr.extractors.streams import MODEL_STREAMS
 from lstr.pipelines.features import h5_store, lmdb_store
 from lstr.pipelines.features.h5_store import H5Store
 from lstr.pipelines.features.lmdb_store import LmdbStore
-from lstr.pipelines.features.loose_files import LooseFiles, convert_hint, files_below
-from lstr.pipelines.features.stated import Stated, stated_beside
+from lstr.pipelines.features.loose_files import NOTES, LooseFiles, convert_hint, files_below
+from lstr.pipelines.features.stated import BESIDE, Stated, stated_beside
 from lstr.pipelines.features.stored_rows import Layout, StoredRows, layout_of
 
 PICKLES = (".pkl", ".pickle")
@@ -31,6 +31,8 @@ class Store:
     path: Path
     parts: Mapping[str, Part]
     stated: Stated
+    _layouts: dict[str, Layout] = field(default_factory=dict, compare=False, repr=False)
+    """Those that are known, by part: they go along where something is said of the store or a part is left out"""
 
     @property
     def clock(self) -> Clock | None:
@@ -48,21 +50,29 @@ class Store:
         return sorted(shared)
 
     @cached_property
-    def _layouts(self) -> dict[str, Layout]:
-        return {
-            stream: layout_of({i: part.array(i).shape for i in self.ids}, self.stated.layout, part.path)
-            for stream, part in self.parts.items()
-        }
+    def _known(self) -> frozenset[str]:
+        return frozenset(self.ids)
+
+    def layout(self, stream: str) -> Layout:
+        """The axes of a part's arrays, for which the first time all are looked at. Raises as `layout_of`."""
+        if stream not in self._layouts:
+            part = self.parts[stream]
+            shapes = {video_id: part.array(video_id).shape for video_id in self.ids}
+            self._layouts[stream] = layout_of(shapes, self.stated.layout, part.path)
+        return self._layouts[stream]
+
+    def __contains__(self, video_id: str) -> bool:
+        return video_id in self._known
 
     def arrays(self, video_id: str) -> dict[str, Any]:
         """The features (L, D) of each part, read when they are asked for; of two parts as long as the shorter one.
 
-        Raises RecipeError where they cannot be used, or differ by more than a tenth of a second.
+        Raises RecipeError where they cannot be used, or differ by more than MOST_APART rows.
         """
-        if video_id not in self.ids:
+        if video_id not in self:
             raise RecipeError(f"{self.path} has no features of {video_id!r}.", "`lstr info` lists what it has.")
         rows = {
-            stream: StoredRows(part.array(video_id), self._layouts[stream], f"{part.path}, {video_id}")
+            stream: StoredRows(part.array(video_id), self.layout(stream), f"{part.path}, {video_id}")
             for stream, part in self.parts.items()
         }
         lengths = {stream: len(one) for stream, one in rows.items()}
@@ -83,7 +93,7 @@ class Store:
         """What a model keeps of it: how it is stored, how wide each part is, and what is said of it."""
         widths = {stream: self.arrays(self.ids[0])[stream].shape[1] for stream in self.parts}
         formats = {stream: part.format for stream, part in self.parts.items()}
-        layouts = {stream: layout.text for stream, layout in self._layouts.items()}
+        layouts = {stream: self.layout(stream).text for stream in self.parts}
         named = {name: text for name in ("name", "key") if (text := getattr(self.stated, name))}
         clock = self.clock.to_dict() if self.clock else {}
         return {**clock, **named, "widths": widths, "formats": formats, "layouts": layouts}
@@ -97,7 +107,10 @@ def is_store(path: Path) -> bool:
     """Whether a path is a store of features of other people, by names alone."""
     if path.is_dir():
         with suppress(RecipeError):  # several of one stream: a person chooses
-            return (path / lmdb_store.DATA).is_file() or bool(_alone_in(path)) or bool(_streams_in(path))
+            alone = _alone_in(path)
+            others = [one.name for one in path.iterdir() if one != alone and not one.name.startswith(".")]
+            is_alone = alone is not None and all(name == BESIDE or name.endswith(NOTES) for name in others)
+            return (path / lmdb_store.DATA).is_file() or is_alone or bool(_streams_in(path))
         return True
     return path.suffix.lower() in (*FILES, *PICKLES) and path.is_file()
 
@@ -139,6 +152,10 @@ def _streams_in(path: Path, named: Mapping[str, str | None] = MappingProxyType({
             names = ", ".join(p.name for p in fitting)
             raise RecipeError(
                 f"{path} has several {stream} features: {names}.", f"choose: [[{stream}={fitting[0].name}]]"
+            )
+        if chosen and not fitting:
+            raise RecipeError(
+                f"{path} has no {stream} features called {chosen}.", f"leave out [[{stream}]], or name another."
             )
         if fitting:
             found[stream] = fitting[0]
