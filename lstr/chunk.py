@@ -1,6 +1,93 @@
 """The unit of time: a chunk of video, of which each has one feature row and one decision."""
 
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
 FEATURES_PER_SECOND = 4
 """Chunks per second: 24 frames per second, 6 frames per chunk (paper, Feature Encoding)."""
 
 CHUNK_SECONDS = 1 / FEATURES_PER_SECOND
+
+TOLERANCE = 1e-6
+"""Chunks. A time this near a chunk's edge is on it: 0.1 + 0.2 s is 0.3 s, and must not label one chunk more."""
+MOST = 1000
+"""Chunks a second, at most."""
+STORED = re.compile(r"\d{1,9}(/[1-9]\d{0,8})?")
+"""How a model writes a rate or an offset."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """When chunks are: `rate` a second, the first of which begins `offset` seconds into the video.
+
+    Times come of whole numbers by one division, so that no error adds up however long a source is.
+    """
+
+    rate: Fraction = Fraction(FEATURES_PER_SECOND)
+    offset: Fraction = Fraction(0)
+
+    @property
+    def seconds(self) -> float:
+        """The length of a chunk."""
+        return self.length(1)
+
+    def length(self, chunks: Any) -> Any:
+        """Seconds that so many chunks last, a whole number or an array of them."""
+        return chunks * self.rate.denominator / self.rate.numerator
+
+    def at(self, chunk: Any) -> Any:
+        """Seconds into the video where a chunk begins, and the one before it ends; of a whole number or an array."""
+        if not self.offset:
+            return self.length(chunk)
+        over = self.rate.numerator * self.offset.denominator
+        return (
+            chunk * (self.rate.denominator * self.offset.denominator) + self.offset.numerator * self.rate.numerator
+        ) / over
+
+    def first(self, seconds: float) -> int:
+        """The chunk in which a time lies, the later one of two that meet there; negative before the first chunk."""
+        return math.floor(self._place(seconds) + TOLERANCE)
+
+    def end(self, seconds: float) -> int:
+        """The chunk after the last one that begins before a time."""
+        return math.ceil(self._place(seconds) - TOLERANCE)
+
+    def nearest(self, seconds: float) -> int:
+        """The chunk whose beginning is nearest to a time."""
+        return round(self._place(seconds))
+
+    def within(self, seconds: float) -> int:
+        """How many whole chunks a length has."""
+        return math.floor(seconds * float(self.rate) + TOLERANCE)
+
+    def covering(self, seconds: float) -> int:
+        """How many chunks a length needs."""
+        return math.ceil(seconds * float(self.rate) - TOLERANCE)
+
+    def to_dict(self) -> dict[str, str]:
+        """Its JSON object; the offset only where there is one."""
+        return {"rate": str(self.rate), **({"offset": str(self.offset)} if self.offset else {})}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Clock:
+        """The clock of a JSON object. Raises ValueError for one that is none."""
+        texts = (values.get("rate", "4"), values.get("offset", "0"))
+        if not all(isinstance(text, str) and STORED.fullmatch(text) for text in texts):
+            raise ValueError(f"rate and offset are {texts[0]!r} and {texts[1]!r}")
+        rate, offset = map(Fraction, texts)
+        if not 0 < rate <= MOST:
+            raise ValueError(f"the rate is {texts[0]}")
+        return cls(rate, offset)
+
+    def _place(self, seconds: float) -> float:
+        return (seconds - float(self.offset) if self.offset else seconds) * float(self.rate)
+
+
+CLOCK = Clock()
+"""That of features that are made here: 4 chunks a second from the beginning."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.chunk import CHUNK_SECONDS
+from lstr.chunk import CLOCK, TOLERANCE, Clock
 from lstr.errors import LstrError
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.labels.segment import Segment
@@ -21,11 +21,9 @@ if TYPE_CHECKING:  # it brings torch, which reading labels does not need
 
 FORMAT = "lstr-timeline/1"
 """What a timeline file names as its format."""
-HORIZON_CHUNKS = 8
-"""Chunks ahead, 2 s, within which an action may be expected."""
+HORIZON_SECONDS = 2.0
+"""How far ahead an action may be expected."""
 EXAMPLE = "on=0.5 and off=0.35"
-TOLERANCE = 1e-6
-"""Chunks: a length in seconds that is this near a whole number of chunks is that number."""
 
 
 class ThresholdError(LstrError):
@@ -106,28 +104,27 @@ class Thresholds:
                 "give seconds from 0 up.",
             )
 
-    @property
-    def min_chunks(self) -> int:
+    def min_chunks(self, clock: Clock = CLOCK) -> int:
         """Chunks that an action must last."""
-        return max(1, math.ceil(self.min_length / CHUNK_SECONDS - TOLERANCE))
+        return max(1, clock.covering(self.min_length))
 
-    @property
-    def gap_chunks(self) -> int:
+    def gap_chunks(self, clock: Clock = CLOCK) -> int:
         """Chunks between two parts of one action, at most."""
-        return math.floor(self.merge_gap / CHUNK_SECONDS + TOLERANCE)
+        return clock.within(self.merge_gap)
 
-    def delays(self) -> dict[str, float]:
+    def delays(self, clock: Clock = CLOCK) -> dict[str, float]:
         """Seconds that these rules add: `started` comes that much after the end of an action's first chunk, and `ended`
         after that of the first chunk below `off`; both come at once where the source ends."""
-        return {"started": (self.min_chunks - 1) * CHUNK_SECONDS, "ended": self.gap_chunks * CHUNK_SECONDS}
+        chunks = {"started": self.min_chunks(clock) - 1, "ended": self.gap_chunks(clock)}
+        return {name: clock.length(number) for name, number in chunks.items()}
 
     def stored(self) -> dict[str, Any]:
         """The values that a checkpoint carries; `highest` only where it holds, which earlier versions do not know."""
         return {name: value for name, value in asdict(self).items() if name != "highest" or value}
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self, clock: Clock = CLOCK) -> dict[str, Any]:
         """The thresholds' JSON object, with the delays they add."""
-        return {**self.stored(), "delay": self.delays()}
+        return {**self.stored(), "delay": self.delays(clock)}
 
 
 def _check_kinds(values: Mapping[str, Any]) -> None:
@@ -176,7 +173,8 @@ class _Run:
 class Timeline:
     """Turns one score vector per chunk into events; several classes may be on at once. Background is never an event.
 
-    `thresholds` are one for all classes, or one per class (a class without gets the default). It keeps what is on and
+    `thresholds` are one for all classes, or one per class (a class without gets the default); `clock` says when chunks
+    are. It keeps what is on and
     nothing of what has ended, so its memory grows neither with an action's length nor with their number. The events of
     a chunk never change later, and are the same whatever follows; `segments_in` all of them are those of the whole
     score curve: runs by hysteresis, near ones merged, then short ones dropped that are not on at the end.
@@ -184,6 +182,7 @@ class Timeline:
 
     classes: tuple[str, ...]
     thresholds: Thresholds | Mapping[str, Thresholds] = field(default_factory=Thresholds)
+    clock: Clock = CLOCK
     _runs: dict[int, _Run] = field(default_factory=dict)
     _announced: dict[int, tuple[float, float]] = field(default_factory=dict)
     """Classes that are expected and have not started: (start, score) as announced."""
@@ -197,6 +196,8 @@ class Timeline:
             if label not in (BACKGROUND, AMBIGUOUS)
         }
         self._alone = any(rules.highest for rules in self._rules.values())
+        self._chunks = {c: (r.min_chunks(self.clock), r.gap_chunks(self.clock)) for c, r in self._rules.items()}
+        self._horizon = self.clock.within(HORIZON_SECONDS)
 
     def push(self, time: float, scores: NDArray[np.floating], ahead: NDArray[np.floating] | None = None) -> list[Event]:
         """Events decided at the end of a chunk, `time` in seconds, scores (C,).
@@ -205,7 +206,7 @@ class Timeline:
         reaches its `on` within 2 s is `expected`, once until it has `started`, or `lapsed` because none of them reaches
         its `off`. Raises LstrError for scores of another shape or not from 0 to 1, and for a chunk before the last one.
         """
-        chunk, scores = round(time / CHUNK_SECONDS) - 1, np.asarray(scores)
+        chunk, scores = self.clock.nearest(time) - 1, np.asarray(scores)
         wrong = f"of shape {scores.shape}" if scores.shape != (len(self.classes),) else ""
         if wrong or not (scores.min() >= 0 and scores.max() <= 1 + TOLERANCE):  # nor is NaN
             raise LstrError(
@@ -215,10 +216,10 @@ class Timeline:
         if chunk < self._newest:
             raise LstrError(
                 f"A chunk that ends at {time:g} s comes after one that ended later.",
-                "push chunks in order, one for each quarter of a second; `finish` ends a source.",
+                "push chunks in order, each with the time of its end; `finish` ends a source.",
             )
         self._newest = chunk
-        coming = np.empty((0, len(scores))) if ahead is None else ahead[:HORIZON_CHUNKS]
+        coming = np.empty((0, len(scores))) if ahead is None else ahead[: self._horizon]
         if self._alone:  # else nobody asks, at each chunk of each source
             actions = list(self._rules)
             now, later = is_highest(scores, actions), is_highest(coming, actions)
@@ -249,14 +250,14 @@ class Timeline:
     def describe(self) -> dict[str, Any]:
         """The rules as a timeline file has them: one for all classes, or one per class."""
         if isinstance(self.thresholds, Thresholds):
-            return self.thresholds.to_dict()
-        return {self.classes[c]: rules.to_dict() for c, rules in self._rules.items()}
+            return self.thresholds.to_dict(self.clock)
+        return {self.classes[c]: rules.to_dict(self.clock) for c, rules in self._rules.items()}
 
     def _advance(self, c: int, rules: Thresholds, chunk: int, time: float, score: float, counts: bool) -> list[Event]:
         """Events of one class at one chunk; where it does not count its score is below both thresholds."""
         events = []
-        run = self._runs.get(c)
-        if run and chunk - run.end > rules.gap_chunks:  # a live source has lost chunks
+        run, (shortest, longest_gap) = self._runs.get(c), self._chunks[c]
+        if run and chunk - run.end > longest_gap:  # a live source has lost chunks
             events += self._end(c, time)
             run = None
         if run is None:
@@ -265,11 +266,11 @@ class Timeline:
             run = self._runs[c] = _Run(chunk, chunk, score)
         if counts and score >= (rules.off if run.end == chunk else rules.on):
             run.extend(chunk, score)
-        elif chunk + 1 - run.end > rules.gap_chunks:
+        elif chunk + 1 - run.end > longest_gap:
             return events + self._end(c, time)
         else:
             run.pending.append(score)
-        if not run.started and run.end - run.first >= rules.min_chunks:
+        if not run.started and run.end - run.first >= shortest:
             events.append(self._start(c, time))
         return events
 
@@ -278,14 +279,14 @@ class Timeline:
         run = self._runs[c]
         run.started = True
         self._announced.pop(c, None)
-        return Event("started", self.classes[c], time, run.first * CHUNK_SECONDS, run.passed)
+        return Event("started", self.classes[c], time, self.clock.at(run.first), run.passed)
 
     def _end(self, c: int, time: float, still_on: bool = False) -> list[Event]:
         """Forget a class's run; its `ended` where it had been announced."""
         run = self._runs.pop(c)
         if not run.started:
             return []
-        start, end = run.first * CHUNK_SECONDS, run.end * CHUNK_SECONDS
+        start, end = self.clock.at(run.first), self.clock.at(run.end)
         return [Event("ended", self.classes[c], time, start, run.mean, end, still_on)]
 
     def _expect(self, c: int, rules: Thresholds, time: float, ahead: NDArray[np.floating]) -> list[Event]:
@@ -295,7 +296,7 @@ class Timeline:
             return self._lapse(c, time) if c in self._announced else []
         if c in self._announced or ahead.max() < rules.on:
             return []
-        first = time + int(np.argmax(ahead >= rules.on)) * CHUNK_SECONDS
+        first = self.clock.at(self.clock.nearest(time) + int(np.argmax(ahead >= rules.on)))
         self._announced[c] = first, float(ahead.max())
         return [Event("expected", self.classes[c], time, *self._announced[c])]
 

@@ -200,9 +200,11 @@ def _sorted(paths: tuple[str, ...]) -> list[tuple[list[str], list[str]]]:
 
     The last path is a folder, though it may be missing.
     """
+    from lstr.pipelines.features.folder import is_feature_folder
+
     groups: list[tuple[list[str], list[str]]] = [([], [])]
     for at, path in enumerate(paths):
-        is_folder = at == len(paths) - 1 or Path(path).is_dir()
+        is_folder = at == len(paths) - 1 or Path(path).is_dir() or is_feature_folder(Path(path))
         if not is_folder and groups[-1][1]:
             groups.append(([], []))
         groups[-1][is_folder].append(path)

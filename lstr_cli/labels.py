@@ -10,7 +10,7 @@ from lstr_cli.command import Group
 from lstr_cli.completion import AnnotationFormat
 from lstr_cli.label_reports import budget, compare
 from lstr_cli.next_steps import after_convert
-from lstr_cli.options import PATH, RULES, data_settings, events_options, rename_setting
+from lstr_cli.options import PATH, RULES, data_settings, events_options, rename_setting, store_settings
 from lstr_cli.settings import setting
 
 ONE = {"videos": "video", "segments": "segment", "classes": "class"}
@@ -152,9 +152,10 @@ def convert(sources, to, output, **options):
 @click.argument("labels", metavar="LABELS")
 @click.argument("features", metavar="[LABELS|FEATURES|VIDEOS]...", nargs=-1)
 @data_settings
+@store_settings
 @click.option("--subset", help="Subset whose videos must have features.  [default: all]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document that names every finding.")
-def check(labels, features, dataset, rgb, flow, skip_missing, subset, as_json):
+def check(labels, features, dataset, rgb, flow, skip_missing, subset, as_json, **store):
     """List what is wrong or odd in LABELS: a file or a folder of any form that `lstr labels convert` reads.
 
     Of several label files the last counts for a video, as for `lstr learn`.
@@ -181,7 +182,7 @@ def check(labels, features, dataset, rgb, flow, skip_missing, subset, as_json):
 
     more, features = more_labels(features)
     files = [labels, *more]
-    labelled, findings = _checked(files, features, (rgb, flow), dataset, skip_missing, subset)
+    labelled, findings = _checked(files, features, (rgb, flow), dataset, skip_missing, subset, store)
     counts = counts_of(labelled)
     title = f"{few(files)}: {_in_words(counts)}"
     if as_json:
@@ -200,6 +201,7 @@ def _checked(
     dataset: str | None,
     skip_missing: bool,
     subset: str | None,
+    store: Mapping[str, str | None],
 ) -> tuple:
     """The labels, and what is found in them: beside features, beside videos, or alone."""
     from lstr.labels.check import WARNING, check, in_order, missing, unmatched
@@ -209,8 +211,10 @@ def _checked(
     videos = videos_among(at_hand)
     if at_hand and not videos:
         from lstr.pipelines.datasets.dataset import read_dataset  # brings torch
+        from lstr.pipelines.features.stated import PREFIX, stated_in
 
-        read = read_dataset(at_hand, files, streams, dataset, lenient=True, skip_missing=skip_missing)
+        said, _ = stated_in({f"{PREFIX}{name.removeprefix('feature_')}": text for name, text in store.items() if text})
+        read = read_dataset(at_hand, files, streams, dataset, lenient=True, skip_missing=skip_missing, stated=said)
         return read.labels, read.check((subset,) if subset else (), skip_missing)
     labels = read_label_files(files, (), dataset, lenient=True, skip_missing=skip_missing, present=videos)
     findings = check(labels, footage=footage_of_files(videos))

@@ -208,3 +208,17 @@ data_settings = together(
     ),
 )
 """How labels and features are read."""
+store_settings = together(
+    setting(
+        "features.rate",
+        "rate",
+        metavar="ROWS",
+        help="Rows a second of features of other people: 7.5, 30, 30000/1001.  [default: what the features say of "
+        "themselves, else 4 of an rgb_* and flow_* folder]",
+    ),
+    setting("features.offset", "offset", metavar="SECONDS", help="Where the first row begins.  [default: 0]"),
+    setting("features.layout", "layout", metavar="TD|DT|TCD|CTD", help="Axes of an array, where they cannot be told."),
+    setting("features.key", "key", metavar="NAME", help="Which array, where a file has several."),
+    setting("features.name", "feature_name", metavar="TEXT", help="What the features are, for people."),
+)
+"""What is said of features of other people."""

@@ -7,7 +7,7 @@ import click
 from lstr_cli import console
 from lstr_cli.command import Command
 from lstr_cli.next_steps import after_train
-from lstr_cli.options import data_settings, device_option
+from lstr_cli.options import data_settings, device_option, store_settings
 from lstr_cli.settings import set_option, setting
 
 if TYPE_CHECKING:  # it brings torch
@@ -33,14 +33,15 @@ if TYPE_CHECKING:  # it brings torch
 @click.option("--print-config", is_flag=True, help="Print all settings as JSON, for --config, and train nothing.")
 @click.option("--subset", default="training", help="Subset of the labels to train on.")
 @data_settings
+@store_settings
 @click.option("--eval-every", type=click.IntRange(min=1), metavar="EPOCHS", help="Evaluate, and keep best.pt.")
 @click.option("--eval-subset", default="validation", help="Subset to evaluate on.")
 @setting("readers", type=click.IntRange(min=1), help="Threads that read features ahead.  [default: up to 4]")
 @click.option("--resume", is_flag=True, help="Go on with an interrupted run.")
 @click.option("--make-default", is_flag=True, help="Let `lstr detect` use this checkpoint where no other is named.")
 @device_option
-def command(print_config, make_default, **options):
-    """Train LSTR, or a baseline, on one or several feature folders.
+def command(print_config, make_default, rate, offset, layout, key, feature_name, **options):
+    """Train LSTR, or a baseline, on one or several feature folders, or on a store of other people's features.
 
     RUN gets checkpoint.pt (self-describing), best.pt with --eval-every, config.json, metrics.jsonl, curves.png, events
     for TensorBoard, and resume.pt, from which a run that was stopped anywhere goes on with --resume. Settings choose
@@ -53,10 +54,13 @@ def command(print_config, make_default, **options):
       lstr train features --labels labels.json -o run --eval-every 1 --set train.patience=3
       lstr train features --labels labels.json -o run --set model.long_length=512 --set train.precision=bf16
       lstr train data/THUMOS --labels data/data_info.json -o run --eval-every 1 --eval-subset testing
+      lstr train i3d/ --labels labels.json -o run --set features.rate=7.5
       torchrun --nproc-per-node 8 --no-python lstr train features --labels labels.json -o run
     """
     from lstr.pipelines.training.train import TrainOptions, planned_settings
 
+    said = {"rate": rate, "offset": offset, "layout": layout, "key": key, "name": feature_name}
+    options["settings"] |= {f"features.{name}": text for name, text in said.items() if text}
     chosen = TrainOptions(**options)
     if print_config:
         console.show_json(console.follow(planned_settings(chosen)))

@@ -151,7 +151,7 @@ class View:
         at = clock(status.time)
         if status.total:
             share = status.decided / status.total
-            at += f" of {clock(status.total * CHUNK_SECONDS)} {share:4.0%}"
+            at += f" of {clock(status.total * status.chunk_seconds)} {share:4.0%}"
         state = LINKS.get(status.link, "")
         room = max(8, width - len(at) - len(state) - 4)
         line = [(shorten(clean(status.name), room), "name"), (f"  {at}", "")]
@@ -180,7 +180,8 @@ class View:
         for name, (chunks, most) in (("memory work", status.work), ("long", status.long)):
             if most:
                 full, rest = self._bar(chunks / most, size)
-                seconds = f" {chunks * CHUNK_SECONDS:.0f}/{most * CHUNK_SECONDS:.0f} s"
+                a_chunk = status.chunk_seconds
+                seconds = f" {chunks * a_chunk:.0f}/{most * a_chunk:.0f} s"
                 lines.append([(f"{name} ", "quiet"), (full, "bar"), (rest, "quiet"), (seconds, "")])
         lines.append([(f"dropped {status.dropped}", "alert" if status.dropped else "")])
         for text, count in (
@@ -195,7 +196,7 @@ class View:
 
     def _speed(self, one: Watched) -> list[Line]:
         decisions, frames = one.rates(self._clock())
-        factor = f"{decisions * CHUNK_SECONDS:.2f} {'x' if self._ascii else '×'} real time"
+        factor = f"{decisions * one.status.chunk_seconds:.2f} {'x' if self._ascii else '×'} real time"
         words = [f"{decisions:.1f} decisions/s", f"{frames:.0f} frames/s", factor]
         if found := one.status.latency_ms(50, 95):
             words.append("latency " + latency_text(*found))

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.extractors.errors import MissingPathError, WeightsError
@@ -16,6 +16,9 @@ from lstr.files.text import read_text
 from lstr.pipelines.annotations.formats import recognise
 from lstr.pipelines.annotations.label_file import describe_labels, is_label_file
 from lstr.pipelines.progress import Tell
+
+if TYPE_CHECKING:  # it brings torch
+    from lstr.pipelines.features.store import Store
 
 ZIP = b"PK\x03\x04"
 RECIPES = ("faithful", "fast", "kinetics", "kinetics-fast", "activitynet", "activitynet-fast")
@@ -44,6 +47,8 @@ def describe(path: str | Path, settings: Mapping[str, str], progress: Tell = lam
 
         if is_meant_as_model(path):
             return _model_file(path)
+    if path.suffix.lower() in (".h5", ".hdf5", ".mdb", ".lmdb"):
+        return _features(path, progress)
     if path.suffix in CHECKPOINTS:
         return _network(path, settings)
     labels = is_label_file(path)
@@ -130,6 +135,8 @@ def _features(path: Path, progress: Tell) -> dict:
     from lstr.pipelines.weights.known import origins_of, recorded_weights
 
     folder = open_features(path)
+    if folder.store:
+        return _store(folder.store)
     found = verify(folder, progress)
     lengths = found.chunks.values()
     recipe, seen = folder.recipe, count_seen(folder)
@@ -158,6 +165,21 @@ def _features(path: Path, progress: Tell) -> dict:
     return described
 
 
+def _store(store: "Store") -> dict:
+    lengths = {video_id: len(next(iter(store.arrays(video_id).values()))) for video_id in store.ids}
+    clock = store.clock
+    return {
+        "kind": "features of other people",
+        "videos": len(lengths),
+        "chunks": sum(lengths.values()),
+        **({"hours": clock.length(sum(lengths.values())) / 3600} if clock else {"rate": "not stated"}),
+        "shortest": min(lengths.values()),
+        "longest": max(lengths.values()),
+        **store.describe(),
+        "ids": [*lengths],
+    }
+
+
 def _checkpoint(path: Path, settings: Mapping[str, str]) -> dict:
     from lstr.checkpoints import checkpoint
     from lstr.pipelines.datasets.seen_videos import training_seen
@@ -176,6 +198,7 @@ def _checkpoint(path: Path, settings: Mapping[str, str]) -> dict:
         **({"assumed": loaded.assumed} if loaded.assumed else {}),
         "classes": list(loaded.classes),
         "recipe_id": recipe.id if recipe else "not recorded",
+        **({"store": dict(loaded.store)} if loaded.store else {}),
         "random_weights": (recipe.random_streams or "none") if recipe else "not recorded",
         **({"training_videos_seen": seen} if seen else {}),
         "metrics": loaded.metrics,
@@ -207,7 +230,8 @@ def _model_file(path: Path) -> dict:
             "actions": actions_of(about),
             **({"runs_without_torch": exported_in_words(about)} if model.exported is not None else {}),
             "networks": {stream: network_of(entry) for stream, entry in about["networks"].items()},
-            "recipe_id": model.recipe.id,
+            "recipe_id": model.recipe.id if about["recipe"] else "features of other people",
+            **({"store": store} if (store := (about["checkpoint"]["extra"].get("data") or {}).get("store")) else {}),
             **({INT8: about[INT8]} if INT8 in about else {}),
             "model": about["config"].get("kind"),
             **({"members": members} if (members := about["checkpoint"]["extra"].get("members")) else {}),

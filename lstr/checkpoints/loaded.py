@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lstr.chunk import CLOCK, Clock
 from lstr.config import WindowConfig
+from lstr.errors import CheckpointError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,3 +47,22 @@ class Checkpoint:
     """What the model file states that it is from; empty for a checkpoint."""
     hub: Mapping[str, str] = field(default_factory=dict)
     """Address, commit and sha256 of a model file from the Hugging Face Hub; empty for any other file."""
+
+    @property
+    def store(self) -> Mapping[str, Any]:
+        """What it states of the store of other people whose features it has learnt from; empty of features that are
+        made here, and of arrays as these."""
+        data = self.extra.get("data")
+        store = data.get("store") if isinstance(data, dict) else None
+        return store if isinstance(store, dict) else {}
+
+    @property
+    def clock(self) -> Clock:
+        """When the chunks of its features are. Raises CheckpointError where what it states is no clock."""
+        try:
+            return Clock.from_dict(self.store) if self.store else CLOCK
+        except ValueError as error:
+            raise CheckpointError(
+                f"{self.path} states no rate of its features that can be used ({error}).",
+                "Fetch or copy the file again.",
+            ) from error

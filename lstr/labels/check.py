@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import PurePath
 
+from lstr.chunk import CLOCK, Clock
 from lstr.errors import LabelsError
 from lstr.labels.balance import few_examples, never_trained, nothing_labelled, one_subset, split_recordings
 from lstr.labels.label_set import Labels, VideoLabels
@@ -33,7 +34,7 @@ TARGETS_TOLERANCE = 4
 NO_MATCH = "no match"
 """The kind of the finding that no label belongs to any video."""
 OTHER_RATE = "another rate"
-"""The kind of the finding that features are not 4 a second."""
+"""The kind of the finding that features are not as many a second as they should be."""
 UNLABELLED = "nothing labelled"
 """The kind of the finding that no video has an action."""
 ERROR, WARNING, NOTE = "error", "warning", "note"
@@ -64,14 +65,15 @@ def check(
     subsets: Collection[str] = (),
     skip_missing: bool = False,
     footage: Mapping[str, Footage] | None = None,
+    clock: Clock = CLOCK,
 ) -> list[Finding]:
     """Everything found in labels (read leniently), errors first, then by kind and video.
 
     lengths: chunks of each video that has features; None leaves features out of it. subsets: whose videos must have
     features; empty means all. skip_missing: a video without features is a warning. footage: what is known of the video
-    files by id, where they are at hand.
+    files by id, where they are at hand. clock: that of the features.
     """
-    known = footage_of(labels.videos, footage or {}, lengths or {})
+    known = footage_of(labels.videos, footage or {}, lengths or {}, clock)
     units = odd_units(labels.videos, known)
     findings = list(check_set(labels))
     classes = dict.fromkeys(labels.classes)  # in which a name is found at once
@@ -82,7 +84,7 @@ def check(
         findings.append(Finding(WARNING, "whole numbers", "", question))
     if lengths is not None:
         wanted = [name for name, video in labels.videos.items() if not subsets or video.subset in subsets]
-        if sentence := other_rate(labels.videos, lengths):
+        if sentence := other_rate(labels.videos, lengths, clock):
             findings.append(Finding(WARNING, OTHER_RATE, "", sentence))
         findings += unmatched(wanted, lengths)
         findings += missing(wanted, lengths, "features", WARNING if skip_missing else ERROR)

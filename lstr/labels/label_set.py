@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.chunk import FEATURES_PER_SECOND
+from lstr.chunk import CLOCK, Clock
 from lstr.errors import LabelsError
 from lstr.files.text import read_text
 from lstr.labels.activitynet import ActivityNet, read_activitynet
@@ -39,9 +38,6 @@ SUBSET_NAMES = {
     "tst": "testing",
 }
 """Other names of the three subsets, as data sets of the field use them."""
-
-TOLERANCE = 1e-6
-"""Chunks. A time this near a chunk's edge is on it: 0.1 + 0.2 s is 0.3 s, and must not label one chunk more."""
 
 
 @dataclass(frozen=True)
@@ -157,10 +153,11 @@ def select(labels: Labels, subset: str) -> Labels:
     return replace(labels, videos=videos)
 
 
-def targets(video: VideoLabels, classes: tuple[str, ...], n_chunks: int) -> NDArray[np.uint8]:
+def targets(video: VideoLabels, classes: tuple[str, ...], n_chunks: int, clock: Clock = CLOCK) -> NDArray[np.uint8]:
     """Multi-hot targets (n_chunks, C) of 0 and 1.
 
-    A class is on in chunk k when floor(4 start) <= k < ceil(4 end) (rule of the authors of the published code);
+    A class is on in chunk k when floor(4 start) <= k < ceil(4 end) (rule of the authors of the published code), with
+    another clock's rate in place of 4 and times counted from its offset;
     background is on where no other class is, "Ambiguous" counting as one. Raises LabelsError on an unknown class.
     """
     result = np.zeros((n_chunks, len(classes)), dtype=np.uint8)
@@ -169,21 +166,20 @@ def targets(video: VideoLabels, classes: tuple[str, ...], n_chunks: int) -> NDAr
         if segment.label not in column:
             raise LabelsError(f"The label {segment.label!r} is not among the classes.", f"Known: {', '.join(classes)}.")
         if segment.label != BACKGROUND:
-            result[first_chunk(segment.start) : end_chunk(segment.end), column[segment.label]] = 1
+            first, end = clock.first(segment.start), clock.end(segment.end)
+            result[max(0, first) : max(0, end), column[segment.label]] = 1
     if BACKGROUND in column:
         result[~result.any(axis=1), column[BACKGROUND]] = 1
     return result
 
 
-def segments_of(
-    targets: NDArray[Any], classes: Sequence[str], rate: float = FEATURES_PER_SECOND
-) -> tuple[Segment, ...]:
-    """Segments of targets (L, C), `rate` a second: each run of a class but of background, class after class.
+def segments_of(targets: NDArray[Any], classes: Sequence[str], clock: Clock = CLOCK) -> tuple[Segment, ...]:
+    """Segments of targets (L, C) on a clock: each run of a class but of background, class after class.
 
     They give the same targets again.
     """
     return tuple(
-        Segment(start / rate, stop / rate, label)
+        Segment(clock.at(start), clock.at(stop), label)
         for column, label in enumerate(classes)
         if label != BACKGROUND
         for start, stop in runs(np.asarray(targets)[:, column] > 0)
@@ -198,12 +194,12 @@ def runs(on: NDArray[np.bool_]) -> list[tuple[int, int]]:
 
 def first_chunk(seconds: float) -> int:
     """Chunk that an action starting at `seconds` begins in: floor(4 seconds), up to float noise."""
-    return math.floor(seconds * FEATURES_PER_SECOND + TOLERANCE)
+    return CLOCK.first(seconds)
 
 
 def end_chunk(seconds: float) -> int:
     """Chunk after the last one of an action ending at `seconds`: ceil(4 seconds), up to float noise."""
-    return math.ceil(seconds * FEATURES_PER_SECOND - TOLERANCE)
+    return CLOCK.end(seconds)
 
 
 def _object(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:

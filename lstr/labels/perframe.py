@@ -1,12 +1,14 @@
 """Labels in the published form: `data_info.json` names classes and videos, `target_perframe/ID.npy` has the targets."""
 
 from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
-from lstr.chunk import FEATURES_PER_SECOND
+from lstr.chunk import CLOCK, FEATURES_PER_SECOND, Clock
+from lstr.chunk import MOST as MOST_RATE
 from lstr.errors import LabelsError
 from lstr.files.arrays import open_array
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels, VideoLabels, segments_of
@@ -16,6 +18,8 @@ from lstr.labels.video_ids import check_ids
 TARGETS = "target_perframe"
 SUBSETS = {"training": "train_session_set", "validation": "val_session_set", "testing": "test_session_set"}
 """The lists of a data set; the published ones have no second."""
+SAME_RATE = 1e-3
+"""Chunks a second by which two rates that are written differently may differ: 29.97 and 30000/1001."""
 
 
 def is_data_info(content: Any) -> bool:
@@ -31,12 +35,13 @@ def read_data_info(
     dataset: str | None = None,
     skip_missing: bool = False,
     any_rate: bool = False,
+    clock: Clock = CLOCK,
 ) -> Labels:
     """Labels of one data set of a data_info.json, its targets looked for in `roots` and in its own `data_root`.
 
     The targets become segments that give the same targets again; background is where no class is. `dataset` may be
     left out where the file has one, or where a root is named after it. A video without targets is left out with
-    `skip_missing`. Targets of another rate than 4 a second are taken with `any_rate`, for their seconds alone. Raises
+    `skip_missing`. Targets of another rate than the clock's are taken with `any_rate`, for their seconds alone. Raises
     LabelsError otherwise, and for anything that does not fit together.
     """
     name = _choose(path, content, roots, dataset)
@@ -51,9 +56,11 @@ def read_data_info(
             f"{path}, {name}: ignore_index {ignored} is the class {classes[ignored]!r}.",
             f'Only "{AMBIGUOUS}" can be left out; give that class this name.',
         )
-    rate = entry.get("fps", FEATURES_PER_SECOND)
-    if rate != FEATURES_PER_SECOND and not (any_rate and isinstance(rate, int | float) and rate > 0):
-        raise LabelsError(f"{path}, {name}: {rate} targets a second.", "Make targets of 4 a second.")
+    rate, wanted = entry.get("fps", FEATURES_PER_SECOND), float(clock.rate)
+    is_rate = isinstance(rate, int | float) and 0 < rate <= MOST_RATE
+    if not is_rate or (abs(rate - wanted) > SAME_RATE and not any_rate):
+        raise LabelsError(f"{path}, {name}: {rate} targets a second.", f"Make targets of {wanted:g} a second.")
+    own = clock if abs(rate - wanted) <= SAME_RATE else Clock(Fraction(rate).limit_denominator(1001))
     root = entry.get("data_root")
     near = [base / root for base in (Path(), path.parent, path.parent.parent)] if isinstance(root, str) else []
     folders = [folder / TARGETS for folder in (*roots, *near) if (folder / TARGETS).is_dir()]
@@ -69,8 +76,8 @@ def read_data_info(
                 missing.append(video)
                 continue
             targets = _read(found, len(classes))
-            segments = segments_of(targets, classes, rate)
-            videos[video] = VideoLabels(subset, len(targets) / rate, segments, len(targets))
+            segments = segments_of(targets, classes, own)
+            videos[video] = VideoLabels(subset, own.at(len(targets)), segments, len(targets))
     if missing and not (skip_missing and videos):
         where = f"in {', '.join(map(str, folders))}" if folders else f"because no folder {TARGETS} exists"
         raise LabelsError(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
 
-from lstr.chunk import FEATURES_PER_SECOND
+from lstr.chunk import CLOCK, FEATURES_PER_SECOND, Clock
 from lstr.labels.label_set import VideoLabels
 
 TAIL = 1 / FEATURES_PER_SECOND
@@ -87,23 +87,23 @@ def whole_numbers(videos: Iterable[VideoLabels]) -> str:
     return f"all times are whole numbers, up to {max(times):g}: seconds or frames? With the videos it can be told"
 
 
-def other_rate(videos: Mapping[str, VideoLabels], lengths: Mapping[str, int]) -> str:
+def other_rate(videos: Mapping[str, VideoLabels], lengths: Mapping[str, int], clock: Clock = CLOCK) -> str:
     """What is odd where features are longer or shorter than the stated durations by about one factor; else empty.
 
     `lengths`: chunks by video. Half of the videos that state a duration must differ: single ones are cut in many ways.
     """
     stated = {name: video.duration for name, video in videos.items() if name in lengths and video.duration}
-    ratios = {name: lengths[name] / FEATURES_PER_SECOND / seconds for name, seconds in stated.items()}
+    ratios = {name: clock.length(lengths[name]) / seconds for name, seconds in stated.items()}
     far = {name: ratio for name, ratio in ratios.items() if _is_other_rate(ratio, lengths[name])}
     factor = median(ratios.values()) if ratios else 1.0
     alike = [name for name, ratio in far.items() if abs(ratio / factor - 1) < SAME_RATE]
     if not alike or 2 * len(alike) < len(stated):
         return ""
-    one, chunk, rate = alike[0], 1 / FEATURES_PER_SECOND, factor * FEATURES_PER_SECOND
+    one, chunk, rate = alike[0], clock.seconds, factor * float(clock.rate)
     return (
         f"the features of {len(alike)} of {len(stated)} videos are {factor:.3g} times as long as the labels say "
-        f"({one}: {lengths[one]} chunks of {chunk:g} s for {stated[one]:g} s): they are {rate:.3g} a second in place "
-        f"of {FEATURES_PER_SECOND:g}, made at another frame rate, or not of these videos"
+        f"({one}: {lengths[one]} chunks of {chunk:.4g} s for {stated[one]:g} s): they are {rate:.3g} a second in place "
+        f"of {float(clock.rate):g}, made at another frame rate, or not of these videos"
     )
 
 
@@ -137,10 +137,10 @@ def _usual(needed: float) -> Unit | None:
 
 
 def footage_of(
-    videos: Mapping[str, VideoLabels], known: Mapping[str, Footage], lengths: Mapping[str, int]
+    videos: Mapping[str, VideoLabels], known: Mapping[str, Footage], lengths: Mapping[str, int], clock: Clock = CLOCK
 ) -> dict[str, Footage]:
     """What is known of each labelled video: from its file, else its chunks of features, else the label file."""
     stated = {name: Footage(video.duration) for name, video in videos.items() if video.duration is not None}
-    measured = {name: Footage(length / FEATURES_PER_SECOND) for name, length in lengths.items()}
+    measured = {name: Footage(clock.at(length)) for name, length in lengths.items()}
     found = {**stated, **measured, **known}
     return {name: found[name] for name in videos if name in found}

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable
+from pathlib import PurePath
 
 from lstr.errors import LabelsError, brief
+from lstr.labels.near_ids import NearIds
 
 LONGEST = 255  # bytes of a file name
+MOST_COMPARED = 20
+"""Ids of labels that are compared with all others: where ids differ in one way, the first tells it."""
 HINT = "Write it as the video's path in its folder, without the ending: part_1/video_07."
 
 MATCH_HINT = "name each video by its path in the folder without the ending, or give the folder that holds the videos."
@@ -42,8 +46,20 @@ def mismatch_of(labelled: Collection[str], present: Collection[str]) -> str:
         return ""
     if not labelled:
         return "the labels name no video"
+    if meant := meant_pair(labelled, present):
+        return f"no label belongs to any of the videos: is {brief(meant[0])} of the labels {brief(meant[1])} at hand?"
     ids = f"the first label is of {brief(min(labelled))}, the first of {len(present)} at hand is {brief(min(present))}"
     return f"no label belongs to any of the videos: {ids}"
+
+
+def meant_pair(labelled: Collection[str], present: Collection[str]) -> tuple[str, str] | None:
+    """The first id of labels that one id at hand may mean: it differs a little, or has more before or after it."""
+    near = NearIds(present)
+    for name in sorted(labelled)[:MOST_COMPARED]:
+        longer = [other for other in present if name in other or PurePath(other).name in name]
+        if meant := near.meant_by(name) or (longer[0] if len(longer) == 1 else ""):
+            return name, meant
+    return None
 
 
 def check_match(labelled: Collection[str], present: Collection[str]) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.chunk import FEATURES_PER_SECOND
-from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, end_chunk, first_chunk
+from lstr.chunk import CLOCK, Clock
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.labels.segment import Segment
 from lstr.metrics.per_frame import counted
 
@@ -27,6 +27,7 @@ def start_precision(
     segments: Sequence[Sequence[Segment]],
     classes: Sequence[str],
     offsets: Sequence[float] = OFFSETS,
+    clock: Clock = CLOCK,
 ) -> dict[str, Any]:
     """Point-level AP of action starts (ODAS): {"offsets", "mAP": one value per offset, "per_class": {name: {...}}}.
 
@@ -45,7 +46,7 @@ def start_precision(
         tops, keep = predicted_classes(rows, classes), counted(np.asarray(on) > 0, classes)
         begins = np.append(True, tops[1:] != tops[:-1]) & keep if len(tops) else keep
         for chunk in np.flatnonzero(begins):
-            point = float(rows[chunk, tops[chunk]]), video, chunk / FEATURES_PER_SECOND
+            point = float(rows[chunk, tops[chunk]]), video, float(clock.at(int(chunk)))
             predicted[classes[tops[chunk]]].append(point)
     per_class = {
         name: {
@@ -82,13 +83,14 @@ def detection_delay(
     targets: Sequence[NDArray[Any]],
     segments: Sequence[Sequence[Segment]],
     classes: Sequence[str],
+    clock: Clock = CLOCK,
 ) -> dict[str, Any]:
     """Seconds from each action's start to its first correct decision: summary, "per_class", and "seconds" of each.
 
     A decision is made at the end of its chunk. It is correct for an action when, in a chunk of that action, its class
     scores above every class that is not on in it, so that an action under way at the same time is no mistake. A
-    perfect model therefore needs up to 0.25 s. Actions without a chunk in the video are left out; those that are never
-    decided correctly are missed, and in no median. Arrays (L, C) and segments per video.
+    perfect model therefore needs up to the length of a chunk. Actions without a chunk in the video are left out; those
+    that are never decided correctly are missed, and in no median. Arrays (L, C) and segments per video.
     """
     column = {name: i for i, name in enumerate(classes)}
     delays: dict[str, list[float]] = {name: [] for name in classes}
@@ -98,11 +100,11 @@ def detection_delay(
             rivals[:, column[AMBIGUOUS]] = -np.inf
         best = rivals.max(axis=1, initial=-np.inf)
         for action in actions:
-            first, stop = first_chunk(action.start), min(end_chunk(action.end), len(rows))
+            first, stop = max(0, clock.first(action.start)), min(clock.end(action.end), len(rows))
             if action.label in (BACKGROUND, AMBIGUOUS) or first >= stop:
                 continue
             right = np.flatnonzero(rows[first:stop, column[action.label]] > best[first:stop])
-            decided = (first + right[0] + 1) / FEATURES_PER_SECOND - action.start if len(right) else np.inf
+            decided = clock.at(first + int(right[0]) + 1) - action.start if len(right) else np.inf
             delays[action.label].append(float(decided))
     per_class = {name: _summary(values) for name, values in delays.items() if values}
     every = [value for values in delays.values() for value in values]

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from lstr.chunk import CLOCK, Clock
 from lstr.errors import LabelsError
 from lstr.extractors.errors import ExtractorError
 from lstr.labels.activitynet import ActivityNet, Entry
@@ -32,13 +33,15 @@ def read_label_file(
     lenient: bool = False,
     skip_missing: bool = False,
     present: Collection[str] = (),
+    clock: Clock = CLOCK,
 ) -> Labels:
     """Labels of any form: ActivityNet JSON, a published data_info.json, or whatever `lstr labels convert` reads.
 
     roots: where the targets of the published form may be. dataset: which of a data_info.json. lenient: leave wrong
     segments in, for `lstr.labels.check.check`. present: ids of the features or videos at hand, as which an id with a
     folder or an ending is taken; by the files that a mapping has for them, or the seconds that they last, numbers of
-    frames become seconds, and what a table does not reach is not labelled. Scores are left out. Raises LabelsError.
+    frames become seconds, and what a table does not reach is not labelled. clock: of the features, on which targets of
+    the published form must be. Scores are left out. Raises LabelsError.
     """
     if not isinstance(path, str | Path):
         raise LabelsError(f"{path!r} is no path of a label file.", "name a label file.")
@@ -48,7 +51,7 @@ def read_label_file(
     info = path / INFO if (path / INFO).is_file() else path
     content = read_json(info) if info.suffix.lower() == ".json" and info.is_file() else {}
     if is_data_info(content):
-        return read_data_info(info, content, [Path(root) for root in roots], dataset, skip_missing)
+        return read_data_info(info, content, [Path(root) for root in roots], dataset, skip_missing, clock=clock)
     if dataset is not None:
         raise LabelsError(f"{path} is no data_info.json with data sets to choose from.", "leave out [[dataset]].")
     labels = with_plain_ids(_read(path, lenient, present), present)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from lstr.chunk import CLOCK, Clock
 from lstr.errors import LabelsError, few
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES, is_video_name
 from lstr.labels.label_set import Labels, Note, VideoLabels
@@ -21,9 +22,10 @@ def read_label_files(
     lenient: bool = False,
     skip_missing: bool = False,
     present: Collection[str] = (),
+    clock: Clock = CLOCK,
 ) -> Labels:
     """One label file, or several of any forms as one; else as `read_label_file`. Raises LabelsError."""
-    read = [(str(path), read_label_file(path, roots, dataset, lenient, skip_missing, present)) for path in paths]
+    read = [(str(path), read_label_file(path, roots, dataset, lenient, skip_missing, present, clock)) for path in paths]
     return read[0][1] if len(read) == 1 else joined(read)
 
 

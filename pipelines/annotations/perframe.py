@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.chunk import FEATURES_PER_SECOND
+from lstr.chunk import CLOCK, FEATURES_PER_SECOND, Clock
 from lstr.errors import LabelsError
-from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, VideoLabels, end_chunk, read_json, targets
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, VideoLabels, read_json, targets
 from lstr.labels.perframe import SUBSETS, TARGETS, is_data_info, read_data_info
 from lstr.labels.video_ids import check_match
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
@@ -37,38 +37,45 @@ class PerFrame(Format):
         return read_perframe(folder)
 
     def write(self, output: Path, annotated: AnnotationSet, options: ConvertOptions) -> Written:
-        lengths = None
+        lengths, clock = None, CLOCK
         if options.features:  # which brings torch, that labels alone do not need
             from lstr.pipelines.features.folder import open_features
 
-            lengths = open_features(options.features).lengths()
-        return Written([output / INFO], write_perframe(output, annotated, options.name, lengths))
+            opened = open_features(options.features)
+            lengths, clock = opened.lengths(), opened.clock
+        return Written([output / INFO], write_perframe(output, annotated, options.name, lengths, clock))
 
 
-def chunk_targets(video: AnnotatedVideo, classes: tuple[str, ...], n_chunks: int | None = None) -> NDArray[np.float32]:
+def chunk_targets(
+    video: AnnotatedVideo, classes: tuple[str, ...], n_chunks: int | None = None, clock: Clock = CLOCK
+) -> NDArray[np.float32]:
     """Targets (n_chunks, 1 + C) float32, background first, by the rule of `lstr.labels.label_set.targets`.
 
     Without `n_chunks` they are the whole chunks of the duration, or reach to the last segment's end.
     """
     if n_chunks is None:
         seconds = video.duration
-        n_chunks = end_chunk(video.end) if seconds is None else int(seconds * FEATURES_PER_SECOND + 1e-6)
+        n_chunks = clock.end(video.end) if seconds is None else clock.first(seconds)
     if n_chunks * len(classes) > MOST_TARGETS:
         raise AnnotationError(
-            f"A video of {n_chunks / FEATURES_PER_SECOND:g} s is too long for a table of its chunks.",
+            f"A video of {clock.at(n_chunks):g} s is too long for a table of its chunks.",
             "check whether the times are seconds; [[frames=FPS]] says that they count frames.",
         )
-    return targets(VideoLabels("", None, video.segments), (BACKGROUND, *classes), n_chunks).astype(np.float32)
+    return targets(VideoLabels("", None, video.segments), (BACKGROUND, *classes), n_chunks, clock).astype(np.float32)
 
 
 def write_perframe(
-    folder: Path, annotated: AnnotationSet, name: str, lengths: Mapping[str, int] | None = None
+    folder: Path,
+    annotated: AnnotationSet,
+    name: str,
+    lengths: Mapping[str, int] | None = None,
+    clock: Clock = CLOCK,
 ) -> list[str]:
     """Write targets and data_info.json into a folder, which may be that of the features; returns the videos left out.
 
     `name` is the data set's in data_info.json; another one of the file is kept. `lengths` are chunks per video, as its
-    features have; videos it does not name are left out. Raises AnnotationError where a video has no subset,
-    LabelsError where the features have none of the videos.
+    features have, by their `clock`; videos it does not name are left out. Raises AnnotationError where a video has no
+    subset, LabelsError where the features have none of the videos.
     """
     try:
         others = json.loads((folder / INFO).read_text(encoding="utf-8")) if (folder / INFO).exists() else {}
@@ -89,7 +96,7 @@ def write_perframe(
             missing.append(video_id)
             continue
         with replacing(folder / TARGETS / f"{video_id}.npy") as temporary, temporary.open("wb") as file:
-            np.save(file, chunk_targets(video, annotated.classes, (lengths or {}).get(video_id)))
+            np.save(file, chunk_targets(video, annotated.classes, (lengths or {}).get(video_id), clock))
         sessions.setdefault(SUBSETS[video.subset], []).append(video_id)
     entry = {
         "data_root": str(folder),
@@ -97,7 +104,7 @@ def write_perframe(
         "num_classes": len(classes),
         "ignore_index": classes.index(AMBIGUOUS) if AMBIGUOUS in classes else NO_CLASS,
         "metrics": "AP",
-        "fps": FEATURES_PER_SECOND,
+        "fps": FEATURES_PER_SECOND if clock == CLOCK else float(clock.rate),
         **sessions,
     }
     write_json(folder / INFO, {**others, name: entry})

@@ -4,11 +4,12 @@ from pathlib import Path
 
 import numpy as np
 
+from lstr.chunk import CLOCK, Clock
 from lstr.files.arrays import open_array
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
 from lstr.pipelines.annotations.format import ConvertOptions, Detection, File, Format
 from lstr.pipelines.files.atomic import replacing
-from lstr.timeline import CHUNK_SECONDS, Thresholds, Timeline, segments_in
+from lstr.timeline import Thresholds, Timeline, segments_in
 
 
 class Scores(Format):
@@ -41,13 +42,14 @@ def decide(path: Path, thresholds: Thresholds) -> tuple[AnnotatedVideo, tuple[st
     try:
         scores, classes = np.asarray(open_array(path), np.float32), tuple(known["classes"])
         duration, source = known["duration"], known["source"]
+        clock = Clock.from_dict(known["clock"]) if "clock" in known else CLOCK
         if scores.ndim != 2 or scores.shape[1] != len(classes):
             raise ValueError(f"scores are {scores.shape} for {len(classes)} classes")
         if np.isinf(scores).any():
             raise ValueError("some are infinite")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise AnnotationError(f"The scores cannot be read ({error}).", "run `lstr detect` again.") from error
-    timeline = Timeline(classes, thresholds)
-    events = [event for k, row in enumerate(scores) for event in timeline.push((k + 1) * CHUNK_SECONDS, row)]
-    events += timeline.finish(len(scores) * CHUNK_SECONDS)
+    timeline = Timeline(classes, thresholds, clock)
+    events = [event for k, row in enumerate(scores) for event in timeline.push(clock.at(k + 1), row)]
+    events += timeline.finish(clock.at(len(scores)))
     return AnnotatedVideo(tuple(segments_in(events)), duration=duration, media=source), classes

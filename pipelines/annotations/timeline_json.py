@@ -5,12 +5,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from lstr.chunk import CHUNK_SECONDS
 from lstr.labels.label_set import BACKGROUND, end_chunk
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet, sound
 from lstr.pipelines.annotations.format import EVERYTHING, FILES, ConvertOptions, Detection, File, TextFormat, VideoText
 from lstr.pipelines.files.json_files import write_json
-from lstr.timeline import CHUNK_SECONDS, FORMAT
+from lstr.timeline import FORMAT
 
 
 class TimelineJson(TextFormat):

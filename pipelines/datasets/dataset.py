@@ -8,15 +8,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.chunk import FEATURES_PER_SECOND
+from lstr.chunk import Clock
 from lstr.config import WindowConfig
 from lstr.errors import CheckpointError, LabelsError, few
 from lstr.extractors.errors import RecipeError
 from lstr.labels.check import NOTE, OTHER_RATE, UNITS, UNLABELLED, Finding, check, check_set, in_order, stop_at_errors
 from lstr.labels.label_set import Labels, select, subset_named, targets
 from lstr.pipelines.annotations.label_files import read_label_files
-from lstr.pipelines.features.folder import FeatureFolder, seen_streams
+from lstr.pipelines.features.any_folder import seen_streams
+from lstr.pipelines.features.folder import FeatureFolder
 from lstr.pipelines.features.joined_folders import FeatureFolders, open_roots, stored
+from lstr.pipelines.features.stated import NOTHING, Stated
 from lstr.pipelines.progress import Notice
 
 Paths = str | Path | Sequence[str | Path]
@@ -99,6 +101,11 @@ class Split:
         """Chunks in all."""
         return sum(len(video.features) for video in self.videos)
 
+    @property
+    def clock(self) -> Clock:
+        """When chunks are."""
+        return self.folder.clock
+
 
 def features_of(folder: FeatureFolder | FeatureFolders, video_id: str, length: int | None = None) -> TwoStreamArray:
     """The features of a video, of `length` chunks at most. Raises as `FeatureFolder.load`."""
@@ -149,7 +156,7 @@ class Dataset:
         """With the durations of features where the label file states none, as a table of segments does not."""
         present = set(self.folder.ids())
         videos = {
-            name: replace(video, duration=len(self.folder.load(name)[0]) / FEATURES_PER_SECOND)
+            name: replace(video, duration=self.folder.clock.at(len(self.folder.load(name)[0])))
             for name, video in self.labels.videos.items()
             if video.duration is None and video.n_chunks is None and name in present
         }
@@ -183,12 +190,12 @@ class Dataset:
                 f"{some}.",
                 "extract them with `lstr extract`, or leave them out with [[skip_missing=true]].",
             )
-        videos = []
+        videos, clock = [], self.folder.clock
         for video_id in sorted(wanted.keys() & present):
             label = wanted[video_id]
             array = features_of(self.folder, video_id, label.n_chunks)
             seen = seen_streams(self.folder.read_record(video_id)) or ()
-            truth = targets(label, self.labels.classes, len(array))
+            truth = targets(label, self.labels.classes, len(array), clock)
             videos.append(LabelledVideo(video_id, array, truth, tuple(seen)))
         if not videos:
             raise LabelsError(
@@ -205,7 +212,7 @@ class Dataset:
     def check(self, subsets: Collection[str] = (), skip_missing: bool = False) -> list[Finding]:
         """Everything wrong or odd in the labels, and between them and the features of some subsets, or of all."""
         subsets = {subset_named(subset) for subset in subsets}
-        return check(self.labels, self.lengths(subsets), subsets, skip_missing)
+        return check(self.labels, self.lengths(subsets), subsets, skip_missing, clock=self.folder.clock)
 
     def notices(self, split: "Split") -> list[Notice]:
         """What to know of the labels before scores on a split of them are believed.
@@ -214,7 +221,7 @@ class Dataset:
         """
         lengths = {video.id: len(video.features) for video in split.videos}
         known = replace(self.labels, videos={name: self.labels.videos[name] for name in lengths})
-        found = check(known, lengths)
+        found = check(known, lengths, clock=split.clock)
         stop_at_errors([finding for finding in found if finding.kind in UNITS], self.source)
         of_split = [finding for finding in found if finding.kind in (OTHER_RATE, UNLABELLED)]
         kinds = ("never trained", "one recording")
@@ -234,7 +241,7 @@ class _Seconds(Mapping[str, float]):
     def __getitem__(self, video_id: str) -> float:
         if video_id not in self._ids:
             raise KeyError(video_id)
-        return len(self._folder.load(video_id)[0]) / FEATURES_PER_SECOND
+        return float(self._folder.clock.at(len(self._folder.load(video_id)[0])))
 
     def __contains__(self, video_id: object) -> bool:
         return video_id in self._ids
@@ -253,16 +260,20 @@ def read_dataset(
     dataset: str | None = None,
     lenient: bool = False,
     skip_missing: bool = False,
+    stated: Stated = NOTHING,
+    clock: Clock | None = None,
 ) -> Dataset:
     """One or several feature folders and label files of any forms, see `read_label_files`.
 
     streams: folder names of RGB and flow where a root has several. dataset: which of a data_info.json. lenient: leave
-    wrong segments in, for `Dataset.check`. Raises MissingPathError, RecipeError and LabelsError.
+    wrong segments in, for `Dataset.check`. stated: what is said of features of other people. clock: that of a model,
+    which the features must have. Raises MissingPathError, RecipeError and LabelsError.
     """
     roots = [features] if isinstance(features, str | Path) else list(features)
-    folder = open_roots(roots, *streams)
+    folder = open_roots(roots, *streams, stated)
+    folder = folder if clock is None else folder.on(clock)
     files = [labels] if isinstance(labels, str | Path) else list(labels)
-    read = read_label_files(files, roots, dataset, lenient, skip_missing, _Seconds(folder))
+    read = read_label_files(files, roots, dataset, lenient, skip_missing, _Seconds(folder), folder.clock)
     return Dataset(folder, read, few(list(map(str, files))))
 
 

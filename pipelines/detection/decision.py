@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr.checkpoints.loaded import Checkpoint
+from lstr.chunk import CLOCK, Clock
 from lstr.extractors.run import FeatureRow
-from lstr.extractors.video.frames import CHUNK_SECONDS
 from lstr.extractors.video.gaps import Gap
 from lstr.timeline import Event, Timeline, iso
 
@@ -39,6 +39,8 @@ class Decision:
     at: datetime | None = None
     source: str = ""
     """The id of what it is a decision on, of a folder that of a video."""
+    clock: Clock = field(default=CLOCK, repr=False)
+    """When chunks are."""
 
     def to_dict(self) -> dict:
         """The chunk's JSON object, with `ahead` where the model anticipates."""
@@ -63,7 +65,7 @@ class Decision:
 
     def span(self, gap: Gap) -> dict[str, Any]:
         """Start and end of a gap before it in seconds, and of a live source on the clock of the wall."""
-        seconds = {"start": gap.first * CHUNK_SECONDS, "end": gap.end * CHUNK_SECONDS}
+        seconds = {"start": self.clock.at(gap.first), "end": self.clock.at(gap.end)}
         if self.at is None or gap.reason == "skipped":
             return seconds
         walls = {name: self.at - timedelta(seconds=self.time - second) for name, second in seconds.items()}
@@ -80,10 +82,8 @@ def decision_of(
     at: datetime | None = None,
 ) -> Decision:
     """The decision on a chunk from the model's scores (1 + n_ahead, C), which the timeline takes."""
-    now, later = scores[0], scores[1:]
-    ahead = [
-        ((h + 1) * CHUNK_SECONDS, loaded.classes[chunk.argmax()], float(chunk.max())) for h, chunk in enumerate(later)
-    ]
+    now, later, clock = scores[0], scores[1:], timeline.clock
+    ahead = [(clock.length(h + 1), loaded.classes[chunk.argmax()], float(chunk.max())) for h, chunk in enumerate(later)]
     top = [(loaded.classes[c], float(now[c])) for c in np.argsort(-now)[:TOP]]
     events = timeline.push(row.end_time, now, later)
-    return Decision(row.index, row.end_time, *top[0], top, latency_ms, events, now, ahead, list(gaps), at)
+    return Decision(row.index, row.end_time, *top[0], top, latency_ms, events, now, ahead, list(gaps), at, clock=clock)

@@ -23,6 +23,7 @@ from lstr.pipelines.detection.job import DetectEvent, DetectOptions, detect_sour
 from lstr.pipelines.detection.networks import NetworkOptions, Networks
 from lstr.pipelines.detection.shared_streams import SharedStreams
 from lstr.pipelines.detection.sources import ALL, Limits
+from lstr.pipelines.detection.vector_source import VectorSource
 from lstr.pipelines.model_files.hub import local_model
 from lstr.pipelines.networks.checkpoint_recipe import streams_taken
 from lstr.pipelines.progress import warn
@@ -127,6 +128,16 @@ class Detector(Checkpoint):
         events = self._events(given, thresholds, limits, live or LiveOptions())
         return Decisions(events, at_once=isinstance(given, FrameSource))
 
+    def detect_features(self, vectors: Iterable[Any], *, thresholds: ThresholdChoice = None) -> Decisions:
+        """Decisions on features that a program has, one for each, made before the next one is asked for.
+
+        vectors: those of one chunk after the other, from the beginning: (D,), appearance first and then motion, or by
+        stream as {"rgb": …, "flow": …}. Times follow the rate of the features that the model has learnt from. Raises,
+        when the decisions are taken, VideoError for what is no such vector, and as `lstr.detect`.
+        """
+        source = VectorSource("features", "features", vectors)
+        return Decisions(self._events(source, thresholds, ALL, LiveOptions()), at_once=True)
+
     def close(self) -> None:
         """Free what the networks take; a later `detect` makes them again."""
         with self._lock:
@@ -141,7 +152,7 @@ class Detector(Checkpoint):
 
     def _events(
         self,
-        source: str | Path | FrameSource,
+        source: str | Path | FrameSource | VectorSource,
         thresholds: ThresholdChoice,
         limits: Limits,
         live: LiveOptions,

@@ -4,7 +4,7 @@ import resource
 import threading
 from time import perf_counter
 
-from lstr.extractors.video.frames import CHUNK_SECONDS
+from lstr.chunk import CHUNK_SECONDS
 
 
 def processor_seconds() -> float:
@@ -14,20 +14,20 @@ def processor_seconds() -> float:
 
 
 class Effort:
-    """Counts the chunks that a job decides on all its sources together, from any thread.
+    """Counts the seconds of video that a job decides on all its sources together, from any thread.
 
     Sources that run at once share threads, so the processor time of one alone is unknown; that for a second of video is
     known, and other processes that slow the job down do not change it.
     """
 
     def __init__(self) -> None:
-        self.decided = 0
+        self.decided = 0.0
         self._lock = threading.Lock()
 
-    def count(self) -> None:
-        """One more decision is made."""
+    def count(self, seconds: float = CHUNK_SECONDS) -> None:
+        """One more decision is made, on a chunk of so many seconds."""
         with self._lock:
-            self.decided += 1
+            self.decided += seconds
 
 
 class Since:
@@ -36,7 +36,7 @@ class Since:
     def __init__(self, effort: Effort):
         self._effort = effort
         self._began = self._reading()
-        self._ended: tuple[float, float, int] | None = None
+        self._ended: tuple[float, float, float] | None = None
 
     def stop(self) -> None:
         """Count no further."""
@@ -50,11 +50,11 @@ class Since:
     def processor_seconds(self) -> float:
         """For a second of video that was decided meanwhile, of whatever source; 0 where nothing was."""
         _, used, decided = self._spent()
-        return used / (decided * CHUNK_SECONDS) if decided else 0.0
+        return used / decided if decided else 0.0
 
-    def _reading(self) -> tuple[float, float, int]:
+    def _reading(self) -> tuple[float, float, float]:
         return perf_counter(), processor_seconds(), self._effort.decided
 
-    def _spent(self) -> tuple[float, float, int]:
+    def _spent(self) -> tuple[float, float, float]:
         (now, used, decided), (began, before, first) = self._ended or self._reading(), self._began
         return now - began, used - before, decided - first

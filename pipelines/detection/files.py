@@ -12,7 +12,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from lstr.checkpoints.loaded import Checkpoint
-from lstr.extractors.video.frames import CHUNK_SECONDS
+from lstr.chunk import CLOCK
 from lstr.extractors.video.gaps import Gap
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels
 from lstr.labels.segment import Segment
@@ -124,16 +124,18 @@ class Files(Sink):
         ended = [event for event in events if event["event"] == "ended"]
         expected = [event for event in events if event["event"] == "expected"]
         loaded, recipe, best = self._loaded, recipe_of(self._loaded), self._best
+        clock = loaded.clock
         document = {
             "format": FORMAT,
             "source": source.origin,
             **({"name": source.id} if source.named else {}),
-            "duration": self._chunks * CHUNK_SECONDS if end.duration is None else end.duration,
+            "duration": clock.at(self._chunks) if end.duration is None else end.duration,
             "checkpoint": str(loaded.path),
             **({"hub": dict(loaded.hub)} if loaded.hub else {}),
             "recipe": recipe.id if recipe else None,
             "classes": list(loaded.classes),
-            "seconds_per_chunk": CHUNK_SECONDS,
+            "seconds_per_chunk": clock.seconds,
+            **({"clock": clock.to_dict()} if clock != CLOCK else {}),
             "chunks": self._chunks,
             "decided": self._decided,
             "thresholds": self._thresholds,
@@ -148,7 +150,7 @@ class Files(Sink):
             "speed": {
                 "seconds": round(seconds, 2),
                 "decisions_per_second": round(self._decided / seconds, 2),
-                "realtime_factor": round(self._decided * CHUNK_SECONDS / seconds, 3),
+                "realtime_factor": round(clock.length(self._decided) / seconds, 3),
                 "processor_seconds_per_video_second": round(self._since.processor_seconds(), 4),
                 **self._latency(end.live is not None),
             },

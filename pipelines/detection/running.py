@@ -39,8 +39,8 @@ class Running:
 
     def __init__(self, source_id: str, origin: str, deciding: "Deciding", total: int | None = None):
         self.id, self.origin, self.deciding = source_id, origin, deciding
-        self.timeline = Timeline(deciding.loaded.classes, deciding.rules)
-        self.status = Status(source_id, total)
+        self.timeline = Timeline(deciding.loaded.classes, deciding.rules, deciding.loaded.clock)
+        self.status = Status(source_id, total, chunk_seconds=self.timeline.clock.seconds)
         self.outlets: list[Outlet] = []
         self.left = False
         """Nobody wants more decisions on it."""
@@ -210,7 +210,7 @@ class Deciding:
             except Exception as error:
                 one.source.fail(error)
                 continue
-            self.effort.count()
+            self.effort.count(self.loaded.clock.seconds)
             yield Made(one.source, decision, streams.seen(one.place))
 
 

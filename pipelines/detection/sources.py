@@ -1,6 +1,5 @@
 """What decisions are made on: videos and stored features, as feature rows that fit a checkpoint."""
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,18 +10,18 @@ from typing import NoReturn
 import numpy as np
 
 from lstr.checkpoints.loaded import Checkpoint
+from lstr.chunk import CLOCK, Clock
 from lstr.extractors.errors import VideoError
 from lstr.extractors.prefetch import closed_after
 from lstr.extractors.run import FeatureRow
 from lstr.extractors.video.file_reader import decoder_beside, open_chunks, probe_chunks
-from lstr.extractors.video.frames import CHUNK_SECONDS, Chunk, chunks_of
+from lstr.extractors.video.frames import Chunk, chunks_of
 from lstr.extractors.video.inputs import Tell, find_videos
 from lstr.pipelines.detection.networks import Networks
 from lstr.pipelines.detection.warnings import warnings_of_source
 from lstr.pipelines.failures import failure_of
-from lstr.pipelines.features.folder import FeatureFolder, is_feature_folder, open_features
-from lstr.pipelines.networks.checkpoint_recipe import check_recipe, streams_taken
-from lstr.timeline import TOLERANCE
+from lstr.pipelines.features.folder import FeatureFolder, is_feature_folder
+from lstr.pipelines.networks.checkpoint_recipe import check_recipe, open_learnt, streams_taken
 
 
 @dataclass(frozen=True)
@@ -70,21 +69,24 @@ class Limits:
     @property
     def first(self) -> int:
         """The chunk in which `start` lies."""
-        return math.floor(self.start / CHUNK_SECONDS + TOLERANCE)
+        return CLOCK.first(self.start)
 
     @property
     def end(self) -> int | None:
         """The chunk before which `duration` is over; None without one."""
         if self.duration is None:
             return None
-        return max(self.first + 1, math.ceil((self.start + self.duration) / CHUNK_SECONDS - TOLERANCE))
+        return max(self.first + 1, CLOCK.end(self.start + self.duration))
 
-    def of(self, n_chunks: int, name: str) -> range:
+    def of(self, n_chunks: int, name: str, clock: Clock = CLOCK) -> range:
         """The chosen chunks of a source that has `n_chunks`. Raises VideoError where there is none."""
-        chosen = range(self.first, n_chunks if self.end is None else min(n_chunks, self.end))[: self.max_chunks]
+        first, end = max(0, clock.first(self.start)), n_chunks
+        if self.duration is not None:
+            end = min(n_chunks, max(first + 1, clock.end(self.start + self.duration)))
+        chosen = range(first, end)[: self.max_chunks]
         if not chosen:
             raise VideoError(
-                f"{name} ends after {n_chunks * CHUNK_SECONDS:g} s, before [[start={self.start:g}]].",
+                f"{name} ends after {clock.at(n_chunks):g} s, before [[start={self.start:g}]].",
                 "start earlier; `lstr info` says how long a video is.",
             )
         return chosen
@@ -121,7 +123,7 @@ class VideoSource(Recorded):
                 video, reader, _ = open_chunks(path, long_side, decoder=decoder_beside(twostream.device))
                 chosen = limits.of(video.n_chunks, self.origin)
                 chunks = _first_of(chunks_of(reader.frames(long_side), chosen.start), len(chosen))
-                duration = video.duration if chosen.stop == video.n_chunks else chosen.stop * CHUNK_SECONDS
+                duration = video.duration if chosen.stop == video.n_chunks else CLOCK.at(chosen.stop)
                 known = [*warnings, *warnings_of_source(networks.loaded, self.id, path)]
                 rows = twostream.rows(chunks, workers)
                 opened.append(Source(self.id, self.origin, path, duration, len(chosen), rows, known))
@@ -139,13 +141,14 @@ class StoredSource(Recorded):
         with _opening(self) as opened:
             taken = streams_taken(networks.loaded)
             arrays = (self.folder.only(taken) if taken else self.folder).arrays(self.id)
-            chosen = limits.of(len(next(iter(arrays.values()))), self.origin)
+            clock = networks.loaded.clock
+            chosen = limits.of(len(next(iter(arrays.values()))), self.origin, clock)
             rows = (
-                FeatureRow(k, (k + 1) * CHUNK_SECONDS, {s: np.array(a[k], np.float32) for s, a in arrays.items()})
+                FeatureRow(k, clock.at(k + 1), {s: np.array(a[k], np.float32) for s, a in arrays.items()})
                 for k in chosen
             )
             known = [*self.warnings, *warnings_of_source(networks.loaded, self.id)]
-            opened.append(Source(self.id, self.origin, None, chosen.stop * CHUNK_SECONDS, len(chosen), rows, known))
+            opened.append(Source(self.id, self.origin, None, clock.at(chosen.stop), len(chosen), rows, known))
         return opened[0]
 
 
@@ -170,7 +173,7 @@ def recorded_sources(
     """The videos of each feature folder, then the video files, in order. Raises RecipeError for features of another."""
     sources: list[Recorded] = []
     for path in features:
-        folder = open_features(path)
+        folder = open_learnt(path, loaded)
         warnings = check_recipe(loaded, folder, allow_mismatch)
         sources += [StoredSource(name, f"{folder.path}:{name}", folder, warnings) for name in folder.ids()]
     return [*sources, *(VideoSource(name, str(path)) for name, path in videos.items())]

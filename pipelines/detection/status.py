@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from lstr.chunk import CHUNK_SECONDS
 from lstr.config import WindowConfig
 from lstr.extractors.video.gaps import RESTING
 
@@ -48,6 +49,8 @@ class Status:
     """Chunks that the long memory spans, and how many it may; (0, 0) for a model without one."""
     latencies_ms: deque[float] = field(default_factory=lambda: deque(maxlen=LATENCIES))
     """How long the newest decisions took, from the frame that closed the chunk, or a recorded source's features."""
+    chunk_seconds: float = CHUNK_SECONDS
+    """How long a chunk is."""
 
     @property
     def is_resting(self) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.chunk import FEATURES_PER_SECOND
+from lstr.chunk import CLOCK, Clock
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, segments_of
 from lstr.labels.segment import Segment
 from lstr.metrics import bootstrap
@@ -49,8 +49,8 @@ def analyse(evaluation: Evaluation, resampled: Resampled) -> dict[str, Any]:
             "corrected": per_stage(scores, targets, classes),
             "published": published_per_stage(np.concatenate(scores), np.concatenate(targets), classes),
         },
-        "starts": start_precision(scores, targets, segments, classes),
-        "delay": detection_delay(scores, targets, segments, classes),
+        "starts": start_precision(scores, targets, segments, classes, clock=split.clock),
+        "delay": detection_delay(scores, targets, segments, classes, split.clock),
         "confusion": {"classes": list(classes), "counts": confusion(scores, targets, classes).tolist()},
         "per_video": [_of_video(video, rows, classes) for video, rows in zip(videos, scores, strict=True)],
         "events": analyse_events(evaluation, len(resampled["mAP"])),
@@ -154,8 +154,8 @@ def analyse_events(evaluation: Evaluation, resamples: int) -> dict[str, Any]:
     found = measure_with_kinds(videos, classes, bootstrap.draw(len(videos), resamples))
     return {
         **found,
-        "thresholds": Timeline(classes, rules).describe(),
-        "operating_curves": describe_curves(sweep(scores, truth, classes, rules)),
+        "thresholds": Timeline(classes, rules, split.clock).describe(),
+        "operating_curves": describe_curves(sweep(scores, truth, classes, rules, split.clock)),
     }
 
 
@@ -164,7 +164,9 @@ def _detected(evaluation: Evaluation) -> list[VideoEvents]:
     split = evaluation.split
     pairs = zip(evaluation.scores, split.videos, strict=True)
     return [
-        detect_events(rows, split.labels.classes, evaluation.rules_of(video.id), labelled_segments(split, video))
+        detect_events(
+            rows, split.labels.classes, evaluation.rules_of(video.id), labelled_segments(split, video), split.clock
+        )
         for rows, video in pairs
     ]
 
@@ -174,10 +176,11 @@ def detect_events(
     classes: Sequence[str],
     rules: Thresholds | Mapping[str, Thresholds],
     truth: Sequence[Segment] = (),
+    clock: Clock = CLOCK,
 ) -> VideoEvents:
     """What `lstr detect` announces of a video with scores (L, C), and when, beside its labels."""
-    timeline, seconds = Timeline(tuple(classes), rules), len(scores) / FEATURES_PER_SECOND
-    events = [e for k, row in enumerate(scores) for e in timeline.push((k + 1) / FEATURES_PER_SECOND, row)]
+    timeline, seconds = Timeline(tuple(classes), rules, clock), clock.at(len(scores))
+    events = [e for k, row in enumerate(scores) for e in timeline.push(clock.at(k + 1), row)]
     events += timeline.finish(seconds)
     segments = segments_in(events)
     started = {(event.label, event.start): event.time for event in events if event.event == "started"}
@@ -188,4 +191,4 @@ def detect_events(
 def labelled_segments(split: Split, video: LabelledVideo) -> Sequence[Segment]:
     """A video's labelled actions; from its chunks where the labels are chunks alone."""
     labelled = split.labels.videos[video.id].segments
-    return labelled or segments_of(video.targets, split.labels.classes)
+    return labelled or segments_of(video.targets, split.labels.classes, split.clock)

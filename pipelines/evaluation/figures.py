@@ -10,7 +10,7 @@ from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from lstr.chunk import FEATURES_PER_SECOND
+from lstr.chunk import CLOCK, Clock
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, runs
 from lstr.metrics import per_frame as metrics
 from lstr.metrics.rates import rate_interval
@@ -235,25 +235,22 @@ def draw_anticipation(document: dict) -> Figure:
 
 
 @rc_context(PLAIN)
-def draw_video(scores: Scores, targets: np.ndarray, classes: Sequence[str]) -> Figure:
+def draw_video(scores: Scores, targets: np.ndarray, classes: Sequence[str], clock: Clock = CLOCK) -> Figure:
     """Scores of a video (L, C) as curves over what is labelled (L, C) as bands, one lane per class that matters."""
     columns, colours = _lanes(scores, targets, classes), colours_of(classes)
     figure, axes = _figure(0.75 + 0.42 * max(1, len(columns)))
     for base, column in enumerate(reversed(columns)):
-        labelled = [
-            (start / FEATURES_PER_SECOND, (stop - start) / FEATURES_PER_SECOND)
-            for start, stop in runs(targets[:, column] > 0)
-        ]
+        labelled = [(clock.at(start), clock.length(stop - start)) for start, stop in runs(targets[:, column] > 0)]
         axes.broken_barh(labelled, (base, 0.9), color=TRUTH, alpha=0.45, lw=0)
         if len(scores):
-            times, curve = thinned(scores[:, column], 1 / FEATURES_PER_SECOND, MOST_POINTS)
+            times, curve = thinned(scores[:, column], clock.seconds, MOST_POINTS, float(clock.offset))
             colour = colours[classes[column]]
             axes.fill_between(times, base, base + 0.9 * curve, step="pre", color=colour, alpha=0.75, lw=0)
     axes.set(
         yticks=np.arange(len(columns)) + 0.45,
         yticklabels=[short(classes[column], 18) for column in reversed(columns)],
         ylim=(0, max(1, len(columns))),
-        xlim=(0, max(1, len(scores)) / FEATURES_PER_SECOND),
+        xlim=(0, clock.at(max(1, len(scores)))),
         xlabel="seconds",
     )
     axes.tick_params(axis="y", length=0)

@@ -34,7 +34,10 @@ def held_out_of(evaluation: Evaluation) -> HeldOut:
     """The scores of an evaluation, and what its thresholds make of them."""
     split, classes = evaluation.split, tuple(evaluation.split.labels.classes)
     scores = {video.id: rows for video, rows in zip(split.videos, evaluation.scores, strict=True)}
-    found = {i: detect_events(rows, classes, evaluation.rules_of(i)).detections for i, rows in scores.items()}
+    found = {
+        i: detect_events(rows, classes, evaluation.rules_of(i), clock=split.clock).detections
+        for i, rows in scores.items()
+    }
     return HeldOut(classes, scores, {i: tuple(segments) for i, segments in found.items()})
 
 

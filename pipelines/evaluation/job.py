@@ -9,10 +9,11 @@ from typing import Any, Literal
 from lstr.batch import predict
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import ConfigError, LabelsError, few
+from lstr.extractors.errors import RecipeError
 from lstr.labels.label_set import subset_named
 from lstr.metrics.actions import length_text
 from lstr.metrics.rates import interval_text, rate_interval
-from lstr.pipelines.datasets.dataset import Split, read_dataset
+from lstr.pipelines.datasets.dataset import Dataset, Split, read_dataset
 from lstr.pipelines.datasets.seen_videos import seen_in, warn_of_training
 from lstr.pipelines.evaluation.analysis import (
     RESAMPLES,
@@ -29,7 +30,7 @@ from lstr.pipelines.evaluation.report import write_evaluation
 from lstr.pipelines.evaluation.scoring import Fold, Scoring, check_fit, score_split
 from lstr.pipelines.files.atomic import check_writable
 from lstr.pipelines.model_files.model_file import assumptions_of, open_checkpoint
-from lstr.pipelines.networks.checkpoint_recipe import streams_taken
+from lstr.pipelines.networks.checkpoint_recipe import stated_by, streams_taken
 from lstr.pipelines.progress import Finished, Notice, Progress
 from lstr.pipelines.thresholds.by_actions import Scored, choose_rule
 from lstr.pipelines.thresholds.choice import write_thresholds
@@ -116,6 +117,8 @@ class EvaluateResult:
 
 
 Event = Progress | Notice | Finished[EvaluateResult]
+Streams = tuple[str | None, str | None]
+"""Folders of RGB and flow, by their names"""
 
 
 def evaluate(options: EvaluateOptions) -> Iterator[Event]:
@@ -128,13 +131,10 @@ def evaluate(options: EvaluateOptions) -> Iterator[Event]:
         check_writable(Path(options.output))
     streams = (options.rgb, options.flow)
     groups = [(options.checkpoints, options.features), *options.beside]
-    sets = [
-        read_dataset(list(folders), options.labels, streams, options.dataset, skip_missing=options.skip_missing)
-        for _, folders in groups
-    ]
     default = "validation" if options.choose_thresholds else None
     subset = subset_named(options.subset) if options.subset else default
     opened = [[open_checkpoint(path, options.model, options.device) for path in paths] for paths, _ in groups]
+    sets = [_read(options, folders, some, streams) for (_, folders), some in zip(groups, opened, strict=True)]
     sets = [data.with_classes(opened[0][0].classes).with_durations() for data in sets]
     splits = yield from _same_videos([data.split(subset, options.skip_missing) for data in sets])
     names = names_of([Path(path).absolute() for paths, _ in groups for path in paths])
@@ -160,6 +160,22 @@ def evaluate(options: EvaluateOptions) -> Iterator[Event]:
     findings = replace(findings, warnings=warnings)
     page = write_evaluation(Path(options.output), findings) if options.output else None
     yield Finished(EvaluateResult(findings.document, findings, page, bool(opened[0][0].recipe)))
+
+
+def _read(
+    options: EvaluateOptions, folders: Sequence[str | Path], loaded: Sequence[Checkpoint], streams: Streams
+) -> Dataset:
+    """Features and labels as checkpoints have learnt to read them. Raises RecipeError where two do so otherwise."""
+    first = loaded[0]
+    for other in loaded[1:]:
+        if other.clock != first.clock:
+            raise RecipeError(
+                f"{first.path} and {other.path} have learnt from features of other rates.", "evaluate one by one."
+            )
+    known: dict[str, Any] = {"stated": stated_by(first), "clock": first.clock}
+    return read_dataset(
+        list(folders), options.labels, streams, options.dataset, skip_missing=options.skip_missing, **known
+    )
 
 
 def _same_videos(splits: Sequence[Split]) -> Generator[Notice, None, list[Split]]:
@@ -229,13 +245,18 @@ def _choose_one(
         yield Progress(name, len(scores), len(split.videos))
     truth = [labelled_segments(split, video) for video in split.videos]
     if false_alarms is None:
-        found = dict(choose_rule([Scored(*pair) for pair in zip(scores, truth, strict=True)], classes).by_class)
+        found = dict(
+            choose_rule(
+                [Scored(*pair) for pair in zip(scores, truth, strict=True)], classes, clock=split.clock
+            ).by_class
+        )
     else:
-        found = choose_within(scores, truth, classes, false_alarms)
+        found = choose_within(scores, truth, classes, false_alarms, split.clock)
 
     def given(rules: Thresholds | Mapping[str, Thresholds]) -> dict[str, Any]:
         pairs = zip(scores, truth, strict=True)
-        return measure_with_kinds([detect_events(rows, classes, rules, actions) for rows, actions in pairs], classes)
+        found = [detect_events(rows, classes, rules, actions, split.clock) for rows, actions in pairs]
+        return measure_with_kinds(found, classes)
 
     events, before = given(found), given(DEFAULT)
     return {

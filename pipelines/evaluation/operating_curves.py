@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.chunk import FEATURES_PER_SECOND
+from lstr.chunk import CLOCK, Clock
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, runs
 from lstr.labels.segment import Segment
 from lstr.metrics.actions import find, is_ambiguous, labelled_spans, spans_of
@@ -47,6 +47,7 @@ def sweep(
     truth: Sequence[Sequence[Segment]],
     classes: Sequence[str],
     rules: Thresholds | Mapping[str, Thresholds] = DEFAULT,
+    clock: Clock = CLOCK,
 ) -> Sweep:
     """Decide scores (L, C) of each video with every level; lengths and gaps stay as `rules` has them."""
     actions = tuple(label for label in classes if label not in (BACKGROUND, AMBIGUOUS))
@@ -54,7 +55,7 @@ def sweep(
     labels = np.zeros(len(actions), dtype=np.int64)
     found, false = (np.zeros((len(actions), len(LEVELS)), dtype=np.int64) for _ in range(2))
     for rows, segments in zip(scores, truth, strict=True):
-        ambiguous, seconds = spans_of(segments, AMBIGUOUS), len(rows) / FEATURES_PER_SECOND
+        ambiguous, seconds = spans_of(segments, AMBIGUOUS), clock.at(len(rows))
         for c, label in enumerate(actions):
             own = rules if isinstance(rules, Thresholds) else rules.get(label, DEFAULT)
             curve = curves_of(rows, columns, own.highest)[:, c]
@@ -63,12 +64,12 @@ def sweep(
             for k, on in enumerate(LEVELS):
                 if not len(curve) or curve.max() < on:
                     break
-                detected = detect_spans(curve, at_level(on, own))
+                detected = detect_spans(curve, at_level(on, own), clock)
                 pairs = find(labelled, detected)
                 alone = np.delete(detected, pairs[:, 1], axis=0)
                 found[c, k] += len(pairs)
                 false[c, k] += np.count_nonzero(~is_ambiguous(alone, ambiguous))
-    return Sweep(actions, labels, found, false, sum(map(len, scores)) / FEATURES_PER_SECOND / 3600)
+    return Sweep(actions, labels, found, false, clock.length(sum(map(len, scores))) / 3600)
 
 
 def at_level(on: float, rules: Thresholds = DEFAULT) -> Thresholds:
@@ -131,7 +132,11 @@ def choose_levels(swept: Sweep, per_hour: float) -> dict[str, float]:
 
 
 def choose_within(
-    scores: Sequence[np.ndarray], truth: Sequence[Sequence[Segment]], classes: Sequence[str], per_hour: float
+    scores: Sequence[np.ndarray],
+    truth: Sequence[Sequence[Segment]],
+    classes: Sequence[str],
+    per_hour: float,
+    clock: Clock = CLOCK,
 ) -> dict[str, Thresholds]:
     """The thresholds of each class with which most labels are found for at most so many false alarms an hour.
 
@@ -139,16 +144,16 @@ def choose_within(
     at least half of what the best finds, the one with fewest false alarms beyond the number is taken, then the one that
     finds most, then the one that delays least. Where actions never happen together only the highest of them is on.
     """
-    highest = are_apart(truth)
+    highest = are_apart(truth, clock)
     tried: list[tuple[int, int, float, dict[str, Thresholds]]] = []
     for length, gap in product(LENGTHS, GAPS):
         base = Thresholds(min_length=length, merge_gap=gap, highest=highest)
-        swept = sweep(scores, truth, classes, base)
+        swept = sweep(scores, truth, classes, base, clock)
         rules = {label: at_level(on, base) for label, on in choose_levels(swept, per_hour).items()}
         places = [min(range(len(LEVELS)), key=lambda k: abs(LEVELS[k] - rules[label].on)) for label in swept.classes]
         found = sum(int(swept.found[c, k]) for c, k in enumerate(places))
         false = sum(int(swept.false_alarms[c, k]) for c, k in enumerate(places))
-        delays = base.delays()
+        delays = base.delays(clock)
         beyond = max(0, false - math.floor(per_hour * swept.hours + 1e-9))
         tried.append((beyond, -found, delays["started"] + delays["ended"] / 2, rules))
     most = max(-found for _, found, _, _ in tried)

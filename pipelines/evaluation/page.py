@@ -6,7 +6,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from lstr.chunk import FEATURES_PER_SECOND
+from lstr.chunk import CHUNK_SECONDS
 from lstr.metrics.actions import FOUND_IOU, FOUND_ONSET, length_text, sentence
 from lstr.pipelines.evaluation.event_rows import event_tables, figure_text, interval_text, mean_rows, rate_text
 from lstr.pipelines.evaluation.findings import Findings, Judged
@@ -86,7 +86,10 @@ def _about(document: dict[str, Any]) -> str:
         folds += f", {DECIDED_BY_OTHERS}"
     if document.get("folds", 1) > 1:
         folds = f" in {document['folds']} folds{folds}"
-    parts = [f"{document['videos']} videos{folds}", f"{document['chunks']} chunks of {1 / FEATURES_PER_SECOND:g} s"]
+    parts = [
+        f"{document['videos']} videos{folds}",
+        f"{document['chunks']} chunks of {document.get('seconds_per_chunk', CHUNK_SECONDS):.4g} s",
+    ]
     if document["absent_classes"]:
         parts.append(f"without a positive chunk, and in no mean: {', '.join(document['absent_classes'])}")
     if document["interval"]:

@@ -118,7 +118,7 @@ def _figures(entry: Judged, alone: bool) -> Iterator[tuple[str, str, str, Figure
         row = document["per_video"][index]
         title = f"{rank.capitalize()} video {place}: {row['id']}"
         note = f"mAP {row['mAP']:.3f}, {100 * row['right']:.0f} % of {row['chunks']} chunks right. Bands are labels."
-        drawn = figures.draw_video(evaluation.scores[index], videos[index].targets, classes)
+        drawn = figures.draw_video(evaluation.scores[index], videos[index].targets, classes, evaluation.split.clock)
         yield f"{rank}-{place}", title, note, drawn
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from lstr import streaming
 from lstr.batch import predict_ahead, shared_constants
 from lstr.checkpoints.loaded import Checkpoint
-from lstr.chunk import FEATURES_PER_SECOND
+from lstr.chunk import CLOCK, Clock
 from lstr.errors import CheckpointError, ConfigError, LabelsError
 from lstr.labels.label_set import Labels, select, targets
 from lstr.metrics import per_frame as metrics
@@ -79,7 +79,7 @@ class Evaluation:
         return self.rules.get(video_id) or thresholds_of(self.loaded)
 
 
-def baseline_scores(labels: Labels, lengths: list[int]) -> dict[str, list[Scores]]:
+def baseline_scores(labels: Labels, lengths: list[int], clock: Clock = CLOCK) -> dict[str, list[Scores]]:
     """Scores (L, C) of each video by the two baselines, from the training subset's labels alone.
 
     `chance` scores the class prior everywhere; `time_prior` the class frequency by chunk index. Without a training
@@ -88,7 +88,7 @@ def baseline_scores(labels: Labels, lengths: list[int]) -> dict[str, list[Scores
     if not any(video.subset == "training" for video in labels.videos.values()):
         return {}
     trained = [
-        targets(video, labels.classes, max(1, round(video.duration * FEATURES_PER_SECOND)))
+        targets(video, labels.classes, max(1, clock.nearest(video.duration)), clock)
         for video in select(labels, "training").videos.values()
         if video.duration
     ]
@@ -170,6 +170,7 @@ def score_split(
         **({"folds": len(scoring.folds)} if scoring.folds else {}),
         **({"decided_by_others": True} if rules else {}),
         "chunks": sum(len(rows) for rows in counted(split, now, rule)[0]),
+        **({"seconds_per_chunk": split.clock.seconds} if split.clock != CLOCK else {}),
         "seconds": round(seconds, 2),
         "checkpoint": str(loaded.path),
         **({"hub": dict(loaded.hub)} if loaded.hub else {}),
@@ -220,12 +221,13 @@ def pooled_metrics(
 
 def _baselines(split: Split, folds: Sequence[Fold]) -> dict[str, list[Scores]]:
     if not folds:
-        return baseline_scores(split.labels, [len(video.features) for video in split.videos])
+        return baseline_scores(split.labels, [len(video.features) for video in split.videos], split.clock)
     found: dict[str, dict[str, Scores]] = {}
     for fold in folds:
         others = {i: video for i, video in split.labels.videos.items() if i not in fold.scores}
         own = [video for video in split.videos if video.id in fold.scores]
-        scores = baseline_scores(replace(split.labels, videos=others), [len(video.features) for video in own])
+        lengths = [len(video.features) for video in own]
+        scores = baseline_scores(replace(split.labels, videos=others), lengths, split.clock)
         for name, rows in scores.items():
             found.setdefault(name, {}).update(zip([video.id for video in own], rows, strict=True))
     return {name: [rows[v.id] for v in split.videos] for name, rows in found.items() if len(rows) == len(split.videos)}
@@ -268,4 +270,4 @@ def _ahead(split: Split, scores: list[Scores], ahead: int, rule: ScoringRule) ->
     if sum(map(len, came)):
         result = means_of(foreseen, came, classes)
         means = {name: result[name] for name in means}
-    return {"chunks": ahead, "seconds": ahead / FEATURES_PER_SECOND, **means}
+    return {"chunks": ahead, "seconds": split.clock.length(ahead), **means}

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from lstr.chunk import FEATURES_PER_SECOND
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.metrics.actions import VideoEvents, find, is_ambiguous, labelled_spans, spans_of
 from lstr.metrics.event_errors import judge_events
@@ -35,9 +34,10 @@ def describe_watching(findings: Findings, folder: Path) -> dict[str, Any]:
     """What the page in `folder` shows of each checkpoint's videos, those with most errors first.
 
     `held_out`: whether all are testing videos. `models`: `name` and `videos`, each with `id`, `duration`, `chunks`,
-    `video` (its address, or None), `labels` (class, start, end, found or missed, kind), `detections` (class, start,
-    end, verdict, score, time of the announcement, kind) and `curves` of the classes that have either: the highest score
-    in each of equal stretches, as base64 of uint8. Kinds are words of `lstr.pipelines.behaviour.kinds.words_of`.
+    `begin` (seconds, where they do not begin at 0), `video` (its address, or None), `labels` (class, start, end, found
+    or missed, kind), `detections` (class, start, end, verdict, score, time of the announcement, kind) and `curves` of
+    the classes that have either: the highest score in each of equal stretches, as base64 of uint8. Kinds are words of
+    `lstr.pipelines.behaviour.kinds.words_of`.
 
     Copies of videos that browsers do not play are written into `folder`. Raises OutputError.
     """
@@ -76,7 +76,7 @@ def judge(video: VideoEvents, label: str) -> tuple[list[str], list[str]]:
 
 def encode_curve(curve: np.ndarray, most: int) -> str:
     """Scores (L,), L at least 1, as base64 of one uint8 for each of at most `most` equal stretches: its highest."""
-    _, values = thinned(np.asarray(curve, np.float64), 1 / FEATURES_PER_SECOND, most)
+    _, values = thinned(np.asarray(curve, np.float64), 1.0, most)
     codes = np.where(np.isnan(values), NO_SCORE, np.rint(np.clip(values, 0, 1) * FULL_SCALE))
     return base64.b64encode(codes[1:].astype(np.uint8).tobytes()).decode("ascii")
 
@@ -86,7 +86,9 @@ def _judged_videos(entry: Judged) -> list[Shown]:
     split = evaluation.split
     classes, shown = split.labels.classes, []
     for video, rows in zip(split.videos, evaluation.scores, strict=True):
-        events = detect_events(rows, classes, evaluation.rules_of(video.id), labelled_segments(split, video))
+        events = detect_events(
+            rows, classes, evaluation.rules_of(video.id), labelled_segments(split, video), split.clock
+        )
         judged = judge_events(events, classes)
         labels, detections = [], []
         for place, label in enumerate(classes):
@@ -105,7 +107,8 @@ def _judged_videos(entry: Judged) -> list[Shown]:
                 for (segment, announced), verdict, kind in of_each
             ]
         described: Shown = {"id": video.id, "duration": events.seconds, "chunks": len(rows), "labels": labels}
-        shown.append(described | {"detections": detections})
+        begin = {"begin": float(split.clock.offset)} if split.clock.offset else {}
+        shown.append({**described, **begin, "detections": detections})
     return shown
 
 

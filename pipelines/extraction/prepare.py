@@ -20,7 +20,7 @@ from lstr.files.text import read_text
 from lstr.pipelines.annotations.label_file import is_label_file, read_label_file
 from lstr.pipelines.extraction.options import ExtractOptions
 from lstr.pipelines.failures import left_out
-from lstr.pipelines.features.folder import Features
+from lstr.pipelines.features.any_folder import Features
 from lstr.pipelines.features.remote_folder import create_folder, open_folder
 from lstr.pipelines.files.remote import Place, place
 from lstr.pipelines.files.videos import at_hand

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from lstr.extractors.prefetch import closed_after
 from lstr.extractors.video.frames import CHUNK_SECONDS
 from lstr.pipelines.failures import Failure, FailureLog
-from lstr.pipelines.features.folder import Features
+from lstr.pipelines.features.any_folder import Features
 from lstr.pipelines.files.remote import Place
 from lstr.pipelines.progress import Notice, Progress
 

@@ -31,7 +31,8 @@ from lstr.pipelines.extraction.chunk_cache import (
 from lstr.pipelines.extraction.options import WorkerConfig
 from lstr.pipelines.extraction.resume import Outcome, failed
 from lstr.pipelines.failures import failure_of
-from lstr.pipelines.features.folder import FeatureFolder, Features
+from lstr.pipelines.features.any_folder import Features
+from lstr.pipelines.features.folder import FeatureFolder
 from lstr.pipelines.features.remote_folder import open_folder
 from lstr.pipelines.files.atomic import replacing
 from lstr.pipelines.files.json_files import write_json

@@ -2,131 +2,33 @@
 
 Layout: `recipe.json`, `calibration.pt` (random weights only), `rgb_*/ID.npy`, `flow_*/ID.npy`, `records/ID.json`
 (written last: the truth of what is done), `videos.jsonl`, `failed.jsonl`. A folder without recipe.json is one from
-elsewhere and is accepted as it is.
+elsewhere and is accepted as it is; other stores of features are read through `lstr.pipelines.features.store`.
 """
 
-import io
 import json
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
-from lstr.checkpoints.entries import is_tables
-from lstr.errors import CheckpointError
-from lstr.extractors.errors import MissingPathError, RecipeError, VideoError
+from lstr.chunk import CLOCK, Clock
+from lstr.extractors.errors import MissingPathError, RecipeError
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.streams import MODEL_STREAMS, PICTURES
 from lstr.extractors.weights.model_card import is_weights_folder
-from lstr.files.arrays import ZIP, open_array
+from lstr.files.arrays import open_array
+from lstr.pipelines.features.any_folder import Features
 from lstr.pipelines.features.columns import joined
+from lstr.pipelines.features.loose_files import convert_hint, files_below, is_loose
+from lstr.pipelines.features.stated import NOTHING, Stated, stated_beside
+from lstr.pipelines.features.store import FORMS, Store, is_store, open_store, pickled_in
 from lstr.pipelines.files.atomic import check_kept, sweep, unwritable
-from lstr.pipelines.files.json_files import read_jsonl, write_jsonl
 from lstr.pipelines.files.npy_rows import signature
-from lstr.pipelines.files.remote import Place, RemoteFile, content_of
-
-Where = TypeVar("Where", Path, RemoteFile)
-
-
-def seen_streams(record: Mapping[str, Any] | None) -> Sequence[str] | None:
-    """The streams whose network has seen a record's video; None where it does not say."""
-    seen = (record or {}).get("seen")
-    return seen if isinstance(seen, list) else None
-
-
-class Features(Generic[Where]):
-    """What a feature folder on this machine (`FeatureFolder`) and one elsewhere (`RemoteFeatures`) do alike."""
-
-    path: Where
-    recipe: Recipe | None
-
-    @property
-    def streams(self) -> tuple[str, ...]:
-        """Names of the streams that it has, in the order of STREAMS."""
-        raise NotImplementedError
-
-    def array(self, stream: str, video_id: str) -> Where:
-        """One stream's array of a video."""
-        raise NotImplementedError
-
-    def record(self, video_id: str) -> Where:
-        """A video's record."""
-        return self.path.joinpath("records", f"{video_id}.json")
-
-    def staged(self, video_id: str) -> AbstractContextManager["FeatureFolder"]:
-        """A folder on this machine to put a video's arrays and record into. Raises OutputError."""
-        raise NotImplementedError
-
-    def sweep(self) -> None:
-        """Remove the temporary files of killed runs, where those leave any."""
-
-    def records(self) -> list[dict[str, Any]]:
-        """The records of all videos, by id."""
-        raise NotImplementedError
-
-    def is_whole(self, stream: str, video_id: str, record: Mapping[str, Any]) -> bool:
-        """Whether an array is as long as its video's record says, with its rows. Raises what reading it does."""
-        raise NotImplementedError
-
-    def compile(self) -> None:
-        """Write `videos.jsonl` from the records, where it would change: a finished folder may be read-only."""
-        videos = self.records()
-        if videos != read_jsonl(self.path.joinpath("videos.jsonl")):
-            write_jsonl(self.path.joinpath("videos.jsonl"), videos)
-
-    def calibration(self) -> dict[str, Any]:
-        """Batch-norm statistics of the random networks that made the folder, by stream; empty otherwise.
-
-        Raises RecipeError for a file of anything else; nothing in it is run.
-        """
-        path = self.path.joinpath("calibration.pt")
-        content = content_of(path)
-        if content is None:
-            return {}
-        import torch
-
-        from lstr.checkpoints.claims import check_deflated, check_plain
-
-        found: Any = None
-        try:
-            if content.startswith(ZIP):
-                check_deflated(path, io.BytesIO(content))
-            with suppress(Exception):  # a file that is no pickle fails in as many ways as it has bytes
-                found = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-            for stream, tensors in found.items() if is_tables(found) else ():
-                check_plain(path, {f"{stream}/{name}": tensor for name, tensor in tensors.items()})
-        except CheckpointError as error:
-            raise RecipeError(str(error), "extract into a new folder.") from error
-        if not is_tables(found):
-            raise RecipeError(f"{path} is damaged, or holds no tables of tensors.", "extract into a new folder.")
-        return found
-
-    def read_record(self, video_id: str) -> dict[str, Any] | None:
-        """A video's record; None where it has none, or none that can be read."""
-        try:
-            record = json.loads(content_of(self.record(video_id)) or b"")
-        except (OSError, ValueError, RecursionError):
-            return None
-        return record if isinstance(record, dict) else None
-
-    def is_done(self, video_id: str, source: Place) -> bool:
-        """Whether this source (by size and time) is finished under this recipe, with its arrays whole.
-
-        Elsewhere eleven small requests, and MissingPathError where the folder cannot be reached.
-        """
-        record = self.read_record(video_id)
-        if record is None or self.recipe is None:
-            return False
-        try:
-            stat = source.stat()
-            same = (record["bytes"], record["mtime"], record["recipe"]) == (stat.st_size, stat.st_mtime, self.recipe.id)
-            return same and all(self.is_whole(stream, video_id, record) for stream in self.streams)
-        except (OSError, TypeError, ValueError, AttributeError, LookupError, RecipeError, VideoError):
-            return False
 
 
 @dataclass(frozen=True)
@@ -136,6 +38,38 @@ class FeatureFolder(Features[Path]):
     path: Path
     folders: Mapping[str, Path]
     recipe: Recipe | None
+    store: Store | None = None
+    """What its arrays are read from, where that is no folder of .npy files for each stream"""
+
+    @property
+    def clock(self) -> Clock:
+        """When its chunks are. Raises RecipeError where nobody says how many a second a store has."""
+        if self.store is None:
+            return CLOCK
+        if (clock := self.store.clock) is None:
+            raise RecipeError(
+                f"How many rows a second the features in {self.path} have is not said.",
+                "say it: [[features.rate=7.5]] for features of each 4th frame of 30 a second.",
+            )
+        return clock
+
+    def on(self, clock: Clock) -> "FeatureFolder":
+        """The same by the clock of a model. Raises RecipeError where it has another one."""
+        if self.store is None or self.store.clock:
+            own = self.clock
+            if own != clock:
+                raise RecipeError(
+                    f"The features in {self.path} are {float(own.rate):.6g} a second{_from(own)}, and the model learnt "
+                    f"from {float(clock.rate):.6g} a second{_from(clock)}.",
+                    "give features that were made as those that it has learnt from.",
+                )
+            return self
+        stated = replace(self.store.stated, rate=str(clock.rate), offset=str(clock.offset))
+        return replace(self, store=replace(self.store, stated=stated))
+
+    def describe(self) -> dict[str, Any] | None:
+        """What a model keeps of a store of other people; None where arrays are as those that are made here."""
+        return self.store.describe() if self.store else None
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -150,13 +84,20 @@ class FeatureFolder(Features[Path]):
     def only(self, streams: Collection[str]) -> "FeatureFolder":
         """The same without other streams than these."""
         folders = {stream: path for stream, path in self.folders.items() if stream in streams}
-        return replace(self, folders=folders, recipe=self.recipe and self.recipe.narrowed([*folders]))
+        recipe, store = self.recipe and self.recipe.narrowed([*folders]), self.store and self.store.only(folders)
+        return replace(self, folders=folders, recipe=recipe, store=store)
+
+    def has(self, video_id: str) -> bool:
+        """Whether it has the features of a video."""
+        return video_id in self.store if self.store else self.array(self.streams[0], video_id).exists()
 
     def array(self, stream: str, video_id: str) -> Path:
         return self.folders[stream] / f"{video_id}.npy"
 
     def ids(self) -> list[str]:
         """Videos that have the arrays of all streams (and a record, where the folder is ours), sorted."""
+        if self.store:
+            return list(self.store.ids)
         first, *others = self.streams
         folder = self.folders[first]
         found = (p.relative_to(folder).with_suffix("").as_posix() for p in folder.rglob("*.npy"))
@@ -182,11 +123,13 @@ class FeatureFolder(Features[Path]):
         length = len(next(iter(arrays.values())))
         return joined(pictures, length), joined(motion, length)
 
-    def arrays(self, video_id: str) -> dict[str, np.ndarray]:
-        """The features (L, D) of each stream, memory-mapped.
+    def arrays(self, video_id: str) -> dict[str, Any]:
+        """The features (L, D) of each stream, memory-mapped, or read from a store when they are asked for.
 
         Raises RecipeError when absent, damaged, of unequal length, or of another than its record says.
         """
+        if self.store:
+            return self.store.arrays(video_id)
         arrays: dict[str, np.ndarray] = {stream: self._open(stream, video_id) for stream in self.streams}
         length = len(arrays[self.streams[0]]) if arrays[self.streams[0]].ndim else 0
         if any(array.ndim != 2 or len(array) != length for array in arrays.values()):
@@ -240,15 +183,26 @@ class FeatureFolder(Features[Path]):
         return len(array) == record["chunks"] and signature(array) == record["arrays"][stream]["signature"]
 
 
-def open_features(path: str | Path, rgb: str | None = None, flow: str | None = None) -> FeatureFolder:
+def _from(clock: Clock) -> str:
+    return f" from {float(clock.offset):.4g} s on" if clock.offset else ""
+
+
+def open_features(
+    path: str | Path, rgb: str | None = None, flow: str | None = None, stated: Stated = NOTHING
+) -> FeatureFolder:
     """Open a feature folder for reading; `rgb` and `flow` name the folders of the streams where there are several.
 
-    A folder from elsewhere may have one stream only. Raises MissingPathError when it does not exist, RecipeError when
-    it holds no stream, or several of one, or networks.
+    A folder from elsewhere may have one stream only, and be a store (`lstr.pipelines.features.store`), of which
+    `stated` says what it does not say itself. Raises MissingPathError when it does not exist, RecipeError when it holds
+    no stream, or several of one, or networks.
     """
     path = Path(path)
+    if path.is_file() and is_store(path):
+        return _stored(path, stated)
     if path.is_file():
-        raise MissingPathError(f"{path} is a file, not a feature folder.", "give the folder that `lstr extract` wrote.")
+        raise MissingPathError(
+            f"{path} is a file, not a feature folder.", f"give {FORMS}, or what `lstr extract` wrote."
+        )
     if not path.is_dir():
         raise MissingPathError(
             f"{path} is not a feature folder.", f"make one: `lstr extract VIDEOS -o {shlex.quote(str(path))}`."
@@ -258,7 +212,7 @@ def open_features(path: str | Path, rgb: str | None = None, flow: str | None = N
             f"{path} holds networks, not features.",
             f"make features with them: `lstr extract VIDEOS -o FEATURES --recipe {shlex.quote(str(path))}`.",
         )
-    named = {"rgb": rgb, "flow": flow}
+    named, stated = {"rgb": rgb, "flow": flow}, stated.over(stated_beside(path))
     if (path / "recipe.json").exists():
         recipe = read_recipe((path / "recipe.json").read_bytes(), path / "recipe.json")
         made = {stream: recipe.parts[stream].folder(stream) for stream in recipe.streams}
@@ -280,13 +234,23 @@ def open_features(path: str | Path, rgb: str | None = None, flow: str | None = N
             raise RecipeError(
                 f"{path} has no recipe.json and no folder named {pattern}.", f"leave out [[{stream}]], or name another."
             )
+    if stated != NOTHING or not any(any(folder.rglob("*.npy")) for folder in streams.values()):
+        if is_store(path) or files_below(path):
+            return _stored(path, stated, named)
+        if pickled := pickled_in(path):
+            raise RecipeError(f"{path} holds pickles, as {pickled.name}.", convert_hint(pickled))
     if not streams:
         raise RecipeError(
             f"{path} has no recipe.json and no folder named rgb_* or flow_*.",
-            "give the folder that `lstr extract VIDEOS -o FEATURES --recipe MODEL` wrote with a model's networks, or "
-            "one with rgb_* and flow_* folders.",
+            f"give the folder that `lstr extract VIDEOS -o FEATURES --recipe MODEL` wrote with a model's networks, or "
+            f"{FORMS}.",
         )
     return FeatureFolder(path, streams, None)
+
+
+def _stored(path: Path, stated: Stated, named: Mapping[str, str | None] = MappingProxyType({})) -> FeatureFolder:
+    store = open_store(path, stated, named)
+    return FeatureFolder(path, {stream: part.path for stream, part in store.parts.items()}, None, store)
 
 
 def read_recipe(content: str | bytes, name: object) -> Recipe:
@@ -299,8 +263,9 @@ def read_recipe(content: str | bytes, name: object) -> Recipe:
 
 def is_feature_folder(path: Path) -> bool:
     """Whether a folder holds features rather than videos."""
-    return (
-        path.is_dir()
-        and not is_weights_folder(path)
-        and ((path / "recipe.json").exists() or any(any(path.glob(f"{s}_*/")) for s in MODEL_STREAMS))
-    )
+    if not path.is_dir():
+        return is_store(path)
+    if is_weights_folder(path):
+        return False
+    own = (path / "recipe.json").exists() or any(any(path.glob(f"{s}_*/")) for s in MODEL_STREAMS)
+    return own or is_store(path) or is_loose(path)

@@ -8,10 +8,13 @@ from typing import Any, Literal
 
 import numpy as np
 
+from lstr.chunk import Clock
 from lstr.extractors.errors import RecipeError
 from lstr.extractors.recipe import Recipe, differences
 from lstr.pipelines.features.columns import Columns
 from lstr.pipelines.features.folder import FeatureFolder, open_features
+from lstr.pipelines.features.stated import NOTHING, Stated
+from lstr.pipelines.features.stored_rows import StoredRows
 from lstr.pipelines.files.npy_rows import file_of
 
 
@@ -49,6 +52,8 @@ def stored(array: Any, length: int | None = None) -> Any:
     """A memory-mapped array without its map, or that of a missing stream, (L, 0); of `length` rows at most."""
     if isinstance(array, Columns):
         return Columns([stored(part, length) for part in array.arrays])
+    if isinstance(array, StoredRows):
+        return array.until(length)
     return StoredArray(array, length) if isinstance(array, np.memmap) else array[:length]
 
 
@@ -72,6 +77,19 @@ class FeatureFolders:
     def names(self) -> tuple[str, ...]:
         """The names of the streams' folders in all of them."""
         return tuple(dict.fromkeys(name for folder in self.folders for name in folder.names))
+
+    @property
+    def clock(self) -> Clock:
+        """That of all."""
+        return self.folders[0].clock
+
+    def on(self, clock: Clock) -> "FeatureFolders":
+        """The same by the clock of a model. Raises RecipeError where one has another."""
+        return FeatureFolders(tuple(folder.on(clock) for folder in self.folders))
+
+    def describe(self) -> dict[str, Any] | None:
+        """What a model keeps of stores of other people; that of the first."""
+        return self.folders[0].describe()
 
     def only(self, streams: Collection[str]) -> "FeatureFolders":
         """The same without other streams than these."""
@@ -100,15 +118,14 @@ class FeatureFolders:
         return self.folders[0].calibration()
 
     def _holding(self, video_id: str) -> FeatureFolder:
-        stream = self.folders[0].streams[0]
-        return next((folder for folder in self.folders if folder.array(stream, video_id).exists()), self.folders[0])
+        return next((folder for folder in self.folders if folder.has(video_id)), self.folders[0])
 
 
 def open_roots(
-    paths: Sequence[str | Path], rgb: str | None = None, flow: str | None = None
+    paths: Sequence[str | Path], rgb: str | None = None, flow: str | None = None, stated: Stated = NOTHING
 ) -> FeatureFolder | FeatureFolders:
     """One feature folder, or several of one recipe read as one. Raises RecipeError when their recipes differ."""
-    folders = tuple(open_features(path, rgb, flow) for path in paths)
+    folders = tuple(open_features(path, rgb, flow, stated) for path in paths)
     first = folders[0]
     for folder in folders[1:]:
         if folder.recipe != first.recipe:
@@ -126,5 +143,9 @@ def open_roots(
             raise RecipeError(
                 f"{first.path} and {folder.path} hold different features: {sorted(names)}.",
                 "name the same two in both with [[rgb=NAME]] and [[flow=NAME]].",
+            )
+        if {str(f.store and f.store.clock) for f in (first, folder)} != {str(first.store and first.store.clock)}:
+            raise RecipeError(
+                f"{first.path} and {folder.path} hold features of other rates.", "give features of one rate."
             )
     return first if len(folders) == 1 else FeatureFolders(folders)

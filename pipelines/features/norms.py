@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 
 from lstr.extractors.errors import MissingPathError, OutputError
-from lstr.extractors.video.frames import CHUNK_SECONDS
 from lstr.pipelines.features.folder import FeatureFolder, open_features
 from lstr.pipelines.files.atomic import replacing
 from lstr.pipelines.reports.palette import MISSING, colour_of
@@ -32,7 +31,7 @@ def plot_features(path: str | Path, picture: Path, video_id: str | None) -> None
     figure.suptitle(f"{video_id}: {', '.join(folder.names)}")
     axes = figure.subplots(len(rows), sharex=True, squeeze=False)[:, 0]
     for axis, (stream, norm) in zip(axes, rows.items(), strict=True):
-        times = np.arange(len(norm)) * CHUNK_SECONDS
+        times = folder.clock.at(np.arange(len(norm), dtype=np.float64))
         sound = np.isfinite(norm) & (norm > 0)
         axis.plot(times, np.where(sound, norm, np.nan), linewidth=1, color=COLOURS[stream])
         axis.plot(times[~sound], np.zeros((~sound).sum()), "|", color=MISSING, markersize=12)

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from lstr.chunk import FEATURES_PER_SECOND
+from lstr.chunk import CLOCK, Clock
 from lstr.extractors.recipe import INT8, NetworkRecipe, Recipe
 from lstr.extractors.weights.published_files import Origin
 from lstr.pipelines.model_files.card_figures import measured
@@ -54,7 +54,8 @@ def card_of(document: Mapping[str, Any], name: str) -> str:
 
 def _detects(document: Mapping[str, Any]) -> str:
     listed = "\n".join(f"- {escaped(label)}" for label in actions_of(document))
-    rate = f"Each {1 / FEATURES_PER_SECOND:g} s of a video it says which of these is happening, without looking ahead:"
+    length = _clock(document).seconds
+    rate = f"Each {length:.4g} s of a video it says which of these is happening, without looking ahead:"
     return f"{rate}\n\n{listed}" if listed else "It has no class of an action."
 
 
@@ -68,7 +69,7 @@ def _trained(document: Mapping[str, Any]) -> str:
     subsets = data.get("subsets") or {}
     stored = document["checkpoint"]["extra"].get("data") or {}
     if not subsets and {"videos", "chunks"} <= stored.keys():
-        subsets = {"training": {"videos": stored["videos"], "seconds": stored["chunks"] / FEATURES_PER_SECOND}}
+        subsets = {"training": {"videos": stored["videos"], "seconds": _clock(document).length(stored["chunks"])}}
     subsets = {
         name: subsets[name]
         for name in sorted(subsets, key=lambda name: SUBSETS.index(name) if name in SUBSETS else len(SUBSETS))
@@ -96,7 +97,31 @@ def _trained(document: Mapping[str, Any]) -> str:
     return "\n\n".join(filter(None, parts)) or "That is not recorded."
 
 
+def _store(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What is stated of the features of other people that a model has learnt from."""
+    store = (document["checkpoint"]["extra"].get("data") or {}).get("store")
+    return store if isinstance(store, Mapping) else {}
+
+
+def _clock(document: Mapping[str, Any]) -> Clock:
+    return Clock.from_dict(_store(document)) if _store(document) else CLOCK
+
+
+def _of_others(document: Mapping[str, Any], sees: str) -> str:
+    """What features of other people are, as far as it is stated."""
+    store = _store(document)
+    parts = [f"{escaped(str(s))}: {escaped(str(width))} wide" for s, width in dict(store.get("widths") or {}).items()]
+    named = f" ({escaped(str(store['name']))})" if store.get("name") else ""
+    rate = f"{float(_clock(document).rate):.4g} a second"
+    return f"It takes features of other people{named}, {rate}, {', '.join(parts)}; no video.\n\n{sees}"
+
+
 def _inside(document: Mapping[str, Any]) -> str:
+    preset = document["checkpoint"]["extra"].get("preset")
+    named = f", as preset {code(preset)}" if preset else ""
+    sees = f"What sees the features is {escaped(model_of(document))}{named}, of {_widths(document['config'])}."
+    if document["recipe"] is None:
+        return _of_others(document, sees)
     recipe = Recipe.from_dict(document["recipe"])
     parts = recipe.parts
     networks = [
@@ -108,9 +133,6 @@ def _inside(document: Mapping[str, Any]) -> str:
         f"Features are made by recipe {code(recipe.id)}, of pictures whose longer side has {recipe.long_side} pixels "
         f"at most, {recipe.fps} a second, in {recipe.precision}.{flow} Feature networks:"
     )
-    preset = document["checkpoint"]["extra"].get("preset")
-    named = f", as preset {code(preset)}" if preset else ""
-    sees = f"What sees the features is {escaped(model_of(document))}{named}, of {_widths(document['config'])}."
     return "\n\n".join((how, "\n".join(networks), sees))
 
 
@@ -211,4 +233,5 @@ def _use(document: Mapping[str, Any], name: str) -> str:
     typed = shlex.quote(one_line(name))
     published = any(entry["from"] == "published" for entry in document["networks"].values())
     first = "It needs published networks: `lstr weights list` shows how to get them.\n\n" if published else ""
-    return f"{first}```sh\nlstr detect video.mp4 -m {typed} -o timeline\nlstr info {typed}\n```"
+    source = "video.mp4" if document["recipe"] else "FEATURES"
+    return f"{first}```sh\nlstr detect {source} -m {typed} -o timeline\nlstr info {typed}\n```"

@@ -52,7 +52,15 @@ class ModelFile:
 
     @property
     def recipe(self) -> Recipe:
-        """How features are made for it, of the streams that its model takes."""
+        """How features are made for it, of the streams that its model takes.
+
+        Raises CheckpointError of a model that takes features of other people.
+        """
+        if self.about["recipe"] is None:
+            raise CheckpointError(
+                f"{self.path} has learnt from features of other people, and no network here makes such of a video.",
+                "give `lstr detect` or `lstr evaluate` a store of such features in place of a video.",
+            )
         return Recipe.from_dict(self.about["recipe"], self.path).narrowed(self.networks)
 
     @property
@@ -180,14 +188,22 @@ def open_model(path: str | Path) -> ModelFile:
         sound &= all(isinstance(entry, dict) and _is_named(entry) for entry in about["networks"].values())
         sound &= isinstance(about["title"], str) and isinstance(about["metrics"], dict)
         sound &= isinstance(names, list) and all(map(is_name, names))
-        recipe = Recipe.from_dict(about["recipe"], path)
-        if not sound or not set(model.networks) <= set(recipe.streams):
+        foreign = about["recipe"] is None and not about["networks"] and bool(_store_of(about))
+        recipe = None if foreign else Recipe.from_dict(about["recipe"], path)
+        if not sound or not set(model.networks) <= set(recipe.streams if recipe else ()):
             raise ValueError("entries of other kinds than they should be")
         if fault := fault_of_rules(names, about["thresholds"]):
             raise WeightsError(f"{path} cannot be used: {fault}.", FOREIGN)
         if model.exported is not None:
+            if recipe is None:
+                raise ValueError("an exported model without a recipe")
             _check_exported(model, recipe)
     return model
+
+
+def _store_of(about: Mapping[str, Any]) -> Any:
+    data = about["checkpoint"]["extra"].get("data")
+    return data.get("store") if isinstance(data, dict) else None
 
 
 def _check_exported(model: ModelFile, recipe: Recipe) -> None:

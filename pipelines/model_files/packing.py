@@ -45,17 +45,19 @@ def write_model(path: str | Path, checkpoint: Path, weights: Path | None, about:
     path = free_path(path)
     content = read(checkpoint)
     loaded = interpret(checkpoint, content)
-    if loaded.recipe is None or loaded.format != FORMAT:
+    if (loaded.recipe is None and not loaded.store) or loaded.format != FORMAT:
         raise CheckpointError(
             f"{checkpoint} does not say how its features were made, so a model file of it could not look at a video.",
-            "train it with `lstr train` on features that `lstr extract` made.",
+            "train it with `lstr train` on features that `lstr extract` made, or say their rate: [[features.rate=4]].",
         )
-    recipe = Recipe.from_dict(loaded.recipe, checkpoint).narrowed(streams_of_model(loaded.config.streams))
-    sources = dict.fromkeys(recipe.streams, str(weights)) if weights else find_networks(loaded)
+    recipe = Recipe.from_dict(loaded.recipe, checkpoint) if loaded.recipe else None
+    recipe = recipe and recipe.narrowed(streams_of_model(loaded.config.streams))
+    sources = dict.fromkeys(recipe.streams, str(weights)) if recipe and weights else find_networks(loaded)
     parts: dict[str, Tensors | bytes] = {MODEL: Tensors(_named(content))}
     networks: dict[str, dict[str, Any]] = {}
     seen = dict[str, Any](dict.fromkeys(loaded.metrics.get("training_videos") or ()))
-    for stream, part in recipe.parts.items():
+    for stream, part in recipe.parts.items() if recipe else ():
+        assert recipe
         origin = _origin(loaded, stream, recipe, sources.get(stream))
         networks[stream] = {"from": origin, "network": part.network, "weights": part.weights}
         source = sources.get(stream)

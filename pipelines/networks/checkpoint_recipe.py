@@ -3,7 +3,9 @@
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
+from fractions import Fraction
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from lstr.checkpoints.loaded import Checkpoint
@@ -16,8 +18,9 @@ from lstr.extractors.run import RunOptions, TwoStream
 from lstr.extractors.streams import streams_of_model
 from lstr.extractors.twostream import build_as
 from lstr.extractors.weights.sources import WeightSources
-from lstr.pipelines.features.folder import FeatureFolder
+from lstr.pipelines.features.folder import FeatureFolder, open_features
 from lstr.pipelines.features.joined_folders import FeatureFolders
+from lstr.pipelines.features.stated import LAYOUTS, Stated
 from lstr.pipelines.model_files.model_file import is_model, open_model
 from lstr.pipelines.weights.known import find_networks
 
@@ -35,6 +38,20 @@ def recipe_of(loaded: Checkpoint) -> Recipe | None:
     )
 
 
+def stated_by(loaded: Checkpoint) -> Stated:
+    """What a checkpoint states of the store of other people whose features it has learnt from, but for their rate."""
+    layouts = loaded.store.get("layouts")
+    known = {*layouts.values()} if isinstance(layouts, dict) else set()
+    layout, key = known.pop() if len(known) == 1 else "", loaded.store.get("key")
+    return Stated(layout=layout if layout in LAYOUTS else "", key=key if isinstance(key, str) else "")
+
+
+def open_learnt(path: str | Path, loaded: Checkpoint) -> FeatureFolder:
+    """A folder or store of features as a checkpoint has learnt to read it. Raises as `open_features`, and RecipeError
+    for features of another rate."""
+    return open_features(path, stated=stated_by(loaded)).on(loaded.clock)
+
+
 def streams_taken(loaded: Checkpoint) -> tuple[str, ...]:
     """The streams whose features a checkpoint takes; none where it does not say."""
     recipe = recipe_of(loaded)
@@ -49,6 +66,15 @@ def check_recipe(loaded: Checkpoint, folder: FeatureFolder | FeatureFolders, all
     sentence.
     """
     trained, recipe = recipe_of(loaded), folder.recipe
+    theirs = folder.describe()
+    if bool(loaded.store) != bool(theirs) and (trained or recipe) and not allow:
+        foreign, own = (loaded.path, folder.path) if loaded.store else (folder.path, loaded.path)
+        verb = "has learnt from" if loaded.store else "holds"
+        raise RecipeError(
+            f"{foreign} {verb} features of other people{_named(loaded.store or theirs or {})}, and {own} is of "
+            "features that `lstr extract` makes.",
+            "give features and a model that belong together.",
+        )
     if not trained or not recipe:
         return _other_arrays(loaded, folder)
     shared = set(recipe.streams) & set(trained.streams)
@@ -72,6 +98,13 @@ def _other_arrays(loaded: Checkpoint, folder: FeatureFolder | FeatureFolders) ->
         f"{loaded.path} was trained on arrays called {', '.join(trained)}, and these are called {', '.join(names)}: if "
         "another network made them, the scores are wrong."
     ]
+
+
+def _named(store: Mapping[str, Any]) -> str:
+    """What is told of a store's features: ` (I3D, 7.5 a second)`."""
+    rate = f"{float(Fraction(str(store['rate']))):.4g} a second" if "rate" in store else ""
+    told = ", ".join(filter(None, [str(store.get("name") or ""), rate]))
+    return f" ({told})" if told else ""
 
 
 def _mismatch(loaded: Checkpoint, different: list[str]) -> list[str]:
@@ -98,6 +131,12 @@ def networks_of(
     """
     recipe = recipe_of(loaded)
     if recipe is None:
+        if loaded.store:
+            raise CheckpointError(
+                f"{loaded.path} has learnt from features of other people{_named(loaded.store)}, and no network here "
+                "makes such features of a video.",
+                "give a store of such features in place of a video.",
+            )
         raise CheckpointError(
             f"{loaded.path} does not say how its features were made, so raw video cannot be scored with it.",
             "give a feature folder instead of a video, or train with `lstr train` on extracted features.",

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,9 @@ def write_figure(
     classes = list(timeline["classes"])
     lanes, colours = lanes_of(timeline, scores, truth), colours_of(classes)
     shown = [Segment.from_dict(entry) for entry in timeline["segments"]]
-    seconds = max(timeline["chunks"] * timeline["seconds_per_chunk"], timeline["duration"] or 0, 1e-3)
+    seconds = max(
+        offset_of(timeline) + timeline["chunks"] * timeline["seconds_per_chunk"], timeline["duration"] or 0, 1e-3
+    )
     written = [*lanes, Path(str(timeline["source"])).name, *timeline.get("warnings", ())]
     # text as text: an SVG can be searched and edited, and a viewer brings its own letters
     settings: dict[Any, Any] = {"svg.fonttype": "none", "font.size": 9, "font.family": families(written)}
@@ -47,7 +50,9 @@ def write_figure(
         for y, label in enumerate(lanes):
             colour = colours[label]
             if scores is not None and len(scores):
-                times, curve = thinned(scores[:, classes.index(label)], timeline["seconds_per_chunk"])
+                times, curve = thinned(
+                    scores[:, classes.index(label)], timeline["seconds_per_chunk"], offset=offset_of(timeline)
+                )
                 axes.fill_between(times, y - 0.14, y - 0.14 - 0.32 * curve, step="pre", color=colour, alpha=0.45, lw=0)
             for segments, top, height, face in (
                 (shown, -BAR / 2, BAR, colour),  # beside the name
@@ -75,6 +80,11 @@ def write_figure(
             figure.savefig(temporary, format=path.suffix.removeprefix("."), dpi=150)
 
 
+def offset_of(timeline: Mapping[str, Any]) -> float:
+    """Seconds into the video at which the first chunk of a timeline begins."""
+    return float(Fraction(timeline.get("clock", {}).get("offset", "0")))
+
+
 def lanes_of(
     timeline: Mapping[str, Any], scores: NDArray[np.floating] | None, truth: Sequence[Segment] | None
 ) -> list[str]:
@@ -91,14 +101,15 @@ def lanes_of(
 
 
 def thinned(
-    curve: NDArray[np.floating], seconds_per_chunk: float, most: int = MOST_POINTS
+    curve: NDArray[np.floating], seconds_per_chunk: float, most: int = MOST_POINTS, offset: float = 0.0
 ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-    """A score curve (L,) as (times in seconds, values) of steps that end at the times.
+    """A score curve (L,) as (times in seconds, values) of steps that end at the times, the first chunk beginning at
+    `offset`.
 
     Of at most `most` stretches the highest value of each, so that no peak is lost. L is 1 or more.
     """
     step = -(-len(curve) // most)
     firsts = np.arange(0, len(curve), step)
-    ends = np.minimum(firsts + step, len(curve)) * seconds_per_chunk
+    ends = np.minimum(firsts + step, len(curve)) * seconds_per_chunk + offset
     values = np.fmax.reduceat(curve, firsts)  # NaN where nothing was decided
-    return np.concatenate([[0.0], ends]), np.concatenate([values[:1], values])
+    return np.concatenate([[offset], ends]), np.concatenate([values[:1], values])

@@ -8,11 +8,12 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
+from lstr.chunk import CLOCK, Clock
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.labels.segment import Segment
 from lstr.metrics.actions import find, is_ambiguous, labelled_spans, spans_of
 from lstr.pipelines.thresholds.by_chunks import curves_of, detect_spans
-from lstr.timeline import CHUNK_SECONDS, DEFAULT, Thresholds
+from lstr.timeline import DEFAULT, Thresholds
 
 LEVELS = (0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9)
 SHARES = (0.9, 0.7, 0.5)  # of `on`, tried as `off`
@@ -68,7 +69,7 @@ GRID = Grid((LEVELS, SHARES, LENGTHS, GAPS))
 SEEN_GRID = Grid((tuple(level for level in LEVELS if level <= DEFAULT.on), SHARES, SEEN_LENGTHS, GAPS))
 
 
-def choose_rule(videos: Sequence[Scored], classes: Sequence[str], seen: bool = False) -> Rule:
+def choose_rule(videos: Sequence[Scored], classes: Sequence[str], seen: bool = False, clock: Clock = CLOCK) -> Rule:
     """The thresholds of the highest F1 of found actions (`lstr.metrics.actions.find`).
 
     The best of a grid fits its few events: what is compared is the mean of each rule's F1 with those of its neighbours
@@ -79,8 +80,8 @@ def choose_rule(videos: Sequence[Scored], classes: Sequence[str], seen: bool = F
     are too short: no level above the default is tried, none of a class alone, and of rules that are as good the longest
     length is taken. Where actions never happen together (see `are_apart`) only the highest of them is on.
     """
-    grid = replace(SEEN_GRID if seen else GRID, highest=are_apart([video.truth for video in videos]))
-    return _chosen(count(videos, classes, grid.rules), classes, grid, seen)
+    grid = replace(SEEN_GRID if seen else GRID, highest=are_apart([video.truth for video in videos], clock))
+    return _chosen(count(videos, classes, grid.rules, clock), classes, grid, seen, clock)
 
 
 def choose_without_each(groups: Sequence[Sequence[Scored]], classes: Sequence[str]) -> tuple[Rule, list[Rule]]:
@@ -94,7 +95,7 @@ def choose_without_each(groups: Sequence[Sequence[Scored]], classes: Sequence[st
     return _chosen(total, classes, grid), [_chosen(total - own, classes, grid) for own in counts]
 
 
-def are_apart(truth: Sequence[Sequence[Segment]]) -> bool:
+def are_apart(truth: Sequence[Sequence[Segment]], clock: Clock = CLOCK) -> bool:
     """Whether labels of each video show that different actions never happen together, for as much as a chunk."""
     labelled = [sorted((s for s in video if s.label != AMBIGUOUS), key=lambda s: s.start) for video in truth]
     labels = [segment.label for video in labelled for segment in video]
@@ -104,13 +105,15 @@ def are_apart(truth: Sequence[Sequence[Segment]]) -> bool:
         ends: dict[str, float] = {}
         for segment in video:
             others = [end for label, end in ends.items() if label != segment.label]
-            if min(max(others, default=-np.inf), segment.end) - segment.start >= CHUNK_SECONDS:
+            if min(max(others, default=-np.inf), segment.end) - segment.start >= clock.seconds:
                 return False
             ends[segment.label] = max(ends.get(segment.label, -np.inf), segment.end)
     return True
 
 
-def _chosen(counted: NDArray[np.int64], classes: Sequence[str], grid: Grid, seen: bool = False) -> Rule:
+def _chosen(
+    counted: NDArray[np.int64], classes: Sequence[str], grid: Grid, seen: bool = False, clock: Clock = CLOCK
+) -> Rule:
     """The rule of `choose_rule`, from what each rule of the grid gives (rules, actions, 3)."""
     actions = [label for label in classes if label not in (BACKGROUND, AMBIGUOUS)]
     if not counted[..., LABELS].any():
@@ -123,7 +126,7 @@ def _chosen(counted: NDArray[np.int64], classes: Sequence[str], grid: Grid, seen
     flat = smooth.ravel()
 
     def cost(at: int) -> tuple[float, ...]:
-        rule, delays = rules[at], rules[at].delays()
+        rule, delays = rules[at], rules[at].delays(clock)
         longest = -rule.min_length if seen else 0.0
         share = abs(rule.off / rule.on - DEFAULT.off / DEFAULT.on)
         return longest, delays["started"] + delays["ended"] / 2, abs(rule.on - DEFAULT.on), share
@@ -147,7 +150,9 @@ def _level(own: NDArray[np.int64], others: NDArray[np.int64], shared: int) -> in
     return min(np.flatnonzero(value >= value.max() - TIED).tolist(), key=lambda k: abs(k - shared))
 
 
-def count(videos: Sequence[Scored], classes: Sequence[str], rules: Sequence[Thresholds]) -> NDArray[np.int64]:
+def count(
+    videos: Sequence[Scored], classes: Sequence[str], rules: Sequence[Thresholds], clock: Clock = CLOCK
+) -> NDArray[np.int64]:
     """Labels, detections and labels found (rules, actions, 3) in all videos, without detections that are ambiguous."""
     pairs = [(label, column) for column, label in enumerate(classes) if label not in (BACKGROUND, AMBIGUOUS)]
     counts = np.zeros((len(rules), len(pairs), 3), dtype=np.int64)
@@ -156,14 +161,14 @@ def count(videos: Sequence[Scored], classes: Sequence[str], rules: Sequence[Thre
         ambiguous = spans_of(video.truth, AMBIGUOUS)
         curves = {one: curves_of(video.scores, columns, one) for one in {rule.highest for rule in rules}}
         for c, (label, _) in enumerate(pairs):
-            truth = labelled_spans(video.truth, label, len(video.scores) * CHUNK_SECONDS)
+            truth = labelled_spans(video.truth, label, clock.at(len(video.scores)))
             counts[:, c, LABELS] += len(truth)
             most = {one: float(of_actions[:, c].max(initial=-1.0)) for one, of_actions in curves.items()}
             for r, rule in enumerate(rules):
                 curve = curves[rule.highest][:, c]
                 if most[rule.highest] < rule.on or not len(curve):
                     continue
-                detected = detect_spans(curve, rule)
+                detected = detect_spans(curve, rule, clock)
                 found = find(truth, detected)
                 alone = np.delete(detected, found[:, 1], axis=0)
                 counts[r, c, DETECTIONS] += len(detected) - np.count_nonzero(is_ambiguous(alone, ambiguous))

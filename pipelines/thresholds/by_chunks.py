@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.chunk import FEATURES_PER_SECOND
+from lstr.chunk import CLOCK, Clock
 from lstr.labels.label_set import runs
 from lstr.metrics.actions import Spans
 from lstr.timeline import Thresholds, is_highest
@@ -24,14 +24,15 @@ def curves_of(scores: np.ndarray, actions: Sequence[int], highest: bool) -> np.n
     return np.where(is_highest(scores, actions), scores[:, actions], -1.0) if highest else scores[:, actions]
 
 
-def detect_spans(curve: np.ndarray, rules: Thresholds) -> Spans:
+def detect_spans(curve: np.ndarray, rules: Thresholds, clock: Clock = CLOCK) -> Spans:
     """The segments (N, 2) in seconds that `Timeline` makes of a curve (L,) of `curves_of`, all at once."""
     if not len(curve):
         return np.zeros((0, 2))
     exact = curve.astype(np.float64)  # as the timeline compares scores with thresholds
     found = np.array(runs(hysteresis(exact, np.array([0]), rules.on, rules.off)), dtype=np.float64).reshape(-1, 2)
-    if rules.gap_chunks and len(found):
-        apart = np.flatnonzero(found[1:, 0] - found[:-1, 1] > rules.gap_chunks)
+    if (gap := rules.gap_chunks(clock)) and len(found):
+        apart = np.flatnonzero(found[1:, 0] - found[:-1, 1] > gap)
         found = np.stack([found[np.append(0, apart + 1), 0], found[np.append(apart, len(found) - 1), 1]], axis=1)
-    kept = (found[:, 1] - found[:, 0] >= rules.min_chunks) | (found[:, 1] == len(curve))  # or on at the end
-    return found[kept] / FEATURES_PER_SECOND
+    kept = (found[:, 1] - found[:, 0] >= rules.min_chunks(clock)) | (found[:, 1] == len(curve))  # or on at the end
+    spans: Spans = clock.at(found[kept])
+    return spans

@@ -205,7 +205,10 @@ def resolve(
     for key, value in changes.items():
         part, _, name = key.partition(".")
         if part not in parts or not name:
-            raise ConfigError(f"{key!r} is no setting.", "write [[model.NAME=VALUE]] or [[train.NAME=VALUE]].")
+            raise ConfigError(
+                f"{key!r} is no setting.",
+                "write [[model.NAME=VALUE]], [[train.NAME=VALUE]] or [[features.NAME=VALUE]].",
+            )
         parts[part][name] = value
     file = file or {"model": {}, "train": {}}
     kind = {**file["model"], **parts["model"]}.get("kind", plain.kind)
@@ -225,9 +228,10 @@ def changes_from(preset: str, model: WindowConfig, train: TrainConfig) -> dict[s
 
 
 def read_config(path: str | Path) -> dict:
-    """The `model` and `train` settings, and the `preset`, of a file that `--print-config` or a run wrote.
+    """The `model` and `train` settings, the `preset` and the `store` of a file that `--print-config` or a run wrote.
 
-    The preset is None where the file names none that is known. Raises ConfigError.
+    The preset is None where the file names none that is known; the store is there of features of other people.
+    Raises ConfigError.
     """
     try:
         content = json.loads(read_text(Path(path)))
@@ -240,4 +244,7 @@ def read_config(path: str | Path) -> dict:
         preset_named(preset := str(content.get("preset")))
     except ConfigError:
         preset = None
-    return {"model": stored(parts["model"]), "train": parts["train"], "preset": preset}
+    data = content.get("data")
+    store = data.get("store") if isinstance(data, dict) else None
+    found = {"model": stored(parts["model"]), "train": parts["train"], "preset": preset}
+    return found | ({"store": store} if isinstance(store, dict) else {})

@@ -79,6 +79,8 @@ class Task:
             "videos_sha256": hashlib.sha256(json.dumps(videos).encode()).hexdigest(),
             "labels_sha256": _sha256(video.targets for video in split.videos),
         }
+        if store := split.folder.only(streams_of_model(self.model.streams)).describe():
+            data["store"] = store
         if seen := seen_in(split, self.model):
             data["seen"] = {"videos": len(seen), "streams": streams_of(seen)}
         if self.lesson:

@@ -3,13 +3,14 @@
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from lstr.chunk import FEATURES_PER_SECOND
+from lstr.chunk import CLOCK
 from lstr.extractors.devices import choose_device
 from lstr.labels.check import stop_at_errors
 from lstr.pipelines.datasets.dataset import read_dataset
 from lstr.pipelines.datasets.seen_videos import seen_in, seen_phrase
+from lstr.pipelines.features.stated import Stated, stated_in
 from lstr.pipelines.progress import Finished, LabelFindings, Notice
 from lstr.pipelines.provenance import make_reproducible
 from lstr.pipelines.training.config import TrainConfig, preset_for, preset_named, read_config, resolve
@@ -38,7 +39,8 @@ class TrainOptions:
     config: str | Path | None = None
     """Settings of another run: its config.json, whose preset counts."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """By `model.NAME` and `train.NAME`, on top of those of preset and config."""
+    """By `model.NAME` and `train.NAME`, on top of those of preset and config; `features.NAME` says of features of other
+    people what they do not say themselves (`lstr.pipelines.features.stated.Stated`)."""
     subset: str = "training"
     dataset: str | None = None
     """Which data set of a data_info.json."""
@@ -66,7 +68,7 @@ class TrainOptions:
         """All settings that are set here, by `model.NAME` and `train.NAME`."""
         named = {name: getattr(self, name) for name in ("max_steps", "eval_every", "patience", "seed")}
         changes = {f"train.{name}": str(value) for name, value in named.items() if value is not None}
-        return changes | dict(self.settings) | ({"train.deterministic": "true"} if self.deterministic else {})
+        return changes | stated_in(self.settings)[1] | ({"train.deterministic": "true"} if self.deterministic else {})
 
     @property
     def repeats(self) -> bool:
@@ -131,7 +133,7 @@ def _events(options: TrainOptions, ranks: Ranks, device: str) -> Iterator[Event]
     yield from _notices(task, options.eval_subset)
     split = task.split
     if not options.preset and not options.config:
-        hours = split.n_chunks / FEATURES_PER_SECOND / 3600
+        hours = split.clock.length(split.n_chunks) / 3600
         yield Notice(f"preset: {task.preset}, for {hours:.1f} hours of training video", warning=False)
     yield Started(len(split.videos), split.n_chunks, len(split.labels.classes), task.config.epochs)
     folder, step = Path(options.output), None
@@ -159,6 +161,7 @@ def _task(options: TrainOptions) -> Generator[LabelFindings, None, Task]:
         options.dataset,
         lenient=True,
         skip_missing=options.skip_missing,
+        stated=_stated(options, file),
     ).only(options.streams)
     subsets = (options.subset, options.eval_subset) if options.eval_every else (options.subset,)
     findings = data.check(subsets, options.skip_missing)
@@ -166,11 +169,19 @@ def _task(options: TrainOptions) -> Generator[LabelFindings, None, Task]:
         yield LabelFindings(source, findings)
     stop_at_errors(findings, source)
     split = data.split(options.subset, options.skip_missing)
-    preset = (file["preset"] if file else None) or options.preset or preset_for(split.n_chunks, options.settings)
+    seconds, (_, settings) = split.clock.length(split.n_chunks), stated_in(options.settings)
+    preset = (file["preset"] if file else None) or options.preset or preset_for(CLOCK.covering(seconds), settings)
     model, config = resolve(preset, options.changes(), split.dims, file)
     held_out = (options.eval_subset, options.skip_missing, "[[eval_subset]]")
     validation = data.split(*held_out) if config.eval_every else None
     return Task(split, model, config, validation, preset)
+
+
+def _stated(options: TrainOptions, file: Mapping[str, Any] | None) -> Stated:
+    """What is said of features of other people, by settings or by the run that a file is of. Raises as `stated_in`."""
+    before = (file or {}).get("store") or {}
+    known = {name: str(before[name]) for name in ("rate", "offset", "key", "name") if before.get(name)}
+    return stated_in(options.settings)[0].over(Stated(**known))
 
 
 def _notices(task: Task, eval_subset: str) -> Iterator[Notice]:
@@ -195,6 +206,11 @@ def _notices(task: Task, eval_subset: str) -> Iterator[Notice]:
         late = ", then ".join(str(lesson.delay) for lesson in lessons(task.model, task.config, Path()))
         text = f"first a teacher is trained, which sees {late} chunks of the future; then the model, which sees none."
         yield Notice(text, warning=False)
+    if split.clock != CLOCK:
+        model, rate, lasts = task.model, float(split.clock.rate), split.clock.length
+        text = f"work memory of {model.work_length} chunks is {lasts(model.work_length):.1f} s at {rate:.4g} a second"
+        long = f", long memory of {model.long_length} is {lasts(model.long_length):.1f} s" if model.n_long else ""
+        yield Notice(f"{text}{long}.", warning=False)
     if not all(split.dims):
         stream = "rgb" if split.dims[0] else "flow"
         yield Notice(f"the features are of one stream, {stream}: the model takes no other.", warning=False)

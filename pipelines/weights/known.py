@@ -15,7 +15,7 @@ from lstr.extractors.streams import STREAMS, model_stream, streams_of_model
 from lstr.extractors.weights.archive import Archive, is_archive
 from lstr.extractors.weights.model_card import is_weights_folder, network_file, origin_of
 from lstr.extractors.weights.published_files import Origin, PublishedFile, read_manifest
-from lstr.pipelines.features.folder import Features
+from lstr.pipelines.features.any_folder import Features
 from lstr.pipelines.features.joined_folders import FeatureFolders
 from lstr.pipelines.files.atomic import write_text
 from lstr.pipelines.files.json_files import to_json

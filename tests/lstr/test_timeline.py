@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lstr.checkpoints.checkpoint import load
 from lstr.labels.segment import Segment
-from lstr.timeline import DEFAULT, HORIZON_CHUNKS, ThresholdError, Thresholds, Timeline, segments_in, thresholds_of
+from lstr.timeline import DEFAULT, ThresholdError, Thresholds, Timeline, segments_in, thresholds_of
 
 CLASSES = ("Background", "kick", "punch")
 CHUNK = 0.25
@@ -216,7 +216,7 @@ def test_what_is_expected_starts_or_lapses(rows, min_chunks, gap_chunks):
 
 
 def test_nothing_is_expected_later_than_two_seconds():
-    late = ahead(*[0.1] * HORIZON_CHUNKS, 0.9)
+    late = ahead(*[0.1] * 8, 0.9)
     assert Timeline(CLASSES).push(0.25, np.array([1, 0, 0]), late) == []
 
 

@@ -1,6 +1,6 @@
 /* The scores of a source as they come, for lanes and lists. A page with lanes has these names. */
 const { classes } = report;
-const step = 0.25; /* seconds of a chunk */
+const step = 0.25, begin = 0; /* seconds of a chunk, and where the first begins */
 const fullScale = 65534, missing = 65535; /* codes of a score of 1 and of none */
 const LEAST_CHUNKS = 40;
 let chunks = 0, codes = new Uint16Array(0); /* room for so many chunks of each class */

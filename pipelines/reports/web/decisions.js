@@ -4,7 +4,7 @@ const codeAt = (index, chunk) => (chunk < 0 || index >= classes.length ? missing
 /* The chunk that covers a time, or -1 in a tail that is shorter than a chunk. */
 function chunkAt(time) {
   if (!chunks || time > decided + 1e-6) return -1;
-  return Math.max(0, Math.min(chunks - 1, Math.floor(time / step + 1e-6)));
+  return Math.max(0, Math.min(chunks - 1, Math.floor((time - begin) / step + 1e-6)));
 }
 function ranked(chunk, count) {
   if (chunk < 0) return [];

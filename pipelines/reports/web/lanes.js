@@ -80,14 +80,14 @@ function drawCurve(pen, lane, width, base, top, ratio, small) {
     lastX = x;
   };
   if (width * step / span >= ratio) { /* room for each chunk: a line through their middles */
-    const first = Math.max(0, Math.floor(view[0] / step) - 1), last = Math.min(chunks, Math.ceil(view[1] / step) + 1);
+    const first = Math.max(0, Math.floor((view[0] - begin) / step) - 1), last = Math.min(chunks, Math.ceil((view[1] - begin) / step) + 1);
     for (let chunk = first; chunk < last; chunk++) {
       const code = codes[row + chunk];
-      if (code === missing) close(); else point(toX((chunk + 0.5) * step), code);
+      if (code === missing) close(); else point(toX(begin + (chunk + 0.5) * step), code);
     }
   } else { /* many chunks in one pixel: the highest and the lowest of each, so that no peak is lost */
     for (let x = 0; x < width; x++) {
-      const from = Math.floor((view[0] + x / width * span) / step), to = Math.max(from + 1, Math.floor((view[0] + (x + 1) / width * span) / step));
+      const from = Math.floor((view[0] - begin + x / width * span) / step), to = Math.max(from + 1, Math.floor((view[0] - begin + (x + 1) / width * span) / step));
       let low = missing, high = -1;
       for (let chunk = Math.max(0, from), end = Math.min(chunks, to); chunk < end; chunk++) {
         const code = codes[row + chunk];

@@ -37,10 +37,10 @@ function showMoment() {
 function showDecision(chunk) {
   const best = ranked(chunk, 3);
   $("chunk").textContent = chunk < 0 ? "After the last decision"
-    : (gaps.length ? "Chunk " : "Decision ") + numberText(chunk + 1) + " of " + numberText(chunks) + " · made at " + clock((chunk + 1) * step) + (isLive ? " (" + wall((chunk + 1) * step) + ")" : "");
+    : (gaps.length ? "Chunk " : "Decision ") + numberText(chunk + 1) + " of " + numberText(chunks) + " · made at " + clock(begin + (chunk + 1) * step) + (isLive ? " (" + wall(begin + (chunk + 1) * step) + ")" : "");
   showRanked(best);
   if (truth) {
-    const labels = truth.filter(({ start, end }) => start < (chunk + 1) * step && chunk >= 0 && chunk * step < end);
+    const labels = truth.filter(({ start, end }) => start < begin + (chunk + 1) * step && chunk >= 0 && begin + chunk * step < end);
     $("labelled").replaceChildren("Labelled: ", make("b", "", [...new Set(labels.map(({ label }) => label))].join(", ") || "nothing"));
   }
   showScores(chunk, best);
@@ -54,7 +54,7 @@ function seek(time) {
   schedule();
 }
 /* The chunk that the keys step from; in the tail, one past the last. */
-const stepFrom = () => (chunkAt(now) < 0 ? chunks : Math.floor(now / step + 1e-6));
+const stepFrom = () => (chunkAt(now) < 0 ? chunks : Math.floor((now - begin) / step + 1e-6));
 function setPlaying(on) {
   playing = on;
   lastTick = 0;

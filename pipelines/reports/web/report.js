@@ -108,8 +108,8 @@ function key(event) {
   if (tagName === "PRE" && event.key !== " ") return;
   const actions = {
     " ": toggle,
-    ArrowLeft: () => seek(event.shiftKey ? now - 1 : (Math.ceil(now / step - 1e-6) - 1) * step),
-    ArrowRight: () => seek(event.shiftKey ? now + 1 : (stepFrom() + 1) * step),
+    ArrowLeft: () => seek(event.shiftKey ? now - 1 : begin + (Math.ceil((now - begin) / step - 1e-6) - 1) * step),
+    ArrowRight: () => seek(event.shiftKey ? now + 1 : begin + (stepFrom() + 1) * step),
     x: () => seekError(1), X: () => seekError(-1),
     n: () => seek(neighbour(1) ?? now), p: () => seek(neighbour(-1) ?? now), N: () => go("after"), P: () => go("before"),
     ...zoomKeys,

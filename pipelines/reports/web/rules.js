@@ -18,7 +18,7 @@ function highestOf(codes, chunks, index, actions) {
 }
 
 /* The actions in a curve of uint16 codes, each with its mean score and the moment at which it is announced. A chunk that does not count is below both thresholds. */
-function decideRuns(curve, { fullScale, missing, step }, { on, off, min_length, merge_gap }, counts = () => true) {
+function decideRuns(curve, { fullScale, missing, step, begin = 0 }, { on, off, min_length, merge_gap }, counts = () => true) {
   const minChunks = Math.max(1, Math.ceil(min_length / step - TOLERANCE));
   const gapChunks = Math.floor(merge_gap / step + TOLERANCE);
   const found = [];
@@ -26,7 +26,7 @@ function decideRuns(curve, { fullScale, missing, step }, { on, off, min_length, 
   let seen = 0; /* the end of the last chunk with a score */
   const finish = (still = false) => {
     const { first, end, total, number, announced } = run;
-    const action = { start: first * step, end: end * step, score: total / number, announced };
+    const action = { start: begin + first * step, end: begin + end * step, score: total / number, announced };
     if (announced !== null) found.push(still ? { ...action, still_on: true } : action);
     run = null;
   };
@@ -50,11 +50,11 @@ function decideRuns(curve, { fullScale, missing, step }, { on, off, min_length, 
     } else {
       run.pending.push(score); /* counts if the gap closes */
     }
-    if (run.announced === null && run.end - run.first >= minChunks) run.announced = (chunk + 1) * step;
+    if (run.announced === null && run.end - run.first >= minChunks) run.announced = begin + (chunk + 1) * step;
   }
   if (run) {
     const still = !run.pending.length;
-    if (run.announced === null && still) run.announced = seen * step;
+    if (run.announced === null && still) run.announced = begin + seen * step;
     finish(still);
   }
   return found;

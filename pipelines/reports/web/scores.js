@@ -2,7 +2,11 @@
 const { timeline } = report;
 const { classes, chunks } = timeline;
 const step = timeline.seconds_per_chunk || 0.25;
-const decided = chunks * step;
+const begin = (() => { /* seconds at which the first chunk begins */
+  const [over, under = 1] = (timeline.clock?.offset || "0").split("/").map(Number);
+  return over / under;
+})();
+const decided = begin + chunks * step;
 const duration = Math.max(timeline.duration || 0, decided, step);
 const clock = (time, digits = 2) => clockText(time, digits, duration >= 3600);
 /* Of a live source, when its seconds were on the clock of the machine that watched it: at its beginning, at the edges of

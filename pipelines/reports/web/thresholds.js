@@ -52,7 +52,7 @@ function decideAll() {
     if (!rule || Object.keys(tried).every((name) => rule[name] === own[name])) return detectedByClass.get(label) || [];
     const curve = codes.subarray(index * chunks, (index + 1) * chunks);
     const counts = rule.highest ? highestOf(codes, chunks, index, actionIndices) : undefined;
-    return decideRuns(curve, { fullScale, missing, step }, rule, counts).map((run) => ({ ...run, label, score: Math.round(run.score * 1e4) / 1e4 }));
+    return decideRuns(curve, { fullScale, missing, step, begin }, rule, counts).map((run) => ({ ...run, label, score: Math.round(run.score * 1e4) / 1e4 }));
   }).sort(byStart);
   refresh();
 }

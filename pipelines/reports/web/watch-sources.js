@@ -1,6 +1,6 @@
 /* The sources that are watched: of each its picture, its lanes and how its link is. The lanes are drawn as a report's,
    which draws one video at a time: `take` makes a source the one that is drawn. */
-const step = 0.25, ROWS = 2400; /* seconds of a chunk; chunks whose scores are kept */
+const step = 0.25, begin = 0, ROWS = 2400; /* seconds of a chunk; chunks whose scores are kept */
 const fullScale = report.full_scale, missing = report.no_score;
 const SPANS = [60, 300, 600], PICTURE_EVERY = 500; /* seconds in view; milliseconds */
 const sources = new Map();

@@ -1,7 +1,7 @@
 /* The scored videos, one at a time beside its lanes; and the errors of all of them, from one to the next by a key. */
 const { models, classes, actions } = report;
 const player = $("video"), surface = $("surface");
-const step = 0.25; /* seconds of a decision */
+const step = 0.25; /* seconds that an arrow key goes */
 const NAMES = { missed: "missed", false: "false alarm" };
 const [FULL_SCALE, NO_SCORE] = [254, 255];
 let videos = [], errors = []; /* of the checkpoint shown; errors as far as they are chosen to be shown */
@@ -203,11 +203,12 @@ function drawLane(lane) {
 }
 /* Steps, each as high as the highest score in its stretch of the video. */
 function drawCurve(pen, codes, toX, base, room, ratio) {
-  const each = Math.ceil(shown.chunks / Math.max(1, codes.length)) * step, line = new Path2D();
+  const begin = shown.begin || 0, chunk = (shown.duration - begin) / Math.max(1, shown.chunks);
+  const each = Math.ceil(shown.chunks / Math.max(1, codes.length)) * chunk, line = new Path2D();
   pen.globalAlpha = 0.25;
   codes.forEach((code, index) => {
     if (code === NO_SCORE) return;
-    const x = toX(index * each), right = toX(Math.min((index + 1) * each, shown.duration)), y = base - code / FULL_SCALE * room;
+    const x = toX(begin + index * each), right = toX(Math.min(begin + (index + 1) * each, shown.duration)), y = base - code / FULL_SCALE * room;
     if (right < 0 || x > pen.canvas.width) return;
     pen.fillRect(x, y, right - x, base - y);
     line[index && codes[index - 1] !== NO_SCORE ? "lineTo" : "moveTo"](x, y);

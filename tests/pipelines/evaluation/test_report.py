@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from lstr.chunk import CLOCK
 from lstr.kinds import configure
 from lstr.labels.label_set import THUMOS_CLASSES, Labels, VideoLabels, targets
 from lstr.labels.segment import Segment
@@ -49,7 +50,9 @@ def evaluation(seed=0, lengths=(40, 60, 12, 80), path="run/checkpoint.pt", ahead
         scores.append((rows / rows.sum(axis=1, keepdims=True)).astype(np.float32))
     training = VideoLabels("training", 5.0, (Segment(0.0, 2.0, "run"), Segment(3.0, 4.0, HOSTILE)))
     split = Split(
-        SimpleNamespace(recipe=None, read_record=lambda _: None), Labels(CLASSES, {**database, "t": training}), videos
+        SimpleNamespace(recipe=None, clock=CLOCK, read_record=lambda _: None),
+        Labels(CLASSES, {**database, "t": training}),
+        videos,
     )
     document = {
         **pooled_metrics(split, {"lstr": scores}),

@@ -5,10 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from lstr.chunk import CHUNK_SECONDS
 from lstr.labels.segment import Segment
 from lstr.pipelines.thresholds.by_actions import Scored, are_apart, choose_rule, choose_without_each, count, f1_of
 from lstr.pipelines.thresholds.by_chunks import curves_of, detect_spans
-from lstr.timeline import CHUNK_SECONDS, DEFAULT, Thresholds, Timeline, segments_in
+from lstr.timeline import DEFAULT, Thresholds, Timeline, segments_in
 
 CLASSES = ("Background", "hug")
 

@@ -1,0 +1,215 @@
+"""Features in a file for each video: .npy and .npz, of which parts are mapped, and .pt of torch."""
+
+import struct
+import zipfile
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lstr.errors import CheckpointError
+from lstr.extractors.errors import RecipeError
+from lstr.files.arrays import NUMBERS, open_array, read_header
+from lstr.pipelines.features.stated import BESIDE, NOTHING
+from lstr.pipelines.features.stored_rows import Array
+
+SUFFIXES = (".npy", ".npz", ".pt", ".pth")
+NO_FEATURES = ("_fps.npy", "_timestamps_ms.npy")
+"""What video_features writes beside the features of a video."""
+MODELS = ("checkpoint", "best", "resume", "calibration", "scores")
+"""What files of torch are called in the folder of a run."""
+NOTES = (".txt", ".md", ".csv", ".tsv")
+USUAL = ("features", "feature", "feats", "feat", "x", "arr_0", "data")
+"""Names of the array in a file that has several."""
+LOCAL_HEADER = 30  # bytes of a zip member's header before its name
+MOST_BYTES = 16 * 2**30
+"""Of one video's features out of a compressed file."""
+AGAIN = "make the features of this video again, or take the file away."
+
+
+class MappedArray:
+    """An array in a file, or in a zip without compression, that is mapped only while it is read."""
+
+    def __init__(self, path: Path, dtype: np.dtype, shape: tuple[int, ...], offset: int, fortran: bool):
+        self.path, self.dtype, self.shape, self._offset = path, dtype, shape, offset
+        self._order: Literal["C", "F"] = "F" if fortran else "C"
+
+    def read(self, axis: int, places: NDArray[np.int64]) -> NDArray[Any]:
+        """Its parts at places of an axis."""
+        array = np.memmap(self.path, self.dtype, "r", self._offset, self.shape, self._order)
+        return part_of(array, axis, places)
+
+
+class HeldArray:
+    """An array in memory: out of a compressed file, of which no part can be read alone."""
+
+    def __init__(self, array: NDArray[Any]):
+        self._array, self.shape, self.dtype = array, array.shape, array.dtype
+
+    def read(self, axis: int, places: NDArray[np.int64]) -> NDArray[Any]:
+        """Its parts at places of an axis."""
+        return np.take(self._array, places, axis)
+
+
+class TensorFile:
+    """A tensor in a file of torch, or the one in its table; mapped while it is read, and nothing in it is run."""
+
+    def __init__(self, path: Path, key: str):
+        self._path, self._key = path, key
+        tensor = self._open()
+        self.shape = tuple(tensor.shape)
+        half = str(tensor.dtype) == "torch.float16"
+        self.dtype = np.dtype(np.float16 if half else np.float32)
+
+    def read(self, axis: int, places: NDArray[np.int64]) -> NDArray[Any]:
+        """Its parts at places of an axis."""
+        first, last = int(places[0]), int(places[-1])
+        span = self._open().narrow(axis, first, last - first + 1)
+        return np.take(span.float().numpy(), places - first, axis)
+
+    def _open(self) -> Any:
+        import torch
+
+        from lstr.checkpoints.claims import check_deflated
+
+        zipped = zipfile.is_zipfile(self._path)
+        if zipped:
+            check_deflated(self._path)
+        try:
+            content = torch.load(self._path, map_location="cpu", weights_only=True, mmap=zipped)
+        except Exception as error:  # a file that is no pickle fails in as many ways as it has bytes
+            raise RecipeError(
+                f"{self._path} holds no tensor that can be read without running code in it.",
+                "save the tensor alone: torch.save(features, 'VIDEO.pt').",
+            ) from error
+        if isinstance(content, dict):
+            tensors = {str(k): v for k, v in content.items() if isinstance(v, torch.Tensor) and v.ndim > 1}
+            content = tensors[chosen([*tensors], self._key, self._path)]
+        if not isinstance(content, torch.Tensor) or content.is_complex():
+            raise RecipeError(f"{self._path} holds no tensor of real numbers.", AGAIN)
+        return content
+
+
+def part_of(array: Any, axis: int, places: NDArray[np.int64]) -> NDArray[Any]:
+    """Parts of a mapped array, or of what reads like one, by one look at what lies between the first and the last."""
+    first, last = int(places[0]), int(places[-1])
+    span = array[(*[slice(None)] * axis, slice(first, last + 1))]
+    return np.take(np.asarray(span), places - first, axis)
+
+
+def chosen(names: list[str], key: str, where: object) -> str:
+    """Which of several arrays has the features. Raises RecipeError where that cannot be told."""
+    if key and key not in names:
+        raise RecipeError(f"{where} has no array {key!r}.", f"It has {', '.join(names[:8]) or 'none'}.")
+    usual = [name for name in names if name in USUAL]
+    found = [key] if key else usual[:1] if len(names) > 1 else names
+    if not found:
+        shown = ", ".join(names[:8]) or "none of two axes"
+        raise RecipeError(
+            f"{where} holds several arrays ({shown})." if names else f"{where} holds no array of features.",
+            f"name one: [[features.key={names[0]}]]" if names else AGAIN,
+        )
+    return found[0]
+
+
+@dataclass(frozen=True)
+class LooseFiles:
+    """A folder with a file for each video. Of `ending`, each name has it after the id: `_rgb` of `VIDEO_rgb.npy`."""
+
+    path: Path
+    key: str = ""
+    ending: str = ""
+    stated = NOTHING
+    """It has no metadata of its own but a features.json."""
+
+    @cached_property
+    def files(self) -> dict[str, Path]:
+        """The file of each video. Raises RecipeError where one has two."""
+        found: dict[str, Path] = {}
+        for path in files_below(self.path):
+            name = path.relative_to(self.path).with_suffix("").as_posix()
+            if not name.endswith(self.ending):
+                continue
+            video_id = name.removesuffix(self.ending)
+            if (other := found.setdefault(video_id, path)) != path:
+                raise RecipeError(f"{video_id!r} is in both {other} and {path}.", "keep one of them.")
+        return found
+
+    @property
+    def format(self) -> str:
+        """What the files are: `npy`, or several as `npy, pt`."""
+        return ", ".join(sorted({path.suffix.removeprefix(".") for path in self.files.values()}))
+
+    def ids(self) -> list[str]:
+        """Its videos."""
+        return [*self.files]
+
+    def array(self, video_id: str) -> Array:
+        """A video's array. Raises RecipeError where its file is damaged, or holds no numbers."""
+        path = self.files[video_id]
+        try:
+            if path.suffix == ".npy":
+                mapped = open_array(path)
+                return MappedArray(path, mapped.dtype, mapped.shape, int(mapped.offset), np.isfortran(mapped))
+            return in_archive(path, self.key) if path.suffix == ".npz" else TensorFile(path, self.key)
+        except (OSError, ValueError, zipfile.BadZipFile, KeyError, struct.error, CheckpointError) as error:
+            what = getattr(error, "strerror", None) or str(error)
+            raise RecipeError(f"{path} cannot be used: {what}.", AGAIN) from error
+
+
+def files_below(folder: Path) -> list[Path]:
+    """The files of a folder and its folders that may be features; those of targets are not."""
+    return sorted(
+        path
+        for path in folder.rglob("*")
+        if path.suffix in SUFFIXES
+        and path.is_file()
+        and not path.name.endswith(NO_FEATURES)
+        and "target_perframe" not in path.relative_to(folder).parts
+    )
+
+
+def is_loose(folder: Path) -> bool:
+    """Whether a folder looks like a file of features for each video: nothing else is in it but notes, nor models."""
+    files = [path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")]
+    known = [path for path in files if path.suffix in SUFFIXES and path.stem not in MODELS]
+    others = {path.name for path in files} - {path.name for path in known}
+    return bool(known) and all(name == BESIDE or name.endswith(NOTES) for name in others)
+
+
+def in_archive(path: Path, key: str) -> Array:
+    """The array of features in an .npz: mapped where it is not compressed, else held in memory.
+
+    Raises RecipeError, ValueError, OSError, KeyError or zipfile.BadZipFile.
+    """
+    with zipfile.ZipFile(path) as archive:
+        headers = {}
+        for info in archive.infolist():
+            with archive.open(info) as member:
+                shape, fortran, dtype = read_header(member)
+                headers[info.filename.removesuffix(".npy")] = info, member.tell(), shape, fortran, dtype
+        names = [name for name, (_, _, shape, _, dtype) in headers.items() if len(shape) > 1 and dtype.kind in NUMBERS]
+        info, begin, shape, fortran, dtype = headers[chosen(names, key, path)]
+        if info.compress_type == zipfile.ZIP_STORED:
+            with path.open("rb") as file:
+                file.seek(info.header_offset)
+                name, extra = struct.unpack("<HH", file.read(LOCAL_HEADER)[26:30])
+            return MappedArray(path, dtype, shape, info.header_offset + LOCAL_HEADER + name + extra + begin, fortran)
+        if info.file_size > MOST_BYTES:
+            raise ValueError(f"it claims {info.file_size:.3g} bytes once it is unpacked")
+        with archive.open(info) as member:
+            member.read(begin)
+            held = np.frombuffer(member.read(), dtype)
+        return HeldArray(held.reshape(shape, order="F" if fortran else "C"))
+
+
+def convert_hint(path: Path) -> str:
+    """How a pickle becomes a file that can be read without running code in it."""
+    return (
+        'reading it can run any code: where you trust it, run `python -c "import pickle, numpy; '
+        f"[numpy.save(f'{{k}}.npy', v) for k, v in pickle.load(open('{path.name}', 'rb')).items()]\"` and give the "
+        "folder of the .npy files."
+    )

@@ -1,0 +1,116 @@
+"""What is said of features of other people, by whoever gives them or by a features.json beside them."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from lstr.chunk import MOST, Clock
+from lstr.errors import ConfigError, brief
+from lstr.extractors.errors import RecipeError
+from lstr.files.text import read_text
+
+BESIDE = "features.json"
+PREFIX = "features."
+NUMBER = re.compile(r"\d{1,9}(\.\d{1,9})?(/\d{1,9}(\.\d{1,9})?)?")
+NTSC = {"23.976": "24000/1001", "23.98": "24000/1001", "29.97": "30000/1001", "59.94": "60000/1001"}
+"""Rates of television as people write them, and as they are."""
+LAYOUTS = ("TD", "DT", "TCD", "CTD")
+"""Axes of an array: time, crops, and the width of a feature."""
+HINT = "write the rows a second as a number, as in [[features.rate=7.5]] or 30000/1001."
+
+
+@dataclass(frozen=True)
+class Stated:
+    """What is said of a store of features; what is empty is not said."""
+
+    rate: str = ""
+    """Rows a second, such as `7.5`, `30/4` or `30000/1001`"""
+    offset: str = ""
+    """Seconds into the video at which the first row's chunk begins"""
+    layout: str = ""
+    """Axes of an array: one of LAYOUTS"""
+    key: str = ""
+    """Which array, where a file has several for a video"""
+    name: str = ""
+    """What the features are, for people: `I3D, Kinetics`"""
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError for what cannot be."""
+        if self.layout and self.layout not in LAYOUTS:
+            raise ConfigError(f"features.layout is {brief(self.layout)}.", f"Choose one of {', '.join(LAYOUTS)}.")
+        if self.offset and not self.rate:
+            raise ConfigError("features.offset is given without features.rate.", HINT)
+        self.clock  # noqa: B018 - it is checked by being read
+
+    @property
+    def clock(self) -> Clock | None:
+        """When rows are; None where nobody says."""
+        if not self.rate:
+            return None
+        rate = _fraction("rate", self.rate)
+        if not 0 < rate <= MOST:
+            raise ConfigError(f"features.rate is {brief(self.rate)}.", HINT)
+        return Clock(rate, _fraction("offset", self.offset or "0"))
+
+    def over(self, other: "Stated") -> "Stated":
+        """This, and what another says of the rest."""
+        own = {field.name: value for field in fields(self) if (value := getattr(self, field.name))}
+        return replace(other, **own)
+
+
+NOTHING = Stated()
+
+
+def stated_in(settings: Mapping[str, str]) -> tuple[Stated, dict[str, str]]:
+    """What settings by `features.NAME` say, and the other settings. Raises ConfigError."""
+    own = {name.removeprefix(PREFIX): str(text) for name, text in settings.items() if name.startswith(PREFIX)}
+    return _of(own), {name: text for name, text in settings.items() if not name.startswith(PREFIX)}
+
+
+def stated_beside(folder: Path) -> Stated:
+    """What the features.json of a folder says, as `stated_from`. Raises RecipeError."""
+    path = folder / BESIDE
+    if not path.is_file():
+        return NOTHING
+    try:
+        values = json.loads(read_text(path))
+        if not isinstance(values, dict):
+            raise ValueError("it is no object")
+        return stated_from(values)
+    except (OSError, ValueError, RecursionError, ConfigError) as error:
+        raise RecipeError(
+            f"{path} does not describe features ({error}).", 'write it as {"rate": 7.5}, or {"fps": 30, "stride": 4}.'
+        ) from error
+
+
+def stated_from(values: Mapping[str, Any]) -> Stated:
+    """What entries of a store's own metadata say; of `fps` and `stride` the rate. Raises ConfigError."""
+    known = {str(name): str(value) for name, value in values.items()}
+    fps, stride = known.pop("fps", ""), known.pop("stride", "")
+    if fps and stride and "rate" not in known:
+        known["rate"] = str(_fraction("fps", fps) / (_fraction("stride", stride) or 1))
+    return _of(known)
+
+
+def _of(values: Mapping[str, str]) -> Stated:
+    names = [field.name for field in fields(Stated)]
+    for name in values:
+        if name not in names:
+            raise ConfigError(
+                f"{PREFIX}{name} is no setting.", f"Choose one of: {', '.join(PREFIX + known for known in names)}."
+            )
+    return Stated(**values)
+
+
+def _fraction(name: str, text: str) -> Fraction:
+    text = NTSC.get(text.strip(), text.strip())
+    if not NUMBER.fullmatch(text):
+        raise ConfigError(f"features.{name} is {brief(text)}, no number from 0 up.", HINT)
+    over, _, under = text.partition("/")
+    if under and not Fraction(under):
+        raise ConfigError(f"features.{name} is {brief(text)}, which divides by 0.", HINT)
+    return Fraction(over) / Fraction(under or 1)

@@ -1,0 +1,94 @@
+"""Times of chunks: exact at any rate, however long a source is."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from lstr.chunk import CLOCK, Clock
+from lstr.labels.label_set import VideoLabels, segments_of, targets
+from lstr.labels.segment import Segment
+from lstr.timeline import Thresholds, Timeline, segments_in
+
+NTSC = Fraction(30000, 1001)
+RATES = [Fraction(4), Fraction(5), Fraction(6), Fraction(15, 2), Fraction(24), Fraction(30), NTSC]
+TWO_HOURS = 7200
+CLASSES = ("Background", "wave")
+
+
+@pytest.mark.parametrize("rate", RATES)
+@pytest.mark.parametrize("offset", [Fraction(0), Fraction(2, 5)])
+def test_no_error_adds_up_in_two_hours(rate, offset):
+    clock = Clock(rate, offset)
+    chunks = np.arange(int(TWO_HOURS * rate))
+    times = clock.at(chunks.astype(np.float64))
+    some = chunks[:: max(1, len(chunks) // 2000)]
+    assert [clock.at(int(k)) for k in some] == [float(k / rate + offset) for k in map(int, some)]
+    assert np.array_equal(times[some], [clock.at(int(k)) for k in some]), "of an array as of a number"
+    assert all(clock.first(t) == clock.end(t) == clock.nearest(t) == k for k, t in zip(some, times[some], strict=True))
+
+
+def test_a_time_within_a_chunk_is_in_it():
+    clock = Clock(Fraction(15, 2))
+    assert (clock.first(1.3), clock.end(1.3)) == (9, 10)
+    assert Clock(Fraction(15, 2), Fraction(2, 5)).first(0.1) == -3, "three chunks before the first"
+    assert (CLOCK.first(0.1 + 0.2), CLOCK.end(0.75)) == (1, 3)
+
+
+def test_lengths_in_chunks():
+    clock = Clock(Fraction(15, 2))
+    assert (clock.within(1.0), clock.covering(1.0), clock.covering(2.0)) == (7, 8, 15)
+    rules = Thresholds(min_length=1.0, merge_gap=1.0)
+    assert (rules.min_chunks(clock), rules.gap_chunks(clock)) == (8, 7)
+    assert rules.delays(clock) == {"started": 7 / 7.5, "ended": 7 / 7.5}
+
+
+@pytest.mark.parametrize("rate", [Fraction(15, 2), NTSC])
+def test_an_event_two_hours_in_is_at_its_exact_time(rate):
+    clock = Clock(rate)
+    last = int(TWO_HOURS * rate)
+    timeline = Timeline(CLASSES, Thresholds(), clock)
+    events = []
+    for chunk in range(last - 20, last):
+        on = last - 10 <= chunk < last - 4
+        events += timeline.push(clock.at(chunk + 1), np.array([1 - on, on], np.float32))
+    (found,) = segments_in(events)
+    assert (found.start, found.end) == (float((last - 10) / rate), float((last - 4) / rate))
+    assert [event.time for event in events] == [float((last - 9) / rate), float((last - 3) / rate)]
+
+
+def test_scores_ahead_reach_two_seconds_at_any_rate():
+    clock = Clock(Fraction(15, 2))
+    for place, expected in ((14, 1), (15, 0)):
+        timeline = Timeline(CLASSES, Thresholds(), clock)
+        ahead = np.tile([0.9, 0.1], (20, 1))
+        ahead[place] = 0.1, 0.9
+        events = timeline.push(clock.at(10), np.array([0.9, 0.1]), ahead)
+        assert [event.event for event in events] == ["expected"] * expected
+        assert all(event.start == float(Fraction(10 + place) / clock.rate) for event in events)
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_targets_become_the_same_targets_again(rate):
+    clock = Clock(rate, Fraction(1, 5))
+    on = np.random.default_rng(3).random((400, 2)) < 0.3
+    on[:, 0] = ~on[:, 1]
+    again = VideoLabels("training", None, segments_of(on, CLASSES, clock))
+    assert np.array_equal(targets(again, CLASSES, 400, clock), on)
+
+
+def test_a_label_before_the_first_chunk_is_cut():
+    video = VideoLabels("training", None, (Segment(0.0, 1.0, "wave"), Segment(0.0, 0.3, "wave")))
+    on = targets(video, CLASSES, 10, Clock(Fraction(15, 2), Fraction(2, 5)))[:, 1]
+    assert on.tolist() == [1] * 5 + [0] * 5
+
+
+@pytest.mark.parametrize("values", [{"rate": "0"}, {"rate": "1e99"}, {"rate": 4}, {"rate": "4/0"}, {"rate": "1001"}])
+def test_what_a_file_states_is_checked(values):
+    with pytest.raises(ValueError, match="rate"):
+        Clock.from_dict(values)
+
+
+@pytest.mark.parametrize("clock", [CLOCK, Clock(NTSC, Fraction(2, 5))])
+def test_a_clock_goes_through_json(clock):
+    assert Clock.from_dict(clock.to_dict()) == clock

@@ -1,0 +1,241 @@
+"""Features of other people: every form read alike, and what cannot be read said in a sentence."""
+
+import json
+import pickle
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+
+from lstr.chunk import Clock
+from lstr.errors import ConfigError
+from lstr.extractors.errors import ExtractorError, RecipeError
+from lstr.pipelines.features.folder import is_feature_folder, open_features
+from lstr.pipelines.features.stated import Stated, stated_in
+from tests.support.foreign_stores import FORMATS, write_store
+
+KEYS = [3, -1, slice(None), slice(4, 9), slice(0, 0), np.array([5, 2, 2, 40]), np.array([[0, 7], [7, 1]])]
+
+
+@pytest.fixture
+def arrays():
+    """Videos of different lengths."""
+    random = np.random.default_rng(0)
+    return {f"v{n}": random.normal(size=(41 + n, 6)).astype(np.float32) for n in range(3)}
+
+
+def opened(path, **said):
+    return open_features(path, stated=Stated(**{"rate": "7.5", **said}))
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_every_form_gives_the_rows_that_were_stored(tmp_path, arrays, form):
+    folder = opened(write_store(tmp_path / "store", form, arrays))
+    assert folder.ids() == [*arrays] and folder.lengths() == {i: len(rows) for i, rows in arrays.items()}
+    rgb, flow = folder.load("v1")
+    assert flow.shape == (42, 0) and rgb.shape == (42, 6)
+    for key in KEYS:
+        assert np.array_equal(rgb[key], arrays["v1"][key]), key
+    assert np.array_equal(rgb.until(10)[:], arrays["v1"][:10])
+    assert folder.clock == Clock(Fraction(15, 2)) and folder.describe()["widths"] == {"rgb": 6}
+    assert is_feature_folder(folder.path)
+
+
+@pytest.mark.parametrize("form", ["npy", "npz", "h5"])
+@pytest.mark.parametrize(
+    ("layout", "store"),
+    [
+        ("DT", lambda rows: rows.T),
+        ("TD", lambda rows: rows[None]),
+        ("TD", lambda rows: rows[:, None, None]),
+        ("TCD", lambda rows: np.stack([rows + shift for shift in np.linspace(-1, 1, 10, dtype=np.float32)], axis=1)),
+        ("CTD", lambda rows: np.stack([rows - 1, rows, rows, rows, rows + 1])),
+    ],
+)
+def test_axes_are_told_by_what_all_videos_have_in_common(tmp_path, arrays, form, layout, store):
+    stored = {i: np.ascontiguousarray(store(rows)) for i, rows in arrays.items()}
+    folder = opened(write_store(tmp_path / "store", form, stored))
+    assert folder.describe()["layouts"] == {"rgb": layout}
+    assert np.allclose(folder.load("v2")[0][5:9], arrays["v2"][5:9], atol=1e-6)
+
+
+def test_axes_that_cannot_be_told_are_asked_for(tmp_path):
+    store = write_store(tmp_path, "npy", {"v0": np.ones((1024, 37)), "v1": np.ones((1024, 37))})
+    with pytest.raises(RecipeError, match="is time cannot be told") as raised:
+        opened(store).lengths()
+    assert "features.layout=TD" in raised.value.hint
+    assert opened(store, layout="TD").lengths() == {"v0": 1024, "v1": 1024}
+    assert opened(store, layout="DT").lengths() == {"v0": 37, "v1": 37}
+    with pytest.raises(ConfigError, match="features.layout"):
+        opened(store, layout="DDT")
+
+
+def test_a_video_of_another_width_or_of_no_numbers_is_named(tmp_path, arrays):
+    arrays["v2"] = arrays["v2"][:, :5]
+    store = write_store(tmp_path, "npy", arrays)
+    with pytest.raises(RecipeError, match="'v2' in .* is 5 wide, and the others are 6"):
+        opened(store).lengths()
+    arrays["v2"] = np.full((40, 6), np.nan, np.float32)
+    arrays["v2"][:7] = 0
+    with pytest.raises(RecipeError, match=r"v2 has numbers that are not finite in row 7"):
+        opened(write_store(tmp_path, "npy", arrays)).load("v2")[0][:]
+
+
+def test_a_pickle_is_refused_with_the_way_out(tmp_path, arrays):
+    (tmp_path / "features.pkl").write_bytes(pickle.dumps(arrays))
+    for path in (tmp_path, tmp_path / "features.pkl"):
+        with pytest.raises(RecipeError, match="pickle") as raised:
+            opened(path)
+        assert "numpy.save" in raised.value.hint
+    torch.save({"features": Evil()}, tmp_path / "v0.pt")
+    with pytest.raises(RecipeError, match="without running code"):
+        opened(tmp_path).load("v0")
+    assert not Evil.ran
+
+
+class Evil:
+    """Runs where a pickle is loaded without care."""
+
+    ran = False
+
+    def __reduce__(self):
+        return setattr, (Evil, "ran", True)
+
+
+def test_the_rate_is_asked_for_and_a_model_has_one(tmp_path, arrays):
+    folder = open_features(write_store(tmp_path, "npy", arrays))
+    with pytest.raises(RecipeError, match="rows a second") as raised:
+        folder.clock  # noqa: B018
+    assert "features.rate=7.5" in raised.value.hint
+    assert folder.on(Clock(Fraction(6))).clock == Clock(Fraction(6))
+    with pytest.raises(RecipeError, match=r"7.5 a second, and the model learnt from 6 a second"):
+        opened(tmp_path).on(Clock(Fraction(6)))
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [("7.5", "15/2"), ("30/4", "15/2"), ("29.97", "30000/1001"), ("30/1.001", "30000/1001"), ("24", "24")],
+)
+def test_rates_as_people_write_them(text, rate):
+    assert Stated(rate=text).clock == Clock(Fraction(rate))
+
+
+@pytest.mark.parametrize("text", ["0", "-4", "fast", "1/0", "1e9", "2000", "4 a second"])
+def test_a_rate_that_is_none(text):
+    with pytest.raises(ConfigError, match="features.rate"):
+        Stated(rate=text)
+
+
+def test_settings_of_features_are_told_from_others():
+    said, others = stated_in({"features.rate": "5", "model.kind": "rnn"})
+    assert said == Stated(rate="5") and others == {"model.kind": "rnn"}
+    with pytest.raises(ConfigError, match=r"features\.speed is no setting"):
+        stated_in({"features.speed": "5"})
+
+
+def test_a_store_says_itself_what_it_is(tmp_path, arrays):
+    store = write_store(tmp_path / "npy", "npy", arrays)
+    (store / "features.json").write_text(json.dumps({"fps": 30, "stride": 4, "name": "I3D"}))
+    folder = open_features(store)
+    assert folder.clock == Clock(Fraction(15, 2)) and folder.describe()["name"] == "I3D"
+    assert open_features(store, stated=Stated(rate="5")).clock == Clock(Fraction(5)), "who gives it knows better"
+    (store / "features.json").write_text('{"rate": "often"}')
+    with pytest.raises(RecipeError, match="features.json does not describe"):
+        open_features(store)
+    h5py = pytest.importorskip("h5py", reason="h5py is not installed")
+    path = write_store(tmp_path / "h5", "h5", arrays)
+    with h5py.File(path, "a") as file:
+        file.attrs["rate"], file.attrs["made_by"] = 5.0, "somebody"
+    assert open_features(path).clock == Clock(Fraction(5)) == open_features(path.parent).clock
+
+
+def test_two_parts_are_the_two_streams_of_a_model(tmp_path, arrays):
+    flow = {i: rows[:-1, :4] for i, rows in arrays.items()}
+    write_store(tmp_path / "folders" / "rgb", "npy", arrays)
+    write_store(tmp_path / "folders" / "flow_raft", "pt", flow)
+    write_store(tmp_path / "names", "npy", {f"{i}_rgb": rows for i, rows in arrays.items()})
+    write_store(tmp_path / "names", "npy", {f"{i}_flow": rows for i, rows in flow.items()})
+    np.save(tmp_path / "names" / "v0_fps.npy", 25.0)
+    np.save(tmp_path / "names" / "v0_timestamps_ms.npy", np.arange(41.0))
+    stores = [tmp_path / "folders", tmp_path / "names"]
+    try:
+        import h5py
+    except ImportError:
+        pass
+    else:
+        with h5py.File(tmp_path / "groups.h5", "w") as file:
+            for i, rows in arrays.items():
+                file[f"{i}/rgb"], file[f"{i}/flow"] = rows, flow[i]
+        stores.append(tmp_path / "groups.h5")
+    for store in stores:
+        folder = opened(store)
+        assert folder.streams == ("rgb", "flow") and folder.ids() == [*arrays]
+        rgb, motion = folder.load("v0")
+        assert rgb.shape == (40, 6) and motion.shape == (40, 4), "as long as the shorter one"
+        assert np.array_equal(motion[:], flow["v0"])
+        assert folder.only(["flow"]).load("v0")[0].shape == (40, 0)
+
+
+def test_parts_of_other_lengths_are_no_parts_of_one_video(tmp_path, arrays):
+    write_store(tmp_path / "rgb", "npy", arrays)
+    write_store(tmp_path / "flow", "npy", {i: rows[::2] for i, rows in arrays.items()})
+    with pytest.raises(RecipeError, match="41 rgb and 21 flow rows"):
+        opened(tmp_path).load("v0")
+
+
+def test_one_of_several_arrays_is_named(tmp_path):
+    np.savez(tmp_path / "v0.npz", clip=np.ones((9, 4)), slow=np.zeros((9, 4)))
+    with pytest.raises(RecipeError, match=r"several arrays \(clip, slow\)"):
+        opened(tmp_path).load("v0")
+    assert opened(tmp_path, key="slow").load("v0")[0][:].max() == 0
+    with pytest.raises(RecipeError, match="no array 'fast'"):
+        opened(tmp_path, key="fast").load("v0")
+
+
+def test_frames_that_an_lmdb_lacks_are_as_the_one_before(tmp_path, arrays):
+    lmdb = pytest.importorskip("lmdb", reason="lmdb is not installed")
+    write_store(tmp_path, "lmdb", arrays)
+    with lmdb.open(str(tmp_path)) as environment, environment.begin(write=True) as transaction:
+        for number in (11, 12):
+            transaction.delete(f"v1_frame_{number:010d}.jpg".encode())
+    rows = opened(tmp_path).load("v1")[0][:]
+    expected = arrays["v1"].copy()
+    expected[10:12] = expected[9]
+    assert np.array_equal(rows, expected)
+
+
+def test_an_lmdb_of_something_else_is_refused(tmp_path):
+    lmdb = pytest.importorskip("lmdb", reason="lmdb is not installed")
+    for name, key, value, words in (
+        ("keys", b"everything", b"1234", "names no frame"),
+        ("values", b"v_frame_0000000001.jpg", pickle.dumps([1.0] * 9), "no float32 vectors"),
+    ):
+        with lmdb.open(str(tmp_path / name)) as environment, environment.begin(write=True) as transaction:
+            transaction.put(key, value)
+        with pytest.raises(RecipeError, match=words):
+            opened(tmp_path / name).load("v")
+
+
+@pytest.mark.parametrize("module", ["h5py", "lmdb"])
+def test_without_the_package_a_sentence_says_what_to_install(tmp_path, arrays, monkeypatch, module):
+    store = write_store(tmp_path, {"h5py": "h5", "lmdb": "lmdb"}[module], arrays)
+    monkeypatch.setitem(__import__("sys").modules, module, None)
+    with pytest.raises(RecipeError, match=f"needs {module}") as raised:
+        opened(store).ids()
+    assert "pip install" in raised.value.hint
+
+
+@pytest.mark.parametrize(("name", "content"), [("v0.npz", b"PK"), ("v0.npy", b""), ("v0.pt", b"x"), ("s.h5", b"x")])
+def test_what_is_damaged_is_said(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ExtractorError, match=name):
+        opened(tmp_path).lengths()
+
+
+def test_a_run_or_a_folder_of_scores_is_no_store(tmp_path):
+    for name, files in {"run": ["checkpoint.pt", "config.json"], "found": ["v.npy", "v.html"], "empty": []}.items():
+        (tmp_path / name).mkdir()
+        for file in files:
+            (tmp_path / name / file).touch()
+        assert not is_feature_folder(tmp_path / name)

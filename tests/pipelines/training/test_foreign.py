@@ -1,0 +1,165 @@
+"""Features of other people from training to events: each form, each rate, and what does not belong together."""
+
+import json
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import lstr
+from lstr.batch import predict
+from lstr.chunk import Clock
+from lstr.errors import CheckpointError, LabelsError
+from lstr.extractors.errors import RecipeError
+from lstr.pipelines.model_files.packing import write_model
+from lstr.pipelines.progress import Notice
+from tests.support.foreign_stores import FORMATS, SEGMENTS, TINY, rows_of, write_labels, write_set, write_store
+
+RATES = ["4", "5", "6", "7.5", "24", "30", "30000/1001"]
+
+
+def trained(folder, store, labels, show=lambda event: None, **options):
+    """The checkpoint of a tiny model."""
+    settings = {**TINY, **options.pop("settings", {})}
+    chosen = {"settings": settings, "seed": 1, "device": "cpu", "show": show, **options}
+    return lstr.train(store, labels, folder / "run", **chosen).checkpoint
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_each_form_is_learnt_from(tmp_path, form):
+    store, labels, clock = write_set(tmp_path, form, "7.5")
+    notices = []
+    path = trained(tmp_path, store, labels, notices.append, settings={"features.rate": "7.5"}, max_steps=1)
+    said = [event.text for event in notices if isinstance(event, Notice)]
+    assert "work memory of 6 chunks is 0.8 s at 7.5 a second, long memory of 8 is 1.1 s." in said
+    with lstr.load(path) as model:
+        assert model.clock == clock and model.store["formats"] == {"rgb": form.partition(" ")[0]}
+        decisions = list(model.detect(store, limits=lstr.Limits(duration=2)))
+    assert len(decisions) == 5 * 15
+    assert [one.time for one in decisions[:15]] == [float(Fraction(k, 1) / clock.rate) for k in range(1, 16)]
+    expected = predict(model.model, rows_of("v0", clock)[:15]).numpy()
+    assert np.abs(np.stack([one.scores for one in decisions[:15]]) - expected).max() < 1e-6
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("rate", RATES)
+@pytest.mark.parametrize("form", ["npy", "pt", "h5", "lmdb"])
+def test_actions_are_found_at_each_rate(tmp_path, form, rate):
+    """What was planted is found within a chunk of where it is, by evaluation and by detection alike."""
+    store, labels, clock = write_set(tmp_path, form, rate)
+    path = trained(tmp_path, store, labels, settings={"features.rate": rate}, max_steps=120)
+    document = lstr.evaluate(path, store, labels, subset="testing", device="cpu").document
+    assert document["lstr"]["mAP"] > 0.95 and document["delay"]["median"] <= 2 * clock.seconds
+    assert document.get("seconds_per_chunk", 0.25) == clock.seconds
+    with lstr.load(path) as model:
+        decisions = model.detect(store)
+        list(decisions)
+        timeline = decisions.timelines["v4"]
+        vectors = [one.scores for one in model.detect_features(rows_of("v4", clock))]
+    found = [(one["start"], one["end"]) for one in timeline["segments"]]
+    on_grid = [(clock.at(clock.first(start)), clock.at(clock.end(end))) for start, end in SEGMENTS["v4"]]
+    assert len(found) == 2 and np.abs(np.array(found) - on_grid).max() <= clock.seconds + 1e-9
+    edges = [time for one in found for time in one]
+    assert edges == [float(clock.nearest(time) / clock.rate) for time in edges], "to the bit on the grid"
+    assert timeline["seconds_per_chunk"] == clock.seconds and timeline["chunks"] == len(vectors)
+    assert np.abs(np.stack(vectors) - predict(model.model, rows_of("v4", clock)).numpy()).max() < 1e-5
+
+
+@pytest.fixture(scope="module")
+def learnt(tmp_path_factory):
+    """A model of features at 7.5 a second that begin with the end of a window of 16 frames, its store and labels."""
+    folder = tmp_path_factory.mktemp("learnt")
+    clock = Clock(Fraction(15, 2), Fraction(2, 5))
+    store = write_store(folder / "store", "npy", {video: rows_of(video, clock, seconds=11) for video in SEGMENTS})
+    said = {"rate": 7.5, "offset": "0.4", "name": "VideoMAE"}
+    (store / "features.json").write_text(json.dumps(said))
+    labels = write_labels(folder / "labels.json")
+    return trained(folder, store, labels, max_steps=120), store, labels, clock
+
+
+@pytest.mark.long
+def test_what_begins_later_is_found_where_it_is(learnt, tmp_path):
+    path, store, labels, clock = learnt
+    result = lstr.evaluate(path, store, labels, subset="testing", device="cpu", output=tmp_path / "report")
+    assert result.document["lstr"]["mAP"] > 0.95 and result.page.exists()
+    with lstr.load(path) as model:
+        decisions = model.detect(store)
+        first = next(decisions)
+        list(decisions)
+    assert first.time == 0.4 + 2 / 15 == clock.at(1)
+    segments = decisions.timelines["v1"]["segments"]
+    on_grid = [clock.at(clock.first(start)) for start, _ in SEGMENTS["v1"]]
+    assert np.abs(np.array([one["start"] for one in segments]) - on_grid).max() <= clock.seconds + 1e-9
+    assert decisions.timelines["v1"]["clock"] == {"rate": "15/2", "offset": "2/5"}
+    with lstr.load(path) as model:
+        some = list(model.detect(store, limits=lstr.Limits(start=5.0, duration=1.0)))
+    per_video = len(some) // 5
+    assert clock.at(some[0].chunk) <= 5.0 < some[0].time and per_video == 8
+
+
+@pytest.mark.long
+def test_a_packed_model_keeps_rate_and_description(learnt, tmp_path, small_set):
+    path, store, labels, clock = learnt
+    model = write_model(tmp_path / "wave.lstr", path, None, {})
+    card = model.card()
+    assert "VideoMAE" in card and "7.5 a second" in card and "Each 0.1333 s" in card
+    with lstr.load(model.path) as packed, lstr.load(path) as loose:
+        assert packed.clock == clock and packed.store == loose.store
+        assert [d.score for d in packed.detect(store)] == [d.score for d in loose.detect(store)]
+        with pytest.raises(CheckpointError, match="features of other people .VideoMAE, 7.5 a second."):
+            list(packed.detect(small_set.videos[0]))
+    assert lstr.evaluate(model.path, store, labels, subset="testing", device="cpu").document["lstr"]["mAP"] > 0.95
+    with pytest.raises(CheckpointError, match="learnt from features of other people"):
+        model.recipe  # noqa: B018
+
+
+@pytest.mark.long
+def test_features_that_are_made_here_and_those_of_others_do_not_mix(learnt, tmp_path, small_set):
+    path, store, *_ = learnt
+    with lstr.load(small_set.checkpoint) as model, pytest.raises(RecipeError, match="features"):
+        list(model.detect(store))
+    with lstr.load(path) as model, pytest.raises(RecipeError, match="features"):
+        list(model.detect(small_set.features))
+    slower = write_store(tmp_path, "npy", {"v0": rows_of("v0", Clock(Fraction(5)))})
+    (slower / "features.json").write_text('{"rate": 5}')
+    with lstr.load(path) as model, pytest.raises(RecipeError, match="5 a second, and the model learnt from 7.5"):
+        list(model.detect(slower))
+
+
+@pytest.mark.long
+def test_a_run_goes_on_with_the_same_features_alone(tmp_path):
+    store, labels, _ = write_set(tmp_path, "npy", "7.5")
+    said = {"features.rate": "7.5"}
+    trained(tmp_path, store, labels, settings=said, max_steps=2)
+    trained(tmp_path, store, labels, settings=said, max_steps=2, resume=True)
+    with pytest.raises(CheckpointError, match="data.store was"):
+        trained(tmp_path, store, labels, settings={"features.rate": "5"}, max_steps=2, resume=True)
+    again = lstr.train(store, labels, tmp_path / "again", config=tmp_path / "run" / "config.json", device="cpu")
+    with lstr.load(again.checkpoint) as model:
+        assert model.clock == Clock(Fraction(15, 2)), "a config.json says it too"
+
+
+def test_ids_that_differ_are_suggested(tmp_path):
+    store, _, _ = write_set(tmp_path, "npy", "5")
+    labels = write_labels(tmp_path / "others.json", {video: f"test/{video}.mp4x" for video in SEGMENTS})
+    with pytest.raises(LabelsError, match="is 'test/v0.mp4x' of the labels 'v0' at hand"):
+        trained(tmp_path, store, labels, settings={"features.rate": "5"})
+
+
+def test_targets_at_the_rate_of_the_features(tmp_path):
+    """A published data_info.json whose targets are as many a second as the features, and one whose are not."""
+    store, _, clock = write_set(tmp_path, "npy", "7.5")
+    targets = store / "target_perframe"
+    targets.mkdir()
+    for video in SEGMENTS:
+        on = (np.arange(90) // 9 % 2).astype(np.float32)
+        np.save(targets / f"{video}.npy", np.stack([1 - on, on], axis=1))
+    info = {"class_names": ["Background", "wave"], "train_session_set": ["v0", "v1"], "test_session_set": ["v4"]}
+    for fps, fits in ((7.5, True), (4, False)):
+        (tmp_path / "info.json").write_text(json.dumps({"waves": {**info, "fps": fps}}))
+        options = {"settings": {"features.rate": "7.5"}, "max_steps": 1}
+        if fits:
+            trained(tmp_path, store, tmp_path / "info.json", **options)
+        else:
+            with pytest.raises(LabelsError, match="Make targets of 7.5 a second|4 targets a second"):
+                trained(tmp_path / "no", store, tmp_path / "info.json", **options)

@@ -1,0 +1,96 @@
+"""Stores of features as other people publish them, with an action planted in known seconds."""
+
+import json
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from lstr.chunk import Clock
+
+FORMATS = ("npy", "npz", "npz packed", "pt", "h5", "lmdb")
+SECONDS = 12
+SEGMENTS = {f"v{n}": [(1.3 + n / 7, 3.1 + n / 3), (6.7, 8.9 - n / 9)] for n in range(5)}
+"""Seconds at which no chunk of any rate begins."""
+
+
+def rows_of(video: str, clock: Clock, width: int = 8, seconds: int = SECONDS) -> np.ndarray:
+    """Features (L, width) float32 of a video: noise, and in the first three numbers whether the action is on."""
+    length = int(seconds * clock.rate)
+    rows = np.random.default_rng([ord(video[-1]), length]).normal(0, 0.3, (length, width)).astype(np.float32)
+    for start, end in SEGMENTS[video]:
+        first, stop = clock.first(start), clock.end(end)
+        rows[max(0, first) : stop, :3] += 2.0
+    return rows
+
+
+def write_labels(path: Path, names: dict[str, str] | None = None) -> Path:
+    """Labels of the planted actions: three videos for training, one for validation, one for testing."""
+    subsets = ("training", "training", "training", "validation", "testing")
+    database = {
+        (names or {}).get(video, video): {
+            "subset": subset,
+            "duration": SECONDS,
+            "annotations": [{"segment": list(one), "label": "wave"} for one in segments],
+        }
+        for (video, segments), subset in zip(SEGMENTS.items(), subsets, strict=True)
+    }
+    path.write_text(json.dumps({"classes": ["Background", "wave"], "database": database}))
+    return path
+
+
+def write_store(path: Path, form: str, arrays: dict[str, np.ndarray]) -> Path:
+    """A store of arrays in one of FORMATS; what it is to be given as."""
+    if form == "h5":
+        h5py = pytest.importorskip("h5py", reason="h5py is not installed")
+        path.mkdir(parents=True, exist_ok=True)
+        with h5py.File(path / "features.h5", "w") as file:
+            for video, rows in arrays.items():
+                file[video] = rows
+        return path / "features.h5"
+    path.mkdir(parents=True, exist_ok=True)
+    if form == "lmdb":
+        lmdb = pytest.importorskip("lmdb", reason="lmdb is not installed")
+        with lmdb.open(str(path), map_size=1 << 26) as environment, environment.begin(write=True) as transaction:
+            for video, rows in arrays.items():
+                for number, row in enumerate(rows, start=1):
+                    transaction.put(f"{video}_frame_{number:010d}.jpg".encode(), row.astype("<f4").tobytes())
+        return path
+    for video, rows in arrays.items():
+        if form == "npy":
+            np.save(path / f"{video}.npy", rows)
+        elif form == "npz":
+            np.savez(path / f"{video}.npz", features=rows, frames=np.arange(len(rows)))
+        elif form == "npz packed":
+            np.savez_compressed(path / f"{video}.npz", rows)
+        else:
+            torch.save({"features": torch.from_numpy(rows)}, path / f"{video}.pt")
+    return path
+
+
+def write_set(folder: Path, form: str, rate: str, width: int = 8) -> tuple[Path, Path, Clock]:
+    """A store at a rate and its labels, and the clock of both."""
+    clock = Clock(Fraction(rate))
+    arrays = {video: rows_of(video, clock, width) for video in SEGMENTS}
+    return write_store(folder / "store", form, arrays), write_labels(folder / "labels.json"), clock
+
+
+TINY = {
+    "model.kind": "lstr",
+    "model.d_model": "16",
+    "model.n_heads": "2",
+    "model.d_feedforward": "16",
+    "model.work_length": "6",
+    "model.long_length": "8",
+    "model.long_stride": "2",
+    "model.n0": "4",
+    "model.n1": "4",
+    "model.l_enc": "1",
+    "model.l_dec": "1",
+    "model.dropout": "0",
+    "train.lr": "0.01",
+    "train.warmup": "0.1",
+}
+"""A model that learns the planted action in some hundred steps."""
