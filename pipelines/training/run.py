@@ -34,7 +34,7 @@ from lstr.pipelines.training.config import TrainConfig, changes_from
 from lstr.pipelines.training.log import Step, TrainLog, draw_curves, summary_of
 from lstr.pipelines.training.loop import Position, Saves, StepPlan, train_steps
 from lstr.pipelines.training.ranks import ALONE, Ranks
-from lstr.pipelines.training.sampling import count_steps, draw_windows, epoch_steps, feature_statistics
+from lstr.pipelines.training.sampling import count_steps, draw_windows, epoch_steps, feature_statistics, ignored_class
 from lstr.pipelines.training.schedule import rates
 from lstr.pipelines.training.step import Learner, deterministic
 from lstr.pipelines.training.teacher import Lesson, begun, check_teacher, lessons
@@ -123,10 +123,11 @@ def train_model(
         statistics = state["mean"], state["std"]
     else:
         statistics = feature_statistics(split.videos) if config.standardise else (torch.zeros(1), torch.ones(1))
-    steps = count_steps(split.videos, task.model, config)
+    ignore = ignored_class(split.labels.classes, config)
+    steps = count_steps(split.videos, task.model, config, ignore)
     plan = StepPlan(
         steps,
-        rates(config, steps, epoch_steps(split.videos, task.model, config)),
+        rates(config, steps, epoch_steps(split.videos, task.model, config, ignore=ignore)),
         config.log_every,
         config.eval_every if task.validation else 0,
         config.patience,
@@ -245,7 +246,7 @@ class ModelRun:
     def _jobs(self, epoch: int) -> list[list[tuple[int, int]]]:
         """The windows (video, end chunk) of each step of an epoch."""
         config = self.learner.config
-        drawn = draw_windows(self.videos, self.learner.model.config, config, epoch)
+        drawn = draw_windows(self.videos, self.learner.model.config, config, epoch, self.learner.ignore)
         return [drawn[at : at + config.batch_size] for at in range(0, len(drawn), config.batch_size)]
 
     def n_batches(self, epoch: int) -> int:
