@@ -38,9 +38,10 @@ from lstr.pipelines.training.sampling import count_steps, draw_windows, epoch_st
 from lstr.pipelines.training.schedule import rates
 from lstr.pipelines.training.step import Learner, deterministic
 from lstr.pipelines.training.teacher import Lesson, begun, check_teacher, lessons
+from lstr.pipelines.training.texts import read_texts
 from lstr.pipelines.weights.known import run_record
 
-FREE = ("save_seconds",)  # settings that may differ when a run goes on
+FREE = ("save_seconds", "text")  # settings that may differ when a run goes on
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,7 @@ def train_model(
     if config.deterministic:
         make_reproducible()
     settings = task.settings(device, ranks)
+    texts = read_texts(config.text, split.labels.classes, split.folder.recipe) if config.text and not resume else None
     state = begin_run(folder, settings, resume and not begun(folder), write=ranks.first)
     ranks.wait()  # or one might take what the first has begun for a run in the way
     soft = yield from _teachers(task, folder, device, readers, ranks)
@@ -136,6 +138,8 @@ def train_model(
         learner = Learner(task.model, config, split.labels.classes, statistics, device, ranks)
         if not state:
             learner.prepare(split.videos)
+            if texts:
+                learner.model.take_texts(*texts)
             if task.lesson and task.lesson.before:
                 learner.begin_with(checkpoint.read(task.lesson.before / "resume.pt")["model"])
         position = learner.restore(state) if state else Position()

@@ -109,10 +109,17 @@ class ResidualBlock(nn.Module):
 class TOADConfig(WindowConfig):
     """What a TOAD is made of: `l_enc` blocks, of which there may be none."""
 
-    uses: ClassVar[Uses] = Uses(long_memory=False, ahead=1)
+    uses: ClassVar[Uses] = Uses(long_memory=False, ahead=1, texts=True)
     least: ClassVar[dict[str, int]] = {**WindowConfig.least, "l_enc": 0}
 
     kind: str = "toad"
+    next_chunk: bool = True
+    """Whether it scores the chunk after the newest too."""
+
+    @property
+    def n_ahead(self) -> int:
+        """Chunks ahead of the newest that the model predicts."""
+        return int(self.next_chunk)
 
     def check(self) -> None:
         """Like `WindowConfig.check`."""
@@ -139,15 +146,17 @@ class TOAD(Windowed):
         self.blocks: Sequence[ResidualBlock] = module_list(
             ResidualBlock(width, config.n_heads, config.d_feedforward, config.dropout) for _ in range(config.l_enc)
         )
-        self.next_norm = nn.LayerNorm(width, EPS)
         self.classifier = TextVectors(width, n_classes)
-        self.next_classifier = TextVectors(width, n_classes)
+        if config.next_chunk:
+            self.next_norm = nn.LayerNorm(width, EPS)
+            self.next_classifier = TextVectors(width, n_classes)
         self.apply(_begin)
 
     def outputs(self) -> Outputs:
         """The newest chunk, and the one after it, whose mean weighs half as much in the loss."""
-        first, after = np.array([0]), np.array([1])
-        return Outputs(np.array([-1, -1]), np.array([0, 1]), (Part(first), Part(after, NEXT_WEIGHT)))
+        n = 1 + self.config.n_ahead
+        parts = (Part(np.array([0])), Part(np.array([1]), NEXT_WEIGHT))
+        return Outputs(np.full(n, -1), np.arange(n), parts[:n])
 
     def take_texts(self, now: Tensor, after: Tensor) -> None:
         """Take the vectors (C, D) of the classes' texts, of the newest chunk and of the next; they get length 1.
@@ -155,7 +164,8 @@ class TOAD(Windowed):
         A row of zeros stays: a class without a text. Raises ConfigError where they are of another shape.
         """
         wanted = tuple(self.classifier.weight.shape)
-        for vectors, layer in ((now, self.classifier), (after, self.next_classifier)):
+        layers = [self.classifier, *([self.next_classifier] if self.config.next_chunk else [])]
+        for vectors, layer in zip((now, after), layers, strict=False):
             if tuple(vectors.shape) != wanted:
                 raise ConfigError(
                     f"The text vectors are {' × '.join(map(str, vectors.shape))} (classes × width), and the model has "
@@ -169,11 +179,11 @@ class TOAD(Windowed):
         return self.feature_head_work(features)
 
     def forward(self, windows: Windows) -> Tensor:
-        """Logits (B, 2, C)."""
+        """Logits (B, 1 + n_ahead, C)."""
         return self.decide(self.embed(windows.work), windows.work_mask.sum(dim=1) - 1, None)
 
     def decide(self, tokens: Tensor, newest: Tensor, constants: Any) -> Tensor:
-        """Logits (B, 2, C) of windows of tokens (B, W, d_model) up to the slot `newest` (B,)."""
+        """Logits (B, 1 + n_ahead, C) of windows of tokens (B, W, d_model) up to the slot `newest` (B,)."""
         W = tokens.shape[1]
         absent = torch.arange(W, device=tokens.device) > newest[:, None]  # (B, W)
         x = tokens + self.positions.weight[:W]
@@ -181,8 +191,10 @@ class TOAD(Windowed):
             x = block(x, absent)
         x = (x + tokens).masked_fill(absent[..., None], 0)
         vector = F.normalize(x.sum(dim=1) / (newest[:, None] + 1), dim=-1)  # (B, d_model)
-        after = F.relu(self.next_norm(vector))
-        return SCALE * torch.stack([self.classifier(vector), self.next_classifier(after)], dim=1)
+        scores = [self.classifier(vector)]
+        if self.config.next_chunk:
+            scores.append(self.next_classifier(F.relu(self.next_norm(vector))))
+        return SCALE * torch.stack(scores, dim=1)
 
     def loss(self, forwarded: Tensor, windows: Windows, supervision: Supervision) -> Tensor:
         """Like `Model.loss`, of the first label alone where a chunk has several."""
