@@ -64,7 +64,7 @@ def chosen_windows(
     ignore: int | None,
     random: np.random.Generator,
 ) -> list[tuple[int, int]]:
-    """Of windows (video, end chunk) those that `train.background` and `train.shots` leave; all by default.
+    """The windows (video, end chunk) that `train.background` and `train.shots` leave of some; all by default.
 
     A window is of the first class, background or not, that its newest chunk has; one that has none, or the class
     `ignore`, is left out. With shots, those of each class are repeated until the windows are as many as they were.

@@ -4,6 +4,7 @@ it, and whether that is the same."""
 import hashlib
 import io
 import json
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -121,7 +122,8 @@ def onnx_of(network: "nn.Module", images: "Tensor", axis: str, opset: int) -> by
     import torch
 
     file = io.BytesIO()
-    with torch.no_grad(), _plain_attention():
+    with torch.no_grad(), _plain_attention(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", torch.jit.TracerWarning)  # of what a trace takes for constant: sizes, which are
         torch.onnx.export(
             network,
             (images,),

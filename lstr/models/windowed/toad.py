@@ -39,7 +39,7 @@ SCALE = 100.0
 NEXT_WEIGHT = 0.5
 """What the loss of the next chunk weighs."""
 EPS = 1e-12
-"""Of the layer norms"""
+"""What layer norms add to a variance"""
 SPREAD = 0.02
 """Standard deviation of weights before training"""
 
