@@ -17,6 +17,7 @@ MARK = re.compile(r"<!-- table: ([a-z0-9-]+) -->\n\n?((?:\|.*\n)*)\n*")
 
 TABLES: dict[str, Callable[[], Iterator[list]]] = {
     "kinds": tables_of_accuracy.kinds,
+    "protocols": tables_of_accuracy.protocols,
     "recall": tables_of_accuracy.recall,
     "parity": tables_of_accuracy.parity,
     "joined": tables_of_accuracy.joined,

@@ -189,6 +189,16 @@ def kinds() -> Iterator[list]:
         yield [f"`{kind}`" if seconds and kind != "linear" else kind.replace("_", " "), *cells, ", ".join(seconds)]
 
 
+def protocols() -> Iterator[list]:
+    """The same scores by the standard evaluation and by TOAD's."""
+    data = record("protocols")
+    yield ["labels", "scores", "standard mAP", "mAP by TOAD's protocol", "worth"]
+    for name, title in (("thumos14", "THUMOS'14"), ("ut_interaction", "UT-Interaction"), ("urfall", "UR Fall")):
+        for kind, row in data[name]["kinds"].items():
+            shown = kind if " " in kind or kind in ("linear", "chance") else f"`{kind}`"
+            yield [title, shown, f"{row['standard mAP']:.3f}", f"{row['toad mAP']:.3f}", f"{row['gain']:+.3f}"]
+
+
 def recall() -> Iterator[list]:
     """Actions called right by the cue's distance; in brackets where not all of the cue is in the memory."""
     data = record("recall")["rows"]

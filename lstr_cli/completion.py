@@ -26,6 +26,7 @@ PRESETS = (
     *("gatehub-thumos14", "oadtr-thumos14", "colar-thumos14", "cmert-thumos14", "mat-thumos14", "mat-tvseries"),
     *("idn-thumos14", "fats-thumos14", "woad-thumos14", "woad-video-thumos14", "efc-thumos14", "ed-thumos14"),
     *("red-thumos14", "ttm-thumos14", "lap-like-thumos14", "tfn-like-thumos14", "conv-deconv-thumos14"),
+    *("toad-thumos14", "toad-1-shot", "toad-2-shot", "toad-4-shot", "toad-8-shot"),
 )
 """The presets of the kinds of model of this package, which torch comes with."""
 READ_AT_MOST = 20_000_000  # bytes of a label file; a person waits for the answer

@@ -18,7 +18,17 @@ if TYPE_CHECKING:  # they bring numpy
     from lstr.pipelines.evaluation.findings import Findings
 
 SOME_FAILED = 3
-OF_FEATURES = ("published", "choose_thresholds", "false_alarms", "allow_seen", "benchmark", "dataset", "rgb", "flow")
+OF_FEATURES = (
+    "published",
+    "protocol",
+    "choose_thresholds",
+    "false_alarms",
+    "allow_seen",
+    "benchmark",
+    "dataset",
+    "rgb",
+    "flow",
+)
 """Options that only an evaluation on feature folders has."""
 
 
@@ -34,6 +44,11 @@ OF_FEATURES = ("published", "choose_thresholds", "false_alarms", "allow_seen", "
     help="Many windows at once, or one chunk at a time as detect does; the scores are the same.",
 )
 @click.option("--published", is_flag=True, help="Score the chunks that the published code of this kind scores.")
+@click.option(
+    "--protocol",
+    type=click.Choice(["toad"]),
+    help="Score as other published code does too, beside the standard number: toad takes chunks with an action alone.",
+)
 @setting(
     "resamples",
     type=click.IntRange(min=0),
@@ -96,6 +111,7 @@ def command(paths, settings, to, as_json, **options):
       lstr evaluate fall.lstr features --labels labels.json -o evaluation
       lstr evaluate fall.lstr new_videos/ labels.json
       lstr evaluate old.lstr new.lstr videos/ labels.json
+      lstr evaluate run/checkpoint.pt features --labels labels.json --protocol toad
       lstr evaluate a.lstr b.lstr c.lstr videos/ labels.json --to md
       lstr evaluate run/checkpoint.pt features --labels labels.json --choose-thresholds
       lstr evaluate run/checkpoint.pt features --labels labels.json --choose-thresholds --false-alarms 2/h
@@ -114,6 +130,10 @@ def command(paths, settings, to, as_json, **options):
     (checkpoints, features), *beside = _sorted(paths)
     if options["false_alarms"] is not None and not options["choose_thresholds"]:
         raise click.UsageError("--false-alarms says how thresholds are chosen: add --choose-thresholds.")
+    if options["protocol"] and options["choose_thresholds"]:
+        raise click.UsageError(
+            "--protocol is about scores, and --choose-thresholds writes thresholds: give one of them."
+        )
     options["model"] = settings
     result = console.follow(evaluate(EvaluateOptions(checkpoints, features, beside=beside, **options)), "videos")
     if as_json:

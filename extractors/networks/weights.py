@@ -31,7 +31,7 @@ ALIGNMENT = "align"  # of a weights file of `lstr finetune --folds`, beside its 
 
 def _renamed(held: Mapping[str, Tensor], network: Network) -> dict[str, Tensor]:
     """The tensors of a file under our names: prefixes off, classifier dropped, old batch-norm tensors as (C,)."""
-    classifier = re.compile(rf"^({network.classifier})\.")
+    classifier = re.compile(rf"^({network.classifier})(\.|$)")
     tensors = {}
     for name, tensor in held.items():
         name = bare_name(name)

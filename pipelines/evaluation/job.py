@@ -26,6 +26,7 @@ from lstr.pipelines.evaluation.analysis import (
 )
 from lstr.pipelines.evaluation.findings import Findings, Judged, names_of, quoted_for
 from lstr.pipelines.evaluation.operating_curves import choose_within
+from lstr.pipelines.evaluation.protocols import PROTOCOLS, with_protocol
 from lstr.pipelines.evaluation.report import write_evaluation
 from lstr.pipelines.evaluation.scoring import Fold, Scoring, check_fit, score_split
 from lstr.pipelines.files.atomic import check_writable
@@ -58,6 +59,8 @@ class EvaluateOptions:
     mode: Literal["batch", "stream"] = "batch"
     published: bool = False
     """The means are of the chunks that the published evaluation of each checkpoint's kind scores"""
+    protocol: str | None = None
+    """The protocol of other code, one of `PROTOCOLS`, by which the scores are measured too"""
     resamples: int = RESAMPLES
     """Draws of the videos for confidence intervals; 0 leaves them out"""
     benchmark: str | None = None
@@ -86,7 +89,9 @@ class EvaluateOptions:
     """A torch device; None: the GPU, else the CPU"""
 
     def __post_init__(self) -> None:
-        """Raises ConfigError for a number of false alarms that is none, or that nothing is chosen for."""
+        """Raises ConfigError for an unknown protocol, or a number of false alarms that is none or has no use."""
+        if self.protocol not in (None, *PROTOCOLS):
+            raise ConfigError(f"protocol is {self.protocol!r}.", f"choose one of: {', '.join(PROTOCOLS)}.")
         if self.false_alarms is None:
             return
         if not (self.choose_thresholds and 0 < self.false_alarms < math.inf):
@@ -152,7 +157,7 @@ def evaluate(options: EvaluateOptions) -> Iterator[Event]:
         document = yield from _choose(entries, options.false_alarms)
         yield Finished(EvaluateResult(document, takes_videos=bool(opened[0][0].recipe)))
         return
-    findings = yield from judge(entries, options.scoring, options.resamples, options.benchmark)
+    findings = yield from judge(entries, options.scoring, options.resamples, options.benchmark, options.protocol)
     scored = {(one.document["videos"], one.document["chunks"]) for one in findings.judged}
     warnings += [OTHER_CHUNKS] * (len(scored) > 1)
     warnings += [RANDOM] * any(one.document["random_weights"] for one in findings.judged)
@@ -194,7 +199,11 @@ def _same_videos(splits: Sequence[Split]) -> Generator[Notice, None, list[Split]
 
 
 def judge(
-    entries: Sequence[tuple[str, Checkpoint, Split]], scoring: Scoring, resamples: int, benchmark: str | None = None
+    entries: Sequence[tuple[str, Checkpoint, Split]],
+    scoring: Scoring,
+    resamples: int,
+    benchmark: str | None = None,
+    protocol: str | None = None,
 ) -> Generator[Progress, None, Findings]:
     """Every checkpoint's scores and what they show, and the checkpoints compared: a name, a checkpoint and the videos
     with its features each, the same videos for all."""
@@ -206,7 +215,9 @@ def judge(
             else:
                 yield replace(event, what=name)
         resampled.append(resample(evaluation, resamples))
-        judged.append(Judged(name, evaluation, analyse(evaluation, resampled[-1])))
+        document = analyse(evaluation, resampled[-1])
+        document = with_protocol(document, evaluation, protocol) if protocol else document
+        judged.append(Judged(name, evaluation, document))
     comparison = compare([one.name for one in judged], [one.document for one in judged], resampled)
     return Findings(judged, comparison, quoted_for(entries[0][1], benchmark))
 

@@ -41,6 +41,12 @@ class TrainConfig:
     `stride`-th chunk from a random offset (MiniROAD)."""
     stride: int = 4
     """Chunks between the ends of two windows, where `windows` is `every`."""
+    background: str = "all"
+    """`all` windows; `cut`: those whose newest chunk is background no more than those of the most frequent action, and
+    none whose newest chunk is ambiguous (TOAD)."""
+    shots: int = 0
+    """Windows of each class, background included, that the whole run has, drawn at random once and repeated until an
+    epoch is as long as it would be with all: few-shot training (TOAD: 1, 2, 4 or 8); 0 is all."""
     tails: bool = True
     """Whether `tiled` windows reach each video's end, and videos shorter than a window are seen; the published code
     does neither."""
@@ -62,6 +68,9 @@ class TrainConfig:
     average: float = 0.0
     """What a step leaves of the moving average of the weights, which evaluation and checkpoints then have in their
     place: 0.999 as published of MAT and CMeRT; 0 for the weights themselves."""
+    text: str = ""
+    """File of the vectors of the classes' texts, or of a CLIP that makes them (kind toad); without it they are random.
+    """
     precision: str = "float32"
     """`bf16` computes in bfloat16 where that is safe (autocast); weights and optimiser stay float32."""
     max_steps: int = 0
@@ -113,6 +122,7 @@ CHOICES = {
     "optimiser": ("adam", "adamw"),
     "schedule": ("paper", "published", "onecycle", "tenths", "constant"),
     "windows": ("random", "tiled", "every"),
+    "background": ("all", "cut"),
     "targets": ("multi-hot", "unit"),
     "ambiguous": ("ignored", "class"),
     "long_sampling": ("consistent", "stretched"),
@@ -141,7 +151,7 @@ SMALL_SIZES = {
     **{"n_generated": 8, "l_gen": 1, "future": 16, "groups": 0},
 }
 """The most that the small preset of a kind has of each."""
-OWN_TRAINING = ("windows", "targets", "ambiguous")
+OWN_TRAINING = ("windows", "background", "targets", "ambiguous")
 """What the small preset of a kind has of its published training: the windows, and what is learnt of each chunk."""
 
 

@@ -34,13 +34,14 @@ from lstr.pipelines.training.config import TrainConfig, changes_from
 from lstr.pipelines.training.log import Step, TrainLog, draw_curves, summary_of
 from lstr.pipelines.training.loop import Position, Saves, StepPlan, train_steps
 from lstr.pipelines.training.ranks import ALONE, Ranks
-from lstr.pipelines.training.sampling import count_steps, draw_windows, epoch_steps, feature_statistics
+from lstr.pipelines.training.sampling import count_steps, draw_windows, epoch_steps, feature_statistics, ignored_class
 from lstr.pipelines.training.schedule import rates
 from lstr.pipelines.training.step import Learner, deterministic
 from lstr.pipelines.training.teacher import Lesson, begun, check_teacher, lessons
+from lstr.pipelines.training.texts import read_texts
 from lstr.pipelines.weights.known import run_record
 
-FREE = ("save_seconds",)  # settings that may differ when a run goes on
+FREE = ("save_seconds", "text")  # settings that may differ when a run goes on
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,7 @@ def train_model(
     if config.deterministic:
         make_reproducible()
     settings = task.settings(device, ranks)
+    texts = read_texts(config.text, split.labels.classes, split.folder.recipe) if config.text and not resume else None
     state = begin_run(folder, settings, resume and not begun(folder), write=ranks.first)
     ranks.wait()  # or one might take what the first has begun for a run in the way
     soft = yield from _teachers(task, folder, device, readers, ranks)
@@ -125,10 +127,11 @@ def train_model(
         statistics = state["mean"], state["std"]
     else:
         statistics = feature_statistics(split.videos) if config.standardise else (torch.zeros(1), torch.ones(1))
-    steps = count_steps(split.videos, task.model, config)
+    ignore = ignored_class(split.labels.classes, config)
+    steps = count_steps(split.videos, task.model, config, ignore)
     plan = StepPlan(
         steps,
-        rates(config, steps, epoch_steps(split.videos, task.model, config)),
+        rates(config, steps, epoch_steps(split.videos, task.model, config, ignore=ignore)),
         config.log_every,
         config.eval_every if task.validation else 0,
         config.patience,
@@ -137,6 +140,8 @@ def train_model(
         learner = Learner(task.model, config, split.labels.classes, statistics, device, ranks)
         if not state:
             learner.prepare(split.videos)
+            if texts:
+                learner.model.take_texts(*texts)
             if task.lesson and task.lesson.before:
                 learner.begin_with(checkpoint.read(task.lesson.before / "resume.pt")["model"])
         position = learner.restore(state) if state else Position()
@@ -247,7 +252,7 @@ class ModelRun:
     def _jobs(self, epoch: int) -> list[list[tuple[int, int]]]:
         """The windows (video, end chunk) of each step of an epoch."""
         config = self.learner.config
-        drawn = draw_windows(self.videos, self.learner.model.config, config, epoch)
+        drawn = draw_windows(self.videos, self.learner.model.config, config, epoch, self.learner.ignore)
         return [drawn[at : at + config.batch_size] for at in range(0, len(drawn), config.batch_size)]
 
     def n_batches(self, epoch: int) -> int:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from lstr.config import WindowConfig
 from lstr.errors import ConfigError
+from lstr.labels.label_set import AMBIGUOUS
 from lstr.pipelines.datasets.dataset import LabelledVideo
 from lstr.pipelines.training.config import TrainConfig
 from lstr.windows.indices import window_ends
@@ -21,10 +22,17 @@ MOST = 1000
 """Chunks of a class that a kind is given before its first step."""
 
 
+def ignored_class(classes: Sequence[str], train: TrainConfig) -> int | None:
+    """The column of the ambiguous class, where chunks that carry it have no part in training."""
+    return classes.index(AMBIGUOUS) if train.ambiguous == "ignored" and AMBIGUOUS in classes else None
+
+
 def draw_windows(
-    videos: list[LabelledVideo], model: WindowConfig, train: TrainConfig, epoch: int
+    videos: list[LabelledVideo], model: WindowConfig, train: TrainConfig, epoch: int, ignore: int | None = None
 ) -> list[tuple[int, int]]:
     """(video, end chunk) of every window of an epoch, shuffled; a pure function of the seed and the epoch.
+
+    ignore: column of the ambiguous class, whose windows `background` and `shots` leave out (`chosen_windows`).
 
     A video of L chunks gives ceil(L / work_length) windows, one shorter than the work memory one, not full; or, with
     windows at every stride-th chunk, about L / stride, the first of them not full. Without `tails` a tiled video gives
@@ -42,14 +50,48 @@ def draw_windows(
         else:
             ends = random.integers(min(work, length) - 1, length, size=math.ceil(length / work))
         drawn += [(v, int(end)) for end in ends]
+    if train.shots and epoch:
+        few = draw_windows(videos, model, train, 0, ignore)
+        return [few[i] for i in random.permutation(len(few))]
+    drawn = chosen_windows(videos, drawn, train, ignore, random)
     return [drawn[i] for i in random.permutation(len(drawn))]
 
 
-def count_steps(videos: list[LabelledVideo], model: WindowConfig, train: TrainConfig) -> int:
+def chosen_windows(
+    videos: Sequence[LabelledVideo],
+    drawn: list[tuple[int, int]],
+    train: TrainConfig,
+    ignore: int | None,
+    random: np.random.Generator,
+) -> list[tuple[int, int]]:
+    """The windows (video, end chunk) that `train.background` and `train.shots` leave of some; all by default.
+
+    A window is of the first class, background or not, that its newest chunk has; one that has none, or the class
+    `ignore`, is left out. With shots, those of each class are repeated until the windows are as many as they were.
+    """
+    if train.background == "all" and not train.shots:
+        return drawn
+    of_class: dict[int, list[tuple[int, int]]] = {}
+    for v, end in drawn:
+        on = np.asarray(videos[v].targets[end]) > 0
+        if on.any() and not (ignore is not None and on[ignore]):
+            of_class.setdefault(int(on.argmax()), []).append((v, end))
+    most = max((len(windows) for label, windows in of_class.items() if label), default=0)
+    if train.background == "cut" and most and len(of_class.get(0, ())) > most:
+        of_class[0] = [of_class[0][i] for i in random.choice(len(of_class[0]), most, replace=False)]
+    if train.shots:
+        length = sum(map(len, of_class.values()))
+        taken = [random.permutation(len(of_class[label]))[: train.shots] for label in sorted(of_class)]
+        few = [of_class[label][i] for label, places in zip(sorted(of_class), taken, strict=True) for i in places]
+        return [few[i % len(few)] for i in range(length)]
+    return [window for label in sorted(of_class) for window in of_class[label]]
+
+
+def count_steps(videos: list[LabelledVideo], model: WindowConfig, train: TrainConfig, ignore: int | None = None) -> int:
     """Optimiser steps of a whole run. Raises ConfigError where an epoch has none."""
     steps = 0
     for epoch in range(train.epochs):
-        more = epoch_steps(videos, model, train, epoch)
+        more = epoch_steps(videos, model, train, epoch, ignore)
         if not more:
             raise ConfigError(
                 f"No window of {model.work_length} chunks fits into a video in epoch {epoch + 1}.",
@@ -61,9 +103,11 @@ def count_steps(videos: list[LabelledVideo], model: WindowConfig, train: TrainCo
     return steps
 
 
-def epoch_steps(videos: list[LabelledVideo], model: WindowConfig, train: TrainConfig, epoch: int = 0) -> int:
+def epoch_steps(
+    videos: list[LabelledVideo], model: WindowConfig, train: TrainConfig, epoch: int = 0, ignore: int | None = None
+) -> int:
     """Optimiser steps of one epoch."""
-    return math.ceil(len(draw_windows(videos, model, train, epoch)) / train.batch_size)
+    return math.ceil(len(draw_windows(videos, model, train, epoch, ignore)) / train.batch_size)
 
 
 def feature_statistics(videos: list[LabelledVideo]) -> tuple[Tensor, Tensor]:

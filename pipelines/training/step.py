@@ -16,14 +16,13 @@ from torch.nn.parallel import DistributedDataParallel
 from lstr.config import WindowConfig
 from lstr.errors import LstrError
 from lstr.kinds import make_model
-from lstr.labels.label_set import AMBIGUOUS
 from lstr.models.kind import Model
 from lstr.pipelines.datasets.dataset import LabelledVideo
 from lstr.pipelines.training.batches import Batch, Piece
 from lstr.pipelines.training.config import TrainConfig
 from lstr.pipelines.training.loop import Position
 from lstr.pipelines.training.ranks import Ranks, distributed_model, lost_others, step_seed
-from lstr.pipelines.training.sampling import hide_slots, rows_of_class, standardise
+from lstr.pipelines.training.sampling import hide_slots, ignored_class, rows_of_class, standardise
 from lstr.windows.loss import distillation, totals_of
 
 
@@ -72,8 +71,7 @@ class Learner:
     ):
         torch.manual_seed(config.seed)
         self.config, self.ranks = config, ranks
-        ignoring = config.ambiguous == "ignored" and AMBIGUOUS in classes
-        self.ignore = classes.index(AMBIGUOUS) if ignoring else None
+        self.ignore = ignored_class(classes, config)
         self.device = torch.device(device)
         self.model = make_model(model_config, len(classes)).to(self.device).train()
         self.outputs = self.model.outputs()

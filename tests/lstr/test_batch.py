@@ -32,6 +32,7 @@ KINDS = [
     {"kind": "gatehub"},
     {"kind": "oadtr", "anticipation": 1},
     {"kind": "colar"},
+    {"kind": "toad"},
     AVERAGED,
 ]
 

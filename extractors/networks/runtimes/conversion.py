@@ -4,7 +4,9 @@ it, and whether that is the same."""
 import hashlib
 import io
 import json
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib.metadata import version as version_of
 from typing import TYPE_CHECKING, Protocol
@@ -120,7 +122,8 @@ def onnx_of(network: "nn.Module", images: "Tensor", axis: str, opset: int) -> by
     import torch
 
     file = io.BytesIO()
-    with torch.no_grad():
+    with torch.no_grad(), _plain_attention(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", torch.jit.TracerWarning)  # of what a trace takes for constant: sizes, which are
         torch.onnx.export(
             network,
             (images,),
@@ -132,3 +135,16 @@ def onnx_of(network: "nn.Module", images: "Tensor", axis: str, opset: int) -> by
             dynamo=False,  # the newer exporter needs another package, and fixes the number along that axis
         )
     return file.getvalue()
+
+
+@contextmanager
+def _plain_attention() -> Iterator[None]:
+    """Let torch's attention be made of products, which ONNX has, and not of its one fast operator, which it has not."""
+    import torch
+
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
