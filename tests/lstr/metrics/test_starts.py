@@ -52,7 +52,11 @@ def test_a_labelled_start_is_found_once():
     on = "....AAAAAAAA"
     said = scores_of("...." + "A.A.A.A.")
     result = start_precision([said], [targets_of(on)], [[Segment(1.0, 3.0, "A")]], CLASSES, (10,))
-    assert result["per_class"]["A"] == {"AP": [1.0], "starts": 1, "said": 4}
+    of_a = result["per_class"]["A"]
+    assert (of_a["AP"], of_a["mean"], of_a["starts"], of_a["said"]) == ([0.25], 0.25, 1, 4)  # equal ones count together
+    said[4, 1] = 0.8
+    surer = start_precision([said], [targets_of(on)], [[Segment(1.0, 3.0, "A")]], CLASSES, (10,))
+    assert surer["mAP"] == [1.0] and surer["interval"] is None
     early = scores_of("A...AAAAAAAA")
     early[0, 1] = 0.99  # the surest, and near enough to take the only start
     assert start_precision([early], [targets_of(on)], [[Segment(1.0, 3.0, "A")]], CLASSES, (0.5, 1))["mAP"] == [
