@@ -5,7 +5,8 @@
 The two small sets have the features of the recipe `pretrained`: three EfficientNet-Lite0 as ImageNet has taught them,
 which no video has trained, so that all that is compared is the model. Three folds; every kind takes the first of its
 settings in benchmarks/kinds.py, chosen before. The third set is that of benchmarks/thumos_synthetic.py: synthetic
-features on THUMOS'14's labels, at its reduced size; its actions are the runs of the published targets, four to a second.
+features on THUMOS'14's labels, at its reduced size; its actions are the runs of the published targets, four chunks to a
+second.
 
 Detections are told as by `lstr detect`. Its thresholds are chosen on other videos than those that are scored: on the
 other folds', or on the training videos that are held out. One seed; intervals resample the videos. Features, scores and

@@ -73,7 +73,7 @@ class Ranked:
 
 
 def joined(of_videos: Sequence[tuple[Any, Any, Any]], truths: Sequence[int], limits: int) -> Ranked:
-    """The predictions of all videos: scores (N,), right (N, K) and wrong (N, K) of each, and what it has to be found."""
+    """The predictions of all videos: scores (N,), right (N, K) and wrong (N, K) of each, and its truths."""
     scores, right, wrong = zip(*of_videos, strict=True) if of_videos else ((), (), ())
     lengths = [len(rows) for rows in scores]
     none = np.zeros((0, limits), bool)
@@ -107,13 +107,11 @@ def match_by_score(
     return found
 
 
-def summary(
-    of_class: dict[str, Ranked], draws: NDArray[np.int64] | None, interpolated: bool = False
-) -> dict[str, Any]:
+def summary(of_class: dict[str, Ranked], draws: NDArray[np.int64] | None, interpolated: bool = False) -> dict[str, Any]:
     """AP by limit of classes that have something to be found, their means over the limits, and intervals over `draws`.
 
     {"mAP": [...], "mean", "interval": {"mAP": [[low, high], ...], "mean": [...]} or None, "per_class": {label: {"AP",
-    "mean", "interval" of "AP" and "mean", "labels", "said"}}}. A class without a truth in a resample is not in its mean.
+    "mean", "interval" of both, "labels", "said"}}}. A class is in no mean of a resample that lacks its truths.
     """
     labelled = {name: ranked for name, ranked in of_class.items() if ranked.truths.sum()}
     limits = next(iter(of_class.values())).right.shape[1] if of_class else 0

@@ -25,16 +25,16 @@ def measure_segmentation(
 ) -> dict[str, Any]:
     """F1 of the segments of all videos by IoU, and the mean edit score of the videos, arrays (L, C) per video.
 
-    {"overlaps", "F1": [...], "edit", "interval": {"F1": [[low, high], ...], "edit"}, "per_class": {label: {"F1", "edit",
-    "interval", "labels", "said"}}}, shares from 0 to 1, NaN where there is nothing.
+    {"overlaps", "F1": [...], "edit", "interval": {"F1": [[low, high], ...], "edit"}, "per_class": {label: {"F1",
+    "edit", "interval", "labels", "said"}}}, shares from 0 to 1, NaN where there is nothing.
 
-    The segments of a video are the runs of chunks with the same predicted class, background left out; those labelled are
+    Segments that are said are the runs of chunks with the same predicted class, background left out; those labelled are
     the runs of each class that is on, so that actions which overlap are all there; ambiguous chunks are background on
-    both sides. In order of time a predicted segment takes the labelled one of its class with the highest IoU, and is
-    right if that is at least the limit and not taken yet. The edit score is 1 - D / (length of the longer sequence),
-    where D is the least number of segments to insert, delete or exchange (Levenshtein) between the two sequences of
-    classes. A class's own is of its segments alone, so that it says how near their numbers are. Videos without a segment
-    on either side are in no edit score. `draws` (R, videos) of `bootstrap` give the intervals.
+    both sides. A segment takes the labelled one of its class with the highest IoU, and is right if that is at least the
+    limit and no other one has it. The edit score is 1 - D / (length of the longer sequence), where D is the least
+    number of segments to insert, delete or exchange (Levenshtein) between the two sequences of classes. A class's own
+    is of its segments alone, so that it says how near their numbers are. Videos without a segment on either side are in
+    no edit score. `draws` (R, videos) of `bootstrap` give the intervals.
     """
     actions = [i for i, name in enumerate(classes) if name not in (BACKGROUND, AMBIGUOUS)]
     counts = np.zeros((len(scores), len(actions), 2 + len(at)))  # labelled, predicted, right by limit

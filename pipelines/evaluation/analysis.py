@@ -13,7 +13,9 @@ from lstr.metrics import bootstrap
 from lstr.metrics import per_frame as metrics
 from lstr.metrics.actions import FOUND_IOU, VideoEvents, measure_events, resampled_f1
 from lstr.metrics.event_errors import measure_errors
+from lstr.metrics.instances import measure_instances
 from lstr.metrics.scoring_rule import EVERY_CHUNK
+from lstr.metrics.segmentation import measure_segmentation
 from lstr.metrics.stages import per_stage, published_per_stage
 from lstr.metrics.starts import confusion, detection_delay, predicted_classes, start_precision
 from lstr.pipelines.datasets.dataset import LabelledVideo, Split
@@ -31,14 +33,16 @@ def analyse(evaluation: Evaluation, resampled: Resampled) -> dict[str, Any]:
     """The document of an evaluation with everything that a report shows; keys are added, none changed.
 
     `conventions`: mAP and mcAP corrected and published; `published_rule`: whose code the published one is of;
-    `absent_classes`; `interval`: bootstrap over videos; `stages`; `starts`; `delay`; `confusion`; `per_video`;
-    `events`: what detection would announce. All but the first and `interval` are of every chunk of the videos.
+    `absent_classes`; `interval`: bootstrap over videos; `stages`; `starts`; `segments`; `delay`; `confusion`;
+    `per_video`; `events`: what detection would announce, and `instances`: the same as it was told when it ended. All
+    but the first and `interval` are of every chunk of the videos. Intervals are all of the same draws of videos.
     """
     split, scores = evaluation.split, evaluation.scores
     classes, videos = split.labels.classes, split.videos
     targets = [video.targets for video in videos]
     segments = [labelled_segments(split, video) for video in videos]
     scored = evaluation.document["lstr"]["per_class"]
+    draws, detected = bootstrap.draw(len(videos), len(resampled["mAP"])), _detected(evaluation)
     return {
         **evaluation.document,
         "conventions": conventions(evaluation),
@@ -49,11 +53,13 @@ def analyse(evaluation: Evaluation, resampled: Resampled) -> dict[str, Any]:
             "corrected": per_stage(scores, targets, classes),
             "published": published_per_stage(np.concatenate(scores), np.concatenate(targets), classes),
         },
-        "starts": start_precision(scores, targets, segments, classes),
+        "starts": start_precision(scores, targets, segments, classes, draws=draws),
+        "segments": measure_segmentation(scores, targets, classes, draws),
         "delay": detection_delay(scores, targets, segments, classes),
         "confusion": {"classes": list(classes), "counts": confusion(scores, targets, classes).tolist()},
         "per_video": [_of_video(video, rows, classes) for video, rows in zip(videos, scores, strict=True)],
-        "events": analyse_events(evaluation, len(resampled["mAP"])),
+        "events": analyse_events(evaluation, detected, draws),
+        "instances": measure_instances(detected, classes, draws),
     }
 
 
@@ -143,15 +149,11 @@ def measure_with_kinds(
     return {**found, "together": found["together"] | {"kinds": errors["together"]}, "per_class": per_class}
 
 
-def analyse_events(evaluation: Evaluation, resamples: int) -> dict[str, Any]:
-    """Event metrics at the thresholds that `lstr detect` uses, those thresholds, and the operating curves.
-
-    Intervals are of the same draws of videos as those of the per-frame means.
-    """
-    split, scores, rules = evaluation.split, evaluation.scores, thresholds_of(evaluation.loaded)
-    classes, videos = split.labels.classes, _detected(evaluation)
-    truth = [video.truth for video in videos]
-    found = measure_with_kinds(videos, classes, bootstrap.draw(len(videos), resamples))
+def analyse_events(evaluation: Evaluation, videos: Sequence[VideoEvents], draws: NDArray[np.int64]) -> dict[str, Any]:
+    """Event metrics at the thresholds that `lstr detect` uses, those thresholds, and the operating curves."""
+    scores, rules = evaluation.scores, thresholds_of(evaluation.loaded)
+    classes, truth = evaluation.split.labels.classes, [video.truth for video in videos]
+    found = measure_with_kinds(videos, classes, draws)
     return {
         **found,
         "thresholds": Timeline(classes, rules).describe(),
