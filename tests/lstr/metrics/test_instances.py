@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lstr.labels.segment import Segment
@@ -65,6 +65,7 @@ said = st.tuples(labelled, st.integers(0, 5)).map(lambda d: Segment(d[0].start, 
 video = st.tuples(st.lists(labelled, max_size=5), st.lists(said, max_size=7))
 
 
+@settings(max_examples=60)
 @given(st.lists(video, min_size=1, max_size=4))
 def test_every_figure_is_that_of_the_second_implementation(videos):
     found = measure(*videos)
@@ -78,9 +79,10 @@ def test_every_figure_is_that_of_the_second_implementation(videos):
     assert found["mAP"] == pytest.approx(list(expected), nan_ok=True)
 
 
+@settings(max_examples=15)
 @given(st.lists(video, min_size=1, max_size=3))
 def test_intervals_are_of_the_videos_drawn_again(videos):
-    draws, values = draw(len(videos), 20), []
+    draws, values = draw(len(videos), 8), []
     for row in draws:
         copies = [video for video, times in zip(videos, row, strict=True) for _ in range(times)]
         values.append(measure(*copies)["mean"])

@@ -5,7 +5,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lstr.metrics.bootstrap import draw, interval
@@ -80,6 +80,7 @@ pair = st.integers(0, 14).flatmap(
 )
 
 
+@settings(max_examples=60)
 @given(st.lists(pair, min_size=1, max_size=4))
 def test_every_figure_is_that_of_the_second_implementation(videos):
     found = measure(*videos)
@@ -98,9 +99,10 @@ def test_every_figure_is_that_of_the_second_implementation(videos):
     assert found["edit"] == pytest.approx(np.mean(scores) if scores else math.nan, nan_ok=True)
 
 
+@settings(max_examples=15)
 @given(st.lists(pair, min_size=1, max_size=3))
 def test_intervals_are_of_the_videos_drawn_again(videos):
-    draws = draw(len(videos), 20)
+    draws = draw(len(videos), 8)
     copies = [[video for video, times in zip(videos, row, strict=True) for _ in range(times)] for row in draws]
     again, found = [measure(*some) for some in copies], measure(*videos, draws=draws)
     edges = interval(np.array([one["edit"] for one in again]))
