@@ -12,7 +12,7 @@ from lstr_cli import console
 if TYPE_CHECKING:
     from lstr.pipelines.comparison.job import Comparison
 
-AHEAD = ("mAP", "mcAP", "event F1")
+AHEAD = ("mAP", "mcAP", "event F1", "instance mAP")
 
 
 def show_findings(findings: Findings) -> None:
@@ -37,7 +37,7 @@ def show_findings(findings: Findings) -> None:
             [entry.name] + [_ahead(row[figure]) for figure in AHEAD]
             for entry, row in zip(judged[1:], findings.comparison, strict=True)
         ]
-        console.show_table(f"ahead of {judged[0].name}", ("checkpoint", *AHEAD), rows, right=(1, 2, 3))
+        console.show_table(f"ahead of {judged[0].name}", ("checkpoint", *AHEAD), rows, right=range(1, 1 + len(AHEAD)))
         for row in findings.comparison:
             console.show(row["sentence"])
     if quoted:

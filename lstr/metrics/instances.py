@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.metrics.actions import SLACK, VideoEvents, is_ambiguous, labelled_spans, overlaps, spans_of
-from lstr.metrics.ranked import Ranked, joined, match_by_score, summary
+from lstr.metrics.ranked import Ranked, joined, match_by_score, mean_of, summary
 
 IOUS = (0.3, 0.4, 0.5, 0.6, 0.7)
 
@@ -29,9 +29,22 @@ def measure_instances(
 
     A class without a label is in no mean; NaN where none is left.
     """
+    return {"ious": list(ious), **summary(_of_classes(videos, classes, ious), draws, interpolated=True)}
+
+
+def resampled_instances(
+    videos: Sequence[VideoEvents], classes: Sequence[str], draws: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """The mean over IoUs of the mAP in each of `draws` (R, videos), (R,); NaN where there is nothing to be found."""
+    labelled = [one for one in _of_classes(videos, classes, IOUS).values() if one.truths.sum()]
+    if not labelled:
+        return np.full(len(draws), np.nan)
+    return np.asarray(mean_of([one.average_precisions(draws, interpolated=True) for one in labelled]).mean(axis=1))
+
+
+def _of_classes(videos: Sequence[VideoEvents], classes: Sequence[str], ious: Sequence[float]) -> dict[str, Ranked]:
     actions = [label for label in classes if label not in (BACKGROUND, AMBIGUOUS)]
-    of_class = {label: _ranked(videos, label, ious) for label in actions}
-    return {"ious": list(ious), **summary(of_class, draws, interpolated=True)}
+    return {label: _ranked(videos, label, ious) for label in actions}
 
 
 def _ranked(videos: Sequence[VideoEvents], label: str, ious: Sequence[float]) -> Ranked:

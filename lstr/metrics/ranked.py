@@ -125,13 +125,15 @@ def summary(of_class: dict[str, Ranked], draws: NDArray[np.int64] | None, interp
         per_class[name] = _values("AP", points[-1], resampled[-1] if drawn else None)
         per_class[name] |= {"labels": int(ranked.truths.sum()), "said": len(ranked.scores)}
     means = np.mean(points, axis=0) if points else np.full(limits, np.nan)
-    of_draws = None
-    if drawn and resampled:
-        values = np.array(resampled)  # (C, R, K)
-        known = ~np.isnan(values)
-        count = known.sum(axis=0)
-        of_draws = np.where(count > 0, np.where(known, values, 0).sum(axis=0) / np.maximum(count, 1), np.nan)
-    return {**_values("mAP", means, of_draws), "per_class": per_class}
+    return {**_values("mAP", means, mean_of(resampled) if resampled else None), "per_class": per_class}
+
+
+def mean_of(resampled: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """The mean (R, K) of the classes that each resample has, NaN where it has none."""
+    values = np.array(resampled)  # (C, R, K)
+    known = ~np.isnan(values)
+    count = known.sum(axis=0)
+    return np.where(count > 0, np.where(known, values, 0).sum(axis=0) / np.maximum(count, 1), np.nan)
 
 
 def _values(name: str, points: NDArray[np.float64], resampled: NDArray[np.float64] | None) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from lstr.metrics import bootstrap
 from lstr.metrics import per_frame as metrics
 from lstr.metrics.actions import FOUND_IOU, VideoEvents, measure_events, resampled_f1
 from lstr.metrics.event_errors import measure_errors
-from lstr.metrics.instances import measure_instances
+from lstr.metrics.instances import measure_instances, resampled_instances
 from lstr.metrics.scoring_rule import EVERY_CHUNK
 from lstr.metrics.segmentation import measure_segmentation
 from lstr.metrics.stages import per_stage, published_per_stage
@@ -83,22 +83,24 @@ def conventions(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def resample(evaluation: Evaluation, resamples: int = RESAMPLES) -> Resampled:
-    """mAP, mcAP and event F1 (resamples,) of draws of videos with replacement, the same for every checkpoint."""
+    """mAP, mcAP, event F1 and instance mAP (resamples,) of draws of videos with replacement, the same for every
+    checkpoint."""
     split, classes = evaluation.split, evaluation.split.labels.classes
     scored = (*counted(split, evaluation.scores, evaluation.rule), classes)
-    draws = bootstrap.draw(len(split.videos), resamples)
+    draws, detected = bootstrap.draw(len(split.videos), resamples), _detected(evaluation)
     return {
         "mAP": bootstrap.resampled_means(*scored, draws),
         "mcAP": bootstrap.resampled_means(*scored, draws, calibrated=True),
-        "event F1": resampled_f1(_detected(evaluation), classes, draws),
+        "event F1": resampled_f1(detected, classes, draws),
+        "instance mAP": resampled_instances(detected, classes, draws),
     }
 
 
 def compare(
     names: Sequence[str], documents: Sequence[dict[str, Any]], resampled: Sequence[Resampled]
 ) -> list[dict[str, Any]]:
-    """How far each later checkpoint is ahead of the first in mAP, mcAP and event F1 (at an IoU of 0.3), with intervals
-    over the same resamples, and the `verdict` on the two."""
+    """How far each later checkpoint is ahead of the first in mAP, mcAP, event F1 (at an IoU of 0.3) and instance mAP,
+    with intervals over the same resamples, and the `verdict` on the two."""
     rows, old = [], documents[0]
     for name, new, means in list(zip(names, documents, resampled, strict=True))[1:]:
         row: dict[str, Any] = {"checkpoint": new["checkpoint"], "against": old["checkpoint"]}
@@ -113,11 +115,15 @@ def compare(
 
 
 def figure_of(document: Mapping[str, Any], figure: str) -> float | None:
-    """mAP, mcAP or event F1 of an evaluation; None where there is none."""
+    """mAP, mcAP, event F1 or instance mAP of an evaluation; None where there is none."""
     if figure in MEANS:
         value = document["lstr"][figure]
         return None if np.isnan(value) else value
-    return document["events"]["together"]["iou"][str(FOUND_IOU)]["f1"]
+    if figure == "instance mAP":
+        mean: float = document["instances"]["mean"]
+        return None if np.isnan(mean) else mean
+    f1: float | None = document["events"]["together"]["iou"][str(FOUND_IOU)]["f1"]
+    return f1
 
 
 def _intervals(resampled: Resampled) -> dict[str, Any] | None:

@@ -26,7 +26,6 @@ STARTS = {f"start mAP@{offset} s": ("starts", "mAP", place) for place, offset in
 SEGMENTS = {f"F1@{100 * least:g}": ("segments", "F1", place) for place, least in enumerate(OVERLAPS)}
 PATHS: Mapping[str, tuple[str, str, int | None]] = {
     **INSTANCES,
-    "instance mAP": ("instances", "mean", None),
     **STARTS,
     "start mAP": ("starts", "mean", None),
     **SEGMENTS,

@@ -4,7 +4,8 @@ import csv
 
 import pytest
 
-from lstr.pipelines.evaluation.analysis import analyse, resample
+from lstr.metrics.bootstrap import interval
+from lstr.pipelines.evaluation.analysis import analyse, compare, resample
 from lstr.pipelines.evaluation.findings import Judged
 from lstr.pipelines.evaluation.instance_rows import class_tables, csv_rows, summary_table
 from lstr.pipelines.evaluation.paper_table import TABLES, rows_of, write_rows
@@ -77,3 +78,10 @@ def test_a_paper_has_a_table_of_each(entry, name):
     if name == "instances":
         assert float(values["mAP@0.7"]) == float(values["instance mAP"]) == 0.25
         assert "| 25.0 |" in write_rows(rows_of([entry], name), "md")
+
+
+def test_checkpoints_are_compared_by_instances_too(entry):
+    drawn = resample(entry.evaluation, 50)
+    (row,) = compare(["a", "b"], [entry.document] * 2, [drawn] * 2)
+    assert row["instance mAP"] == {"new": 0.25, "old": 0.25, "difference": 0.0, "interval": [0.0, 0.0]}
+    assert interval(drawn["instance mAP"]) == entry.document["instances"]["interval"]["mean"]
