@@ -40,6 +40,8 @@ class VideoEvents:
     """Length of the video"""
     announced: Sequence[float] | None = None
     """When each detection was announced as started, in seconds of the video; None where that is not known"""
+    told: Sequence[float] | None = None
+    """When each detection was told whole, as it ended"""
 
 
 def measure_events(

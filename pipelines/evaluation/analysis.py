@@ -190,7 +190,8 @@ def detect_events(
     segments = segments_in(events)
     started = {(event.label, event.start): event.time for event in events if event.event == "started"}
     announced = [started[segment.label, segment.start] for segment in segments]
-    return VideoEvents(truth, segments, seconds, announced)
+    told = [event.time for event in events if event.event == "ended"]
+    return VideoEvents(truth, segments, seconds, announced, told)
 
 
 def labelled_segments(split: Split, video: LabelledVideo) -> Sequence[Segment]:

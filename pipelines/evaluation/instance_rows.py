@@ -60,8 +60,8 @@ def class_tables(document: Entry) -> list[EventTable]:
     return [
         EventTable(
             "AP of the detections as instances, by the IoU that a label asks for",
-            ("class", "labels", "told", *(f"{least:g}" for least in instances["ious"]), "mean"),
-            list(_ranked_rows(instances, "labels")),
+            ("class", "labels", "told", *(f"{least:g}" for least in instances["ious"]), "mean", "late, s"),
+            list(_ranked_rows(instances, "labels", late=True)),
         ),
         EventTable(
             "AP of action starts, by the seconds that one may be off",
@@ -87,11 +87,16 @@ def class_tables(document: Entry) -> list[EventTable]:
     ]
 
 
-def _ranked_rows(found: Entry, labels: str) -> Iterator[list[str]]:
+def _ranked_rows(found: Entry, labels: str, late: bool = False) -> Iterator[list[str]]:
     for name, one in found["per_class"].items():
         values = [figure_text(value, 2) for value in one["AP"]]
-        yield [name, str(one[labels]), str(one["said"]), *values, with_interval(one, "mean")]
-    yield ["mean", "", "", *(figure_text(value, 2) for value in found["mAP"]), with_interval(found, "mean")]
+        yield [name, str(one[labels]), str(one["said"]), *values, with_interval(one, "mean"), *_late(one, late)]
+    values = [figure_text(value, 2) for value in found["mAP"]]
+    yield ["mean", "", "", *values, with_interval(found, "mean"), *_late(found, late)]
+
+
+def _late(one: Entry, shown: bool) -> list[str]:
+    return [figure_text(one["late"]["p50"], 2)] if shown else []
 
 
 def _segment_rows(segments: Entry) -> Iterator[list[str]]:
@@ -133,6 +138,8 @@ def csv_rows(judged: Sequence[Judged]) -> list[dict[str, Any]]:
                 one, key = (found, "mAP") if label is None else (found["per_class"].get(label, {}), "AP")
                 row |= _columns(one, key, [f"{name}_AP_{limit}" for limit in limits])
                 row |= _columns(one, "mean", f"{name}_mAP")
+            one = instances if label is None else instances["per_class"].get(label, {})
+            row |= {f"late_{name}_s": seconds for name, seconds in one.get("late", {}).items()}
             one = segments if label is None else segments["per_class"][label]
             row |= _columns(one, "F1", [f"segment_F1_{100 * least:g}" for least in segments["overlaps"]])
             row |= _columns(one, "edit", "edit_score")

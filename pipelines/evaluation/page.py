@@ -29,7 +29,8 @@ EVENTS = (
     "seconds from a found label's start to the announcement; below 0 it came early."
 )
 INSTANCES = (
-    "Each detection as it was told when it ended, with the mean score of its chunks; nothing is withdrawn later. AP by "
+    "Each detection as it was told when it ended, with the mean score of its chunks; nothing is withdrawn later. Late: "
+    "seconds (median) from a found label's end until it was told. AP by "
     "ActivityNet's rules: from the highest score down a detection takes the free label of most overlap."
 )
 STARTS = "A start is said where the class of the highest score changes to an action."

@@ -31,10 +31,12 @@ def test_a_row_holds_every_figure_with_four_digits(script):
         for rows, v in zip(scores, videos, strict=True)
     ]
     row = script.measured(told, scores, videos, CLASSES)
+    drawn = row.pop("drawn")
     assert row.keys() == {"frames", "instances", "starts", "segments", "events", "per_class"}
     assert row["per_class"].keys() == {"A", "B"} and len(row["instances"]["mAP"]) == 5
     low, high = row["instances"]["interval"]["mean"]
     assert low <= row["instances"]["mean"] <= high and round(low, 4) == low
+    assert np.percentile(drawn, 2.5) == pytest.approx(low, abs=1e-4)
     assert told[0].seconds == 40 / FEATURES_PER_SECOND
 
 
