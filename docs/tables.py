@@ -7,6 +7,7 @@ one differs from its record.
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 import tables_of_accuracy
@@ -18,6 +19,9 @@ MARK = re.compile(r"<!-- table: ([a-z0-9-]+) -->\n\n?((?:\|.*\n)*)\n*")
 TABLES: dict[str, Callable[[], Iterator[list]]] = {
     "kinds": tables_of_accuracy.kinds,
     "protocols": tables_of_accuracy.protocols,
+    "instances-ut-interaction": partial(tables_of_accuracy.instances, "ut_interaction"),
+    "instances-urfall": partial(tables_of_accuracy.instances, "urfall"),
+    "instances-thumos-synthetic": partial(tables_of_accuracy.instances, "thumos_synthetic"),
     "recall": tables_of_accuracy.recall,
     "parity": tables_of_accuracy.parity,
     "joined": tables_of_accuracy.joined,

@@ -199,6 +199,45 @@ def protocols() -> Iterator[list]:
             yield [title, shown, f"{row['standard mAP']:.3f}", f"{row['toad mAP']:.3f}", f"{row['gain']:+.3f}"]
 
 
+def instances(name: str) -> Iterator[list]:
+    """Kinds of model on a set by the instances that they tell as these end, best first."""
+    rows = record("instances")[name]
+    yield [
+        "",
+        "instance mAP",
+        "at IoU 0.3",
+        "0.5",
+        "0.7",
+        "start mAP",
+        "segment F1 at 50 %",
+        "edit score",
+        "event F1, start within 1 s",
+        "mAP over chunks",
+    ]
+    for kind in sorted(rows, key=lambda kind: -rows[kind]["instances"]["mean"]):
+        row = rows[kind]
+        at = dict(zip(row["instances"]["ious"], row["instances"]["mAP"], strict=True))
+        told = _short(row["instances"]["mean"], row["instances"]["interval"]["mean"])
+        by_start = row["events"]["onset"]["1.0"]["f1"], row["events"]["interval"]["f1_onset_1.0"]
+        yield [
+            kind.replace("_", " ") if kind == "time_prior" else f"`{kind}`",
+            told,
+            *(f"{at[least]:.2f}" for least in (0.3, 0.5, 0.7)),
+            _short(row["starts"]["mean"], row["starts"]["interval"]["mean"]),
+            _short(row["segments"]["F1"][-1], row["segments"]["interval"]["F1"][-1]),
+            _short(row["segments"]["edit"], row["segments"]["interval"]["edit"]),
+            _short(*by_start),
+            _short(row["frames"]["mAP"], row["frames"]["interval"]["mAP"]),
+        ]
+
+
+def _short(value: float | None, edges: list[float] | None) -> str:
+    """A value and its interval with two digits."""
+    if value is None:
+        return ""
+    return f"{value:.2f}" + (f" [{edges[0]:.2f}, {edges[1]:.2f}]" if edges else "")
+
+
 def recall() -> Iterator[list]:
     """Actions called right by the cue's distance; in brackets where not all of the cue is in the memory."""
     data = record("recall")["rows"]

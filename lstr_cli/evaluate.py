@@ -84,8 +84,14 @@ OF_FEATURES = (
     type=click.Choice(["csv", "latex", "md", "html"]),
     help="Print one table for a paper; runs that differ in their seed alone are a row of mean and deviation.",
 )
+@setting(
+    "table",
+    type=click.Choice(["frames", "instances", "starts", "segments"]),
+    default="frames",
+    help="Figures in the table of --to: mAP, mcAP and event F1; or those of instances, starts or segments.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def command(paths, settings, to, as_json, **options):
+def command(paths, settings, to, table, as_json, **options):
     """Count the actions found, missed and detected falsely, and score every chunk: mAP and mcAP, per class.
 
     MODEL is a model file (.lstr) or a checkpoint; FEATURES a folder of its recipe.
@@ -98,9 +104,12 @@ def command(paths, settings, to, as_json, **options):
     Events are those that `lstr detect` announces with the checkpoint's thresholds: a label is found by a detection
     of its class that overlaps it with an IoU of 0.3 or starts within a second of it.
 
+    Also as instances that are told when they end (mAP at an IoU of 0.3 to 0.7), as starts (mAP within 1 to 10 s), as
+    segments (F1 and edit score) and by how many seconds edges are off; the report and the JSON have each class.
+
     Two baselines: chance scores each class's share of the training chunks everywhere; the time prior how often a
-    class is on at that time of a video. Neither sees the video. Also scored: each tenth of the actions, their starts,
-    the delay until they are known, and each chunk ahead of a model that anticipates. Several checkpoints are compared
+    class is on at that time of a video. Neither sees the video. Also scored: each tenth of the actions, the delay until
+    they are known, and each chunk ahead of a model that anticipates. Several checkpoints are compared
     on the same resamples of the videos. Several feature folders of one recipe are read as one; they come after their
     checkpoints, and checkpoints of another recipe after them. Videos that the networks of their features were trained
     on are refused.
@@ -117,6 +126,7 @@ def command(paths, settings, to, as_json, **options):
       lstr evaluate run/checkpoint.pt features --labels labels.json --choose-thresholds --false-alarms 2/h
       lstr evaluate a.pt b.pt c.pt features --labels labels.json --subset validation --json
       lstr evaluate seed*/checkpoint.pt features --labels labels.json --to latex
+      lstr evaluate seed*/checkpoint.pt features --labels labels.json --to latex --set table=instances
       lstr evaluate run/checkpoint.pt disk1/features disk2/features --labels labels.json
       lstr evaluate rgb/checkpoint.pt rgb_features flow/checkpoint.pt flow_features --labels labels.json --to csv
     """
@@ -124,8 +134,10 @@ def command(paths, settings, to, as_json, **options):
 
     if to and (as_json or options["choose_thresholds"]):
         raise click.UsageError("--to makes a table: give neither --json nor --choose-thresholds with it.")
+    if table != "frames" and not to:
+        raise click.UsageError(f"--set table={table} is of the table for a paper: add --to md, or leave it out.")
     if options["labels"] is None or _are_videos(paths):
-        _on_videos(paths, settings, to, as_json, **options)
+        _on_videos(paths, settings, to, table, as_json, **options)
         return
     (checkpoints, features), *beside = _sorted(paths)
     if options["false_alarms"] is not None and not options["choose_thresholds"]:
@@ -142,7 +154,7 @@ def command(paths, settings, to, as_json, **options):
     from lstr_cli.evaluation_tables import show_findings, show_thresholds
 
     if to and result.findings:
-        _show_table(result.findings, to)
+        _show_table(result.findings, to, table)
     elif result.findings:
         show_findings(result.findings)
     else:
@@ -153,7 +165,7 @@ def command(paths, settings, to, as_json, **options):
         console.say_next(*after_evaluate(checkpoints[0]))
 
 
-def _show_table(findings: "Findings", to: str) -> None:
+def _show_table(findings: "Findings", to: str, table: str) -> None:
     """The table for a paper."""
     from lstr.pipelines.evaluation.paper_table import repeated, rows_of, write_rows
 
@@ -161,7 +173,7 @@ def _show_table(findings: "Findings", to: str) -> None:
     again = repeated(judged)
     for at, first in again.items():
         console.warn(f"{judged[at].name} is {judged[first].name} again: the table has it once.")
-    rows = rows_of([one for at, one in enumerate(judged) if at not in again])
+    rows = rows_of([one for at, one in enumerate(judged) if at not in again], table)
     click.echo(write_rows(rows, to), nl=False)
 
 
@@ -176,7 +188,9 @@ def _are_videos(paths: tuple[str, ...]) -> bool:
     return paths[: len(models)] == (*models,) and bool(known) and not any(map(is_feature_folder, known))
 
 
-def _on_videos(paths: tuple[str, ...], settings: Any, to: str | None, as_json: bool, **options: Any) -> None:
+def _on_videos(
+    paths: tuple[str, ...], settings: Any, to: str | None, table: str, as_json: bool, **options: Any
+) -> None:
     """Model files on videos that none has seen; without --labels the last path is the labels."""
     import sys
 
@@ -201,7 +215,7 @@ def _on_videos(paths: tuple[str, ...], settings: Any, to: str | None, as_json: b
     if as_json:
         console.show_json(result.document)
     elif to:
-        _show_table(result.findings, to)
+        _show_table(result.findings, to, table)
     else:
         show_comparison(result)
     if result.page:

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 from lstr.metrics.actions import sentence
 from lstr.pipelines.evaluation.event_rows import event_tables, figure_text, interval_text, mean_rows
 from lstr.pipelines.evaluation.findings import Findings, Judged
+from lstr.pipelines.evaluation.instance_rows import summary_table
 from lstr_cli import console
 
 if TYPE_CHECKING:
     from lstr.pipelines.comparison.job import Comparison
 
-AHEAD = ("mAP", "mcAP", "event F1")
+AHEAD = ("mAP", "mcAP", "event F1", "instance mAP")
 
 
 def show_findings(findings: Findings) -> None:
@@ -26,15 +27,17 @@ def show_findings(findings: Findings) -> None:
         if absent := judged[0].document["absent_classes"]:
             console.say(f"in no mean, because no chunk has them: {', '.join(absent)}")
         _show_means(judged)
+        _show_instances(judged)
         _show_moments(judged[0].document)
     else:
         _show_classes(judged)
         _show_means(judged)
+        _show_instances(judged)
         rows = [
             [entry.name] + [_ahead(row[figure]) for figure in AHEAD]
             for entry, row in zip(judged[1:], findings.comparison, strict=True)
         ]
-        console.show_table(f"ahead of {judged[0].name}", ("checkpoint", *AHEAD), rows, right=(1, 2, 3))
+        console.show_table(f"ahead of {judged[0].name}", ("checkpoint", *AHEAD), rows, right=range(1, 1 + len(AHEAD)))
         for row in findings.comparison:
             console.show(row["sentence"])
     for why in dict.fromkeys(entry.document["protocol"]["why"] for entry in judged if "protocol" in entry.document):
@@ -55,6 +58,7 @@ def show_comparison(comparison: "Comparison") -> None:
         console.show(f"{entry.name}: {sentence(entry.document['events'])}")
     _show_events(comparison.findings.judged)
     _show_means(comparison.findings.judged)
+    _show_instances(comparison.findings.judged)
 
 
 def _ahead(row: dict) -> str:
@@ -116,15 +120,17 @@ def _show_means(judged: Sequence[Judged]) -> None:
     console.show_table(title, columns, rows, right=range(len(columns) - 4, len(columns)))
 
 
+def _show_instances(judged: Sequence[Judged]) -> None:
+    table = summary_table(judged)
+    right = range(1, len(table.columns)) if len(judged) > 1 else (1, 3)
+    console.show_table(table.title, table.columns, table.rows, right=right)
+
+
 def _show_moments(document: dict) -> None:
     stages = document["stages"]
     rows = [(name, *(figure_text(row["mcAP"]) for row in rows)) for name, rows in stages.items()]
     columns = ["convention", *(row["stage"] for row in stages["corrected"])]
     console.show_table("mcAP by portion of the action", columns, rows, right=range(1, len(columns)))
-    starts = document["starts"]
-    columns = [f"{offset} s" for offset in starts["offsets"]]
-    title = "mAP of action starts, by how far one may be off"
-    console.show_table(title, columns, [[figure_text(v) for v in starts["mAP"]]], right=range(len(columns)))
     delay = document["delay"]
     row = [delay["actions"], delay["detected"], *(figure_text(delay[key], 2) for key in ("median", "mean", "p90"))]
     title = "seconds from an action's start to its first correct decision"

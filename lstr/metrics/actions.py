@@ -13,8 +13,10 @@ from lstr.metrics.bootstrap import interval
 from lstr.metrics.rates import interval_text, rate_interval
 
 IOUS = (0.3, 0.5)
-ONSETS = (0.5, 1.0, 2.0)
-"""Seconds that the start of a detection may be off"""
+ONSETS = (0.5, 1.0, 2.0, 5.0)
+"""Seconds that the start of a detection may be off, or its start and its end"""
+TOLERANT = ("onset", "edges")
+"""What may be off by some seconds: the start alone, or both edges"""
 FOUND_IOU, FOUND_ONSET = 0.3, 1.0
 """A label is found by a detection that overlaps it this much, or starts within this many seconds of it"""
 MOSTLY = 0.5
@@ -38,6 +40,8 @@ class VideoEvents:
     """Length of the video"""
     announced: Sequence[float] | None = None
     """When each detection was announced as started, in seconds of the video; None where that is not known"""
+    told: Sequence[float] | None = None
+    """When each detection was told whole, as it ended"""
 
 
 def measure_events(
@@ -46,11 +50,12 @@ def measure_events(
     """How many labelled actions were found, how fast, and how many false alarms came with them, in JSON's types.
 
     {"hours", "videos", "together": {...}, "per_class": {label: {...}}}, each with labels, found, missed, detections,
-    false_alarms, false_alarms_per_hour, false_seconds, `iou` and `onset` (precision, recall and F1 by how well a
-    detection must fit), `delay` (p50 and p95 of the seconds from a label's start to the announcement of the detection
-    that found it) and `interval`: of the false alarms an hour by their count alone (`rates.rate_interval`), and of
-    precision, recall and F1 by `draws` (R, videos) of `bootstrap`, where there are any. `together` counts the actions
-    of all classes. What cannot be computed, as the recall of a class without labels, is None.
+    false_alarms, false_alarms_per_hour, false_seconds, `iou`, `onset` and `edges` (precision, recall and F1 by how well
+    a detection must fit: its overlap, its start, or both its edges), `delay` (p50 and p95 of the seconds from a label's
+    start to the announcement of the detection that found it) and `interval`: of the false alarms an hour by their count
+    alone (`rates.rate_interval`), and of precision, recall and F1 (IoU 0.3) and F1 within each tolerance by `draws` (R,
+    videos) of `bootstrap`, where there are any. `together` counts the actions of all classes. What cannot be computed,
+    as the recall of a class without labels, is None.
 
     Only `classes` count, Background and Ambiguous never do. A detection without a label is no false alarm where at
     least half of it is labelled Ambiguous: it is left out.
@@ -153,7 +158,8 @@ def is_ambiguous(detections: Spans, ambiguous: Spans) -> NDArray[np.bool_]:
     return np.array(shares, dtype=bool)
 
 
-_FITS = [f"iou {least}" for least in IOUS] + [f"onset {within}" for within in ONSETS]
+_TOLERANCES = [f"{name} {within}" for name in TOLERANT for within in ONSETS]
+_FITS = [f"iou {least}" for least in IOUS] + _TOLERANCES
 _OF_FITS = [column for fit in _FITS for column in (fit, f"{fit} false")]
 _COLUMNS = ("labels", "false_seconds", "found", "false_alarms", *_OF_FITS)
 """What is counted in each video and class: pairs by each rule, and detections that it gives none"""
@@ -168,7 +174,12 @@ def _apart(truth: Spans, detections: Spans) -> NDArray[np.float64]:
 def _fits(truth: Spans, detections: Spans) -> dict[str, NDArray[np.bool_]]:
     """Which label fits which detection (N, M), by each rule of `_FITS`."""
     shared, apart = overlaps(truth, detections), _apart(truth, detections)
-    within = {f"onset {seconds}": apart <= seconds + SLACK for seconds in ONSETS}
+    both = np.maximum(apart, np.abs(truth[:, None, 1] - detections[None, :, 1]))
+    within = {
+        f"{name} {seconds}": off <= seconds + SLACK
+        for name, off in zip(TOLERANT, (apart, both), strict=True)
+        for seconds in ONSETS
+    }
     return {f"iou {least}": shared >= least - SLACK for least in IOUS} | within
 
 
@@ -206,6 +217,7 @@ def _entry(counts: NDArray[np.float64], hours: float, late: Sequence[float]) -> 
         "false_seconds": float(counts[_PLACE["false_seconds"]]),
         "iou": {},
         "onset": {},
+        "edges": {},
     }
     for fit in _FITS:
         kind, limit = fit.split()
@@ -232,9 +244,10 @@ def _ratio(part: NDArray[np.float64], whole: NDArray[np.float64]) -> NDArray[np.
 
 
 def _intervals(counts: NDArray[np.float64]) -> dict[str, list[float] | None]:
-    """Intervals from resampled counts (R, len(_COLUMNS)): of precision, recall and F1 at an IoU of 0.3; None for a
-    figure that no resample has."""
-    values = _rates(counts, "iou 0.3")
+    """Intervals from resampled counts (R, len(_COLUMNS)): of precision, recall and F1 at an IoU of 0.3, and of F1 by
+    each tolerance, as `f1_onset_0.5`; None for a figure that no resample has."""
+    values = _rates(counts, f"iou {FOUND_IOU}")
+    values |= {f"f1_{fit.replace(' ', '_')}": _rates(counts, fit)["f1"] for fit in _TOLERANCES}
     return {name: None if np.isnan(found).all() else interval(found) for name, found in values.items()}
 
 

@@ -10,6 +10,7 @@ from lstr.chunk import CLOCK, Clock
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.labels.segment import Segment
 from lstr.metrics.per_frame import counted
+from lstr.metrics.ranked import joined, match_by_score, summary
 
 OFFSETS = tuple(range(1, 11))
 """Seconds that a start may be off (Shou et al. 2018, online detection of action starts)."""
@@ -27,55 +28,39 @@ def start_precision(
     segments: Sequence[Sequence[Segment]],
     classes: Sequence[str],
     offsets: Sequence[float] = OFFSETS,
+    draws: NDArray[np.int64] | None = None,
     clock: Clock = CLOCK,
 ) -> dict[str, Any]:
-    """Point-level AP of action starts (ODAS): {"offsets", "mAP": one value per offset, "per_class": {name: {...}}}.
+    """Point-level AP of action starts (ODAS): {"offsets", "mAP": one value per offset, "mean", "interval",
+    "per_class"} of `ranked.summary`.
 
     A start is predicted where the predicted class becomes an action, with that class's score, at the beginning of the
-    chunk. From the highest score down (equal ones by video and time), one is right when a labelled start of its class
+    chunk. From the highest score down (equal ones of a video by time), one is right when a labelled start of its class
     in its video, to which none is matched yet, is at most an offset (seconds) away; the nearest is matched. AP is the
-    sum of the precisions at the right ones, over the labelled starts. Arrays (L, C) and segments per video; starts
-    predicted in an ambiguous chunk are left out. Classes without a labelled start are left out, and the means are NaN
-    without any.
+    sum of the precisions at the right ones, over the labelled starts; starts of equal score count together. Arrays
+    (L, C) and segments per video; starts predicted in an ambiguous chunk are left out. Classes without a labelled start
+    are left out, and the means are NaN without any. `draws` (R, videos) of `bootstrap` give the intervals.
     """
-    predicted: dict[str, list[tuple[float, int, float]]] = {name: [] for name in classes}
-    labelled: dict[str, list[tuple[int, float]]] = {name: [] for name in classes}
-    for video, (rows, on, actions) in enumerate(zip(scores, targets, segments, strict=True)):
-        for action in actions:
-            labelled[action.label].append((video, action.start))
+    actions = [name for name in classes if name not in (BACKGROUND, AMBIGUOUS)]
+    judged: dict[str, list[Any]] = {name: [] for name in actions}
+    truths: dict[str, list[int]] = {name: [] for name in actions}
+    for rows, on, labelled in zip(scores, targets, segments, strict=True):
         tops, keep = predicted_classes(rows, classes), counted(np.asarray(on) > 0, classes)
-        begins = np.append(True, tops[1:] != tops[:-1]) & keep if len(tops) else keep
-        for chunk in np.flatnonzero(begins):
-            point = float(rows[chunk, tops[chunk]]), video, float(clock.at(int(chunk)))
-            predicted[classes[tops[chunk]]].append(point)
-    per_class = {
-        name: {
-            "AP": [_point_average_precision(predicted[name], labelled[name], offset) for offset in offsets],
-            "starts": len(labelled[name]),
-            "said": len(predicted[name]),
-        }
-        for name in classes
-        if labelled[name] and name not in (BACKGROUND, AMBIGUOUS)
-    }
-    rows = np.array([entry["AP"] for entry in per_class.values()])
-    means = rows.mean(axis=0).tolist() if len(rows) else [float("nan")] * len(offsets)
-    return {"offsets": list(offsets), "mAP": means, "per_class": per_class}
-
-
-def _point_average_precision(
-    predicted: Sequence[tuple[float, int, float]], labelled: Sequence[tuple[int, float]], offset: float
-) -> float:
-    free: dict[int, list[float]] = {}
-    for video, start in labelled:
-        free.setdefault(video, []).append(start)
-    right, gained = 0, 0.0
-    for rank, (_, video, time) in enumerate(sorted(predicted, key=lambda point: -point[0]), start=1):
-        near = [start for start in free.get(video, []) if abs(start - time) <= offset]
-        if near:
-            free[video].remove(min(near, key=lambda start: abs(start - time)))
-            right += 1
-            gained += right / rank
-    return gained / len(labelled)
+        begins = np.flatnonzero(np.append(True, tops[1:] != tops[:-1]) & keep if len(tops) else keep)
+        for name in actions:
+            column = classes.index(name)
+            chunks = begins[tops[begins] == column]
+            starts = np.array([action.start for action in labelled if action.label == name])
+            surety = np.asarray(rows)[chunks, column].astype(np.float64)
+            near = -np.abs(clock.at(chunks)[:, None] - starts[None])
+            right = match_by_score(near, surety, [-offset for offset in offsets]) >= 0
+            judged[name].append((surety, right, ~right))
+            truths[name].append(len(starts))
+    of_class = {name: joined(judged[name], truths[name], len(offsets)) for name in actions}
+    found = summary(of_class, draws)
+    for entry in found["per_class"].values():
+        entry["starts"] = entry.pop("labels")
+    return {"offsets": list(offsets), **found}
 
 
 def detection_delay(

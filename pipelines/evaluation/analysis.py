@@ -13,7 +13,9 @@ from lstr.metrics import bootstrap
 from lstr.metrics import per_frame as metrics
 from lstr.metrics.actions import FOUND_IOU, VideoEvents, measure_events, resampled_f1
 from lstr.metrics.event_errors import measure_errors
+from lstr.metrics.instances import measure_instances, resampled_instances
 from lstr.metrics.scoring_rule import EVERY_CHUNK
+from lstr.metrics.segmentation import measure_segmentation
 from lstr.metrics.stages import per_stage, published_per_stage
 from lstr.metrics.starts import confusion, detection_delay, predicted_classes, start_precision
 from lstr.pipelines.datasets.dataset import LabelledVideo, Split
@@ -31,14 +33,16 @@ def analyse(evaluation: Evaluation, resampled: Resampled) -> dict[str, Any]:
     """The document of an evaluation with everything that a report shows; keys are added, none changed.
 
     `conventions`: mAP and mcAP corrected and published; `published_rule`: whose code the published one is of;
-    `absent_classes`; `interval`: bootstrap over videos; `stages`; `starts`; `delay`; `confusion`; `per_video`;
-    `events`: what detection would announce. All but the first and `interval` are of every chunk of the videos.
+    `absent_classes`; `interval`: bootstrap over videos; `stages`; `starts`; `segments`; `delay`; `confusion`;
+    `per_video`; `events`: what detection would announce, and `instances`: the same as it was told when it ended. All
+    but the first and `interval` are of every chunk of the videos. Intervals are all of the same draws of videos.
     """
     split, scores = evaluation.split, evaluation.scores
     classes, videos = split.labels.classes, split.videos
     targets = [video.targets for video in videos]
     segments = [labelled_segments(split, video) for video in videos]
     scored = evaluation.document["lstr"]["per_class"]
+    draws, detected = bootstrap.draw(len(videos), len(resampled["mAP"])), _detected(evaluation)
     return {
         **evaluation.document,
         "conventions": conventions(evaluation),
@@ -49,11 +53,13 @@ def analyse(evaluation: Evaluation, resampled: Resampled) -> dict[str, Any]:
             "corrected": per_stage(scores, targets, classes),
             "published": published_per_stage(np.concatenate(scores), np.concatenate(targets), classes),
         },
-        "starts": start_precision(scores, targets, segments, classes, clock=split.clock),
+        "starts": start_precision(scores, targets, segments, classes, clock=split.clock, draws=draws),
+        "segments": measure_segmentation(scores, targets, classes, draws),
         "delay": detection_delay(scores, targets, segments, classes, split.clock),
         "confusion": {"classes": list(classes), "counts": confusion(scores, targets, classes).tolist()},
         "per_video": [_of_video(video, rows, classes) for video, rows in zip(videos, scores, strict=True)],
-        "events": analyse_events(evaluation, len(resampled["mAP"])),
+        "events": analyse_events(evaluation, detected, draws),
+        "instances": measure_instances(detected, classes, draws),
     }
 
 
@@ -77,22 +83,24 @@ def conventions(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def resample(evaluation: Evaluation, resamples: int = RESAMPLES) -> Resampled:
-    """mAP, mcAP and event F1 (resamples,) of draws of videos with replacement, the same for every checkpoint."""
+    """mAP, mcAP, event F1 and instance mAP (resamples,) of draws of videos with replacement, the same for every
+    checkpoint."""
     split, classes = evaluation.split, evaluation.split.labels.classes
     scored = (*counted(split, evaluation.scores, evaluation.rule), classes)
-    draws = bootstrap.draw(len(split.videos), resamples)
+    draws, detected = bootstrap.draw(len(split.videos), resamples), _detected(evaluation)
     return {
         "mAP": bootstrap.resampled_means(*scored, draws),
         "mcAP": bootstrap.resampled_means(*scored, draws, calibrated=True),
-        "event F1": resampled_f1(_detected(evaluation), classes, draws),
+        "event F1": resampled_f1(detected, classes, draws),
+        "instance mAP": resampled_instances(detected, classes, draws),
     }
 
 
 def compare(
     names: Sequence[str], documents: Sequence[dict[str, Any]], resampled: Sequence[Resampled]
 ) -> list[dict[str, Any]]:
-    """How far each later checkpoint is ahead of the first in mAP, mcAP and event F1 (at an IoU of 0.3), with intervals
-    over the same resamples, and the `verdict` on the two."""
+    """How far each later checkpoint is ahead of the first in mAP, mcAP, event F1 (at an IoU of 0.3) and instance mAP,
+    with intervals over the same resamples, and the `verdict` on the two."""
     rows, old = [], documents[0]
     for name, new, means in list(zip(names, documents, resampled, strict=True))[1:]:
         row: dict[str, Any] = {"checkpoint": new["checkpoint"], "against": old["checkpoint"]}
@@ -107,11 +115,15 @@ def compare(
 
 
 def figure_of(document: Mapping[str, Any], figure: str) -> float | None:
-    """mAP, mcAP or event F1 of an evaluation; None where there is none."""
+    """mAP, mcAP, event F1 or instance mAP of an evaluation; None where there is none."""
     if figure in MEANS:
         value = document["lstr"][figure]
         return None if np.isnan(value) else value
-    return document["events"]["together"]["iou"][str(FOUND_IOU)]["f1"]
+    if figure == "instance mAP":
+        mean: float = document["instances"]["mean"]
+        return None if np.isnan(mean) else mean
+    f1: float | None = document["events"]["together"]["iou"][str(FOUND_IOU)]["f1"]
+    return f1
 
 
 def _intervals(resampled: Resampled) -> dict[str, Any] | None:
@@ -143,19 +155,15 @@ def measure_with_kinds(
     return {**found, "together": found["together"] | {"kinds": errors["together"]}, "per_class": per_class}
 
 
-def analyse_events(evaluation: Evaluation, resamples: int) -> dict[str, Any]:
-    """Event metrics at the thresholds that `lstr detect` uses, those thresholds, and the operating curves.
-
-    Intervals are of the same draws of videos as those of the per-frame means.
-    """
-    split, scores, rules = evaluation.split, evaluation.scores, thresholds_of(evaluation.loaded)
-    classes, videos = split.labels.classes, _detected(evaluation)
-    truth = [video.truth for video in videos]
-    found = measure_with_kinds(videos, classes, bootstrap.draw(len(videos), resamples))
+def analyse_events(evaluation: Evaluation, videos: Sequence[VideoEvents], draws: NDArray[np.int64]) -> dict[str, Any]:
+    """Event metrics at the thresholds that `lstr detect` uses, those thresholds, and the operating curves."""
+    scores, rules = evaluation.scores, thresholds_of(evaluation.loaded)
+    classes, truth, clock = evaluation.split.labels.classes, [video.truth for video in videos], evaluation.split.clock
+    found = measure_with_kinds(videos, classes, draws)
     return {
         **found,
-        "thresholds": Timeline(classes, rules, split.clock).describe(),
-        "operating_curves": describe_curves(sweep(scores, truth, classes, rules, split.clock)),
+        "thresholds": Timeline(classes, rules, clock).describe(),
+        "operating_curves": describe_curves(sweep(scores, truth, classes, rules, clock)),
     }
 
 
@@ -185,7 +193,8 @@ def detect_events(
     segments = segments_in(events)
     started = {(event.label, event.start): event.time for event in events if event.event == "started"}
     announced = [started[segment.label, segment.start] for segment in segments]
-    return VideoEvents(truth, segments, seconds, announced)
+    told = [event.time for event in events if event.event == "ended"]
+    return VideoEvents(truth, segments, seconds, announced, told)
 
 
 def labelled_segments(split: Split, video: LabelledVideo) -> Sequence[Segment]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lstr.metrics import rates
-from lstr.metrics.actions import ONSETS
+from lstr.metrics.actions import ONSETS, TOLERANT
 from lstr.metrics.event_errors import EDGE
 from lstr.pipelines.behaviour.kinds import OF_FALSE_ALARMS, OF_LABELS
 from lstr.pipelines.evaluation.findings import Judged
@@ -99,7 +99,7 @@ def csv_rows(judged: Sequence[Judged]) -> list[dict[str, Any]]:
         for label, one in [*events["per_class"].items(), ("together", events["together"])]:
             row = {"checkpoint": entry.name, "class": label}
             row |= {key: value for key, value in one.items() if not isinstance(value, dict) and key != "interval"}
-            for kind in ("iou", "onset"):
+            for kind in ("iou", *TOLERANT):
                 row |= {f"{key}_{kind}_{limit}": of[key] for limit, of in one[kind].items() for key in FIGURES}
             for of in ("labels", "missed", "detections", "false_alarms"):
                 row |= {f"{of}_{kind}": count for kind, count in one["kinds"][of].items()}

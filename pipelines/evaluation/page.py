@@ -10,6 +10,7 @@ from lstr.chunk import CHUNK_SECONDS
 from lstr.metrics.actions import FOUND_IOU, FOUND_ONSET, length_text, sentence
 from lstr.pipelines.evaluation.event_rows import event_tables, figure_text, interval_text, mean_rows, rate_text
 from lstr.pipelines.evaluation.findings import Findings, Judged
+from lstr.pipelines.evaluation.instance_rows import class_tables
 from lstr.pipelines.evaluation.scoring import DECIDED_BY_OTHERS, MEASURED_BY_FOLDS
 from lstr.pipelines.files.atomic import write_text
 from lstr.pipelines.reports.markup import Drawing, card, draw_table, folded, note, show_figures
@@ -27,6 +28,17 @@ EVENTS = (
     "The others are missed labels and false alarms. False seconds are detected and not labelled. p50 and p95 are "
     "seconds from a found label's start to the announcement; below 0 it came early."
 )
+INSTANCES = (
+    "Each detection as it was told when it ended, with the mean score of its chunks; nothing is withdrawn later. Late: "
+    "seconds (median) from a found label's end until it was told. AP by "
+    "ActivityNet's rules: from the highest score down a detection takes the free label of most overlap."
+)
+STARTS = "A start is said where the class of the highest score changes to an action."
+SEGMENTS = (
+    "Runs of the class with the highest score, background left out, as action segmentation is measured. A class's own "
+    "edit score says how near the numbers of its segments are."
+)
+TOLERANCES = "Detections as lstr detect announces them, in as many pairs with labels as there can be."
 COMPARED = "<!-- compared --><!-- end -->"
 """Where the page says whether the model is better than another, as soon as that is known"""
 
@@ -51,7 +63,8 @@ def draw_page(findings: Findings, drawings: Sequence[Drawing], watching: Mapping
         name = f"{entry.name}: " if several else ""
         body.append(folded(f"{name}Actions found, by action", _events([entry])) if several else "")
         body.append(folded(f"{name}Classes, chunk by chunk", _classes(entry.document)))
-        body.append(folded(f"{name}Portions of the actions, and starts", _stages(entry.document)))
+        body.append(folded(f"{name}Instances, starts and segments", _instances(entry.document)))
+        body.append(folded(f"{name}Portions of the actions", _stages(entry.document)))
         drawn = show_figures([one for one in drawings if not one.first and one.group == (several and entry.name or "")])
         body.append(folded(f"{name}More figures", drawn) if drawn else "")
     markup = "".join(f"{part}\n" for part in body if part)
@@ -197,6 +210,13 @@ def _stages(document: dict[str, Any]) -> str:
         for name, stages in document["stages"].items()
         for mean in ("mAP", "mcAP")
     ]
-    offsets = [f"{offset} s" for offset in document["starts"]["offsets"]]
-    starts = draw_table(["mAP of starts within", *offsets], [["", *map(figure_text, document["starts"]["mAP"])]])
-    return draw_table(columns, rows) + starts
+    return draw_table(columns, rows)
+
+
+def _instances(document: dict[str, Any]) -> str:
+    about = [INSTANCES, STARTS, SEGMENTS, TOLERANCES, ""]
+    shown = []
+    for table, said in zip(class_tables(document), about, strict=True):
+        shown.append(note(f"{table.title[0].upper()}{table.title[1:]}. {said}".rstrip()))
+        shown.append(draw_table(table.columns, table.rows, total=True))
+    return "".join(shown)

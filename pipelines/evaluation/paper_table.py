@@ -13,11 +13,32 @@ from typing import Any
 import numpy as np
 
 from lstr.checkpoints.loaded import Checkpoint
+from lstr.metrics.instances import IOUS
+from lstr.metrics.segmentation import OVERLAPS
+from lstr.metrics.starts import OFFSETS
 from lstr.pipelines.evaluation.analysis import figure_of
 from lstr.pipelines.evaluation.findings import Judged
 from lstr.pipelines.reports.table import WRITERS, Cell, Column, Table
 
 FIGURES = ("mAP", "mcAP", "event F1")
+INSTANCES = {f"mAP@{least:g}": ("instances", "mAP", place) for place, least in enumerate(IOUS)}
+STARTS = {f"start mAP@{offset} s": ("starts", "mAP", place) for place, offset in enumerate(OFFSETS)}
+SEGMENTS = {f"F1@{100 * least:g}": ("segments", "F1", place) for place, least in enumerate(OVERLAPS)}
+PATHS: Mapping[str, tuple[str, str, int | None]] = {
+    **INSTANCES,
+    **STARTS,
+    "start mAP": ("starts", "mean", None),
+    **SEGMENTS,
+    "edit score": ("segments", "edit", None),
+}
+"""Where a document has the figures of `TABLES` that `figure_of` does not know"""
+TABLES: Mapping[str, Sequence[str]] = {
+    "frames": FIGURES,
+    "instances": (*INSTANCES, "instance mAP"),
+    "starts": (*STARTS, "start mAP"),
+    "segments": (*SEGMENTS, "edit score"),
+}
+"""The figures of each table, by its name"""
 OF_A_RUN = ("seed", "save_seconds")
 """Settings of a training in which the runs of one row may differ."""
 OF_A_NAME = re.compile(r"[\W_]+(?:seed|run|s|r)?[\W_]*$", re.IGNORECASE)
@@ -60,8 +81,9 @@ def _is_same(one: Judged, other: Judged) -> bool:
     return all(map(np.array_equal, ours.scores, theirs.scores))
 
 
-def rows_of(judged: Sequence[Judged]) -> list[Row]:
-    """A row for each training, in the order of the checkpoints; a file that states no training is one of its own.
+def rows_of(judged: Sequence[Judged], table: str = "frames") -> list[Row]:
+    """A row for each training, in the order of the checkpoints; a file that states no training is one of its own. With
+    the figures of a table of TABLES.
 
     Runs of one row were trained alike on the same labels, are scored on the same features and have other seeds: a
     second checkpoint of a seed, as best.pt beside checkpoint.pt, is in a row of its own. Leave out what is `repeated`,
@@ -78,10 +100,20 @@ def rows_of(judged: Sequence[Judged]) -> list[Row]:
         Row(
             _common_name([entry.name for entry in runs]),
             [_seed(entry.evaluation.loaded) for entry in runs],
-            {figure: [figure_of(entry.document, figure) for entry in runs] for figure in FIGURES},
+            {figure: [_value(entry.document, figure) for entry in runs] for figure in TABLES[table]},
         )
         for runs in together.values()
     ]
+
+
+def _value(document: Mapping[str, Any], figure: str) -> float | None:
+    """A figure of an evaluation; None where there is none."""
+    if figure not in PATHS:
+        return figure_of(document, figure)
+    part, key, place = PATHS[figure]
+    value = document[part][key]
+    value = value if place is None else value[place]
+    return None if math.isnan(value) else float(value)
 
 
 def _trained(loaded: Checkpoint) -> Mapping[str, Any]:
@@ -125,11 +157,12 @@ def _common_name(names: Sequence[str]) -> str:
 def raw_table(rows: Sequence[Row]) -> Table:
     """For a spreadsheet: shares with all their digits; seeds with spaces between."""
     columns = [Column("checkpoint", is_text=True), Column("runs"), Column("seeds", is_text=True)]
-    columns += [Column(f"{figure}{end}") for figure in FIGURES for end in ("", " deviation")]
+    figures = _figures_of(rows)
+    columns += [Column(f"{figure}{end}") for figure in figures for end in ("", " deviation")]
     lines: list[list[Cell]] = []
     for row in rows:
         seeds = " ".join(str(seed) for seed in row.seeds if seed is not None)
-        pairs = [(row.mean(figure), row.deviation(figure)) for figure in FIGURES]
+        pairs = [(row.mean(figure), row.deviation(figure)) for figure in figures]
         lines.append([row.name, len(row.seeds), seeds, *(value for pair in pairs for value in pair)])
     return Table("", columns, lines)
 
@@ -143,8 +176,13 @@ def table_of(rows: Sequence[Row]) -> Table:
             return None
         return f"{100 * mean:.1f}" + ("" if deviation is None else f" ± {100 * deviation:.1f}")
 
-    columns = [Column("checkpoint", is_text=True), Column("runs"), *map(Column, FIGURES)]
-    return Table("", columns, [[row.name, len(row.seeds), *(cell(row, f) for f in FIGURES)] for row in rows])
+    figures = _figures_of(rows)
+    columns = [Column("checkpoint", is_text=True), Column("runs"), *map(Column, figures)]
+    return Table("", columns, [[row.name, len(row.seeds), *(cell(row, f) for f in figures)] for row in rows])
+
+
+def _figures_of(rows: Sequence[Row]) -> Sequence[str]:
+    return list(rows[0].values) if rows else FIGURES
 
 
 def write_rows(rows: Sequence[Row], form: str) -> str:

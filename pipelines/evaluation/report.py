@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from lstr.extractors.names import slug
 from lstr.metrics.starts import OFFSETS
-from lstr.pipelines.evaluation import figures
+from lstr.pipelines.evaluation import figures, instance_rows
 from lstr.pipelines.evaluation.event_rows import csv_rows
 from lstr.pipelines.evaluation.findings import Findings, Judged, without_nan
 from lstr.pipelines.evaluation.page import draw_page
@@ -68,8 +68,8 @@ def csv_text(rows: Sequence[dict]) -> str:
 
 
 def write_evaluation(folder: Path, findings: Findings) -> Path:
-    """Write evaluation.json, evaluation.csv, events.csv, figures/*.svg and .png, and at last report.html, whose path is
-    returned; videos that browsers do not play are copied into videos/.
+    """Write evaluation.json, three CSV, figures/*.svg and .png, and at last report.html, whose path is returned; videos
+    that browsers do not play are copied into videos/.
 
     Raises OutputError where the folder cannot be written.
     """
@@ -77,6 +77,7 @@ def write_evaluation(folder: Path, findings: Findings) -> Path:
     write_json(folder / "evaluation.json", findings.document)
     write_text(folder / "evaluation.csv", csv_text(class_rows(judged)))
     write_text(folder / "events.csv", csv_text(csv_rows(judged)))
+    write_text(folder / "instances.csv", csv_text(instance_rows.csv_rows(judged)))
     drawings = []
     if several:
         figure = figures.draw_classes([one.name for one in judged], [one.document for one in judged])

@@ -55,7 +55,8 @@ def judged(videos: dict[str, Path] | None = None, copies: int = 1, name: str = "
             rows[int(start * 4) : int(end * 4), CLASSES.index(label)] = 0.9
     shown = [LabelledVideo(i, np.zeros((CHUNKS, 0)), targets(video, CLASSES, CHUNKS)) for i, video in database.items()]
     records = {i: {"source": str(path), "bytes": path.stat().st_size} for i, path in (videos or {}).items()}
-    split = Split(SimpleNamespace(recipe=None, clock=CLOCK, read_record=records.get), Labels(CLASSES, database), shown)
+    folder = SimpleNamespace(recipe=None, clock=CLOCK, path=Path("features"), read_record=records.get)
+    split = Split(folder, Labels(CLASSES, database), shown)
     document = {
         **pooled_metrics(split, {"lstr": scores}),
         **{"convention": "corrected", "mode": "batch", "videos": len(ids), "chunks": CHUNKS * len(ids)},

@@ -52,6 +52,9 @@ RULES = {
     ("onset", "0.5"): lambda a, b: abs(a.start - b.start) <= 0.5,
     ("onset", "1.0"): lambda a, b: abs(a.start - b.start) <= 1,
     ("onset", "2.0"): lambda a, b: abs(a.start - b.start) <= 2,
+    ("onset", "5.0"): lambda a, b: abs(a.start - b.start) <= 5,
+    ("edges", "0.5"): lambda a, b: max(abs(a.start - b.start), abs(a.end - b.end)) <= 0.5,
+    ("edges", "2.0"): lambda a, b: max(abs(a.start - b.start), abs(a.end - b.end)) <= 2,
     ("found", ""): lambda a, b: plain_iou(a, b) >= 0.3 or abs(a.start - b.start) <= 1,
 }
 
@@ -146,7 +149,7 @@ def test_nothing_is_divided_by_nothing():
     nothing = measure_events([], CLASSES)
     assert nothing["hours"] == 0 and nothing["together"]["false_alarms_per_hour"] is None
     empty = measure_events([VideoEvents(cut((0, 1)), [], 0.0)], CLASSES, draw(1, 10))["together"]
-    assert empty["labels"] == 0 and len(empty["interval"]) == 4 and set(empty["interval"].values()) == {None}
+    assert empty["labels"] == 0 and len(empty["interval"]) == 12 and set(empty["interval"].values()) == {None}
 
 
 def test_background_other_classes_and_what_lies_behind_the_end_do_not_count():

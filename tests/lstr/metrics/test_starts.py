@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lstr.labels.label_set import segments_of
 from lstr.labels.segment import Segment
+from lstr.metrics.bootstrap import draw, interval
 from lstr.metrics.starts import confusion, detection_delay, predicted_classes, start_precision
 
 CLASSES = ("Background", "A", "B", "Ambiguous")
@@ -52,13 +55,69 @@ def test_a_labelled_start_is_found_once():
     on = "....AAAAAAAA"
     said = scores_of("...." + "A.A.A.A.")
     result = start_precision([said], [targets_of(on)], [[Segment(1.0, 3.0, "A")]], CLASSES, (10,))
-    assert result["per_class"]["A"] == {"AP": [1.0], "starts": 1, "said": 4}
+    of_a = result["per_class"]["A"]
+    assert (of_a["AP"], of_a["mean"], of_a["starts"], of_a["said"]) == ([0.25], 0.25, 1, 4)  # equal ones count together
+    said[4, 1] = 0.8
+    surer = start_precision([said], [targets_of(on)], [[Segment(1.0, 3.0, "A")]], CLASSES, (10,))
+    assert surer["mAP"] == [1.0] and surer["interval"] is None
     early = scores_of("A...AAAAAAAA")
     early[0, 1] = 0.99  # the surest, and near enough to take the only start
     assert start_precision([early], [targets_of(on)], [[Segment(1.0, 3.0, "A")]], CLASSES, (0.5, 1))["mAP"] == [
         0.5,
         1.0,
     ]
+
+
+# The second implementation: every start in one list, each labelled start crossed out by the first that is near enough.
+
+
+def plain_start_precision(scores, targets, segments, label: str, offset: float) -> float:
+    column, said = CLASSES.index(label), []
+    for v, (rows, on) in enumerate(zip(scores, targets, strict=True)):
+        before = None
+        for k, row in enumerate(rows):
+            top = max((c for c in range(len(CLASSES) - 1)), key=lambda c: (row[c], -c))
+            if top == column and top != before and not on[k, 3]:
+                said.append((float(row[column]), v, k / 4))
+            before = top
+    labelled = [[action.start for action in video if action.label == label] for video in segments]
+    total = sum(map(len, labelled))
+    right = []
+    for _, v, time in sorted(said, key=lambda one: -one[0]):
+        near = sorted((abs(start - time), start) for start in labelled[v])
+        right.append(bool(near) and near[0][0] <= offset)
+        if right[-1]:
+            labelled[v].remove(near[0][1])
+    ranks, area, before = sorted((score for score, *_ in said), reverse=True), 0.0, 0
+    for score in sorted(set(ranks), reverse=True):
+        n = sum(rank >= score for rank in ranks)  # equal scores count together
+        area += (sum(right[:n]) - before) * sum(right[:n]) / n
+        before = sum(right[:n])
+    return area / total
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 10**6), st.integers(1, 4), st.booleans())
+def test_starts_are_those_of_the_second_implementation(seed, n_videos, coarse):
+    random = np.random.default_rng(seed)
+    scores = [random.dirichlet(np.ones(4), int(random.integers(0, 40))) for _ in range(n_videos)]
+    scores = [np.round(rows, 1) if coarse else rows for rows in scores]  # with equal scores
+    letters = ["".join(random.choice(list("...AAB?"), len(rows))) for rows in scores]
+    targets = [targets_of(on) for on in letters]
+    segments = [segments_of(on, CLASSES) for on in targets]
+    draws = draw(n_videos, 8)
+    found = start_precision(scores, targets, segments, CLASSES, (1, 3), draws)
+    for label, entry in found["per_class"].items():
+        expected = [plain_start_precision(scores, targets, segments, label, offset) for offset in (1, 3)]
+        assert entry["AP"] == pytest.approx(expected)
+    if not found["per_class"]:
+        return
+    again = []
+    for row in draws:
+        copies = np.repeat(np.arange(n_videos), row)
+        drawn = ([some[i] for i in copies] for some in (scores, targets, segments))
+        again.append(start_precision(*drawn, CLASSES, (1, 3))["mean"])
+    assert found["interval"]["mean"] == pytest.approx(interval(np.array(again)), nan_ok=True)
 
 
 def test_what_is_said_of_an_ambiguous_chunk_is_left_out():

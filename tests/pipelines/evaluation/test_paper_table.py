@@ -91,6 +91,11 @@ def test_a_table_of_what_is_none_is_refused(more, lstr):
     assert (code, out) == (2, "") and "--to makes a table" in err and "hint: " in err
 
 
+def test_a_setting_of_the_table_asks_for_one(lstr):
+    code, out, err = lstr("evaluate", "a.lstr", "features", "--labels", "labels.json", "--set", "table=starts")
+    assert (code, out) == (2, "") and "--to md" in err
+
+
 def test_tables_escape_names_and_leave_out_what_is_not_known():
     rows = [
         Row("a_b|c & 50%", [0, 1], {**dict.fromkeys(FIGURES, [0.5, 0.6]), "event F1": [None, 0.5]}),

@@ -172,7 +172,7 @@ def _ap(entry):
 def test_the_report_is_one_page_that_needs_nothing(tmp_path):
     findings = Findings([judged(ahead=True, lengths=(40, 60, 12))], warnings=["made <by hand>"])
     page = write_evaluation(tmp_path, findings).read_text()
-    files = {"report.html", "evaluation.json", "evaluation.csv", "events.csv", "figures"}
+    files = {"report.html", "evaluation.json", "evaluation.csv", "events.csv", "instances.csv", "figures"}
     assert {path.name for path in tmp_path.iterdir()} == files
     assert "<script>alert" not in page and "&lt;script&gt;" in page and "made &lt;by hand&gt;" in page
     assert not re.search(r"https?://", re.sub(r'src="data:[^"]*"', "", page))

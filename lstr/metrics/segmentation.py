@@ -1,0 +1,128 @@
+"""A video cut into segments of one class each: F1 by overlap and edit score, as action segmentation is measured."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, runs
+from lstr.metrics.bootstrap import interval
+from lstr.metrics.per_frame import counted
+from lstr.metrics.starts import predicted_classes
+
+OVERLAPS = (0.1, 0.25, 0.5)
+Run = tuple[int, int, int]
+"""First chunk, the one after the last, and the column of the class"""
+
+
+def measure_segmentation(
+    scores: Sequence[NDArray[np.floating]],
+    targets: Sequence[NDArray[Any]],
+    classes: Sequence[str],
+    draws: NDArray[np.int64] | None = None,
+    at: Sequence[float] = OVERLAPS,
+) -> dict[str, Any]:
+    """F1 of the segments of all videos by IoU, and the mean edit score of the videos, arrays (L, C) per video.
+
+    {"overlaps", "F1": [...], "edit", "interval": {"F1": [[low, high], ...], "edit"}, "per_class": {label: {"F1",
+    "edit", "interval", "labels", "said"}}}, shares from 0 to 1, NaN where there is nothing.
+
+    Segments that are said are the runs of chunks with the same predicted class, background left out; those labelled are
+    the runs of each class that is on, so that actions which overlap are all there; ambiguous chunks are background on
+    both sides. A segment takes the labelled one of its class with the highest IoU, and is right if that is at least the
+    limit and no other one has it. The edit score is 1 - D / (length of the longer sequence), where D is the least
+    number of segments to insert, delete or exchange (Levenshtein) between the two sequences of classes. A class's own
+    is of its segments alone, so that it says how near their numbers are. Videos without a segment on either side are in
+    no edit score. `draws` (R, videos) of `bootstrap` give the intervals.
+    """
+    actions = [i for i, name in enumerate(classes) if name not in (BACKGROUND, AMBIGUOUS)]
+    counts = np.zeros((len(scores), len(actions), 2 + len(at)))  # labelled, predicted, right by limit
+    edits = np.full((len(scores), 1 + len(actions)), np.nan)
+    for v, (rows, video) in enumerate(zip(scores, targets, strict=True)):
+        said, labelled = _said(rows, np.asarray(video) > 0, classes), _labelled(np.asarray(video) > 0, classes)
+        for c, column in enumerate(actions):
+            ours, theirs = ([run for run in some if run[2] == column] for some in (said, labelled))
+            counts[v, c] = len(theirs), len(ours), *_right(ours, theirs, at)
+            longest = max(len(ours), len(theirs))
+            edits[v, 1 + c] = min(len(ours), len(theirs)) / longest if longest else np.nan
+        edits[v, 0] = edit_score([run[2] for run in said], [run[2] for run in labelled])
+    per_class = {
+        classes[column]: {
+            **_entry(counts[:, c], edits[:, 1 + c], draws),
+            "labels": int(counts[:, c, 0].sum()),
+            "said": int(counts[:, c, 1].sum()),
+        }
+        for c, column in enumerate(actions)
+    }
+    return {"overlaps": list(at), **_entry(counts.sum(axis=1), edits[:, 0], draws), "per_class": per_class}
+
+
+def edit_score(said: Sequence[int], labelled: Sequence[int]) -> float:
+    """How near two sequences of classes are, from 0 to 1; NaN where both are empty."""
+    if not said and not labelled:
+        return float("nan")
+    theirs, steps = np.array(labelled, dtype=np.int64), np.arange(len(labelled) + 1)
+    row = steps.copy()  # of the least changes from what was said so far to each beginning of what is labelled
+    for n, one in enumerate(said, start=1):
+        changed = np.minimum(row[1:] + 1, row[:-1] + (theirs != one))
+        # an insertion costs 1 a step to the right, so that the least of all before is found without a loop
+        row = np.minimum.accumulate(np.concatenate([[n], changed]) - steps) + steps
+    return 1 - float(row[-1]) / max(len(said), len(labelled))
+
+
+def _said(scores: NDArray[np.floating], on: NDArray[np.bool_], classes: Sequence[str]) -> list[Run]:
+    tops = np.where(counted(on, classes), predicted_classes(scores, classes), -1)
+    found = []
+    edges = [0, *(np.flatnonzero(np.diff(tops)) + 1).tolist(), len(tops)]
+    for start, stop in zip(edges[:-1], edges[1:], strict=True):
+        if stop > start and tops[start] >= 0 and classes[tops[start]] != BACKGROUND:
+            found.append((start, stop, int(tops[start])))
+    return found
+
+
+def _labelled(on: NDArray[np.bool_], classes: Sequence[str]) -> list[Run]:
+    keep = counted(on, classes)
+    found = [
+        (start, stop, column)
+        for column, name in enumerate(classes)
+        if name not in (BACKGROUND, AMBIGUOUS)
+        for start, stop in runs(on[:, column] & keep)
+    ]
+    return sorted(found)
+
+
+def _right(said: Sequence[Run], labelled: Sequence[Run], at: Sequence[float]) -> list[int]:
+    """How many of a class's predicted segments are right by each limit."""
+    if not said or not labelled:
+        return [0] * len(at)
+    ours, theirs = np.array(said)[:, :2], np.array(labelled)[:, :2]
+    shared = np.minimum(ours[:, None, 1], theirs[None, :, 1]) - np.maximum(ours[:, None, 0], theirs[None, :, 0])
+    lengths = np.diff(ours, axis=1) + np.diff(theirs, axis=1).T
+    ious = np.maximum(shared, 0) / (lengths - np.maximum(shared, 0))
+    best, most = ious.argmax(axis=1), ious.max(axis=1)
+    return [len(np.unique(best[most >= least])) for least in at]
+
+
+def _entry(counts: NDArray[np.float64], edits: NDArray[np.float64], draws: NDArray[np.int64] | None) -> dict[str, Any]:
+    """F1 by limit and edit score, from counts (V, 2 + K) and scores (V,) of the videos, with intervals."""
+    once = np.ones((1, len(counts)))
+    f1, edit = (values[0] for values in _resampled(counts, edits, once))
+    entry: dict[str, Any] = {"F1": f1.tolist(), "edit": float(edit), "interval": None}
+    if draws is not None and len(draws):
+        drawn, scores = _resampled(counts, edits, draws.astype(np.float64))
+        entry["interval"] = {"F1": [interval(column) for column in drawn.T], "edit": interval(scores)}
+    return entry
+
+
+def _resampled(
+    counts: NDArray[np.float64], edits: NDArray[np.float64], weights: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """F1 (R, K) and edit score (R,) of each weighting (R, V) of the videos."""
+    totals = weights @ counts
+    segments = totals[:, :1] + totals[:, 1:2]
+    f1 = np.divide(2 * totals[:, 2:], segments, out=np.full_like(totals[:, 2:], np.nan), where=segments > 0)
+    known = ~np.isnan(edits)
+    number = weights @ known
+    edit = np.divide(weights @ np.where(known, edits, 0), number, out=np.full_like(number, np.nan), where=number > 0)
+    return f1, edit

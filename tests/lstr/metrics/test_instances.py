@@ -1,0 +1,140 @@
+"""Instances told as they end, beside a second implementation by loops, and what is special."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lstr.labels.segment import Segment
+from lstr.metrics.actions import VideoEvents
+from lstr.metrics.bootstrap import draw, interval
+from lstr.metrics.instances import IOUS, measure_instances
+
+CLASSES = ("Background", "hug", "point", "Ambiguous")
+
+
+def measure(*videos, **more):
+    return measure_instances([VideoEvents(*video, seconds=20.0) for video in videos], CLASSES, **more)
+
+
+# The second implementation: one list of detections over all videos, a lock on each label, precision and recall by hand.
+
+
+def plain_iou(a: Segment, b: Segment) -> float:
+    shared = max(0.0, min(a.end, b.end) - max(a.start, b.start))
+    union = (a.end - a.start) + (b.end - b.start) - shared
+    return shared / union if union else 0.0
+
+
+def plain_average_precision(videos, label: str, least: float) -> float:
+    labels = {(v, t) for v, (truth, _) in enumerate(videos) for t, one in enumerate(truth) if one.label == label}
+    told = [(one.score, v, one) for v, (_, said) in enumerate(videos) for one in said if one.label == label]
+    told.sort(key=lambda entry: -entry[0])
+    locked, outcome = set(), []
+    for score, v, one in told:
+        of_video = [t for w, t in labels if w == v]
+        by_overlap = sorted(of_video, key=lambda t: (-plain_iou(videos[v][0][t], one), t))
+        right = False
+        for t in by_overlap:
+            if plain_iou(videos[v][0][t], one) < least:
+                break
+            if (v, t) not in locked:
+                locked.add((v, t))
+                right = True
+                break
+        outcome.append((score, right))
+    recall, precision = [], []
+    for score in sorted({score for score, _ in outcome}, reverse=True):
+        above = [right for other, right in outcome if other >= score]
+        recall.append(sum(above) / len(labels))
+        precision.append(sum(above) / len(above))
+    area, before = 0.0, 0.0
+    for at, here in enumerate(recall):
+        area += (here - before) * max(precision[at:])
+        before = here
+    return area
+
+
+quarters = st.integers(0, 24).map(lambda k: k / 4)
+labelled = st.tuples(quarters, quarters, st.sampled_from(["hug", "point"])).map(
+    lambda drawn: Segment(min(drawn[:2]), max(drawn[:2]) + 0.25, drawn[2])
+)
+said = st.tuples(labelled, st.integers(0, 5)).map(lambda d: Segment(d[0].start, d[0].end, d[0].label, d[1] / 5))
+video = st.tuples(st.lists(labelled, max_size=5), st.lists(said, max_size=7))
+
+
+@settings(max_examples=60)
+@given(st.lists(video, min_size=1, max_size=4))
+def test_every_figure_is_that_of_the_second_implementation(videos):
+    found = measure(*videos)
+    present = [label for label in ("hug", "point") if any(s.label == label for truth, _ in videos for s in truth)]
+    assert list(found["per_class"]) == present
+    of_class = {label: [plain_average_precision(videos, label, least) for least in IOUS] for label in present}
+    for label, values in of_class.items():
+        assert found["per_class"][label]["AP"] == pytest.approx(values)
+        assert found["per_class"][label]["mean"] == pytest.approx(np.mean(values))
+    expected = np.mean(list(of_class.values()), axis=0) if present else [math.nan] * len(IOUS)
+    assert found["mAP"] == pytest.approx(list(expected), nan_ok=True)
+
+
+@settings(max_examples=15)
+@given(st.lists(video, min_size=1, max_size=3))
+def test_intervals_are_of_the_videos_drawn_again(videos):
+    draws, values = draw(len(videos), 8), []
+    for row in draws:
+        copies = [video for video, times in zip(videos, row, strict=True) for _ in range(times)]
+        values.append(measure(*copies)["mean"])
+    found = measure(*videos, draws=draws)
+    if found["per_class"]:
+        assert found["interval"]["mean"] == pytest.approx(interval(np.array(values)), nan_ok=True)
+    else:
+        assert found["interval"] is None
+
+
+def test_one_label_is_found_once_and_the_surer_detection_finds_it():
+    truth = [Segment(1, 3, "hug")]
+    twice = [Segment(1, 2.9, "hug", 0.9), Segment(1, 3, "hug", 0.6)]
+    assert measure((truth, twice))["per_class"]["hug"]["AP"] == [1.0] * 5
+    wrong_is_surer = [Segment(1, 3, "hug", 0.6), Segment(9, 10, "hug", 0.9)]
+    assert measure((truth, wrong_is_surer))["mAP"] == [0.5] * 5
+    equal = [Segment(1, 3, "hug", 0.6), Segment(9, 10, "hug", 0.6)]
+    assert measure((truth, equal))["mAP"] == measure((truth, equal[::-1]))["mAP"] == [0.5] * 5
+
+
+def test_how_late_instances_are_told():
+    truth = [Segment(1, 3, "hug"), Segment(5, 7, "hug"), Segment(9, 11, "hug")]
+    told = [Segment(1, 3.5, "hug", 0.9), Segment(5, 6, "hug", 0.6), Segment(15, 16, "hug", 0.9)]
+    found = measure_instances([VideoEvents(truth, told, 20.0, told=[4.0, 6.5, 16.5])], CLASSES)
+    assert found["late"] == found["per_class"]["hug"]["late"] == {"p50": 0.25, "p95": pytest.approx(0.25 + 0.45 * 1.5)}
+    assert measure((truth, told))["late"] == {"p50": None, "p95": None}
+
+
+def test_labels_that_overlap_are_found_by_detections_that_do():
+    truth = [Segment(0, 10, "hug"), Segment(2, 6, "hug"), Segment(2, 6, "point")]
+    told = [Segment(0, 10, "hug", 0.5), Segment(2, 6, "hug", 0.9), Segment(2, 6, "point", 0.7)]
+    assert measure((truth, told))["mean"] == 1.0
+
+
+def test_what_is_mostly_ambiguous_is_left_out_unless_it_finds_a_label():
+    truth = [Segment(0, 2, "hug"), Segment(10, 14, "Ambiguous")]
+    told = [Segment(0, 2, "hug", 0.5), Segment(10, 14, "hug", 0.9), Segment(13, 16, "hug", 0.9)]
+    assert measure((truth, told[:2]))["mean"] == 1.0
+    assert measure((truth, told))["mean"] == 0.5  # the last is ambiguous in a third of it
+
+
+def test_classes_without_labels_and_videos_without_detections():
+    found = measure(([Segment(0, 2, "hug")], [Segment(5, 7, "point", 0.9)]), draws=draw(1, 10))
+    assert found["per_class"].keys() == {"hug"} and found["mAP"] == [0.0] * 5
+    assert found["interval"]["mean"] == [0.0, 0.0]
+    nothing = measure(([], []), draws=draw(1, 10))
+    assert nothing["per_class"] == {} and nothing["interval"] is None and all(map(math.isnan, nothing["mAP"]))
+    assert math.isnan(measure_instances([], CLASSES)["mean"])
+    assert measure(([Segment(0, 2, "hug")], [Segment(0, 2, "hug")]))["mean"] == 1.0  # told without a score
+
+
+def test_a_label_ends_with_its_video():
+    late = VideoEvents([Segment(8, 30, "hug"), Segment(25, 26, "hug")], [Segment(8, 20, "hug", 0.9)], seconds=20.0)
+    entry = measure_instances([late], CLASSES)["per_class"]["hug"]
+    assert (entry["labels"], entry["said"], entry["mean"]) == (1, 1, 1.0)

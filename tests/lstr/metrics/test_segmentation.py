@@ -1,0 +1,148 @@
+"""Segment F1 and edit score beside a second implementation, frame by frame, and what is special."""
+
+import math
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lstr.metrics.bootstrap import draw, interval
+from lstr.metrics.segmentation import edit_score, measure_segmentation
+
+CLASSES = ("Background", "A", "B", "C", "Ambiguous")
+LETTERS = ".ABC?"
+
+
+def scores_of(said: str) -> np.ndarray:
+    rows = np.full((len(said), 5), 0.1)
+    rows[np.arange(len(said)), [LETTERS.index(letter) for letter in said]] = 0.7
+    return rows
+
+
+def targets_of(on: str) -> np.ndarray:
+    rows = np.zeros((len(on), 5), dtype=int)
+    rows[np.arange(len(on)), [LETTERS.index(letter) for letter in on]] = 1
+    return rows
+
+
+def measure(*videos, **more):
+    return measure_segmentation(
+        [scores_of(said) for said, _ in videos], [targets_of(on) for _, on in videos], CLASSES, **more
+    )
+
+
+# The second implementation: sets of frames, one segment after the other, and a recursive edit distance.
+
+
+def plain_segments(letters: str) -> list[tuple[str, set[int]]]:
+    found: list[tuple[str, set[int]]] = []
+    for at, letter in enumerate(letters):
+        if at and letters[at - 1] == letter and letter != ".":
+            found[-1][1].add(at)
+        elif letter != ".":
+            found.append((letter, {at}))
+    return found
+
+
+def plain_counts(said: str, on: str, least: float) -> tuple[int, int, int]:
+    """True and false positives and misses."""
+    ours, theirs = plain_segments(said), plain_segments(on)
+    taken, right, wrong = set(), 0, 0
+    for letter, frames in ours:
+        shares = [len(frames & there) / len(frames | there) if one == letter else 0.0 for one, there in theirs]
+        best = max(range(len(shares)), key=lambda t: shares[t]) if shares else None
+        if best is not None and shares[best] >= least and best not in taken:
+            taken.add(best)
+            right += 1
+        else:
+            wrong += 1
+    return right, wrong, len(theirs) - right
+
+
+def plain_distance(a: str, b: str) -> int:
+    @cache
+    def apart(i: int, j: int) -> int:
+        if not i or not j:
+            return i + j
+        return min(apart(i - 1, j) + 1, apart(i, j - 1) + 1, apart(i - 1, j - 1) + (a[i - 1] != b[j - 1]))
+
+    return apart(len(a), len(b))
+
+
+def order_of(letters: str) -> str:
+    return "".join(letter for letter, _ in plain_segments(letters))
+
+
+pair = st.integers(0, 14).flatmap(
+    lambda n: st.tuples(*(st.text(alphabet=".AABBC", min_size=n, max_size=n) for _ in range(2)))
+)
+
+
+@settings(max_examples=60)
+@given(st.lists(pair, min_size=1, max_size=4))
+def test_every_figure_is_that_of_the_second_implementation(videos):
+    found = measure(*videos)
+    for place, least in enumerate((0.1, 0.25, 0.5)):
+        right, wrong, missed = np.sum([plain_counts(*video, least) for video in videos], axis=0)
+        whole = 2 * right + wrong + missed
+        assert found["F1"][place] == pytest.approx(2 * right / whole if whole else math.nan, nan_ok=True)
+        for letter in "ABC":
+            alone = [["".join(c if c == letter else "." for c in text) for text in video] for video in videos]
+            right, wrong, missed = np.sum([plain_counts(*video, least) for video in alone], axis=0)
+            whole = 2 * right + wrong + missed
+            expected = 2 * right / whole if whole else math.nan
+            assert found["per_class"][letter]["F1"][place] == pytest.approx(expected, nan_ok=True)
+    orders = [(order_of(said), order_of(on)) for said, on in videos]
+    scores = [1 - plain_distance(a, b) / max(len(a), len(b)) for a, b in orders if a or b]
+    assert found["edit"] == pytest.approx(np.mean(scores) if scores else math.nan, nan_ok=True)
+
+
+@settings(max_examples=15)
+@given(st.lists(pair, min_size=1, max_size=3))
+def test_intervals_are_of_the_videos_drawn_again(videos):
+    draws = draw(len(videos), 8)
+    copies = [[video for video, times in zip(videos, row, strict=True) for _ in range(times)] for row in draws]
+    again, found = [measure(*some) for some in copies], measure(*videos, draws=draws)
+    edges = interval(np.array([one["edit"] for one in again]))
+    assert found["interval"]["edit"] == pytest.approx(edges, nan_ok=True)
+    edges = interval(np.array([one["F1"][2] for one in again]))
+    assert found["interval"]["F1"][2] == pytest.approx(edges, nan_ok=True)
+    edges = interval(np.array([one["per_class"]["A"]["F1"][0] for one in again]))
+    assert found["per_class"]["A"]["interval"]["F1"][0] == pytest.approx(edges, nan_ok=True)
+
+
+def test_by_hand():
+    found = measure(("AAAA..BB", "AAA...CC"))
+    assert found["F1"] == [0.5, 0.5, 0.5] and found["edit"] == 0.5
+    assert found["per_class"]["A"]["F1"] == [1.0, 1.0, 1.0]
+    assert found["per_class"]["B"]["said"] == 1 and found["per_class"]["C"]["labels"] == 1
+    in_pieces = measure(("A.A.A.AA", "AAAAAAAA"))
+    assert in_pieces["F1"] == [0.4, 0.4, 0.0] and in_pieces["edit"] == 0.25  # the longest piece has a quarter
+
+
+def test_ambiguous_chunks_are_background_on_both_sides():
+    found = measure(("AABAA", "AA?AA"))
+    assert found["F1"] == [1.0, 1.0, 1.0] and found["edit"] == 1.0
+
+
+def test_labels_that_overlap_are_all_there():
+    on = targets_of("AAAA")
+    on[2:, 2] = 1
+    found = measure_segmentation([scores_of("AABB")], [on], CLASSES)
+    assert found["per_class"]["A"]["labels"] == found["per_class"]["B"]["labels"] == 1
+    assert found["F1"] == [1.0, 1.0, 1.0] and found["edit"] == 1.0
+
+
+def test_nothing_to_measure():
+    found = measure(("....", "...."), ("", ""), draws=draw(2, 5))
+    assert all(map(math.isnan, [*found["F1"], found["edit"], *found["interval"]["edit"]]))
+    assert measure()["per_class"]["A"]["labels"] == 0
+    assert measure(("AAAA", "...."))["F1"] == [0.0, 0.0, 0.0]
+
+
+@given(st.text(alphabet="ABC", max_size=12), st.text(alphabet="ABC", max_size=12))
+def test_the_edit_score_is_symmetric(a, b):
+    columns = [[LETTERS.index(letter) for letter in text] for text in (a, b)]
+    assert edit_score(*columns) == pytest.approx(edit_score(*columns[::-1]), nan_ok=True)

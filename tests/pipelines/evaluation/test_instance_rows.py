@@ -1,0 +1,87 @@
+"""Instances, starts and segments as rows: for the terminal, the page and the CSV."""
+
+import csv
+
+import pytest
+
+from lstr.metrics.bootstrap import interval
+from lstr.pipelines.evaluation.analysis import analyse, compare, resample
+from lstr.pipelines.evaluation.findings import Judged
+from lstr.pipelines.evaluation.instance_rows import class_tables, csv_rows, summary_table
+from lstr.pipelines.evaluation.paper_table import TABLES, rows_of, write_rows
+from lstr.pipelines.evaluation.report import csv_text
+from tests.support.browser import HOSTILE
+from tests.support.scored import judged
+
+
+@pytest.fixture(scope="module")
+def entry() -> Judged:
+    """Three videos with one found kick each of two, and everything else wrong; with intervals."""
+    one = judged()
+    return Judged(one.name, one.evaluation, analyse(one.evaluation, resample(one.evaluation, 50)))
+
+
+def test_the_document_has_each_class_with_intervals(entry):
+    document = entry.document
+    kick = document["instances"]["per_class"]["kick"]
+    assert (kick["labels"], kick["said"], kick["AP"]) == (2, 4, [0.5] * 5)  # all told with the same score
+    assert document["instances"]["per_class"][HOSTILE]["mean"] == 0.0
+    assert document["instances"]["mAP"] == [0.25] * 5 and document["instances"]["mean"] == 0.25
+    low, high = document["instances"]["interval"]["mean"]
+    assert low <= 0.25 <= high
+    assert document["starts"]["per_class"]["kick"]["starts"] == 2 and len(document["starts"]["interval"]["mAP"]) == 10
+    assert document["segments"]["per_class"]["kick"]["F1"] == [2 * 2 / (2 + 4)] * 3
+    assert document["events"]["together"]["edges"]["0.5"]["recall"] == 2 / 3
+
+
+def test_the_terminal_has_a_row_for_each_figure_or_checkpoint(entry):
+    table = summary_table([entry])
+    assert [row[0] for row in table.rows] == [
+        "instance mAP",
+        "start mAP",
+        "segment F1 at 50 %",
+        "edit score",
+        "event F1, start within 1 s",
+        "event F1, edges within 1 s",
+    ]
+    assert table.rows[0][1].startswith("0.25 [") and table.rows[0][3] == "  ".join(["0.25"] * 5)
+    assert all(len(row) == len(table.columns) for row in table.rows)
+    several = summary_table([entry, judged(name="other")])
+    assert [row[0] for row in several.rows] == ["run", "other"] and several.columns[1] == "instance mAP"
+    assert several.rows[1][1] == "0.25"  # without resamples no interval
+    assert all(len(row) == len(several.columns) for row in several.rows)
+
+
+def test_the_page_has_a_row_for_each_class(entry):
+    tables = class_tables(entry.document)
+    assert len(tables) == 5 and all(len(row) == len(table.columns) for table in tables for row in table.rows)
+    for table in tables:
+        assert [row[0] for row in table.rows[:-1]] == ["kick", HOSTILE]
+
+
+def test_the_csv_has_every_figure(entry):
+    rows = list(csv.DictReader(csv_text(csv_rows([entry, judged(name="other")])).splitlines()))
+    assert [(row["checkpoint"], row["class"]) for row in rows[2::3]] == [("run", "together"), ("other", "together")]
+    together = rows[2]
+    assert float(together["instance_AP_iou_0.5"]) == float(together["instance_mAP"]) == 0.25
+    assert float(together["instance_mAP_low"]) == entry.document["instances"]["interval"]["mean"][0]
+    assert float(rows[0]["segment_F1_50"]) == pytest.approx(2 / 3) and rows[0]["edit_score"]
+    assert {f"start_AP_{offset}s" for offset in range(1, 11)} <= rows[0].keys()
+    assert rows[5]["instance_mAP_low"] == ""
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_paper_has_a_table_of_each(entry, name):
+    lines = write_rows(rows_of([entry], name), "csv").splitlines()
+    values = dict(zip(*csv.reader(lines), strict=True))
+    assert {*TABLES[name]} <= values.keys()
+    if name == "instances":
+        assert float(values["mAP@0.7"]) == float(values["instance mAP"]) == 0.25
+        assert "| 25.0 |" in write_rows(rows_of([entry], name), "md")
+
+
+def test_checkpoints_are_compared_by_instances_too(entry):
+    drawn = resample(entry.evaluation, 50)
+    (row,) = compare(["a", "b"], [entry.document] * 2, [drawn] * 2)
+    assert row["instance mAP"] == {"new": 0.25, "old": 0.25, "difference": 0.0, "interval": [0.0, 0.0]}
+    assert interval(drawn["instance mAP"]) == entry.document["instances"]["interval"]["mean"]
