@@ -1,5 +1,6 @@
 """The feature networks by name. One that is added here is known everywhere: recipes, commands, plans, training."""
 
+from collections.abc import Mapping
 from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from lstr.extractors.backbones.network import (
     SIGNED,
     TIMM,
     UNDIVIDED,
+    UNIT,
     Cost,
     Network,
     efficientnet_name,
@@ -23,7 +25,7 @@ from lstr.extractors.backbones.network import (
 from lstr.extractors.errors import RecipeError
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
 
 def _resnet(depth: int, channels: int) -> "nn.Module":
@@ -54,6 +56,18 @@ def _efficientnet_lite(width: float, depth: float, channels: int) -> "nn.Module"
     from lstr.extractors.backbones.efficientnet_lite import EfficientNetLite
 
     return EfficientNetLite(channels, width, depth)
+
+
+def _movinet(size: str, channels: int) -> "nn.Module":
+    from lstr.extractors.backbones.movinet import SIZES, MoViNet
+
+    return MoViNet(SIZES[size], channels)
+
+
+def _movinet_tensors(held: "Mapping[str, Tensor]") -> "dict[str, Tensor]":
+    from lstr.extractors.backbones.movinet_names import our_tensors
+
+    return our_tensors(held)
 
 
 RESNET50 = Network(
@@ -124,9 +138,24 @@ EFFICIENTNETS = [
     )
     for n, width, depth, share, megabytes in ((0, 1.0, 1.0, 1.0, 41), (1, 1.0, 1.1, 1.36, 50), (2, 1.1, 1.2, 1.85, 58))
 ]
+MOVINETS = [
+    Network(
+        f"movinet-{size}-stream",
+        width,
+        partial(_movinet, size),
+        {"rgb": UNIT, "flow": HALVES},
+        Cost(seconds, seconds, megabytes * 1e6, 1.0),
+        "Apache-2.0",
+        adapt=_movinet_tensors,
+        remembers=True,
+        depthwise=True,
+    )
+    for size, width, seconds, megabytes in (("a0", 480, 0.02, 23), ("a1", 600, 0.04, 41), ("a2", 640, 0.06, 48))
+]
 SMALL = (RESNET18, SHUFFLENETV2, MOBILENETV3, *EFFICIENTNETS)
-NETWORKS = {entry.name: entry for entry in (RESNET50, BNINCEPTION, *SMALL)}
-"""The two with published features first, then smaller ones for videos of one's own (benchmarks/frontier.py)."""
+NETWORKS = {entry.name: entry for entry in (RESNET50, BNINCEPTION, *SMALL, *MOVINETS)}
+"""The two with published features first, then smaller ones for videos of one's own (benchmarks/frontier.py), then those
+that remember the frames before."""
 
 
 def known_network(name: str) -> Network | None:
