@@ -36,7 +36,7 @@ def network_recipe(stream: str, preset: StreamPreset) -> NetworkRecipe:
     mean, std = preset.mean or given.mean, preset.std or given.std
     described = NetworkRecipe(entry.name, "", "", preset.crops, mean, std, config=entry.config, width=width)
     described = replace(described, size=preset.size, margin=preset.margin if preset.size else 1.0)
-    return replace(described, segments=entry.segments, bgr=given.bgr)
+    return replace(described, segments=preset.segments or entry.segments, bgr=given.bgr)
 
 
 def build_network(

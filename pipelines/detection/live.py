@@ -52,7 +52,9 @@ class LiveRows:
         """Whether there is something to `send`, or `finished`."""
         if self._flying and self._flying[0].rows.done():
             return True
-        return len(self._flying) <= self._threads and any(source.has_chunk(self._most, self._alone) for source in sources)
+        return len(self._flying) <= self._threads and any(
+            source.has_chunk(self._most, self._alone) for source in sources
+        )
 
     def send(self, sources: list[LiveSource]) -> None:
         """Send the oldest chunks of sources that wait through the networks, as far as these have threads."""
