@@ -36,6 +36,7 @@ TABLES: dict[str, Callable[[], Iterator[list]]] = {
     "frontier": tables_of_speed.frontier,
     "kind-speeds": tables_of_speed.kind_speeds,
     "memory": tables_of_speed.memory,
+    "video-networks": tables_of_speed.video_networks,
     "hours": tables_of_speed.hours,
     "evaluation": tables_of_speed.evaluation,
 }

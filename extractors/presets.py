@@ -126,6 +126,8 @@ TSM = Preset(StreamPreset("tsm-mobilenetv2"), None, long_side=512)
 # The class token of the fourth of six frames at 224 pixels, as CMeRT's features of DINOv2 are (its issue 3), by the
 # smallest of the networks
 DINOV2 = Preset(StreamPreset("timm:vit_small_patch14_dinov2.lvd142m"), None, long_side=512)
+# All six frames of each chunk at 224 pixels, as its authors' script for THUMOS'14 has them
+STREAMFORMER = Preset(StreamPreset("streamformer"), None, long_side=398, short_side=224)
 # ResNet-50 twice (LSTR issue 14, README). The authors' later code takes the centre crop of its flow alone: that is
 # `activitynet-fast` with --precision float32
 ACTIVITYNET = replace(KINETICS, flow=StreamPreset("resnet50", crops=10))
@@ -154,6 +156,7 @@ PRESETS = {
     "movinet-a2": MOVINET_A2,
     "tsm": TSM,
     "dinov2": DINOV2,
+    "streamformer": STREAMFORMER,
 }
 """By what `--recipe` takes; `faithful` and `fast` are the short names of the first two, and `live` says what suits
 cameras: of what two cores do with less than .05 processor seconds for a second of video, `difference` learns most."""

@@ -18,6 +18,7 @@ from lstr.extractors.backbones.network import (
     UNDIVIDED,
     UNIT,
     Cost,
+    Input,
     Network,
     efficientnet_name,
     torchvision_name,
@@ -72,6 +73,18 @@ def _tsm_mobilenet(channels: int) -> "nn.Module":
 
 def _tsm_name(name: str) -> str:
     return name.replace(".net.", ".")
+
+
+def _streamformer(channels: int) -> "nn.Module":
+    from lstr.extractors.backbones.streamformer import StreamFormer
+
+    return StreamFormer(channels)
+
+
+def _streamformer_tensors(held: "Mapping[str, Tensor]") -> "dict[str, Tensor]":
+    from lstr.extractors.backbones.streamformer import our_tensors
+
+    return our_tensors(held)
 
 
 def _movinet_tensors(held: "Mapping[str, Tensor]") -> "dict[str, Tensor]":
@@ -174,10 +187,21 @@ TSM_MOBILENETV2 = Network(
     remembers=True,
     depthwise=True,
 )
+STREAMFORMER = Network(
+    "streamformer",
+    768,
+    _streamformer,
+    {"rgb": Input((127.5,) * 3, (127.5,) * 3), "flow": HALVES},
+    Cost(0.6, 0.36, 1.5e9, 12.0),
+    "none stated",
+    multiple=16,
+    segments=6,
+    adapt=_streamformer_tensors,
+)
 SMALL = (RESNET18, SHUFFLENETV2, MOBILENETV3, *EFFICIENTNETS)
-NETWORKS = {entry.name: entry for entry in (RESNET50, BNINCEPTION, *SMALL, *MOVINETS, TSM_MOBILENETV2)}
+NETWORKS = {entry.name: entry for entry in (RESNET50, BNINCEPTION, *SMALL, *MOVINETS, TSM_MOBILENETV2, STREAMFORMER)}
 """The two with published features first, then smaller ones for videos of one's own (benchmarks/frontier.py), then those
-that remember the frames before."""
+that remember the frames before or see all of a chunk."""
 
 
 def known_network(name: str) -> Network | None:

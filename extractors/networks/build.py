@@ -31,6 +31,9 @@ SEED = 2021  # of random weights
 def network_recipe(stream: str, preset: StreamPreset) -> NetworkRecipe:
     """A stream's network as its preset describes it, without weights. Raises MissingPathError or RecipeError."""
     entry = entry_of(preset.network, stream)
+    if stream != "rgb" and (preset.segments or entry.segments) > 1:
+        sentence = f"{entry.name} sees several frames of a chunk, and a chunk has {stream} for one."
+        raise RecipeError(sentence, "use it for rgb.")
     width = None if entry.name in NETWORKS and entry.config is None else entry.width
     given = entry.input_of(stream)
     mean, std = preset.mean or given.mean, preset.std or given.std
