@@ -42,6 +42,7 @@ TABLES: dict[str, Callable[[], Iterator[list]]] = {
     "kind-speeds": tables_of_speed.kind_speeds,
     "memory": tables_of_speed.memory,
     "exported": tables_of_speed.exported,
+    "video-networks": tables_of_speed.video_networks,
     "hours": tables_of_speed.hours,
     "evaluation": tables_of_speed.evaluation,
 }

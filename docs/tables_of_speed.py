@@ -55,6 +55,28 @@ def chain() -> Iterator[list]:
     yield ["live latency, p50 / p95 ms", f"{delays['p50']:.0f} / {delays['p95']:.0f}", "-", "-", "-"]
 
 
+def video_networks() -> Iterator[list]:
+    """Networks that remember the frames before, and large ones, from frames to features."""
+    data = record("video_networks")
+    yield [
+        "recipe",
+        "image",
+        "frames a second",
+        "ms a frame, 1 core",
+        "processor s per video s",
+        "× real time, 2 cores",
+    ]
+    for name, row in data["recipes"].items():
+        yield [
+            f"`{name}`",
+            f"{row['size'][1]}×{row['size'][0]}",
+            4 * row["frames_a_chunk"],
+            rounded(row["ms_a_frame"]),
+            f"{row['processor_seconds_a_video_second']:.3f}",
+            rounded(row["realtime_factor"]),
+        ]
+
+
 def hours() -> Iterator[list]:
     """40,000 videos of 150 s at the rates of the whole chain."""
     yield ["recipe", "chunks per second, 2 cores", "hours of 2 cores", "100 nodes of 2 cores"]

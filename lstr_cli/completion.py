@@ -17,7 +17,8 @@ Completer = Callable[[click.Context, str], list[CompletionItem]]
 
 RECIPES = (
     *("fast", "faithful", "live", "smallest", "grey", "difference", "motion", "pretrained"),
-    *("activitynet", "activitynet-fast"),
+    *("activitynet", "activitynet-fast", "movinet-a0", "movinet-a1", "movinet-a2", "tsm", "dinov2"),
+    "streamformer",
 )
 """The recipes of `lstr.extractors.presets`, without the two that are only other names of the first two."""
 PRESETS = (

@@ -39,8 +39,13 @@ def _renamed(held: Mapping[str, Tensor], network: Network) -> dict[str, Tensor]:
             continue
         if "_bn." in name and tensor.dim() == 2 and tensor.shape[0] == 1:
             tensor = tensor[0]  # (1, C) → (C,)
-        tensors[network.rename(name)] = tensor
-    return tensors
+        tensors[name] = tensor
+    return _as_here(tensors, network)
+
+
+def _as_here(held: Mapping[str, Tensor], network: Network) -> dict[str, Tensor]:
+    """Tensors of bare names under ours."""
+    return network.adapt(held) if network.adapt else {network.rename(name): held[name] for name in held}
 
 
 def load_weights(backbone: nn.Module, path: str | Path, network: Network, inflate: bool = False) -> bool:
@@ -133,11 +138,11 @@ def identify(path: str | Path, wanted: Network | None = None) -> tuple[str, str]
         wanted = known_network(card.network)
     known = {**NETWORKS, **({wanted.name: wanted} if wanted else {})}
     content = read_state_dict(path)
-    held = {bare_name(name): tensor.shape for name, tensor in content.items()}
+    held = {bare_name(name): tensor for name, tensor in content.items()}
     likeness = {}
     for entry in known.values():
         shapes = shapes_of(entry)
-        ours = {entry.rename(name): shape for name, shape in held.items()}
+        ours = {name: tensor.shape for name, tensor in _as_here(held, entry).items()}
         common = ours.keys() & shapes.keys()
         equal = sum(ours[name] == shapes[name] for name in common)  # networks of one family share their names
         likeness[entry.name] = len(common) / len(ours.keys() | shapes.keys()), equal

@@ -159,6 +159,11 @@ class LiveReader:
             self._missing = [gap for gap in self._missing if gap.end > chunk]
         return joined(passed)
 
+    def was_away_before(self, chunk: int) -> bool:
+        """Whether something that nobody saw is missing before a chunk that is not decided yet."""
+        with self.changed:
+            return any(gap.reason == "unseen" and gap.end <= chunk for gap in self._missing)
+
     def rested(self) -> None:
         """What came before its gate closed is done with."""
         with self.changed:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from time import monotonic
 
 from lstr.extractors.addresses import shown
+from lstr.extractors.memory import StreamMemory
 from lstr.extractors.video.live_input import Input
 from lstr.extractors.video.live_reader import LiveReader
 from lstr.hints import in_file
@@ -38,6 +39,8 @@ class LiveSource(Running):
         self.reader, self.place, self.warnings = reader, place, warnings
         self.since = Since(deciding.effort)
         self.named = live_input.named
+        self.memory = StreamMemory()
+        """What networks that remember know of it."""
         self.begun = 0
         """Chunks that went into the networks."""
         self.pending = 0
@@ -59,9 +62,15 @@ class LiveSource(Running):
         self.broken = self.broken or error
         self.reader.stop()
 
-    def has_chunk(self, most: int | None) -> bool:
-        """Whether a chunk waits that is wanted."""
-        return self.reader.waiting > 0 and not self.is_full(most) and not self.broken and not self.left
+    def has_chunk(self, most: int | None, alone: bool = False) -> bool:
+        """Whether a chunk waits that is wanted; where it is to be `alone`, one that nobody else is before."""
+        wanted = self.reader.waiting > 0 and not self.is_full(most) and not self.broken and not self.left
+        return wanted and not (alone and self.pending)
+
+    def meet(self, chunk: int) -> None:
+        """Have the networks forget what was before a chunk, where the model does so too after a gap."""
+        if self.deciding.on_gap == "reset" and self.reader.was_away_before(chunk):
+            self.memory.forget()
 
     def is_full(self, most: int | None) -> bool:
         """Whether all chunks that are wanted of it have gone into the networks."""
@@ -82,6 +91,7 @@ class LiveSource(Running):
         events = self.finish()
         for outlet in self.outlets:
             outlet.rest(events)
+        self.memory.forget()
         self.reader.rested()
 
     def troubles(self) -> Iterator[Notice]:

@@ -229,7 +229,8 @@ def documented_rate(recipe: Preset | Recipe, backend: str, device: str) -> Rate:
         costs = {stream: cost_of(part.network) for stream, part in recipe.parts.items()}
         image = {s: cost.seconds if precision == "float32" else cost.bf16 for s, cost in costs.items()}
         for stream, part in recipe.parts.items():
-            passes = 2 if stream == "change" else 1  # which sees two frames
+            seen = part.segments or (known_network(part.network) or RESNET50).segments
+            passes = 2 if stream == "change" else seen  # which sees two frames
             seconds += passes * image[stream] * part.crops * math.prod(recipe.size_of(stream)) / KINETICS.crop**2
     return Rate(seconds, DOCUMENTED)
 

@@ -240,7 +240,7 @@ def fit_epochs(
     """
     image = {stream: (1 + folds) * seconds for stream, seconds in costs.image.items()}
     whole = sum(epochs[stream] * draws * seconds for stream, seconds in image.items())
-    if budget is None:
+    if budget is None or not whole:  # networks that stay as they begin take none of it
         return dict(epochs), draws
     share = (budget - SLOWER * others) / (SLOWER * whole)
     if share >= 1:

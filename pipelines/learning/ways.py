@@ -95,6 +95,7 @@ def candidates_of(
     seen the videos, None for all. unseen: whether there are features of every video by networks that lack it.
     """
     preset = preset_for(n_chunks, settings)
+    as_they_begin = trained is not None and not trained  # no network has seen any video
     trained = streams if trained is None else [stream for stream in streams if stream in trained]
     of_trained = () if len(trained) == len(streams) else tuple(trained)
     known = [Candidate(f"{preset}-seen", preset, seen=True, streams=of_trained)] if len(of_trained) != 1 else []
@@ -105,6 +106,8 @@ def candidates_of(
     ]
     is_set = any(name.startswith(("model.", "train.")) and name != "train.seed" for name in settings)
     others = OTHERS if preset == OF_SMALL and not is_set else ()
+    if as_they_begin:
+        known, unseen = [], True
     if not unseen:
         return *known, *each, *(Candidate(name, other, seen=True, streams=of_trained) for name, other in others)
     return *known, *each, Candidate(preset, preset), *(Candidate(name, other) for name, other in others)

@@ -19,15 +19,21 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+HEAVY = "streamformer"
+
+
+@pytest.mark.parametrize(
+    "name", [*(name for name in NETWORKS if name != HEAVY), pytest.param(HEAVY, marks=pytest.mark.long)]
+)
 def test_an_entry_says_what_its_network_does(name):
     network = NETWORKS[name]
     assert network.name == name and network.licence and network.fits(network.smallest)
     for stream, channels in (("rgb", 3), ("flow", 10)):
         given = network.inputs[stream]
         assert len(given.mean) == len(given.std) == channels
-        made = network.build(channels).eval()(torch.zeros(1, channels, network.smallest, network.smallest))
-        assert made.shape == (1, network.width, 1, 1)
+        n, side = network.segments, network.smallest
+        made = network.build(channels).eval()(torch.zeros(n, channels, side, side))
+        assert made.shape == (n, network.width, 1, 1)
 
 
 @pytest.mark.parametrize("network", SMALL)

@@ -143,7 +143,8 @@ def test_what_has_come_out_of_the_networks_is_one_step(loaded):
         SimpleNamespace(id=name, place=place, pending=1, reader=reader, broken=None, fail=Mock())
         for place, name in enumerate("abcd")
     ]
-    chain = LiveRows(SimpleNamespace(device="cpu", batch=4, begin_thread=None), None, threading.Condition())
+    networks = SimpleNamespace(device="cpu", batch=4, begin_thread=None, recipe=SimpleNamespace(remembers=False))
+    chain = LiveRows(networks, None, threading.Condition())
     a, b, c, d = sources
     error = FlowError("No flow.", "see `lstr doctor`.")
     for part, rows in (((d, a), (1, 2)), ((c,), (3,)), ((a,), (4,)), ((b,), error)):
