@@ -142,7 +142,7 @@ class TwoStream:
         """Raises NetworkRuntimeError where a runtime that was named cannot be used; `auto` is torch then."""
         options = self.options
         if read := self.sources.graphs.get(stream):
-            return open_graph(read(), stream, options.runtime)
+            return open_graph(read(), stream, options.runtime, options.threads)
         job = self.job(stream)
         try:
             return open_network(job, choose_runtime(options.runtime, self.device, options.fastest), options.store)
