@@ -13,7 +13,7 @@ from lstr.pipelines.reports.fonts import base_of, letters, width_of
 from lstr.pipelines.reports.palette import rgb_of
 
 FONT = "DejaVu Sans, Arial, sans-serif"
-"""Of an SVG, whose viewer brings letters"""
+"""Font of an SVG, whose viewer brings letters"""
 ANCHORS = {"start": 0.0, "middle": 0.5, "end": 1.0}
 POINTS_PER_INCH = 72
 FINE = 4  # parts of a pixel's side
@@ -53,7 +53,7 @@ class Text:
     text: str
     x: float
     y: float
-    """Of the line that letters stand on"""
+    """The line that letters stand on"""
     size: float
     fill: str
     anchor: str = "start"

@@ -56,7 +56,7 @@ class CompiledModel:
 
     def __init__(self, model: Any, shape: Sequence[int], hint: str, threads: int):
         self.shape = tuple(shape)
-        """Of an item"""
+        """Shape of an item"""
         self._model, self._hint, self._threads = model, hint, threads
         self._lock = threading.Lock()
         self._compiled: dict[int, Any] = {}

@@ -10,7 +10,7 @@ from lstr.extractors.networks.runtimes.running_network import RunningNetwork
 
 RUNTIMES = ("torch", "openvino", "onnxruntime")
 GRAPH_RUNTIMES = ("onnxruntime", "openvino")
-"""Those that run the networks of an exported model"""
+"""Runtimes that run the networks of an exported model"""
 AUTO = "auto"
 INSTALL = {"openvino": "pip install openvino", "onnxruntime": 'pip install "lstr-video[onnxruntime]"'}
 
