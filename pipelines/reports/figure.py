@@ -51,7 +51,7 @@ def draw_figure(
     classes = list(timeline["classes"])
     lanes, colours = lanes_of(timeline, scores, truth), colours_of(classes)
     shown = [Segment.from_dict(entry) for entry in timeline["segments"]]
-    seconds = max(timeline["chunks"] * timeline["seconds_per_chunk"], timeline["duration"] or 0, 1e-3)
+    seconds = max(timeline["chunks"] * timeline["seconds_per_chunk"], timeline["duration"] or 0)
     by_hand = bool(shown) and all(segment.score is None for segment in shown)
     keys = ["bar: labelled" if by_hand else "bar: detected"]
     keys += ["shade: score"] * (scores is not None) + ["grey: labelled"] * bool(truth)

@@ -13,6 +13,7 @@ PAD = 6.0
 MOST_NAMES = 0.5  # of the width
 ROOM = 1.15  # that names get: a viewer of an SVG may have wider letters
 MOST_TICKS = 9
+SHORTEST = 1e-3  # seconds
 GRID = 0.6  # points
 
 
@@ -37,8 +38,8 @@ class LanesChart:
         return self.top + (lane + 0.5) * self.lane
 
     def spans(self, times: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-        """Left and right ends of stretches of time."""
-        return [(self.x(start), self.x(end)) for start, end in times]
+        """Left and right ends of stretches of time, of those that reach into the chart."""
+        return [(self.x(start), self.x(end)) for start, end in times if start <= self.seconds and end >= 0]
 
 
 def begin_chart(
@@ -51,6 +52,7 @@ def begin_chart(
     notes: Sequence[str] = (),
 ) -> LanesChart:
     """An empty chart `width` points wide: a lane `lane` points high for each name, the notes below it."""
+    seconds = max(seconds, SHORTEST)
     top = PAD + SIZE + PAD
     bottom = top + lane * max(1, len(names))
     height = bottom + 2 * (SIZE + PAD) + PAD + len(notes) * (SMALL + 2)

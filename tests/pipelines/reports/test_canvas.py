@@ -85,3 +85,10 @@ def test_ticks_are_few_and_round(seconds, n):
     ]
     assert len(ticks) == n and ticks[0] == 0 and ticks[-1] <= seconds
     assert chart.x(0) == chart.left and chart.x(seconds) == chart.x(seconds * 2) == chart.right
+
+
+def test_what_is_outside_of_the_time_is_left_out():
+    chart = begin_chart([], 0.0, 400, 20, "v.mp4")
+    assert chart.seconds > 0 and chart.spans([(5, 6), (-2, -1)]) == []
+    walk = begin_chart(["walk"], 10.0, 400, 20, "v.mp4")
+    assert walk.spans([(9, 12)]) == [(walk.x(9), walk.right)]
