@@ -148,7 +148,7 @@ class TwoStream:
         """Raises NetworkRuntimeError where a runtime that was named cannot be used; `auto` is torch then."""
         options = self.options
         if read := self.sources.graphs.get(stream):
-            return open_graph(read(), stream, options.runtime)
+            return open_graph(read(), stream, options.runtime, options.threads)
         job = self.job(stream)
         if job.part.remembers and options.runtime == AUTO:
             return open_network(job, "torch", None)

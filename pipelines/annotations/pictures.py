@@ -12,7 +12,7 @@ from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.annotations.format import ConvertOptions, Detection, Format, Written, each_video
 from lstr.pipelines.annotations.timeline_json import to_jsonl, to_timeline
 
-# Each draws with modules of lstr.pipelines.reports imported where it does, for they load a video stack or matplotlib.
+# Each draws with modules of lstr.pipelines.reports imported where it does, for they load a video stack.
 
 
 class Picture(Format):

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +43,13 @@ class NetworkOptions:
         """The options that a caller writes shorter: weights of all `streams`, or a mapping.
 
         Weights are a folder that `lstr finetune` left, a file, or the name of fetched ones. A mapping has them as
-        `rgb`, `flow` and so on, and other options by name. Raises ConfigError for another name, and as `find_weights`.
+        `rgb`, `flow` and so on, and other options by name. A model file may be named by its address on the Hub. Raises
+        ConfigError for another name, and as `find_weights` and `local_model`.
         """
-        if networks is None or isinstance(networks, NetworkOptions):
-            return networks or cls()
+        if networks is None:
+            return cls()
+        if isinstance(networks, NetworkOptions):
+            return replace(networks, weights=_here(networks.weights))
         options: dict[str, Any] = dict(networks) if isinstance(networks, Mapping) else dict.fromkeys(streams, networks)
         weights = {stream: options.pop(stream) for stream in STREAMS if stream in options}
         known = [option.name for option in fields(cls)]
@@ -54,9 +57,14 @@ class NetworkOptions:
             if name not in known:
                 words = ", ".join((*STREAMS, *known))
                 raise ConfigError(f"Networks have no option {name!r}.", f"it is one of {words}.")
-        known_paths: Mapping[str, str | None] = options.pop("weights", {})
+        known_paths = _here(options.pop("weights", {}))
         paths = {stream: find_weights(str(local_model(path)), stream) for stream, path in weights.items() if path}
         return cls(weights={**known_paths, **paths}, **options)
+
+
+def _here(weights: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Weights by stream, those on the Hub fetched."""
+    return {stream: str(local_model(path)) if path else path for stream, path in weights.items()}
 
 
 OpenNetworks = tuple[TwoStream, FlowWorkers | None, list[str]]

@@ -15,7 +15,8 @@ from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, runs
 from lstr.metrics import per_frame as metrics
 from lstr.metrics.rates import rate_interval
 from lstr.pipelines.evaluation.scoring import Scores
-from lstr.pipelines.reports.drawing import INK, PLAIN, SOFT, WIDTH, short
+from lstr.pipelines.reports.drawing import INK, PLAIN, SOFT, WIDTH
+from lstr.pipelines.reports.drawing_files import short
 from lstr.pipelines.reports.figure import thinned
 from lstr.pipelines.reports.palette import DETECTION, EMPHASIS, TRUTH, colour_of, colours_of
 

@@ -1,6 +1,5 @@
 """A timeline as a still picture, for a paper or a page: one lane per class, PNG or SVG."""
 
-import warnings
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -12,12 +11,18 @@ from numpy.typing import NDArray
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.labels.segment import Segment
 from lstr.pipelines.files.atomic import replacing
-from lstr.pipelines.reports.fonts import families
+from lstr.pipelines.reports.canvas import Area, Canvas, Text, bars, stepped
+from lstr.pipelines.reports.lanes_chart import SIZE, LanesChart, begin_chart
 from lstr.pipelines.reports.palette import TRUTH, colours_of, light
 
 MOST_LANES = 40
 MOST_POINTS = 2000  # of a curve
+WIDTH, LANE = 720.0, 30.0  # points
+DOTS_PER_INCH = 150
 BAR = 0.24  # of a segment, in lanes
+CURVE = 0.32  # of a score of 1, above the bar
+ALPHA = 0.45
+TRUTH_TOP, TRUTH_BAR = 0.18, 0.12
 
 
 def write_figure(
@@ -31,53 +36,57 @@ def write_figure(
     Segments with a score are called detected, others labelled. The ending of the name, .png or .svg, is the format.
     Raises OutputError.
     """
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
+    canvas = draw_figure(timeline, scores, truth)
+    svg = path.suffix == ".svg"
+    content = canvas.svg(light("card")) if svg else canvas.png(DOTS_PER_INCH, light("card"))
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
 
+
+def draw_figure(
+    timeline: Mapping[str, Any],
+    scores: NDArray[np.floating] | None = None,
+    truth: Sequence[Segment] | None = None,
+) -> Canvas:
+    """The picture that `write_figure` writes."""
     classes = list(timeline["classes"])
     lanes, colours = lanes_of(timeline, scores, truth), colours_of(classes)
     shown = [Segment.from_dict(entry) for entry in timeline["segments"]]
-    seconds = max(
-        offset_of(timeline) + timeline["chunks"] * timeline["seconds_per_chunk"], timeline["duration"] or 0, 1e-3
-    )
-    written = [*lanes, Path(str(timeline["source"])).name, *timeline.get("warnings", ())]
-    # text as text: an SVG can be searched and edited, and a viewer brings its own letters
-    settings: dict[Any, Any] = {"svg.fonttype": "none", "font.size": 9, "font.family": families(written)}
-    with warnings.catch_warnings(), rc_context(settings):
-        warnings.filterwarnings("ignore", message="Glyph .* missing")
-        figure = Figure(figsize=(10, 1.1 + 0.42 * max(1, len(lanes))), layout="constrained")
-        axes = figure.add_subplot()
-        for y, label in enumerate(lanes):
-            colour = colours[label]
-            if scores is not None and len(scores):
-                times, curve = thinned(
-                    scores[:, classes.index(label)], timeline["seconds_per_chunk"], offset=offset_of(timeline)
-                )
-                axes.fill_between(times, y - 0.14, y - 0.14 - 0.32 * curve, step="pre", color=colour, alpha=0.45, lw=0)
-            for segments, top, height, face in (
-                (shown, -BAR / 2, BAR, colour),  # beside the name
-                (truth or (), 0.18, 0.12, TRUTH),
-            ):
-                bars = [(s.start, s.end - s.start) for s in segments if s.label == label]
-                axes.broken_barh(bars, (y + top, height), facecolors=face, lw=0)
-        axes.set(xlim=(0, seconds), ylim=(max(1, len(lanes)) - 0.5, -0.5), xlabel="seconds")
-        axes.set_yticks(range(len(lanes)))
-        axes.set_yticklabels(lanes, parse_math=False)
-        axes.set_title(Path(str(timeline["source"])).name, loc="left", parse_math=False)
-        by_hand = bool(shown) and all(segment.score is None for segment in shown)
-        keys = ["bar: labelled" if by_hand else "bar: detected"]
-        keys += ["shade: score"] * (scores is not None) + ["grey: labelled"] * bool(truth)
-        axes.set_title("   ".join(keys), loc="right", fontsize=8, color=light("soft"))
-        if not lanes:
-            axes.text(0.5, 0.5, "no action", transform=axes.transAxes, ha="center", va="center", color=light("soft"))
-        axes.spines[["top", "right", "left"]].set_visible(False)
-        axes.tick_params(left=False)
-        axes.grid(axis="x", color=light("line"), lw=0.6)
-        axes.set_axisbelow(True)
-        for line in timeline.get("warnings", ()):
-            figure.supxlabel(line, fontsize=7, color=light("warn-ink"), parse_math=False)
-        with replacing(path) as temporary:
-            figure.savefig(temporary, format=path.suffix.removeprefix("."), dpi=150)
+    offset = offset_of(timeline)
+    seconds = max(offset + timeline["chunks"] * timeline["seconds_per_chunk"], timeline["duration"] or 0)
+    by_hand = bool(shown) and all(segment.score is None for segment in shown)
+    keys = ["bar: labelled" if by_hand else "bar: detected"]
+    keys += ["shade: score"] * (scores is not None) + ["grey: labelled"] * bool(truth)
+    title = Path(str(timeline["source"])).name
+    chart = begin_chart(lanes, seconds, WIDTH, LANE, title, "   ".join(keys), timeline.get("warnings", ()))
+    for lane, label in enumerate(lanes):
+        if scores is not None and len(scores):
+            times, curve = thinned(scores[:, classes.index(label)], timeline["seconds_per_chunk"], offset=offset)
+            chart.canvas.add(*_shades(chart, lane, times, curve[1:], colours[label]))
+        for segments, top, height, colour in (
+            (shown, -BAR / 2, BAR, colours[label]),  # beside the name
+            (truth or (), TRUTH_TOP, TRUTH_BAR, TRUTH),
+        ):
+            spans = chart.spans((s.start, s.end) for s in segments if s.label == label)
+            chart.canvas.add(*bars(spans, chart.y(lane + top), height * LANE, fill=colour))
+    if not lanes:
+        middle = (chart.left + chart.right) / 2
+        chart.canvas.add(Text("no action", middle, chart.y(0), SIZE, light("soft"), "middle"))
+    return chart.canvas
+
+
+def _shades(
+    chart: LanesChart, lane: int, times: NDArray[np.floating], curve: NDArray[np.floating], colour: str
+) -> list[Area]:
+    """A score curve (L,) of steps between times (L + 1,), above its bar; nothing where it is 0 or not decided."""
+    foot, values = chart.y(lane - 0.14), np.nan_to_num(curve)
+    x = np.array([chart.x(time) for time in times])
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], values > 0, [False]])))
+    areas = []
+    for first, end in edges.reshape(-1, 2):
+        steps = stepped(x[first : end + 1], foot - CURVE * chart.lane * values[first:end])
+        areas.append(Area(np.concatenate([[[x[first], foot]], steps, [[x[end], foot]]]), colour, ALPHA))
+    return areas
 
 
 def offset_of(timeline: Mapping[str, Any]) -> float:

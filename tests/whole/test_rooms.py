@@ -26,6 +26,7 @@ FACE = "lstr"
 RUN_PATH = (
     "lstr.exported.streaming",
     "lstr.extractors.networks.runtimes.exported",
+    "lstr.extractors.networks.runtimes.exported_openvino",
     "lstr.extractors.networks.runtimes.onnx_runtime",
     "lstr.extractors.networks.runtimes.openvino_runtime",
     "lstr.extractors.twostream",

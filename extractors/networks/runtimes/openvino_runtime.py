@@ -1,9 +1,5 @@
 """Networks on OpenVINO: traced once from torch, kept on disk, compiled in less than half a second each time after."""
 
-import functools
-import platform
-import sys
-import threading
 from collections.abc import Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,36 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr.extractors.devices import fast_precision
+from lstr.extractors.networks.runtimes.compiled_model import (
+    CompiledModel,
+    compile_model,
+    load_core,
+    load_openvino,
+    multiplies_int8,
+)
 from lstr.extractors.networks.runtimes.conversion import NetworkJob, Store, check_features, exact_precision
 from lstr.extractors.networks.runtimes.running_network import RunningNetwork
-from lstr.extractors.processor import extensions
 from lstr.extractors.recipe import INT8, LEAST, STEPS
 
 NAME = "openvino"
-TELEMETRY = "openvino_telemetry"
-
-
-def load_openvino() -> Any:
-    """The package `openvino`, without its telemetry, which would report each import to its makers."""
-    hidden = TELEMETRY not in sys.modules
-    if hidden:
-        sys.modules[TELEMETRY] = None  # type: ignore[assignment]
-    try:
-        import openvino
-    finally:
-        if hidden:
-            del sys.modules[TELEMETRY]
-    return openvino
-
-
-@functools.cache
-def load_core() -> Any:
-    """OpenVINO's Core, one for the process and never freed.
-
-    On processors with AMX its CPU plugin gives the thread a stack for signal handlers, and frees that stack with itself
-    without taking it back: the next Ctrl-C would be a segmentation fault.
-    """
-    return load_openvino().Core()
 
 
 class OpenVINONetwork(RunningNetwork):
@@ -54,46 +32,16 @@ class OpenVINONetwork(RunningNetwork):
         self.job = job
         self.ov = load_openvino()
         self.core = load_core()
-        self._lock = threading.Lock()
-        self._compiled: dict[int, Any] = {}
-        self._requests = threading.local()
         self._model = self._read(store) or self._convert(store)
+        self._compiled = CompiledModel(self._model, (*job.size, job.channels), self._hint(), job.threads)
 
     def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
         """See RunningNetwork; by the numbers of images that were prepared; a rest is filled up to the smallest."""
-        if not self._compiled:
-            self.prepare([self.job.images])
-        rows, start = [], 0
-        while start < len(images):
-            left = images[start:]
-            size = max((n for n in self._compiled if n <= len(left)), default=0) or min(self._compiled)
-            filled = left[:size] if len(left) >= size else np.resize(left, (size, *left.shape[1:]))
-            rows.append(self._infer(np.ascontiguousarray(filled))[: len(left)])
-            start += size
-        return rows[0] if len(rows) == 1 else np.concatenate(rows)
+        return self._compiled(images)
 
     def prepare(self, batches: Iterable[int]) -> None:
         """Compile for these numbers of images."""
-        with self._lock:
-            for n in batches:
-                if n not in self._compiled:
-                    # another dict, for other threads may be reading this one
-                    self._compiled = {**self._compiled, n: self._compile(n, self._hint(), self.job.threads)}
-
-    def _infer(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
-        requests = vars(self._requests)
-        name = str(len(images))
-        if name not in requests:
-            requests[name] = self._compiled[len(images)].create_infer_request()
-        request = requests[name]
-        request.infer([images], share_inputs=True)
-        return request.get_output_tensor(0).data.copy()
-
-    def _compile(self, n: int, hint: str, threads: int) -> Any:
-        """The model for n images; a stream for each thread that calls, which the thread itself computes."""
-        self._model.reshape([n, *self.job.size, self.job.channels])
-        options = {"INFERENCE_PRECISION_HINT": hint, "NUM_STREAMS": threads, "INFERENCE_NUM_THREADS": threads}
-        return self.core.compile_model(self._model, "CPU", options | {"ENABLE_CPU_PINNING": False})
+        self._compiled.prepare(batches)
 
     def _hint(self) -> str:
         """Where the processor gains nothing by bfloat16, float32 is nearer to what it stands for, and faster."""
@@ -134,7 +82,8 @@ class OpenVINONetwork(RunningNetwork):
         parts = self._parts()
         # as later runs will read it: the last bits of the traced one's features were others
         self._model = self._from_bytes(b"".join(parts))
-        exact = self._compile(job.part.segments, "f32", 1).create_infer_request()
+        shape = (job.part.segments, *job.size, job.channels)
+        exact = compile_model(self._model, shape, "f32", 1).create_infer_request()
         check_features(job, NAME, lambda images: exact.infer([images])[0])
         if store is not None:
             store.write(self._key(), parts)
@@ -170,13 +119,3 @@ class OpenVINONetwork(RunningNetwork):
             whole = np.round(values / steps).clip(-STEPS, STEPS).astype(np.int8)
             scaled = opset13.multiply(opset13.convert(opset13.constant(whole), "f32"), opset13.constant(steps))
             node.input(1).replace_source_output(scaled.output(0))
-
-
-def multiplies_int8() -> bool:
-    """Whether the processor adds products of 8 bits without overflow (VNNI, or an ARM one).
-
-    On another its int8 kernels could clip sums, which makes other features; there int8 networks compute in float32.
-    """
-    if platform.machine() not in ("x86_64", "AMD64"):
-        return True
-    return "avx512_vnni" in extensions()

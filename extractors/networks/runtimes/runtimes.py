@@ -9,6 +9,8 @@ from lstr.extractors.networks.runtimes.conversion import NetworkJob, Store
 from lstr.extractors.networks.runtimes.running_network import RunningNetwork
 
 RUNTIMES = ("torch", "openvino", "onnxruntime")
+GRAPH_RUNTIMES = ("onnxruntime", "openvino")
+"""Runtimes that run the networks of an exported model"""
 AUTO = "auto"
 INSTALL = {"openvino": "pip install openvino", "onnxruntime": 'pip install "lstr-video[onnxruntime]"'}
 
@@ -36,16 +38,22 @@ def choose_runtime(wanted: str, device: str, fastest: str | None = None) -> str:
     return wanted
 
 
-def open_graph(graph: bytes, stream: str, runtime: str = AUTO) -> RunningNetwork:
-    """The network of a stream of an exported model, from its graph, which was checked.
+def open_graph(graph: bytes, stream: str, runtime: str = AUTO, threads: int = 1) -> RunningNetwork:
+    """The network of a stream of an exported model, from its graph, which was checked, for so many calling threads.
 
-    Raises NetworkRuntimeError for another runtime than `auto` and `onnxruntime`, and where it cannot run.
+    `auto` is ONNX Runtime, which runs the rest of such a model. Raises NetworkRuntimeError for a runtime that runs no
+    graphs or is not installed, and where it cannot run this one.
     """
-    if runtime not in (AUTO, "onnxruntime"):
+    if runtime not in (AUTO, *GRAPH_RUNTIMES):
         raise NetworkRuntimeError(
-            f"The networks of an exported model run on onnxruntime, not on {runtime}.",
+            f"The networks of an exported model run on {' and '.join(GRAPH_RUNTIMES)}, not on {runtime}.",
             "leave the runtime out, or use the model file that it was exported from.",
         )
+    if runtime == "openvino":
+        choose_runtime(runtime, "cpu")
+        from lstr.extractors.networks.runtimes.exported_openvino import ExportedOpenVINONetwork
+
+        return ExportedOpenVINONetwork(graph, stream, threads)
     from lstr.extractors.networks.runtimes.exported import ExportedNetwork
 
     return ExportedNetwork(graph, stream)

@@ -8,7 +8,6 @@ import pytest
 
 from lstr.pipelines.behaviour.ethogram import draw_ethogram
 from lstr.pipelines.behaviour.observed import LAST_END, OF_FILE, STATED
-from lstr.pipelines.reports.drawing import render
 from tests.support.browser import HOSTILE, write_greys
 from tests.support.mistakes import mistake
 
@@ -164,7 +163,7 @@ def test_an_ethogram_shows_moments_and_names():
     from lstr.labels.segment import Segment
 
     sides = {"A": [Segment(1, 1, "$x$")], "B": [Segment(2, 3, HOSTILE)]}
-    svg = render(draw_ethogram("a_b", sides, ["$x$", HOSTILE], 7200.0), "svg").decode()
+    svg = draw_ethogram("a_b", sides, ["$x$", HOSTILE], 7200.0).svg().decode()
     assert "$x$" in svg and "&lt;script" in svg and "<script" not in svg and "a_b" in svg
 
 

