@@ -74,7 +74,7 @@ ORDER = {
         ("training", "quantisation", "comparison"),
         ("finetuning",),
         ("learning",),
-        ("demo", "models", "labelling", "watching"),
+        ("demo", "models", "labelling", "watching", "reproduction"),
         ("exporting",),
         ("speed", "calls"),
     ),
