@@ -27,9 +27,9 @@ class Result:
     seen: str
     """Where it was read."""
     width: int | None = None
-    """Of the features of both streams together; None where it is not known."""
+    """How wide the features of both streams together are; None where it is not known."""
     presets: tuple[str, ...] = ()
-    """Those whose settings it belongs to, as far as they are known: the published code's first."""
+    """The presets whose settings it belongs to, as far as they are known: the published code's first."""
     measure: Literal["now", "next", "ahead"] = "now"
     """now: of scores of the newest chunk. next: of the chunk after it. ahead: the mean of 0.25 to 2 s ahead."""
 

@@ -141,33 +141,31 @@ def _one_seed(
 ) -> Generator[Doing, None, dict[str, Any]]:
     """Train a seed, or go on with it, and score it: its result, which is in its folder then."""
     planned, folder = prepared.plan, prepared.folder / f"seed-{seed}"
-    number, steps, start, done = planned.seeds.index(seed) + 1, planned.steps, perf_counter(), 0
+    number = planned.seeds.index(seed) + 1
     resume = (folder / "resume.pt").exists() or any(folder.glob("teacher-*/resume.pt"))
-    begun = last = perf_counter()
-    later = left.steps - planned.all_steps
+    last, before = perf_counter(), ("", 0)
+    later, later_scored = left.steps - planned.all_steps, left.chunks - planned.scored_between
     for step in train_model(_task(prepared, seed), folder, device, resume, readers):
         now = perf_counter()
-        if not step.stage:
-            left.count("steps", step.step - done if done else 0, now - last if done else 0)
-            left.steps = later + step.steps - step.step
-            done = step.step
-        last = now
+        same = before[0] == step.stage and before[1] > 0
+        if same and not step.evaluation:
+            left.count("steps", step.step - before[1], now - last)
+        else:  # an earlier call may have taken them, and an evaluation takes its own time
+            left.skip("steps", step.step - before[1] if same else step.step)
+            left.skip("chunks", planned.chunks["testing"] if step.evaluation else 0)
+        last, before = now, (step.stage, step.step)
         note = f"epoch {step.epoch}/{planned.train.epochs} loss {step.loss:.3f}"
         yield Doing(seed, number, step.stage or "train", step.step, step.steps, left.seconds, note)
-    left.steps = later
-    trained = perf_counter() - begun
-    between = planned.scored - len(planned.protocols) * len(planned.weights) * planned.chunks["testing"]
-    left.count("chunks", between, 0)
+    left.skip("steps", left.steps - later)
+    left.skip("chunks", left.chunks - later_scored)
     scores: dict[str, Any] = {}
     for weights in planned.weights:
         if (path := folder / FILES[weights]).exists():
             scores[weights] = yield from _scores(prepared, path, seed, number, device, left)
     result = {
         "seed": seed,
-        "steps": steps,
         "scores": scores,
         "values": {weights: _values(planned, scores[weights]) for weights in scores},
-        "seconds": {"train": round(trained, 1), "all": round(perf_counter() - start, 1)},
     }
     write_json(folder / RESULT, result)
     return result

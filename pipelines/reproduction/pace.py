@@ -35,7 +35,7 @@ class Pace:
     """Whether those were all"""
 
     def seconds(self, steps: int, chunks: int) -> float:
-        """Of so many steps and scores."""
+        """Seconds of so many steps and scores."""
         return steps * self.step + chunks * self.chunk
 
 
@@ -83,15 +83,19 @@ class TimeLeft:
         self._spent = {"steps": 0.0, "chunks": 0.0}
         self._done = {"steps": 0, "chunks": 0}
 
+    def skip(self, what: str, n: int) -> None:
+        """So many steps or chunks need not be done, or were done before."""
+        setattr(self, what, max(0, getattr(self, what) - n))
+
     def count(self, what: str, n: int, seconds: float) -> None:
         """So many steps or chunks were done in so many seconds."""
-        setattr(self, what, max(0, getattr(self, what) - n))
+        self.skip(what, n)
         self._spent[what] += seconds
         self._done[what] += n
 
     @property
     def seconds(self) -> float:
-        """Of everything that is left."""
+        """Seconds of everything that is left."""
         return self.steps * self._each("steps", self._pace.step) + self.chunks * self._each("chunks", self._pace.chunk)
 
     def _each(self, what: str, measured: float) -> float:

@@ -40,7 +40,7 @@ class Plan:
     kind: str
     preset: str
     dataset: PublishedSet
-    """That of the row, which the data at hand may not be"""
+    """The data set of the row, which the data at hand may not be"""
     rows: tuple[Row, ...]
     differs: tuple[str, ...]
     """What training here does otherwise than the published one"""
@@ -53,7 +53,7 @@ class Plan:
     """Settings that are not the preset's"""
     seeds: tuple[int, ...]
     steps: int
-    """Of one seed"""
+    """How many one seed has"""
     videos: Mapping[str, int]
     chunks: Mapping[str, int]
     protocols: tuple[str, ...]
@@ -71,10 +71,12 @@ class Plan:
     @property
     def scored(self) -> int:
         """Chunks that are scored of one seed, those of evaluations in between too."""
-        passes = len(self.protocols) * len(self.weights)
-        if self.train.eval_every:
-            passes += self.train.epochs // self.train.eval_every
-        return passes * self.chunks["testing"]
+        return len(self.protocols) * len(self.weights) * self.chunks["testing"] + self.scored_between
+
+    @property
+    def scored_between(self) -> int:
+        """Chunks that are scored of one seed in evaluations between epochs."""
+        return self.train.epochs // self.train.eval_every * self.chunks["testing"] if self.train.eval_every else 0
 
     @property
     def all_steps(self) -> int:
@@ -82,11 +84,11 @@ class Plan:
         return self.steps * (1 + (self.train.teacher_stages if self.train.teacher else 0))
 
     def seconds(self, seeds: int) -> float:
-        """Of so many seeds; 0 without a pace."""
+        """Seconds of so many seeds; 0 without a pace."""
         return seeds * self.pace.seconds(self.all_steps, self.scored) if self.pace else 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
+        """The plan as JSON."""
         publication = self.publication
         return {
             "kind": self.kind,
@@ -148,8 +150,10 @@ def prepare(options: ReproduceOptions) -> Generator[LabelFindings, None, Prepare
     dataset = found or THUMOS
     preset = options.preset or _preset(kind, dataset)
     model, train, changed = _settings(options, kind, preset, training.dims)
-    if not {"train.metric", "train.eval_every"} & changed.keys():
-        train = replace(train, metric=dataset.metric, eval_every=kind.publication.tested_every)
+    if "train.metric" not in changed:
+        train = replace(train, metric=dataset.metric)
+    if "train.eval_every" not in changed:
+        train = replace(train, eval_every=kind.publication.tested_every)
     unlike = tuple(differences(found, dataset.name, training, testing, options.features))
     # one word says it all of synthetic data, whatever else is not as published
     reasons = [str(one) for one in unlike]

@@ -28,7 +28,7 @@ class Line:
 
     @property
     def mean(self) -> float | None:
-        """Of the seeds; None where one has no such number."""
+        """The mean of the seeds; None where one has no such number."""
         known = [value for value in self.values if value is not None]
         return statistics.fmean(known) if known and len(known) == len(self.values) else None
 

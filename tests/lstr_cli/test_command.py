@@ -27,7 +27,7 @@ def commands(group: click.Group = cli, before: str = "") -> Iterator[tuple[str, 
 
 
 ALL = dict(commands())
-AT_MOST, OF_DETECT = 157, 16
+AT_MOST, OF_DETECT = 166, 16
 """Three of the four of `lstr export` are those that every command which writes a file has: -o, --set and --json."""
 
 

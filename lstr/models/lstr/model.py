@@ -88,7 +88,7 @@ class PublishedLSTR(Published):
 
 
 PUBLISHED_PRESETS = ("thumos14-published", "thumos14"), ("tvseries-published", "tvseries")
-"""Those of either data set, whose numbers are of the paper and of its code alike."""
+"""The settings of THUMOS'14 and of TVSeries; its code's and its text's, which state the same numbers."""
 KIND = Kind(
     LSTR,
     LSTRConfig,
