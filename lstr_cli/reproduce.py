@@ -120,7 +120,7 @@ def _say_plan(planned: "Planned") -> None:
     if planned.finished:
         console.say(f"finished before: seed {', '.join(map(str, planned.finished))}")
     if plan.pace:
-        of = "a step" if plan.pace.whole else f"{plan.pace.windows} windows of a step"
+        of = "a step" if plan.pace.whole else f"a step of {plan.pace.windows} windows"
         console.say(
             f"about {console.clock(plan.seconds(left))} for {left} {'seed' if left == 1 else 'seeds'}, by {of} and "
             "some scores on this machine"

@@ -16,8 +16,7 @@ from lstr.pipelines.training.ranks import ALONE
 from lstr.pipelines.training.sampling import draw_windows
 from lstr.pipelines.training.step import Learner
 
-ENOUGH = 1.0  # seconds: what takes as long is not measured with more
-LONG_START = 10.0  # seconds: what takes as long warm or not is not done twice
+ENOUGH = 6.0  # seconds of measuring, after which no more is measured
 KNOWN = 5.0  # seconds of work after which its own speed says more than what was measured before
 FIRST_CHUNKS, MOST_CHUNKS = 8, 512
 NOTHING = torch.zeros(1), torch.ones(1)  # statistics that change no feature
@@ -42,36 +41,45 @@ class Pace:
 def measure(training: Split, testing: Split, model: WindowConfig, config: TrainConfig, device: str) -> Pace:
     """Take a few real steps of training, which are forgotten, and score a few chunks.
 
-    Of a step first one window, then twice as many until that takes a second or is the whole batch: a step of the
-    largest models takes minutes on a processor.
+    Of a step, and of a video, only as much as tells what all of it takes: a step of the largest models takes minutes
+    on a processor.
     """
     videos = training.narrowed(model).videos
     with torch.random.fork_rng(devices=[]):
         learner = Learner(model, config, training.labels.classes, NOTHING, device, ALONE)
         make = PieceMaker(videos, model, config, learner.outputs, ALONE, learner.device)
         drawn = draw_windows(videos, model, config, 0)[: config.batch_size]
-        windows, step = _grown(lambda n: learner.step(make(drawn[:n]), 0, lr=0.0), 1, len(drawn))
+        step, windows = _extrapolated(lambda n: learner.step(make(drawn[:n]), 0, lr=0.0), 1, len(drawn))
     scorer = make_model(model, len(training.labels.classes)).to(device).eval()
     features = max(testing.narrowed(model).videos, key=lambda video: len(video.features)).features
     most = min(len(features), MOST_CHUNKS)
-    chunks, scored = _grown(lambda n: predict_ahead(scorer, features[:n]), min(FIRST_CHUNKS, most), most)
-    return Pace(step * len(drawn) / windows, scored / chunks, windows, windows == len(drawn))
+    scored, _ = _extrapolated(lambda n: predict_ahead(scorer, features[:n]), min(FIRST_CHUNKS, most), most)
+    return Pace(step, scored / most, windows, windows == len(drawn))
 
 
-def _grown(work: Callable[[int], object], first: int, most: int) -> tuple[int, float]:
-    """How much work was measured at last, and its seconds: `first` to warm up, then from there on ever more."""
+def _extrapolated(work: Callable[[int], object], first: int, most: int) -> tuple[float, int]:
+    """Seconds of so much work as `most`, and how much of it was measured.
+
+    From `first` on ever twice as much, as long as time allows, but twice at least: what every step has, as that of the
+    optimiser, is told by two from what each window adds.
+    """
+    work(first)  # to warm up
+    measured = [(first, _seconds(work, first))]
+    while measured[-1][0] < most and (len(measured) < 2 or sum(seconds for _, seconds in measured) < ENOUGH):
+        n = min(most, 2 * measured[-1][0])
+        measured.append((n, _seconds(work, n)))
+    n, seconds = measured[-1]
+    if n == most:
+        return seconds, n
+    fewer, before = measured[-2]
+    added = min(max(0.0, seconds - before) / (n - fewer), seconds / n)
+    return seconds + added * (most - n), n
+
+
+def _seconds(work: Callable[[int], object], n: int) -> float:
     start = perf_counter()
-    work(first)
-    if (seconds := perf_counter() - start) >= LONG_START:
-        return first, seconds
-    n = first
-    while True:
-        start = perf_counter()
-        work(n)
-        seconds = perf_counter() - start
-        if seconds >= ENOUGH or n >= most:
-            return n, seconds
-        n = min(most, 2 * n)
+    work(n)
+    return perf_counter() - start
 
 
 class TimeLeft:
