@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lstr import reproduce as lstr_call
 from lstr.errors import ConfigError, LabelsError
 from lstr.pipelines.progress import Finished, result_of
 from lstr.pipelines.reproduction.job import Doing, Planned, plan, reproduce
@@ -63,7 +64,8 @@ def test_it_goes_on_where_it_was_and_with_more_seeds(options, tmp_path):
     left = [event.left for event in events if isinstance(event, Doing)]
     assert left[-1] < left[0] and min(left) >= 0
     again = []
-    result_of(reproduce(replace(stopped, seeds=2)), again.append)
+    call = lstr_call("miniroad", stopped.features, stopped.output, show=again.append, seeds=2, settings=TINY)
+    assert call.verdicts == two.verdicts and call.path == tmp_path / "stopped" / "reproduce.json"
     assert not [event for event in again if isinstance(event, Doing)]
     (told,) = [event for event in again if isinstance(event, Planned)]
     assert told.finished == (0, 1) and told.plan.pace is None
