@@ -144,11 +144,17 @@ def _protocol(plan: Any, protocol: str) -> str:
     rule = rule_of_kind(KINDS[plan.kind], plan.model)
     chunks = {
         "every": "every chunk",
-        "long videos": f"chunks of videos of {rule.work_length} chunks and more",
-        "whole windows": f"chunks that a whole window of {rule.work_length} chunks leads up to",
+        "long videos": f"every chunk of a video of {rule.work_length} chunks and more",
+        "whole windows": f"every chunk that a whole window of {rule.work_length} chunks leads up to",
         "after the first": "every chunk but a video's first",
     }[rule.chunks]
-    return f"{chunks}, ambiguous ones {rule.ambiguous}, as {rule.code}'s code does"
+    ambiguous = {
+        "ignored": "ambiguous ones left out",
+        "left out alone": "unless its one label is ambiguous",
+        "left out oldest": "unless its work memory begins with one that is ambiguous alone",
+        "negative": "ambiguous ones too, as chunks without an action",
+    }[rule.ambiguous]
+    return f"{chunks}, {ambiguous}, as {rule.code}'s code does"
 
 
 def _show(reproduced: "Reproduced") -> None:
