@@ -190,6 +190,7 @@ NAMES: dict[str, Callable[[click.Context, str], Iterable[str]]] = {
     "--weights": _weights,
     "--init": _weights,
     "names": _weights,
+    "kind": lambda ctx, incomplete: OURS,
     "--format": _formats,
     "--set": _settings,
     "--subset": _subsets,

@@ -29,7 +29,7 @@ WORDS = (
 )
 """Commands, what they took, and what they take; {} stands for the value."""
 NEVER_OPTIONS = ("highest", "table")
-WITHOUT_PAST = ("export",)
+WITHOUT_PAST = ("export", "reproduce")
 """Commands that are newer than the change of words."""
 
 

@@ -61,6 +61,7 @@ def _show_one(one: dict) -> None:
         ("ours is", f"{one['exact']}: {one['note']}"),
         ("held against", ", ".join(one["golden"]) or "–"),
         ("presets", ", ".join(one["presets"]) or f"none; --set model.kind={one['kind']}"),
+        *(("training differs", text) for text in one["differs"]),
         ("parameters", f"{one['parameters']:,}"),
         ("multiply-adds a chunk", f"{one['multiply_adds']:,}"),
         ("steps a second", steps),

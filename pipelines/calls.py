@@ -32,6 +32,9 @@ from lstr.pipelines.model_files.hub import local_model
 from lstr.pipelines.model_files.hub_address import is_hub_address
 from lstr.pipelines.networks.recipes import choose_recipe, default_recipe, weights_for
 from lstr.pipelines.progress import Notice, result_of, warn
+from lstr.pipelines.reproduction.job import reproduce as reproduction
+from lstr.pipelines.reproduction.options import ReproduceOptions
+from lstr.pipelines.reproduction.record import Reproduced
 from lstr.pipelines.training.train import Trained, TrainOptions
 from lstr.pipelines.training.train import train as training
 
@@ -100,6 +103,21 @@ def evaluate(
     chosen = _checked(EvaluateOptions, options, "evaluate")
     chosen |= {"beside": [(_here(models), folders) for models, folders in chosen.get("beside", ())]}
     return result_of(evaluation(EvaluateOptions(_here(checkpoints), _several(features), labels, **chosen)), show)
+
+
+def reproduce(
+    kind: str, features: Paths, output: str | Path | None = None, *, show: Show = warn, **options: Any
+) -> Reproduced:
+    """Train a kind by its published settings and stand it beside its row, as `lstr reproduce`; a second call goes on.
+
+    What came of it is `Reproduced.document`, and `Reproduced.verdicts` in sentences. options: further fields of
+    `pipelines.reproduction.options.ReproduceOptions`, such as seeds=5 or settings={"model.anticipation": 8}. `show`
+    takes each event.
+    """
+    if output is not None:
+        _check_output(output)
+    chosen = _checked(ReproduceOptions, options, "reproduce")
+    return result_of(reproduction(ReproduceOptions(kind, _several(features), output=output, **chosen)), show)
 
 
 def finetune(

@@ -191,7 +191,7 @@ def begin_run(run: Path, settings: dict, resume: bool, write: bool) -> dict | No
         raise CheckpointError(
             f"{path} was written by an older lstr.", "begin a new run in another folder with [[output]]."
         )
-    changed = _changes(json.loads(state["settings"]), settings)
+    changed = changes_between(json.loads(state["settings"]), settings)
     if changed and "delay" in settings["data"]:
         raise CheckpointError(
             f"The teacher in {run} was begun with other settings than these ({'; '.join(changed)}).",
@@ -205,7 +205,7 @@ def begin_run(run: Path, settings: dict, resume: bool, write: bool) -> dict | No
     return state
 
 
-def _changes(before: dict, now: dict) -> list[str]:
+def changes_between(before: dict, now: dict) -> list[str]:
     """What differs between two settings, where it has a part in the result.
 
     A setting that there was not before has its default; a run of before does not state its labels and arrays.

@@ -88,7 +88,7 @@ ORDER = {
         ("training", "quantisation", "comparison"),
         ("finetuning",),
         ("learning",),
-        ("demo", "models", "labelling", "watching"),
+        ("demo", "models", "labelling", "watching", "reproduction"),
         ("exporting",),
         ("speed", "calls"),
     ),

@@ -150,6 +150,7 @@ KIND = Kind(
         "no code found",
         "only the idea is the paper's, that progression chooses the range of time; layout and sizes are ours, and no "
         "number of the paper is claimed",
+        differs=("the training is ours",),
     ),
     {"lap-like-thumos14": Preset(LapLikeConfig(dropout=0.1, work_length=64), TRAINING)},
 )

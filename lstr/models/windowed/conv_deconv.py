@@ -79,6 +79,7 @@ KIND = Kind(
         "MIT; no code looked at",
         "not CDC, whose filters work on pixels and see the future: convolutions in time on chunk features, all of it "
         "ours, and no number of the paper is claimed",
+        differs=("the training is ours",),
     ),
     {"conv-deconv-thumos14": Preset(ConvDeconvConfig(work_length=8), TRAINING)},
 )

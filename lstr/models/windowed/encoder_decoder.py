@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from lstr.config import Uses, WindowConfig
 from lstr.layers.heads import FeatureHead
 from lstr.models.kind import Kind, Preset
-from lstr.models.publication import OLD_ANET, Publication, anticipation, detection
+from lstr.models.publication import OLD_ANET, Publication, Result, anticipation
 from lstr.models.windowed.windowed import Windowed, at_slot
 from lstr.windows.loss import Supervision, loss_of
 from lstr.windows.windows import Windows, in_order
@@ -218,6 +218,8 @@ PAPER = (
     "no code found",
 )
 """Where all three are from: paper, address, code, licence"""
+UNKNOWN = ("the published training is not known",)
+NEXT = "LSTR paper, tables: anticipation at 0.25 s"
 EFC_KIND = Kind(
     EncoderDecoder,
     EFCConfig,
@@ -226,7 +228,8 @@ EFC_KIND = Kind(
         *PAPER,
         "the regressor of the newest chunk alone is one of two readings",
         (),
-        anticipation(34.4, 72.5, OLD_ANET),
+        anticipation(34.4, 72.5, OLD_ANET, presets=("efc-thumos14",)),
+        UNKNOWN,
     ),
     {"efc-thumos14": Preset(EFCConfig(**SIZE), TRAINING)},
 )
@@ -238,7 +241,8 @@ ED_KIND = Kind(
         *PAPER,
         "widths and lengths are as they are told elsewhere; RED without its reward",
         (),
-        anticipation(36.6, 74.5, OLD_ANET),
+        anticipation(36.6, 74.5, OLD_ANET, presets=("ed-thumos14",)),
+        UNKNOWN,
     ),
     {"ed-thumos14": Preset(EDConfig(**SIZE), TRAINING)},
 )
@@ -251,9 +255,11 @@ RED_KIND = Kind(
         "the reward is ours, for its constants are unknown; the published detection is anticipation at one chunk",
         (),
         (
-            *detection(45.3, 79.2, OLD_ANET, "LSTR paper, tables: anticipation at 0.25 s"),
-            *anticipation(37.5, 75.1, OLD_ANET),
+            Result("THUMOS'14 mAP", 45.3, OLD_ANET, NEXT, None, ("red-thumos14",), "next"),
+            Result("TVSeries mcAP", 79.2, OLD_ANET, NEXT, None, (), "next"),
+            *anticipation(37.5, 75.1, OLD_ANET, presets=("red-thumos14",)),
         ),
+        UNKNOWN,
     ),
     {"red-thumos14": Preset(REDConfig(**SIZE), TRAINING)},
 )

@@ -115,6 +115,7 @@ KIND = Kind(
         "no code that can still be fetched",
         "only the idea is the paper's, a filter that scores the chunks of a window; layout and sizes are ours, and no "
         "number of the paper is claimed",
+        differs=("the training is ours",),
     ),
     {"tfn-like-thumos14": Preset(TfnLikeConfig(d_model=512, work_length=16), TRAINING)},
 )

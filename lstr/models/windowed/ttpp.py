@@ -112,7 +112,8 @@ KIND = Kind(
         "no code found",
         "sizes and the progressive network are ours; TTM is what the LSTR paper calls it",
         (),
-        anticipation(40.9, 77.9, OLD_ANET),
+        anticipation(40.9, 77.9, OLD_ANET, presets=("ttm-thumos14",)),
+        ("the published training is not known",),
     ),
     {"ttm-thumos14": Preset(TTPPConfig(n_heads=4, dropout=0.1, work_length=16), TRAINING)},
 )
