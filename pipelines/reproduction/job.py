@@ -13,7 +13,7 @@ from lstr.pipelines.evaluation.scoring import Scoring, score_split
 from lstr.pipelines.files.atomic import check_writable
 from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.model_files.model_file import open_checkpoint
-from lstr.pipelines.progress import Finished, LabelFindings, Notice, Progress
+from lstr.pipelines.progress import Finished, LabelFindings
 from lstr.pipelines.provenance import make_reproducible
 from lstr.pipelines.reproduction.options import ReproduceOptions
 from lstr.pipelines.reproduction.pace import TimeLeft, measure
@@ -32,8 +32,6 @@ class Doing:
     """How far a seed has come, and what is left in all."""
 
     seed: int
-    number: int
-    """From 1"""
     what: str
     """`train` or `score`"""
     done: int
@@ -53,7 +51,7 @@ class Planned:
     """Seeds that an earlier call has finished"""
 
 
-Event = LabelFindings | Notice | Planned | Doing | Progress | Finished[Reproduced]
+Event = LabelFindings | Planned | Doing | Finished[Reproduced]
 
 
 def plan(options: ReproduceOptions) -> Iterator[LabelFindings | Planned | Finished[Plan]]:
@@ -69,19 +67,19 @@ def plan(options: ReproduceOptions) -> Iterator[LabelFindings | Planned | Finish
 def reproduce(options: ReproduceOptions) -> Iterator[Event]:
     """Train a kind by its published settings once a seed, score each, and tell how they stand to the published row.
 
-    A call in a folder that an earlier one has left goes on where that was; more seeds may be asked for. Yields what
-    training and evaluation yield, Planned before the first step, and Doing on the way. Raises ConfigError, LabelsError,
+    A call in a folder that an earlier one has left goes on where that was; more seeds may be asked for. Yields
+    LabelFindings and Planned before the first step, Doing on the way, last Finished. Raises ConfigError, LabelsError,
     RecipeError and MissingPathError for what does not fit, OutputError, and what `train_model` raises.
     """
     prepared = yield from prepare(options)
     device = choose_device(options.device)
-    results = _begun(prepared, device)
     check_writable(prepared.folder)
+    results = _begun(prepared, device)
     todo = [seed for seed in prepared.plan.seeds if seed not in results]
     prepared = _with_pace(prepared, device) if todo else prepared
     planned, folder = prepared.plan, prepared.folder
     yield Planned(planned, folder, tuple(results))
-    write_json(folder / SETTINGS, _task(prepared, planned.seeds[0]).settings(device, ALONE))
+    write_json(folder / SETTINGS, _settings(prepared, device))
     if planned.pace:
         left = TimeLeft(planned.pace, len(todo) * planned.all_steps, len(todo) * planned.scored)
         for seed in todo:
@@ -99,6 +97,18 @@ def _task(prepared: Prepared, seed: int) -> Task:
     return Task(prepared.training, planned.model, config, validation, planned.preset)
 
 
+def _settings(prepared: Prepared, device: str) -> dict[str, Any]:
+    """All that has a part in the numbers: the settings of the first seed's run, what is scored, what data differ in."""
+    task = _task(prepared, prepared.plan.seeds[0])
+    scored = replace(task, split=prepared.testing, validation=None).settings(device, ALONE)["data"]
+    kept = {name: value for name, value in scored.items() if name.endswith("sha256")}
+    return {
+        **task.settings(device, ALONE),
+        "testing": kept,
+        "not as published": [str(one) for one in prepared.plan.data],
+    }
+
+
 def _with_pace(prepared: Prepared, device: str) -> Prepared:
     planned = prepared.plan
     if planned.train.deterministic:
@@ -110,26 +120,32 @@ def _with_pace(prepared: Prepared, device: str) -> Prepared:
 def _begun(prepared: Prepared, device: str) -> dict[int, dict[str, Any]]:
     """The results of seeds that are finished. Raises ConfigError where the folder was begun with something else."""
     planned, folder = prepared.plan, prepared.folder
-    before = _read(folder / SETTINGS)
+    before = _read(folder / SETTINGS, ("model", "train", "data"))
     if before is None:
         return {}
-    changed = changes_between(before, _task(prepared, planned.seeds[0]).settings(device, ALONE))
+    now = _settings(prepared, device)
+    changed = changes_between(before, now)
+    for name in ("testing", "not as published"):
+        changed += [f"{name}: another"] if before.get(name) != now[name] else []
     if changed:
         raise ConfigError(
             f"{folder} was begun with other settings or data than these ({'; '.join(changed)}).",
             "give those again, or choose another folder with [[output]].",
         )
-    found = {seed: _read(folder / f"seed-{seed}" / RESULT) for seed in planned.seeds}
+    found = {seed: _read(folder / f"seed-{seed}" / RESULT, ("scores", "values")) for seed in planned.seeds}
     return {seed: result for seed, result in found.items() if result is not None}
 
 
-def _read(path: Path) -> dict[str, Any] | None:
-    """A JSON object; None where there is none yet. Raises ConfigError for a file that is something else."""
+def _read(path: Path, parts: tuple[str, ...]) -> dict[str, Any] | None:
+    """A JSON object with such objects in it; None where there is none yet.
+
+    Raises ConfigError for a file that is something else.
+    """
     if not path.exists():
         return None
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(content, dict):
+        if isinstance(content, dict) and all(isinstance(content.get(part), dict) for part in parts):
             return content
     except (OSError, ValueError):
         pass
@@ -141,7 +157,6 @@ def _one_seed(
 ) -> Generator[Doing, None, dict[str, Any]]:
     """Train a seed, or go on with it, and score it: its result, which is in its folder then."""
     planned, folder = prepared.plan, prepared.folder / f"seed-{seed}"
-    number = planned.seeds.index(seed) + 1
     resume = (folder / "resume.pt").exists() or any(folder.glob("teacher-*/resume.pt"))
     last, before = perf_counter(), ("", 0)
     later, later_scored = left.steps - planned.all_steps, left.chunks - planned.scored_between
@@ -155,13 +170,13 @@ def _one_seed(
             left.skip("chunks", planned.chunks["testing"] if step.evaluation else 0)
         last, before = now, (step.stage, step.step)
         note = f"epoch {step.epoch}/{planned.train.epochs} loss {step.loss:.3f}"
-        yield Doing(seed, number, step.stage or "train", step.step, step.steps, left.seconds, note)
+        yield Doing(seed, step.stage or "train", step.step, step.steps, left.seconds, note)
     left.skip("steps", left.steps - later)
     left.skip("chunks", left.chunks - later_scored)
     scores: dict[str, Any] = {}
     for weights in planned.weights:
         if (path := folder / FILES[weights]).exists():
-            scores[weights] = yield from _scores(prepared, path, seed, number, device, left)
+            scores[weights] = yield from _scores(prepared, path, seed, device, left)
     result = {
         "seed": seed,
         "scores": scores,
@@ -177,7 +192,7 @@ def _values(planned: Plan, scores: dict[str, Any]) -> dict[str, list[float | Non
 
 
 def _scores(
-    prepared: Prepared, path: Path, seed: int, number: int, device: str, left: TimeLeft
+    prepared: Prepared, path: Path, seed: int, device: str, left: TimeLeft
 ) -> Generator[Doing, None, dict[str, Any]]:
     """What `score_split` says of a checkpoint, by protocol."""
     loaded = open_checkpoint(path, {}, device)
@@ -193,5 +208,5 @@ def _scores(
             done = total * event.done // max(1, event.total)
             left.count("chunks", total // max(1, event.total) if event.done else 0, now - last)
             last = now
-            yield Doing(seed, number, "score", done, total, left.seconds, protocol)
+            yield Doing(seed, "score", done, total, left.seconds, protocol)
     return found

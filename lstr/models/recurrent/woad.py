@@ -336,7 +336,7 @@ KIND = Kind(
         (
             "a feature is of 0.25 s, where the published ones are of 0.64 s",
             "padding has no part in the loss, and all pairs of a batch are compared",
-            "labels are made anew in each batch, where the published training makes them every 100",
+            "labels are made anew in each batch, where the published training makes them every 100 batches",
         ),
     ),
     {

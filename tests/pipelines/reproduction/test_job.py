@@ -72,14 +72,23 @@ def test_it_goes_on_where_it_was_and_with_more_seeds(options, tmp_path):
 
 
 @pytest.mark.long
-def test_a_folder_of_other_settings_is_refused(options):
+def test_a_folder_of_other_settings_or_data_is_refused(options, synthetic, tmp_path):
     result_of(reproduce(replace(options, seeds=1)))
     for job in (reproduce, plan):
         with pytest.raises(ConfigError, match="train.max_steps was 6, is 7"):
             list(job(replace(options, settings={**TINY, "train.max_steps": "7"})))
-    (options.output / "config.json").write_text("[]")
-    with pytest.raises(ConfigError, match="no file of a reproduction"):
-        list(reproduce(options))
+    other = shutil.copytree(synthetic.parent, tmp_path / "data") / "THUMOS"
+    (other / "synthetic.json").unlink()
+    with pytest.raises(ConfigError, match="not as published: another"):
+        list(reproduce(replace(options, features=[other], seeds=1)))
+    shorter = other / "target_perframe" / f"{TESTING[0]}.npy"
+    np.save(shorter, np.roll(np.load(shorter), 3, axis=0))
+    with pytest.raises(ConfigError, match="testing: another"):
+        list(reproduce(replace(options, features=[other], seeds=1)))
+    for text in ("[]", "{}", "no JSON"):
+        (options.output / "config.json").write_text(text)
+        with pytest.raises(ConfigError, match="no file of a reproduction"):
+            list(reproduce(options))
 
 
 @pytest.mark.long
