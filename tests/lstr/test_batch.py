@@ -32,7 +32,6 @@ KINDS = [
     {"kind": "gatehub"},
     {"kind": "oadtr", "anticipation": 1},
     {"kind": "colar"},
-    {"kind": "toad"},
     AVERAGED,
 ]
 

@@ -89,6 +89,17 @@ def test_a_stream_and_an_exported_step_score_as_the_whole_video(model):
     assert np.abs(exported - scores.numpy()).max() < 1e-5
 
 
+@torch.no_grad()
+def test_scores_are_the_same_whatever_follows_and_in_batches_of_any_size(model):
+    features = video(40, width=WIDTH)
+    whole = model.video_logits(features, 64)
+    for size in (1, 7, 40):
+        torch.testing.assert_close(model.video_logits(features, size), whole, atol=1e-4, rtol=1e-5)  # of logits to 100
+    other = torch.cat([features[:20], 10 * video(20, 1, WIDTH)])
+    assert torch.equal(model.video_logits(other, 64)[:20], whole[:20])
+    assert not torch.isclose(model.video_logits(other, 64)[20:], whole[20:]).all(dim=2).any()
+
+
 def test_without_blocks_and_positions_a_score_is_that_of_the_mean_vector():
     model = tiny(kind="toad", rgb_dim=WIDTH, flow_dim=0, l_enc=0)
     torch.nn.init.zeros_(model.positions.weight)
