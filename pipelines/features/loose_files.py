@@ -26,7 +26,7 @@ USUAL = ("features", "feature", "feats", "feat", "x", "arr_0", "data")
 """Names of the array in a file that has several."""
 LOCAL_HEADER = 30  # bytes of a zip member's header before its name
 MOST_BYTES = 16 * 2**30
-"""Of one video's features out of a compressed file."""
+"""The most that one video's features may have out of a compressed file."""
 AGAIN = "make the features of this video again, or take the file away."
 
 
@@ -88,9 +88,9 @@ class TensorFile:
         if isinstance(content, dict):
             tensors = {str(k): v for k, v in content.items() if isinstance(v, torch.Tensor) and v.ndim > 1}
             content = tensors[chosen([*tensors], self._key, self._path)]
-        if not isinstance(content, torch.Tensor) or content.is_complex():
+        if not isinstance(content, torch.Tensor) or content.is_complex() or content.layout != torch.strided:
             raise RecipeError(f"{self._path} holds no tensor of real numbers.", AGAIN)
-        return content
+        return content.detach()
 
 
 def part_of(array: Any, axis: int, places: NDArray[np.int64]) -> NDArray[Any]:

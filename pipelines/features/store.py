@@ -32,7 +32,7 @@ class Store:
     parts: Mapping[str, Part]
     stated: Stated
     _layouts: dict[str, Layout] = field(default_factory=dict, compare=False, repr=False)
-    """Those that are known, by part: they go along where something is said of the store or a part is left out"""
+    """By part; they go along where something more is said of the store, or a part is left out"""
 
     @property
     def clock(self) -> Clock | None:

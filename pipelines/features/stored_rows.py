@@ -21,12 +21,12 @@ class Array(Protocol):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """As it is stored."""
+        """The shape, as it is stored."""
         ...
 
     @property
     def dtype(self) -> np.dtype:
-        """Of its numbers."""
+        """The type of its numbers."""
         ...
 
     def read(self, axis: int, places: NDArray[np.int64]) -> NDArray[Any]:
@@ -44,7 +44,7 @@ class Layout:
 
     @property
     def text(self) -> str:
-        """As a person states it."""
+        """The layout as a person states it."""
         axes = [(self.time, "T"), (self.width, "D"), *([(self.crops, "C")] if self.crops is not None else [])]
         return "".join(letter for _, letter in sorted(axes))
 

@@ -234,7 +234,9 @@ def test_what_is_damaged_is_said(tmp_path, name, content):
 
 
 def test_a_run_or_a_folder_of_scores_is_no_store(tmp_path):
-    for name, files in {"run": ["checkpoint.pt", "config.json"], "found": ["v.npy", "v.html"], "empty": []}.items():
+    folders = {"run": ["checkpoint.pt", "config.json"], "found": ["v.npy", "v.html"], "empty": []}
+    folders["tracked"] = ["mouse.mp4", "mouseDLC_resnet50.h5"]
+    for name, files in folders.items():
         (tmp_path / name).mkdir()
         for file in files:
             (tmp_path / name / file).touch()

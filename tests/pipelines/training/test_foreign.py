@@ -10,7 +10,7 @@ import lstr
 from lstr.batch import predict
 from lstr.chunk import Clock
 from lstr.errors import CheckpointError, LabelsError
-from lstr.extractors.errors import RecipeError
+from lstr.extractors.errors import RecipeError, VideoError
 from lstr.pipelines.model_files.packing import write_model
 from lstr.pipelines.progress import Notice
 from tests.support.foreign_stores import FORMATS, SEGMENTS, TINY, rows_of, write_labels, write_set, write_store
@@ -137,6 +137,24 @@ def test_a_run_goes_on_with_the_same_features_alone(tmp_path):
     again = lstr.train(store, labels, tmp_path / "again", config=tmp_path / "run" / "config.json", device="cpu")
     with lstr.load(again.checkpoint) as model:
         assert model.clock == Clock(Fraction(15, 2)), "a config.json says it too"
+
+
+@pytest.mark.long
+def test_vectors_that_do_not_fit_are_refused(learnt):
+    path, _, _, clock = learnt
+    with lstr.load(path) as model:
+        for wrong, words in ((np.ones(7), "shape .7,."), ("text", "no vector"), ({"flow": np.ones(8)}, "no vector")):
+            decisions = model.detect_features([rows_of("v0", clock)[0], wrong])
+            with pytest.raises(VideoError, match=words):
+                list(decisions)
+        named = [{"rgb": row} for row in rows_of("v0", clock)[:5]]
+        assert [one.time for one in model.detect_features(named)] == [clock.at(k) for k in range(1, 6)]
+
+
+@pytest.mark.long
+def test_features_that_are_made_here_have_their_own_rate(small_set, tmp_path):
+    with pytest.raises(RecipeError, match="says itself how its features were made"):
+        trained(tmp_path, small_set.features, small_set.labels, settings={"features.rate": "5"})
 
 
 def test_ids_that_differ_are_suggested(tmp_path):
