@@ -107,7 +107,7 @@ def test_a_packed_model_keeps_rate_and_description(learnt, tmp_path, small_set):
         assert packed.clock == clock and packed.store == loose.store
         assert [d.score for d in packed.detect(store)] == [d.score for d in loose.detect(store)]
         with pytest.raises(CheckpointError, match="features of other people .VideoMAE, 7.5 a second."):
-            list(packed.detect(small_set.videos[0]))
+            list(packed.detect(small_set.videos))
     assert lstr.evaluate(model.path, store, labels, subset="testing", device="cpu").document["lstr"]["mAP"] > 0.95
     with pytest.raises(CheckpointError, match="learnt from features of other people"):
         model.recipe  # noqa: B018
