@@ -1,8 +1,10 @@
 """The rows of a video in a store of features, read when they are asked for, whatever the order of its axes."""
 
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,7 +89,7 @@ class StoredRows:
             return np.zeros((*wanted.shape, self.shape[1]), np.float32)
         try:
             rows = self._layout.rows(self._array.read(self._layout.time, places))
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, RuntimeError, BadZipFile, zlib.error) as error:
             raise RecipeError(f"{self._name} cannot be read any more ({error}).", "run the command again.") from error
         finite = np.isfinite(rows).all(axis=1)
         if not finite.all():
