@@ -25,7 +25,7 @@ def trained(folder, store, labels, show=lambda event: None, **options):
     return lstr.train(store, labels, folder / "run", **chosen).checkpoint
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", [FORMATS[0], *(pytest.param(form, marks=pytest.mark.long) for form in FORMATS[1:])])
 def test_each_form_is_learnt_from(tmp_path, form):
     store, labels, clock = write_set(tmp_path, form, "7.5")
     notices = []
@@ -164,6 +164,7 @@ def test_ids_that_differ_are_suggested(tmp_path):
         trained(tmp_path, store, labels, settings={"features.rate": "5"})
 
 
+@pytest.mark.long
 def test_targets_at_the_rate_of_the_features(tmp_path):
     """A published data_info.json whose targets are as many a second as the features, and one whose are not."""
     store, _, clock = write_set(tmp_path, "npy", "7.5")
