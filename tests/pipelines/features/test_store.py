@@ -222,10 +222,13 @@ def test_an_lmdb_of_something_else_is_refused(tmp_path):
     lmdb = pytest.importorskip("lmdb", reason="lmdb is not installed")
     for name, key, value, words in (
         ("keys", b"everything", b"1234", "names no frame"),
+        ("order", b"v_frame_10", b"1234", "without leading zeros"),
         ("values", b"v_frame_0000000001.jpg", pickle.dumps([1.0] * 9), "no float32 vectors"),
     ):
         with lmdb.open(str(tmp_path / name)) as environment, environment.begin(write=True) as transaction:
             transaction.put(key, value)
+            if name == "order":
+                transaction.put(b"v_frame_9", value)
         with pytest.raises(RecipeError, match=words):
             opened(tmp_path / name).load("v")
 
