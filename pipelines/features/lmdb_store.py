@@ -123,9 +123,9 @@ class LmdbStore:
                 assert last, "the first key lies before"
                 newest = KEY.fullmatch(bytes(cursor.key()))
                 if newest is None or len(newest["number"]) != len(told["number"]):
+                    video = told["video"].decode("utf-8", "replace")
                     raise RecipeError(
-                        f"{self.path} numbers the frames of {told['video'].decode('utf-8', 'replace')!r} without leading "
-                        "zeros, so that they are not in their order.",
+                        f"{self.path} numbers the frames of {video!r} without leading zeros: they have no order.",
                         "store each frame's vector under VIDEO_frame_0000000001.jpg.",
                     )
                 number = int(newest["number"])
