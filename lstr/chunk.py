@@ -90,4 +90,4 @@ class Clock:
 
 
 CLOCK = Clock()
-"""That of features that are made here: 4 chunks a second from the beginning."""
+"""The clock of features that are made here: 4 chunks a second from the beginning."""

@@ -21,13 +21,13 @@ class Effort:
     """
 
     def __init__(self) -> None:
-        self.decided = 0.0
+        self.video_seconds = 0.0
         self._lock = threading.Lock()
 
     def count(self, seconds: float = CHUNK_SECONDS) -> None:
         """One more decision is made, on a chunk of so many seconds."""
         with self._lock:
-            self.decided += seconds
+            self.video_seconds += seconds
 
 
 class Since:
@@ -53,7 +53,7 @@ class Since:
         return used / decided if decided else 0.0
 
     def _reading(self) -> tuple[float, float, float]:
-        return perf_counter(), processor_seconds(), self._effort.decided
+        return perf_counter(), processor_seconds(), self._effort.video_seconds
 
     def _spent(self) -> tuple[float, float, float]:
         (now, used, decided), (began, before, first) = self._ended or self._reading(), self._began

@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from lstr.checkpoints.entries import is_tables
 from lstr.errors import CheckpointError
@@ -14,9 +14,6 @@ from lstr.extractors.recipe import Recipe
 from lstr.files.arrays import ZIP
 from lstr.pipelines.files.json_files import read_jsonl, write_jsonl
 from lstr.pipelines.files.remote import Place, RemoteFile, content_of
-
-if TYPE_CHECKING:
-    from lstr.pipelines.features.folder import FeatureFolder
 
 Where = TypeVar("Where", Path, RemoteFile)
 
@@ -46,8 +43,8 @@ class Features(Generic[Where]):
         """A video's record."""
         return self.path.joinpath("records", f"{video_id}.json")
 
-    def staged(self, video_id: str) -> AbstractContextManager["FeatureFolder"]:
-        """A folder on this machine to put a video's arrays and record into. Raises OutputError."""
+    def staged(self, video_id: str) -> AbstractContextManager[Any]:
+        """A FeatureFolder on this machine to put a video's arrays and record into. Raises OutputError."""
         raise NotImplementedError
 
     def sweep(self) -> None:

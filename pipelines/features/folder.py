@@ -26,7 +26,7 @@ from lstr.pipelines.features.any_folder import Features
 from lstr.pipelines.features.columns import joined
 from lstr.pipelines.features.loose_files import convert_hint, files_below, is_loose
 from lstr.pipelines.features.stated import NOTHING, Stated, stated_beside
-from lstr.pipelines.features.store import FORMS, Store, is_store, open_store, pickled_in
+from lstr.pipelines.features.store import FORMS, Store, is_store, open_store, pickles_in
 from lstr.pipelines.files.atomic import check_kept, sweep, unwritable
 from lstr.pipelines.files.npy_rows import signature
 
@@ -237,8 +237,8 @@ def open_features(
     if stated != NOTHING or not any(any(folder.rglob("*.npy")) for folder in streams.values()):
         if is_store(path) or files_below(path):
             return _stored(path, stated, named)
-        if pickled := pickled_in(path):
-            raise RecipeError(f"{path} holds pickles, as {pickled.name}.", convert_hint(pickled))
+        if pickles := pickles_in(path):
+            raise RecipeError(f"{path} holds pickles, as {pickles[0].name}.", convert_hint(pickles))
     if not streams:
         raise RecipeError(
             f"{path} has no recipe.json and no folder named rgb_* or flow_*.",

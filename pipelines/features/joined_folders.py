@@ -80,7 +80,7 @@ class FeatureFolders:
 
     @property
     def clock(self) -> Clock:
-        """That of all."""
+        """When the chunks of all are."""
         return self.folders[0].clock
 
     def on(self, clock: Clock) -> "FeatureFolders":

@@ -122,7 +122,13 @@ class LmdbStore:
                 last = cursor.prev() if there else cursor.last()
                 assert last, "the first key lies before"
                 newest = KEY.fullmatch(bytes(cursor.key()))
-                number = int(newest["number"]) if newest else int(told["number"])
+                if newest is None or len(newest["number"]) != len(told["number"]):
+                    video = told["video"].decode("utf-8", "replace")
+                    raise RecipeError(
+                        f"{self.path} numbers the frames of {video!r} without leading zeros: they have no order.",
+                        "store each frame's vector under VIDEO_frame_0000000001.jpg.",
+                    )
+                number = int(newest["number"])
                 ending = told["ending"] or b""
                 video_id = told["video"].decode("utf-8", "replace")
                 found[video_id] = Frames(beginning, len(told["number"]), ending, int(told["number"]), number)

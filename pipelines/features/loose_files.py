@@ -2,6 +2,8 @@
 
 import struct
 import zipfile
+import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,9 +26,11 @@ MODELS = ("checkpoint", "best", "resume", "calibration", "scores")
 NOTES = (".txt", ".md", ".csv", ".tsv")
 USUAL = ("features", "feature", "feats", "feat", "x", "arr_0", "data")
 """Names of the array in a file that has several."""
+UNUSABLE = (OSError, ValueError, RuntimeError, KeyError, struct.error, zipfile.BadZipFile, zlib.error, CheckpointError)
+"""What reading a damaged file ends in."""
 LOCAL_HEADER = 30  # bytes of a zip member's header before its name
 MOST_BYTES = 16 * 2**30
-"""Of one video's features out of a compressed file."""
+"""The most that one video's features may have out of a compressed file."""
 AGAIN = "make the features of this video again, or take the file away."
 
 
@@ -43,15 +47,21 @@ class MappedArray:
         return part_of(array, axis, places)
 
 
-class HeldArray:
-    """An array in memory: out of a compressed file, of which no part can be read alone."""
+class PackedArray:
+    """An array in a compressed archive, of which no part can be read alone: once it is read it is held in memory."""
 
-    def __init__(self, array: NDArray[Any]):
-        self._array, self.shape, self.dtype = array, array.shape, array.dtype
+    def __init__(self, path: Path, member: str, dtype: np.dtype, shape: tuple[int, ...], begin: int, fortran: bool):
+        self.path, self.dtype, self.shape = path, dtype, shape
+        self._member, self._begin, self._fortran = member, begin, fortran
+        self._held: NDArray[Any] | None = None
 
     def read(self, axis: int, places: NDArray[np.int64]) -> NDArray[Any]:
         """Its parts at places of an axis."""
-        return np.take(self._array, places, axis)
+        if self._held is None:
+            with zipfile.ZipFile(self.path) as archive:
+                numbers = np.frombuffer(archive.read(self._member)[self._begin :], self.dtype)
+            self._held = numbers.reshape(self.shape, order="F" if self._fortran else "C")
+        return np.take(self._held, places, axis)
 
 
 class TensorFile:
@@ -88,9 +98,9 @@ class TensorFile:
         if isinstance(content, dict):
             tensors = {str(k): v for k, v in content.items() if isinstance(v, torch.Tensor) and v.ndim > 1}
             content = tensors[chosen([*tensors], self._key, self._path)]
-        if not isinstance(content, torch.Tensor) or content.is_complex():
+        if not isinstance(content, torch.Tensor) or content.is_complex() or content.layout != torch.strided:
             raise RecipeError(f"{self._path} holds no tensor of real numbers.", AGAIN)
-        return content
+        return content.detach()
 
 
 def part_of(array: Any, axis: int, places: NDArray[np.int64]) -> NDArray[Any]:
@@ -155,7 +165,7 @@ class LooseFiles:
                 mapped = open_array(path)
                 return MappedArray(path, mapped.dtype, mapped.shape, int(mapped.offset), np.isfortran(mapped))
             return in_archive(path, self.key) if path.suffix == ".npz" else TensorFile(path, self.key)
-        except (OSError, ValueError, zipfile.BadZipFile, KeyError, struct.error, CheckpointError) as error:
+        except UNUSABLE as error:
             what = getattr(error, "strerror", None) or str(error)
             raise RecipeError(f"{path} cannot be used: {what}.", AGAIN) from error
 
@@ -181,7 +191,7 @@ def is_loose(folder: Path) -> bool:
 
 
 def in_archive(path: Path, key: str) -> Array:
-    """The array of features in an .npz: mapped where it is not compressed, else held in memory.
+    """The array of features in an .npz: mapped where it is not compressed, else held in memory once it is read.
 
     Raises RecipeError, ValueError, OSError, KeyError or zipfile.BadZipFile.
     """
@@ -200,16 +210,15 @@ def in_archive(path: Path, key: str) -> Array:
             return MappedArray(path, dtype, shape, info.header_offset + LOCAL_HEADER + name + extra + begin, fortran)
         if info.file_size > MOST_BYTES:
             raise ValueError(f"it claims {info.file_size:.3g} bytes once it is unpacked")
-        with archive.open(info) as member:
-            member.read(begin)
-            held = np.frombuffer(member.read(), dtype)
-        return HeldArray(held.reshape(shape, order="F" if fortran else "C"))
+        return PackedArray(path, info.filename, dtype, shape, begin, fortran)
 
 
-def convert_hint(path: Path) -> str:
-    """How a pickle becomes a file that can be read without running code in it."""
+def convert_hint(pickles: Sequence[Path]) -> str:
+    """How pickles, one for each video or one with a table of all, become files that are read without running code."""
+    saved = f"[numpy.save(f'{{k}}.npy', v) for k, v in pickle.load(open('{pickles[0].name}', 'rb')).items()]"
+    if len(pickles) > 1:
+        saved = "import glob; [numpy.save(p[:-4], pickle.load(open(p, 'rb'))) for p in glob.glob('*.pkl')]"
     return (
-        'reading it can run any code: where you trust it, run `python -c "import pickle, numpy; '
-        f"[numpy.save(f'{{k}}.npy', v) for k, v in pickle.load(open('{path.name}', 'rb')).items()]\"` and give the "
-        "folder of the .npy files."
+        f'reading one can run any code: where you trust it, run `python -c "import pickle, numpy; {saved}"` and give '
+        "the folder of the .npy files."
     )

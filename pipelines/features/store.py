@@ -32,7 +32,7 @@ class Store:
     parts: Mapping[str, Part]
     stated: Stated
     _layouts: dict[str, Layout] = field(default_factory=dict, compare=False, repr=False)
-    """Those that are known, by part: they go along where something is said of the store or a part is left out"""
+    """By part; they go along where something more is said of the store, or a part is left out"""
 
     @property
     def clock(self) -> Clock | None:
@@ -124,7 +124,7 @@ def open_store(path: Path, stated: Stated, named: Mapping[str, str | None] = Map
     if path.is_file():
         beside = stated_beside(path.parent)
         if path.suffix.lower() in PICKLES:
-            raise RecipeError(f"{path} is a pickle.", convert_hint(path))
+            raise RecipeError(f"{path} is a pickle.", convert_hint([path]))
         if path.suffix.lower() not in FILES:
             raise MissingPathError(f"{path} is a file, and no store of features.", f"give {FORMS}.")
         return _of_parts(path, {"rgb": path}, stated.over(beside))
@@ -136,9 +136,9 @@ def open_store(path: Path, stated: Stated, named: Mapping[str, str | None] = Map
     return _of_parts(path, {"rgb": path}, stated)
 
 
-def pickled_in(path: Path) -> Path | None:
-    """The first pickle of a folder that holds nothing else of features; None where there is none."""
-    return next((one for one in sorted(path.rglob("*")) if one.suffix.lower() in PICKLES), None)
+def pickles_in(path: Path) -> list[Path]:
+    """The pickles of a folder."""
+    return sorted(one for one in path.rglob("*") if one.suffix.lower() in PICKLES)
 
 
 def _streams_in(path: Path, named: Mapping[str, str | None] = MappingProxyType({})) -> dict[str, Path]:

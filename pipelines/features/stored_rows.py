@@ -1,8 +1,10 @@
 """The rows of a video in a store of features, read when they are asked for, whatever the order of its axes."""
 
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +23,12 @@ class Array(Protocol):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """As it is stored."""
+        """The shape, as it is stored."""
         ...
 
     @property
     def dtype(self) -> np.dtype:
-        """Of its numbers."""
+        """The type of its numbers."""
         ...
 
     def read(self, axis: int, places: NDArray[np.int64]) -> NDArray[Any]:
@@ -44,7 +46,7 @@ class Layout:
 
     @property
     def text(self) -> str:
-        """As a person states it."""
+        """The layout as a person states it."""
         axes = [(self.time, "T"), (self.width, "D"), *([(self.crops, "C")] if self.crops is not None else [])]
         return "".join(letter for _, letter in sorted(axes))
 
@@ -87,7 +89,7 @@ class StoredRows:
             return np.zeros((*wanted.shape, self.shape[1]), np.float32)
         try:
             rows = self._layout.rows(self._array.read(self._layout.time, places))
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, RuntimeError, BadZipFile, zlib.error) as error:
             raise RecipeError(f"{self._name} cannot be read any more ({error}).", "run the command again.") from error
         finite = np.isfinite(rows).all(axis=1)
         if not finite.all():

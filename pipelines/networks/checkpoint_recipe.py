@@ -2,13 +2,14 @@
 
 import shlex
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
-from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from lstr.checkpoints.loaded import Checkpoint
+from lstr.chunk import Clock
 from lstr.errors import CheckpointError
 from lstr.extractors.errors import RecipeError
 from lstr.extractors.flow.workers import ALGORITHMS
@@ -41,7 +42,7 @@ def recipe_of(loaded: Checkpoint) -> Recipe | None:
 def stated_by(loaded: Checkpoint) -> Stated:
     """What a checkpoint states of the store of other people whose features it has learnt from, but for their rate."""
     layouts = loaded.store.get("layouts")
-    known = {*layouts.values()} if isinstance(layouts, dict) else set()
+    known = {str(layout) for layout in layouts.values()} if isinstance(layouts, dict) else set()
     layout, key = known.pop() if len(known) == 1 else "", loaded.store.get("key")
     return Stated(layout=layout if layout in LAYOUTS else "", key=key if isinstance(key, str) else "")
 
@@ -102,7 +103,10 @@ def _other_arrays(loaded: Checkpoint, folder: FeatureFolder | FeatureFolders) ->
 
 def _named(store: Mapping[str, Any]) -> str:
     """What is told of a store's features: ` (I3D, 7.5 a second)`."""
-    rate = f"{float(Fraction(str(store['rate']))):.4g} a second" if "rate" in store else ""
+    rate = ""
+    if "rate" in store:
+        with suppress(ValueError):
+            rate = f"{float(Clock.from_dict(store).rate):.4g} a second"
     told = ", ".join(filter(None, [str(store.get("name") or ""), rate]))
     return f" ({told})" if told else ""
 

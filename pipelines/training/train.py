@@ -8,10 +8,11 @@ from typing import Any, TypeVar
 from lstr.chunk import CLOCK
 from lstr.errors import ConfigError
 from lstr.extractors.devices import choose_device
+from lstr.extractors.errors import RecipeError
 from lstr.labels.check import stop_at_errors
 from lstr.pipelines.datasets.dataset import read_dataset
 from lstr.pipelines.datasets.seen_videos import seen_in, seen_phrase
-from lstr.pipelines.features.stated import Stated, stated_in
+from lstr.pipelines.features.stated import NOTHING, Stated, stated_in
 from lstr.pipelines.progress import Finished, LabelFindings, Notice
 from lstr.pipelines.provenance import make_reproducible
 from lstr.pipelines.training.config import TrainConfig, preset_for, preset_named, read_config, resolve
@@ -164,6 +165,10 @@ def _task(options: TrainOptions) -> Generator[LabelFindings, None, Task]:
         skip_missing=options.skip_missing,
         stated=_stated(options, file),
     ).only(options.streams)
+    if data.folder.recipe and stated_in(options.settings)[0] != NOTHING:
+        raise RecipeError(
+            f"{data.folder.path} says itself how its features were made, 4 a second.", "leave out [[features.rate]]."
+        )
     subsets = (options.subset, options.eval_subset) if options.eval_every else (options.subset,)
     findings = data.check(subsets, options.skip_missing)
     if findings:

@@ -2,6 +2,8 @@
 
 import json
 import pickle
+import subprocess
+import sys
 from fractions import Fraction
 
 import numpy as np
@@ -92,6 +94,17 @@ def test_a_pickle_is_refused_with_the_way_out(tmp_path, arrays):
     with pytest.raises(RecipeError, match="without running code"):
         opened(tmp_path).load("v0")
     assert not Evil.ran
+
+
+@pytest.mark.parametrize("each", [False, True])
+def test_the_way_out_of_a_pickle_is_one(tmp_path, arrays, each):
+    for name, content in arrays.items() if each else [("all", arrays)]:
+        (tmp_path / f"{name}.pkl").write_bytes(pickle.dumps(content))
+    with pytest.raises(RecipeError) as raised:
+        opened(tmp_path)
+    command = raised.value.hint.split("`")[1].replace("python", sys.executable, 1)
+    subprocess.run(command, shell=True, check=True, cwd=tmp_path)
+    assert np.array_equal(opened(tmp_path).load("v1")[0][:], arrays["v1"])
 
 
 class Evil:
@@ -209,10 +222,13 @@ def test_an_lmdb_of_something_else_is_refused(tmp_path):
     lmdb = pytest.importorskip("lmdb", reason="lmdb is not installed")
     for name, key, value, words in (
         ("keys", b"everything", b"1234", "names no frame"),
+        ("order", b"v_frame_10", b"1234", "without leading zeros"),
         ("values", b"v_frame_0000000001.jpg", pickle.dumps([1.0] * 9), "no float32 vectors"),
     ):
         with lmdb.open(str(tmp_path / name)) as environment, environment.begin(write=True) as transaction:
             transaction.put(key, value)
+            if name == "order":
+                transaction.put(b"v_frame_9", value)
         with pytest.raises(RecipeError, match=words):
             opened(tmp_path / name).load("v")
 
@@ -220,7 +236,7 @@ def test_an_lmdb_of_something_else_is_refused(tmp_path):
 @pytest.mark.parametrize("module", ["h5py", "lmdb"])
 def test_without_the_package_a_sentence_says_what_to_install(tmp_path, arrays, monkeypatch, module):
     store = write_store(tmp_path, {"h5py": "h5", "lmdb": "lmdb"}[module], arrays)
-    monkeypatch.setitem(__import__("sys").modules, module, None)
+    monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(RecipeError, match=f"needs {module}") as raised:
         opened(store).ids()
     assert "pip install" in raised.value.hint
@@ -234,7 +250,9 @@ def test_what_is_damaged_is_said(tmp_path, name, content):
 
 
 def test_a_run_or_a_folder_of_scores_is_no_store(tmp_path):
-    for name, files in {"run": ["checkpoint.pt", "config.json"], "found": ["v.npy", "v.html"], "empty": []}.items():
+    folders = {"run": ["checkpoint.pt", "config.json"], "found": ["v.npy", "v.html"], "empty": []}
+    folders["tracked"] = ["mouse.mp4", "mouseDLC_resnet50.h5"]
+    for name, files in folders.items():
         (tmp_path / name).mkdir()
         for file in files:
             (tmp_path / name / file).touch()

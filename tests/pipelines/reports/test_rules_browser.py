@@ -2,6 +2,7 @@
 
 import base64
 from dataclasses import asdict
+from fractions import Fraction
 from itertools import product
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
+from lstr.chunk import CLOCK, Clock
 from lstr.pipelines.reports.timeline_page import FULL_SCALE, NO_SCORE, encoded_scores
 from lstr.timeline import Thresholds, Timeline, changed, segments_in
 
@@ -21,13 +23,13 @@ RULES = [
 ]
 
 
-def in_python(curve: np.ndarray, rules: Thresholds) -> list[tuple[float, float, float, float]]:
+def in_python(curve: np.ndarray, rules: Thresholds, clock: Clock = CLOCK) -> list[tuple[float, float, float, float]]:
     """Start, end, announcement and mean score of each segment of a curve; chunks without a score are never pushed."""
-    timeline, events = Timeline(("action",), rules), []
+    timeline, events = Timeline(("action",), rules, clock), []
     for chunk, score in enumerate(curve):
         if not np.isnan(score):
-            events += timeline.push((chunk + 1) * 0.25, np.array([score]))
-    events += timeline.finish(float(np.flatnonzero(~np.isnan(curve))[-1] + 1) * 0.25)
+            events += timeline.push(clock.at(chunk + 1), np.array([score]))
+    events += timeline.finish(clock.at(int(np.flatnonzero(~np.isnan(curve))[-1]) + 1))
     announced = [event.time for event in events if event.event == "started"]
     return [(s.start, s.end, time, s.score) for s, time in zip(segments_in(events), announced, strict=True)]
 
@@ -52,6 +54,23 @@ def test_the_page_decides_as_the_timeline_does(show, report, rules):
         assert [s["score"] for s in segments] == pytest.approx([entry[3] for entry in expected], abs=5.1e-5)
         n_segments += len(segments)
     assert n_segments > 30
+
+
+@pytest.mark.parametrize("rules", RULES)
+def test_the_page_decides_by_the_clock_of_other_features(show, report, rules):
+    """At 7.5 a second from 0.4 s on, lengths in seconds being other numbers of chunks."""
+    clock = Clock(Fraction(15, 2), Fraction(2, 5))
+    curve = np.random.default_rng(1).random(60).repeat(5)
+    codes = np.frombuffer(base64.b64decode("".join(encoded_scores(curve[:, None]))), "<u2")
+    decided = show(report).evaluate(
+        """([curve, rules, fullScale, missing, step, begin]) => decideRuns(
+          Uint16Array.from(curve), { fullScale, missing, step, begin }, rules)""",
+        [codes.tolist(), rules.to_dict(), FULL_SCALE, NO_SCORE, clock.seconds, float(clock.offset)],
+    )
+    expected = in_python(codes / FULL_SCALE, rules, clock)
+    assert len(decided) == len(expected) > 0
+    for one, entry in zip(decided, expected, strict=True):
+        assert (one["start"], one["end"], one["announced"]) == pytest.approx(entry[:3], abs=1e-9)
 
 
 def test_the_page_counts_the_highest_as_the_timeline_does(show, report):

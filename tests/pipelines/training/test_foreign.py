@@ -10,7 +10,7 @@ import lstr
 from lstr.batch import predict
 from lstr.chunk import Clock
 from lstr.errors import CheckpointError, LabelsError
-from lstr.extractors.errors import RecipeError
+from lstr.extractors.errors import RecipeError, VideoError
 from lstr.pipelines.model_files.packing import write_model
 from lstr.pipelines.progress import Notice
 from tests.support.foreign_stores import FORMATS, SEGMENTS, TINY, rows_of, write_labels, write_set, write_store
@@ -25,7 +25,7 @@ def trained(folder, store, labels, show=lambda event: None, **options):
     return lstr.train(store, labels, folder / "run", **chosen).checkpoint
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", [FORMATS[0], *(pytest.param(form, marks=pytest.mark.long) for form in FORMATS[1:])])
 def test_each_form_is_learnt_from(tmp_path, form):
     store, labels, clock = write_set(tmp_path, form, "7.5")
     notices = []
@@ -107,7 +107,7 @@ def test_a_packed_model_keeps_rate_and_description(learnt, tmp_path, small_set):
         assert packed.clock == clock and packed.store == loose.store
         assert [d.score for d in packed.detect(store)] == [d.score for d in loose.detect(store)]
         with pytest.raises(CheckpointError, match="features of other people .VideoMAE, 7.5 a second."):
-            list(packed.detect(small_set.videos[0]))
+            list(packed.detect(small_set.videos))
     assert lstr.evaluate(model.path, store, labels, subset="testing", device="cpu").document["lstr"]["mAP"] > 0.95
     with pytest.raises(CheckpointError, match="learnt from features of other people"):
         model.recipe  # noqa: B018
@@ -139,6 +139,24 @@ def test_a_run_goes_on_with_the_same_features_alone(tmp_path):
         assert model.clock == Clock(Fraction(15, 2)), "a config.json says it too"
 
 
+@pytest.mark.long
+def test_vectors_that_do_not_fit_are_refused(learnt):
+    path, _, _, clock = learnt
+    with lstr.load(path) as model:
+        for wrong, words in ((np.ones(7), "shape .7,."), ("text", "no vector"), ({"flow": np.ones(8)}, "no vector")):
+            decisions = model.detect_features([rows_of("v0", clock)[0], wrong])
+            with pytest.raises(VideoError, match=words):
+                list(decisions)
+        named = [{"rgb": row} for row in rows_of("v0", clock)[:5]]
+        assert [one.time for one in model.detect_features(named)] == [clock.at(k) for k in range(1, 6)]
+
+
+@pytest.mark.long
+def test_features_that_are_made_here_have_their_own_rate(small_set, tmp_path):
+    with pytest.raises(RecipeError, match="says itself how its features were made"):
+        trained(tmp_path, small_set.features, small_set.labels, settings={"features.rate": "5"})
+
+
 def test_ids_that_differ_are_suggested(tmp_path):
     store, _, _ = write_set(tmp_path, "npy", "5")
     labels = write_labels(tmp_path / "others.json", {video: f"test/{video}.mp4x" for video in SEGMENTS})
@@ -146,6 +164,7 @@ def test_ids_that_differ_are_suggested(tmp_path):
         trained(tmp_path, store, labels, settings={"features.rate": "5"})
 
 
+@pytest.mark.long
 def test_targets_at_the_rate_of_the_features(tmp_path):
     """A published data_info.json whose targets are as many a second as the features, and one whose are not."""
     store, _, clock = write_set(tmp_path, "npy", "7.5")
