@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 from records import interval, record, rounded
 
+BUSY = 0.5  # a load from which on a machine's times are not its own
+
 
 def tvl1() -> Iterator[list]:
     """The compiled TV-L1 kernel beside OpenCV's."""
