@@ -3,12 +3,13 @@
 Each runs as its recipe has it, on chunks of noise of 320 × 240 pixels that are in memory: decoding is left out,
 resizing is in. Weights are random, which cost the same. One stream on one core gives milliseconds a frame and processor
 seconds for a second of video, the median of several runs; as many streams as cores, each in a thread of its own, give
-how many times real time all cores make together.
+how many times real time all cores make together. `load` is that of the machine before: what else it had to do.
 
     python benchmarks/video_networks.py [--recipes NAME ...] [--cores N] [--runs N] [--seconds S]
 """
 
 import argparse
+import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -86,11 +87,11 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=5.0, help="of video in each run")
     options = parser.parse_args()
-    rows = {}
+    rows, load = {}, os.getloadavg()[0]
     for name in options.recipes:
         rows[name] = measure(name, options.cores, options.runs, options.seconds)
         print(name, rows[name], flush=True)
-    write_json(RECORD, {"recipes": rows, "cores": options.cores, "weights": "random"} | about_machine())
+    write_json(RECORD, {"recipes": rows, "cores": options.cores, "weights": "random", "load": load} | about_machine())
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ PARTS = {
     "skip_project": "skip.project",
     "project": "head",
 }
-"""Of the layers in a variable's name, which says what it belongs to; `feature` is space or time."""
+"""The layer in a variable's name that says what it belongs to, and ours; `feature` is space or time."""
 TENSORS = {
     "kernel": "conv.weight",
     "depthwise_kernel": "conv.weight",

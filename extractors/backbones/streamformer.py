@@ -15,7 +15,7 @@ WIDTH, DEPTH, HEADS, HIDDEN = 768, 12, 12, 3072
 PATCH, SIDE = 16, 14
 """Pixels of a patch's side; patches of an image's side, of which the file knows the places."""
 FRAMES, KNOWN_FRAMES = 6, 16
-"""Of a chunk; that the file knows the times of."""
+"""Frames of a chunk; frames that the file knows the times of."""
 EPSILON = 1e-6
 
 OF_NETWORK = {

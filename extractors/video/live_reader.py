@@ -152,17 +152,12 @@ class LiveReader:
             self.changed.notify_all()
             return taken
 
-    def missing_before(self, chunk: int) -> list[Gap]:
-        """What is not decided before a chunk, in order, each returned once."""
+    def missing_before(self, chunk: int, keep: bool = False) -> list[Gap]:
+        """What is not decided before a chunk, in order, each returned once, but for a look that is to `keep` it."""
         with self.changed:
             passed = [gap for gap in self._missing if gap.end <= chunk]
-            self._missing = [gap for gap in self._missing if gap.end > chunk]
+            self._missing = [gap for gap in self._missing if keep or gap.end > chunk]
         return joined(passed)
-
-    def was_away_before(self, chunk: int) -> bool:
-        """Whether something that nobody saw is missing before a chunk that is not decided yet."""
-        with self.changed:
-            return any(gap.reason == "unseen" and gap.end <= chunk for gap in self._missing)
 
     def rested(self) -> None:
         """What came before its gate closed is done with."""

@@ -69,8 +69,9 @@ class LiveSource(Running):
 
     def meet(self, chunk: int) -> None:
         """Have the networks forget what was before a chunk, where the model does so too after a gap."""
-        if self.deciding.on_gap == "reset" and self.reader.was_away_before(chunk):
-            self.memory.forget()
+        if self.deciding.on_gap == "reset":
+            if any(gap.reason == "unseen" for gap in self.reader.missing_before(chunk, keep=True)):
+                self.memory.forget()
 
     def is_full(self, most: int | None) -> bool:
         """Whether all chunks that are wanted of it have gone into the networks."""

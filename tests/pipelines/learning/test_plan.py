@@ -33,6 +33,10 @@ def planned(budget: float | None, epochs: int = 30, draws: int = 512, folds: int
     return LearnPlan({"training": 4}, OF_BOTH, 2, "measured", steps, fitted, images, 10**6, 2, budget)
 
 
+def test_networks_that_stay_as_they_begin_take_no_time():
+    assert fit_epochs(60.0, 10.0, COSTS, {"flow": 0}, 512) == ({"flow": 0}, 512)
+
+
 def test_without_a_time_all_epochs_are_trained():
     plan = planned(None)
     assert plan.epochs == {"flow": 30} and plan.draws == 512

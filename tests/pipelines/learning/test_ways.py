@@ -36,6 +36,14 @@ def test_what_measures_a_fold_lacks_it_and_what_is_packed_has_learnt_from_all(n_
             assert any(other not in run.held for run in packed)
 
 
+def test_networks_that_stay_as_they_begin_have_seen_no_video():
+    """The features of every video are as those of a new one, whatever folds are measured."""
+    for streams in (("rgb",), ("rgb", "change")):
+        for unseen in (True, False):
+            found = candidates_of({}, 500, streams, [], unseen)
+            assert found and not any(one.seen for one in found)
+
+
 def test_an_average_over_folds_is_measured_by_models_that_lack_two():
     ways = [way for way in ways_of([A, B], 3) if way.candidates == (A,)]
     assert [way.name for way in ways] == ["a", "a, average over folds"] and len(ways_of([A], 3)) == 1
