@@ -110,7 +110,7 @@ def test_every_line_of_a_shell_block_is_checked_somewhere():
             program = Path(words[0]).name
             if program in ("pip", "python3"):
                 taken = [word for word in words[2:] if program == "pip" and not word.startswith(("-", "http"))]
-                named = {f".[{extra}]" for extra in extras} | {"torch", "torchvision"}
+                named = {f".[{extra}]" for extra in extras} | {"torch", "torchvision", "openvino"}
                 assert set(taken) <= named, f"{name_of(path)}: {line}"
                 assert program == "pip" or words[1:3] in (["-m", "venv"], ["-m", "http.server"])
             else:
