@@ -38,7 +38,7 @@ KINDS: dict[str, Settings] = {
     "oadtr": {"model.kind": "oadtr"},
     "toad": {"model.kind": "toad"},
 }
-"""On top of the preset. The texts of toad are random, for no CLIP is at hand; its window is the published one."""
+"""On top of the preset, whose window is TOAD's; its texts are random, for no CLIP is at hand."""
 ORACLES = {"oracle of 1 chunk": 1, "oracle of 8 chunks": 8, "oracle of 32 chunks": 32, "oracle of all chunks": None}
 RULES = {"standard": EVERY_CHUNK, "toad": TOAD_RULE}
 

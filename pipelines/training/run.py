@@ -119,7 +119,10 @@ def train_model(
     if config.deterministic:
         make_reproducible()
     settings = task.settings(device, ranks)
-    texts = read_texts(config.text, split.labels.classes, split.folder.recipe) if config.text and not resume else None
+    has_texts = resume and (folder / "resume.pt").exists()
+    texts = None
+    if config.text and not has_texts:
+        texts = read_texts(config.text, split.labels.classes, split.folder.recipe)
     state = begin_run(folder, settings, resume and not begun(folder), write=ranks.first)
     ranks.wait()  # or one might take what the first has begun for a run in the way
     soft = yield from _teachers(task, folder, device, readers, ranks)

@@ -31,7 +31,7 @@ def test_the_manifest_is_whole():
             assert entry.package.endswith(f"/{entry.name}") and re.fullmatch(r"[0-9a-f]{64}", entry.sha256_prefix)
             assert entry.sha256_prefix[:8] in entry.name and entry.licence.startswith("Apache-2.0")
             continue
-        if entry.network.startswith(("timm:", "clip:")):  # test_timm_files.py, test_clip_files.py
+        if entry.network.startswith(("timm:", "clip:")):  # test_timm_files.py, test_clip_networks.py
             continue
         assert entry.network in NETWORKS and entry.name in entry.address
         if entry.sha256_prefix:  # model zoos write the hash into the name
