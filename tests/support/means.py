@@ -16,7 +16,7 @@ from tests.support.feature_set import TINY
 class Means:
     """The smallest networks: means of a chunk's pictures, and of their change."""
 
-    device, batch, recipe = "cpu", 4, SimpleNamespace(long_side=64)
+    device, batch, recipe = "cpu", 4, SimpleNamespace(long_side=64, remembers=False)
 
     def prepare(self, *batches):
         """There is nothing to prepare."""
@@ -24,7 +24,7 @@ class Means:
     def begin_thread(self):
         """Nor in a thread."""
 
-    def submit(self, pool, chunks, workers) -> Future:
+    def submit(self, pool, chunks, workers, memories=None) -> Future:
         return pool.submit(lambda: [self.row_of(chunk) for chunk in chunks])
 
     def row_of(self, chunk) -> FeatureRow:
