@@ -28,6 +28,7 @@ SMALL = ("onnxruntime", "av", "opencv-python-headless", "numpy")
 """What a small install has, which runs what `lstr export` wrote."""
 BUILT = ("resnet50", "bninception")
 """The networks that are tried: of the published features, and without torchvision, which takes seconds to import"""
+LIBRARIES = "apt install libgl1 libglib2.0-0 libxcb1, which OpenCV wants; docs/how-to/install.md."
 CPU_BUILD = "docs/how-to/install.md says how to install the build for processors, without NVIDIA's libraries."
 
 
@@ -78,7 +79,8 @@ def _try(what: str, check: Callable[[], tuple[str, str]]) -> Finding:
     except ExtractorError as error:
         return Finding(what, False, str(error), error.hint)
     except (ImportError, OSError, RuntimeError) as error:
-        return Finding(what, False, str(error), "make clean install")
+        lacks = "cannot open shared object file" in str(error)  # of the system, where it has no desktop
+        return Finding(what, False, str(error), LIBRARIES if lacks else "make clean install")
 
 
 def _decoder() -> tuple[str, str]:

@@ -87,3 +87,18 @@ def test_it_does_not_import_torchvision():
     """Which takes longer than all else that is looked at."""
     code = "import sys; from lstr.pipelines.doctor import examine; examine(); sys.exit('torchvision' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        ("libGL.so.1: cannot open shared object file: No such file or directory", "apt install libgl1"),
+        ("No module named 'cv2'", "make clean install"),
+    ],
+)
+def test_a_library_of_the_system_that_is_missing_is_named(error, words):
+    def check():
+        raise ImportError(error)
+
+    found = doctor._try("optical flow", check)
+    assert found.ok is False and found.found == error and words in found.hint
