@@ -16,6 +16,7 @@ from lstr.pipelines.evaluation.held_out import held_out_of, write_held_out
 from lstr.pipelines.evaluation.job import EvaluateOptions, doubts, evaluate
 from lstr.pipelines.evaluation.operating_curves import choose_within
 from lstr.pipelines.evaluation.scoring import Fold
+from lstr.pipelines.evaluation.telling import LEARNT, RULE, Rules, Told, choose_told, is_enough
 from lstr.pipelines.extraction.chunk_cache import find_cache
 from lstr.pipelines.extraction.job import extract
 from lstr.pipelines.extraction.options import ExtractOptions
@@ -50,9 +51,8 @@ from lstr.pipelines.thresholds.choice import write_thresholds
 from lstr.pipelines.training.log import Step
 from lstr.pipelines.training.train import TrainOptions, train
 from lstr.pipelines.weights.folder import WeightsFolder, open_weights
-from lstr.timeline import Thresholds
 
-Event = Doing | Notice | Failed | Compared
+Event = Doing | Notice | Failed | Compared | Told
 GROUPS = 10
 """How many groups of videos there are at most: thresholds decide on each that were chosen on the others"""
 
@@ -77,6 +77,8 @@ class Steps:
         self.planned, self.options, self.started = planned, options, started
         self.workspace, self.plan = planned.workspace, planned.plan
         self.failed: dict[str, Failed] = {}
+        self.told: Told | None = None
+        """How good rule and teller are, where a teller was tried"""
 
     def run(self) -> Generator[Event, None, Made]:
         """All steps but the last."""
@@ -89,6 +91,8 @@ class Steps:
             rule = yield from self.choose_thresholds()
             checkpoint = self.workspace.run / "checkpoint.pt"
             made = Made(checkpoint, (yield from self.measure(rule, checkpoint, TESTING)))
+        if self.told:
+            made = replace(made, compared={**made.compared, "told": self.told.to_dict()})
         yield self.plan.doing(PACK)
         return made
 
@@ -269,63 +273,90 @@ class Steps:
         loaded = load(self.workspace.run / "checkpoint.pt")
         unseen = bool(parts.of(VALIDATION))
         if unseen:
-            scored = self._scored(loaded, self.workspace.labels, VALIDATION)
+            validation = self._scored(loaded, self.workspace.labels, VALIDATION)
             yield self.plan.doing(THRESHOLDS, 1, 1)
-        else:
-            scored = yield from self._scored_by_folds(loaded)
-        return (yield from self._choose(scored, loaded, seen=not unseen))
+            return (yield from self._choose_without_each(validation, loaded))[0]
+        scored = yield from self._scored_by_folds(loaded)
+        return (yield from self._keep(choose_rule(scored, loaded.classes, seen=True), scored, loaded))
 
-    def _choose(self, scored: Sequence[Scored], loaded: Checkpoint, seen: bool = False) -> Generator[Event, None, Rule]:
-        """The rule that suits these scores, into a checkpoint; `seen` as for `choose_rule`."""
-        rule = choose_rule(scored, loaded.classes, seen=seen)
-        return (yield from self._keep(rule, scored, loaded))
-
-    def _keep(self, rule: Rule, scored: Sequence[Scored], loaded: Checkpoint) -> Generator[Event, None, Rule]:
-        """Write a rule into a checkpoint, or in its place the one of a wished rate of false alarms."""
-        if (wished := self.options.false_alarms) is not None:
-            rule = _within(rule, scored, loaded.classes, wished)
-            given = [detect_events(one.scores, loaded.classes, rule.by_class, one.truth) for one in scored]
-            yield from map(Notice, doubts(measure_events(given, loaded.classes), wished))
+    def _keep(
+        self,
+        rule: Rule,
+        scored: Sequence[Scored],
+        loaded: Checkpoint,
+        groups: Sequence[Sequence[Scored]] = (),
+        without: Sequence[Rules] = (),
+    ) -> Generator[Event, None, Rule]:
+        """Write a rule into a checkpoint, or in its place the one of a wished rate of false alarms; with a teller where
+        that is better than the rules that were chosen `without` each of the groups."""
+        classes, wished = loaded.classes, self.options.false_alarms
+        if wished is not None:
+            rule = _within(rule, scored, classes, wished)
+        if (yield from self._tries_teller(groups, classes)):
+            self.told = choose_told(groups, classes, rule.by_class, without, wished, self.options.tell)
+            yield self.told
+            rule = replace(rule, by_class=self.told.rules)
+        if wished is not None:
+            given = [detect_events(one.scores, classes, rule.by_class, one.truth) for one in scored]
+            yield from map(Notice, doubts(measure_events(given, classes), wished))
         write_thresholds(loaded, rule.by_class)
         return rule
 
+    def _tries_teller(
+        self, groups: Sequence[Sequence[Scored]], classes: Sequence[str]
+    ) -> Generator[Notice, None, bool]:
+        """Whether a teller is tried; says why not where it is asked for."""
+        tell = self.options.tell
+        enough = is_enough(groups, classes, asked=tell == LEARNT)
+        if tell == LEARNT and not enough:
+            yield Notice("too few videos are scored by what lacked them to learn when to tell: the rule decides.")
+        return tell != RULE and enough
+
     def _choose_without_each(
         self, scored: Mapping[str, Scored], loaded: Checkpoint
-    ) -> Generator[Event, None, tuple[Rule, dict[str, Mapping[str, Thresholds]]]]:
+    ) -> Generator[Event, None, tuple[Rule, dict[str, Rules]]]:
         """The rule that suits these scores, into a checkpoint, and for each video one that was chosen without it.
 
         Videos of one recording are left out together; of a single recording there is no rule without it.
         """
         groups = folds_of([*scored], GROUPS) or [[*scored]]
         rule, others = choose_without_each([[scored[i] for i in group] for group in groups], loaded.classes)
-        rules: dict[str, Mapping[str, Thresholds]] = {}
+        each: list[Rules] = []
         for group, without in zip(groups, others, strict=True):
             if (wished := self.options.false_alarms) is not None:
                 rest = [one for video_id, one in scored.items() if video_id not in group]
                 without = _within(without, rest, loaded.classes, wished) if rest else without
-            rules |= dict.fromkeys(group, without.by_class) if len(groups) > 1 else {}
-        return (yield from self._keep(rule, [*scored.values()], loaded)), rules
+            each.append(without.by_class)
+        videos = [[scored[i] for i in group] for group in groups]
+        rule = yield from self._keep(rule, [*scored.values()], loaded, videos, each)
+        each = [*self.told.without] if self.told else each
+        rules: dict[str, Rules] = {}
+        for group, own in zip(groups, each, strict=True):
+            rules |= dict.fromkeys(group, own) if len(groups) > 1 else {}
+        return rule, rules
 
     def _scored_by_folds(self, loaded: Checkpoint) -> Generator[Event, None, list[Scored]]:
         training = [i for i in self.planned.parts.of(TRAINING) if i not in self.failed]
         folds = folds_of(training)
-        scored = []
+        scored: list[Scored] = []
         for at, fold in enumerate(folds):
             folder, labels = self.workspace.fold(at + 1), self.planned.parts.labels
             subsets = {i: VALIDATION if i in fold else TRAINING for i in training}
             videos = {i: replace(labels.videos[i], subset=subset) for i, subset in subsets.items()}
             write_labels(folder / "labels.json", replace(labels, videos=videos))
             yield from self.train_model(folder / "labels.json", folder / "run", THRESHOLDS, (at, len(folds)))
-            scored += self._scored(load(folder / "run" / "checkpoint.pt"), folder / "labels.json", VALIDATION)
+            of_fold = self._scored(load(folder / "run" / "checkpoint.pt"), folder / "labels.json", VALIDATION)
+            scored += of_fold.values()
         return scored
 
-    def _scored(self, loaded: Checkpoint, labels: Path, subset: str) -> list[Scored]:
+    def _scored(self, loaded: Checkpoint, labels: Path, subset: str) -> dict[str, Scored]:
         split = read_split(self.workspace.features, labels, subset, skip_missing=True)
         split = split.narrowed(loaded.config, streams_taken(loaded))
-        return [
-            Scored(predict(loaded.model, video.features[:]).numpy(), split.labels.videos[video.id].segments)
+        segments = {video.id: split.labels.videos[video.id].segments for video in split.videos}
+        return {
+            video.id: Scored(predict(loaded.model, video.features[:]).numpy(), segments[video.id])
             for video in split.videos
-        ]
+        }
 
     def measure(
         self, rule: Rule, checkpoint: Path, subset: str, folds: Sequence[Fold] = ()

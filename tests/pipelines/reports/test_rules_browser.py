@@ -10,7 +10,8 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from lstr.pipelines.reports.timeline_page import FULL_SCALE, NO_SCORE, encoded_scores
-from lstr.timeline import Thresholds, Timeline, changed, segments_in
+from lstr.rules import changed
+from lstr.timeline import Thresholds, Timeline, segments_in
 
 RULES = [
     Thresholds(),
