@@ -4,8 +4,8 @@ python benchmarks/tell.py SHARED/data --work WORK [--sets urfall thumos] [--seed
 
 Scores are of models that lacked each video: `small` on features of networks as ImageNet has taught them, three folds of
 UT-Interaction, UR Fall and the demo's drawings; and an RNN on synthetic features over THUMOS'14's labels, trained on
-its validation set (thumos_synthetic.py), with the test set in five groups. Rule, teller and the teller's thresholds that
-decide on a group of videos are chosen on the others (`evaluation.telling`), as `lstr learn` does.
+its validation set (thumos_synthetic.py), with the test set in five groups. Rule, teller and the teller's thresholds
+that decide on a group of videos are chosen on the others (`evaluation.telling`), as `lstr learn` does.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from lstr.pipelines.demo.scenes import rendering
 from lstr.pipelines.evaluation.telling import choose_told
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.files.json_files import write_json
-from lstr.pipelines.learning.steps import GROUPS
+from lstr.pipelines.learning.deciding import GROUPS
 from lstr.pipelines.provenance import about_machine
 from lstr.pipelines.thresholds.by_actions import Scored, choose_without_each
 

@@ -46,7 +46,7 @@ def _check_tell(tell: str, has_learnt: bool, is_ruled: bool) -> None:
     if tell == "learnt" and not has_learnt:
         raise ThresholdError(
             "This model has no learnt way to tell an action, only thresholds.",
-            "leave out [[tell=learnt]], or learn one with `lstr learn --set tell=learnt`.",
+            "leave out [[tell=learnt]], or learn one with `lstr learn --set learn.tell=learnt`.",
         )
     if tell == "learnt" and is_ruled:
         raise ThresholdError("Thresholds are of the rule, not of what was learnt.", "leave out [[tell=learnt]].")

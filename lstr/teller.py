@@ -5,13 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-
-if TYPE_CHECKING:  # it imports this file
-    from lstr.timeline import Thresholds
 
 Floats = NDArray[np.float64]
 
@@ -100,19 +97,28 @@ class Teller:
         return Teller(dict(stored["lengths"]), *arrays)
 
 
+class Rule(Protocol):
+    """What begins and ends an action on a curve: `lstr.timeline.Thresholds`, which imports this file."""
+
+    def stored(self) -> dict[str, Any]: ...
+
+
+OfClass = TypeVar("OfClass", bound=Rule)
+
+
 @dataclass(frozen=True, eq=False)
-class LearntRules(Mapping[str, "Thresholds"]):
+class LearntRules(Mapping[str, OfClass]):
     """Rules by class, and beside them a teller, which decides in their place.
 
     As a mapping it is the rules of the scores themselves, for whatever shows or proposes by these.
     """
 
-    rules: Mapping[str, Thresholds]
+    rules: Mapping[str, OfClass]
     teller: Teller
-    thresholds: Mapping[str, Thresholds]
-    """Of the teller's probabilities, for each action that it decides on"""
+    thresholds: Mapping[str, OfClass]
+    """Rules of the teller's probabilities, for each action that it decides on"""
 
-    def __getitem__(self, label: str) -> Thresholds:
+    def __getitem__(self, label: str) -> OfClass:
         return self.rules[label]
 
     def __iter__(self) -> Iterator[str]:
@@ -121,7 +127,7 @@ class LearntRules(Mapping[str, "Thresholds"]):
     def __len__(self) -> int:
         return len(self.rules)
 
-    def ruled(self, others: Mapping[str, Thresholds]) -> LearntRules:
+    def ruled(self, others: Mapping[str, OfClass]) -> LearntRules[OfClass]:
         """The same, but for actions that other rules of the scores decide on."""
         thresholds = {label: rule for label, rule in self.thresholds.items() if label not in others}
         return LearntRules({**self.rules, **others}, self.teller, thresholds)

@@ -28,7 +28,7 @@ WORDS = (
     ("train", "--deterministic", "--set train.deterministic=true"),
 )
 """Commands, what they took, and what they take; {} stands for the value."""
-NEVER_OPTIONS = ("highest",)
+NEVER_OPTIONS = ("highest", "tell")
 WITHOUT_PAST = ("export",)
 """Commands that are newer than the change of words."""
 

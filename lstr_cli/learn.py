@@ -59,6 +59,7 @@ SOME_FAILED = 3
     help="Networks trained at once on a CPU.  [default: by its cores]",
 )
 @setting(
+    "learn.tell",
     "tell",
     type=click.Choice(["auto", "rule", "learnt"]),
     default="auto",

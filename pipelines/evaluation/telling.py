@@ -35,7 +35,7 @@ class Told:
     events: Mapping[str, Mapping[str, Any]]
     """What each does, by RULE and LEARNT: `f1`, `false_alarms_per_hour`, `fragmented` labels, `delay` (median, s)"""
     interval: tuple[float, float]
-    """Of the difference of F1, by resamples of the videos"""
+    """What the difference of F1 may be, by resamples of the videos"""
     taken: str
     rules: Rules = field(repr=False)
     """What a checkpoint carries"""

@@ -44,9 +44,10 @@ ORDER = {
         ("windows", "layers", "metrics"),
         ("plans",),
         ("models",),
-        ("kinds", "exported"),
+        ("kinds", "exported", "teller"),
         ("average", "checkpoints", "cost"),
         ("streaming", "batch", "timeline"),
+        ("rules",),
     ),
     "lstr.extractors": (
         ("errors", "entries", "names", "home", "addresses", "prefetch", "lifeline", "stages", "streams", "processor"),
