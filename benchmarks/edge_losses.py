@@ -11,6 +11,7 @@ on features of networks as ImageNet has taught them, three folds of all videos, 
 """
 
 import argparse
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -161,9 +162,10 @@ def main() -> None:
     parser.add_argument("data", type=Path, help="folder with ut_interaction/ and urfall/")
     parser.add_argument("--work", type=Path, required=True, help="as of suggestions.py, whose features are taken")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--sets", nargs="+", default=[*SETS], choices=SETS)
     options = parser.parse_args()
-    record: dict = {}
-    for name in SETS:
+    record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
+    for name in options.sets:
         features, labels = features_of(name, options.data, options.work)
         held = HeldOut(open_features(features), read_labels(labels), "small", options.work / f"{name}-kept")
         runs = {}
@@ -175,7 +177,7 @@ def main() -> None:
             judged[variant]["f1_by_seed"] = [judge_events(held, scores) for scores in of_seeds]
             print(name, variant, round(judged[variant]["mAP"], 3), judged[variant]["f1_by_seed"], flush=True)
         record[name] = judged
-    write_json(RECORD, record | {"seeds": options.seeds, "resamples": RESAMPLES} | about_machine())
+        write_json(RECORD, record | {"seeds": options.seeds, "resamples": RESAMPLES} | about_machine())
 
 
 if __name__ == "__main__":

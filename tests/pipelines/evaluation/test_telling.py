@@ -11,8 +11,9 @@ from lstr.pipelines.evaluation.telling import LEARNT, RULE, choose_told, is_enou
 from lstr.pipelines.learning.deciding import decide_seen, decide_unseen
 from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.progress import Notice
+from lstr.pipelines.thresholds import teaching
 from lstr.pipelines.thresholds.by_actions import Scored, choose_without_each
-from lstr.pipelines.thresholds.teaching import MOST_ROWS, TellerData, typical_lengths
+from lstr.pipelines.thresholds.teaching import TellerData, typical_lengths
 from lstr.rules import thresholds_of
 from lstr.teller import LearntRules
 from lstr.timeline import Thresholds
@@ -36,7 +37,7 @@ def video(seed: int, told_apart: bool, n: int = 6) -> Scored:
 
 
 def told_of(told_apart: bool, **options):
-    groups = [[video(seed, told_apart)] for seed in range(9)]
+    groups = [[video(seed, told_apart)] for seed in range(6)]
     rule, without = choose_without_each(groups, CLASSES)
     return groups, choose_told(groups, CLASSES, rule.by_class, [one.by_class for one in without], **options), rule
 
@@ -122,8 +123,9 @@ def test_a_teller_of_one_set_knows_its_lengths_and_leaves_out_what_is_ambiguous(
     assert not np.array_equal(*weights)
 
 
-def test_of_many_chunks_a_sample_teaches():
-    many = video(0, True, n=1 + MOST_ROWS // (2 * 40))
+def test_of_many_chunks_a_sample_teaches(monkeypatch):
+    monkeypatch.setattr(teaching, "MOST_ROWS", 900)
+    many = video(0, True, n=30)
     data = TellerData([many], CLASSES)
     told = data.told(data.teach([0]), 0, many.scores)
     assert told[10:18, 1].mean() > 0.8 > 0.2 > told[30:38, 1].mean()
