@@ -83,6 +83,7 @@ def _sample(inputs: Floats, wanted: NDArray[np.bool_]) -> tuple[Floats, NDArray[
 def _fit(inputs: Floats, wanted: NDArray[np.bool_], weights: Floats) -> tuple[Floats, Floats]:
     """The weights of the hidden layer and of the output with the least cross entropy."""
     from scipy.optimize import minimize
+    from threadpoolctl import threadpool_limits  # of scikit-learn
 
     share = weights / weights.sum()
     mean = share @ inputs
@@ -103,7 +104,8 @@ def _fit(inputs: Floats, wanted: NDArray[np.bool_], weights: Floats) -> tuple[Fl
         return value + DECAY * float(free @ free), slope + 2 * DECAY * free
 
     start = np.append(random.normal(0, 0.3, edge + HIDDEN), 0.0)
-    flat = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": STEPS}).x
+    with threadpool_limits(1):  # products this small take longer by several threads, much longer on a busy machine
+        flat = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": STEPS}).x
     hidden = flat[:edge].reshape(HIDDEN, n_inputs).copy()
     hidden[:, -1] -= hidden[:, :-1] @ (mean / std)
     hidden[:, :-1] /= std
