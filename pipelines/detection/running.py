@@ -26,7 +26,9 @@ from lstr.pipelines.detection.status import Status
 from lstr.pipelines.detection.streams import Streams
 from lstr.pipelines.failures import failure_of
 from lstr.pipelines.progress import Notice
-from lstr.timeline import Event, Thresholds, Timeline, thresholds_of
+from lstr.rules import thresholds_of
+from lstr.teller import LearntRules
+from lstr.timeline import Event, Thresholds, Timeline
 
 
 class Running:
@@ -190,7 +192,8 @@ class Deciding:
     def sinks_of(self, source: Running, since: Since) -> Iterator[Sink]:
         """The sinks of a source, the one that gives its timeline first."""
         output = self.output
-        yield Files(self.loaded, output, source.timeline.describe(), since)
+        learnt = isinstance(self.rules, LearntRules)
+        yield Files(self.loaded, output, source.timeline.describe(), since, learnt)
         if output.lines:
             yield JsonLines(output.lines, source.live and (self.named or source.named), output.events_only)
         if output.folder and "jsonl" in output.formats:

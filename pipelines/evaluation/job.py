@@ -34,7 +34,7 @@ from lstr.pipelines.model_files.model_file import assumptions_of, open_checkpoin
 from lstr.pipelines.networks.checkpoint_recipe import stated_by, streams_taken
 from lstr.pipelines.progress import Finished, Notice, Progress
 from lstr.pipelines.thresholds.by_actions import Scored, choose_rule
-from lstr.pipelines.thresholds.choice import write_thresholds
+from lstr.pipelines.thresholds.choice import deciding_by, write_thresholds
 from lstr.timeline import DEFAULT, Thresholds
 
 RANDOM = "the features come from random networks: the results show what LSTR makes of them, no more."
@@ -70,6 +70,8 @@ class EvaluateOptions:
     false_alarms: float | None = None
     """With `choose_thresholds`: aim at no more false alarms an hour, of all classes together; None: the highest
     F1 of found actions"""
+    tell: str | None = None
+    """What decides on the scores: `rule`, the thresholds alone, or `learnt`, the teller; None: what is there"""
     name: str | None = None
     """What a single checkpoint is called; None: by its file"""
     output: str | Path | None = None
@@ -89,9 +91,15 @@ class EvaluateOptions:
     """A torch device; None: the GPU, else the CPU"""
 
     def __post_init__(self) -> None:
-        """Raises ConfigError for an unknown protocol, or a number of false alarms that is none or has no use."""
+        """Raises ConfigError for an unknown protocol, for a number of false alarms that is none or that nothing is chosen
+        for, and for a teller where thresholds are chosen."""
         if self.protocol not in (None, *PROTOCOLS):
             raise ConfigError(f"protocol is {self.protocol!r}.", f"choose one of: {', '.join(PROTOCOLS)}.")
+        if self.choose_thresholds and self.tell == "learnt":
+            raise ConfigError(
+                "Thresholds are chosen for the rule; what was learnt goes.",
+                "leave out [[tell=learnt]]; `lstr learn` chooses both.",
+            )
         if self.false_alarms is None:
             return
         if not (self.choose_thresholds and 0 < self.false_alarms < math.inf):
@@ -130,7 +138,8 @@ def evaluate(options: EvaluateOptions) -> Iterator[Event]:
     """Score checkpoints on labelled features, or choose their thresholds on them.
 
     Misfits of any checkpoint end the job before the first is scored. Raises MissingPathError, LabelsError,
-    RecipeError, CheckpointError, ConfigError, SeenError, and OutputError where the report cannot be written.
+    RecipeError, CheckpointError, ConfigError, SeenError, ThresholdError, and OutputError where the report
+    cannot be written.
     """
     if options.output:
         check_writable(Path(options.output))
@@ -138,7 +147,10 @@ def evaluate(options: EvaluateOptions) -> Iterator[Event]:
     groups = [(options.checkpoints, options.features), *options.beside]
     default = "validation" if options.choose_thresholds else None
     subset = subset_named(options.subset) if options.subset else default
-    opened = [[open_checkpoint(path, options.model, options.device) for path in paths] for paths, _ in groups]
+    opened = [
+        [deciding_by(open_checkpoint(path, options.model, options.device), options.tell) for path in paths]
+        for paths, _ in groups
+    ]
     sets = [_read(options, folders, some, streams) for (_, folders), some in zip(groups, opened, strict=True)]
     sets = [data.with_classes(opened[0][0].classes).with_durations() for data in sets]
     splits = yield from _same_videos([data.split(subset, options.skip_missing) for data in sets])

@@ -20,7 +20,8 @@ from lstr.pipelines.datasets.dataset import Split
 from lstr.pipelines.datasets.seen_videos import check_unseen, seen_in, warn_of_training
 from lstr.pipelines.networks.checkpoint_recipe import check_recipe, streams_taken
 from lstr.pipelines.progress import Finished, Progress
-from lstr.timeline import Thresholds, thresholds_of
+from lstr.rules import thresholds_of
+from lstr.timeline import Thresholds
 
 Scores = NDArray[np.float32]
 Rules = Mapping[str, Thresholds]

@@ -17,7 +17,7 @@ from lstr.pipelines.model_files.exported_file import STEP
 from lstr.pipelines.model_files.model_file import ModelFile
 from lstr.pipelines.reports.page import STYLE_FIRST, embed_json, fill, read_part
 from lstr.pipelines.reports.palette import colours_of, css_variables
-from lstr.timeline import changed
+from lstr.rules import changed
 
 PAGE, ZOOM, ICON = "browser.html", "zoom.html", "icon.svg"
 STYLES = (STYLE_FIRST, "report.css", "browser.css")

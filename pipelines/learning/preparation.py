@@ -201,6 +201,7 @@ def _request(
     request = {
         **{name: getattr(options, name) for name in ("kind", "seed", "seconds", "folds")},
         **({} if options.false_alarms is None else {"false_alarms": options.false_alarms}),
+        **({} if options.tell == "auto" else {"tell": options.tell}),
         "features": choices[0] if len(choices) == 1 else choices,
         "weights": {name: begins.sha256 for name, begins in initial.items()},
         "settings": dict(options.settings),

@@ -9,13 +9,11 @@ from typing import Any
 
 from lstr.batch import predict
 from lstr.checkpoints.checkpoint import Checkpoint, load
-from lstr.metrics.actions import measure_events
 from lstr.pipelines.datasets.dataset import read_split
-from lstr.pipelines.evaluation.analysis import detect_events
 from lstr.pipelines.evaluation.held_out import held_out_of, write_held_out
-from lstr.pipelines.evaluation.job import EvaluateOptions, doubts, evaluate
-from lstr.pipelines.evaluation.operating_curves import choose_within
+from lstr.pipelines.evaluation.job import EvaluateOptions, evaluate
 from lstr.pipelines.evaluation.scoring import Fold
+from lstr.pipelines.evaluation.telling import Told
 from lstr.pipelines.extraction.chunk_cache import find_cache
 from lstr.pipelines.extraction.job import extract
 from lstr.pipelines.extraction.options import ExtractOptions
@@ -25,6 +23,7 @@ from lstr.pipelines.files.remote import Place, place
 from lstr.pipelines.finetuning.finetune import Filled, Filling, FinetuneOptions, VideoOptions, finetune
 from lstr.pipelines.finetuning.run_folder import SETTINGS, NetworkFiles
 from lstr.pipelines.learning.crossing import Crossing
+from lstr.pipelines.learning.deciding import Decided, decide_seen, decide_unseen
 from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.learning.parts import TESTING, TRAINING, VALIDATION, folds_of
 from lstr.pipelines.learning.plan import (
@@ -45,16 +44,12 @@ from lstr.pipelines.learning.workspace import write_labels
 from lstr.pipelines.networks.checkpoint_recipe import streams_taken
 from lstr.pipelines.networks.recipes import StoredRecipe, choose_recipe, weights_for
 from lstr.pipelines.progress import Failed, Finished, Notice, Progress
-from lstr.pipelines.thresholds.by_actions import Rule, Scored, choose_rule, choose_without_each
-from lstr.pipelines.thresholds.choice import write_thresholds
+from lstr.pipelines.thresholds.by_actions import Scored
 from lstr.pipelines.training.log import Step
 from lstr.pipelines.training.train import TrainOptions, train
 from lstr.pipelines.weights.folder import WeightsFolder, open_weights
-from lstr.timeline import Thresholds
 
-Event = Doing | Notice | Failed | Compared
-GROUPS = 10
-"""How many groups of videos there are at most: thresholds decide on each that were chosen on the others"""
+Event = Doing | Notice | Failed | Compared | Told
 
 
 @dataclass(frozen=True)
@@ -86,9 +81,10 @@ class Steps:
             made = yield from self.cross()
         else:
             yield from self.train_model(self.workspace.labels, self.workspace.run, MODEL)
-            rule = yield from self.choose_thresholds()
+            decided = yield from self.choose_thresholds()
             checkpoint = self.workspace.run / "checkpoint.pt"
-            made = Made(checkpoint, (yield from self.measure(rule, checkpoint, TESTING)))
+            document = yield from self.measure(decided, checkpoint, TESTING)
+            made = Made(checkpoint, document, _told(decided))
         yield self.plan.doing(PACK)
         return made
 
@@ -111,13 +107,14 @@ class Steps:
         loaded = load(crossed.packed)
         rows = {video_id: scores for fold in crossed.folds for video_id, scores in fold.scores.items()}
         scored = {i: Scored(rows[i], parts.labels.videos[i].segments) for i in learnt if i in rows}
-        rule, rules = yield from self._choose_without_each(scored, loaded)
+        decided = yield from decide_unseen(scored, loaded, self.options)
+        rules = decided.without
         yield self.plan.doing(THRESHOLDS, 1, 1)
         measured = [replace(fold, rules={i: rules[i] for i in fold.scores if i in rules}) for fold in crossed.folds]
         held_out = (TESTING,) if parts.of(TESTING) else (TRAINING, measured)
-        document = yield from self.measure(rule, crossed.packed, *held_out)
+        document = yield from self.measure(decided, crossed.packed, *held_out)
         lacked = [] if parts.of(TESTING) else [sorted(fold.scores) for fold in crossed.folds]
-        return Made(crossed.packed, document, crossed.compared.to_dict(), lacked)
+        return Made(crossed.packed, document, crossed.compared.to_dict() | _told(decided), lacked)
 
     def _tried(self, trained: WeightsFolder) -> tuple[Candidate, ...]:
         """The models that the plan compares, on the features of these networks."""
@@ -263,72 +260,41 @@ class Steps:
             settings["train.seed"] = str(int(settings.get("train.seed", 0)) + candidate.again)
         return settings
 
-    def choose_thresholds(self) -> Generator[Event, None, Rule]:
+    def choose_thresholds(self) -> Generator[Event, None, Decided]:
         """One rule, by the validation videos, else by models that have not seen the videos they are tried on."""
-        parts = self.planned.parts
         loaded = load(self.workspace.run / "checkpoint.pt")
-        unseen = bool(parts.of(VALIDATION))
-        if unseen:
-            scored = self._scored(loaded, self.workspace.labels, VALIDATION)
-            yield self.plan.doing(THRESHOLDS, 1, 1)
-        else:
+        if not self.planned.parts.of(VALIDATION):
             scored = yield from self._scored_by_folds(loaded)
-        return (yield from self._choose(scored, loaded, seen=not unseen))
-
-    def _choose(self, scored: Sequence[Scored], loaded: Checkpoint, seen: bool = False) -> Generator[Event, None, Rule]:
-        """The rule that suits these scores, into a checkpoint; `seen` as for `choose_rule`."""
-        rule = choose_rule(scored, loaded.classes, seen=seen)
-        return (yield from self._keep(rule, scored, loaded))
-
-    def _keep(self, rule: Rule, scored: Sequence[Scored], loaded: Checkpoint) -> Generator[Event, None, Rule]:
-        """Write a rule into a checkpoint, or in its place the one of a wished rate of false alarms."""
-        if (wished := self.options.false_alarms) is not None:
-            rule = _within(rule, scored, loaded.classes, wished)
-            given = [detect_events(one.scores, loaded.classes, rule.by_class, one.truth) for one in scored]
-            yield from map(Notice, doubts(measure_events(given, loaded.classes), wished))
-        write_thresholds(loaded, rule.by_class)
-        return rule
-
-    def _choose_without_each(
-        self, scored: Mapping[str, Scored], loaded: Checkpoint
-    ) -> Generator[Event, None, tuple[Rule, dict[str, Mapping[str, Thresholds]]]]:
-        """The rule that suits these scores, into a checkpoint, and for each video one that was chosen without it.
-
-        Videos of one recording are left out together; of a single recording there is no rule without it.
-        """
-        groups = folds_of([*scored], GROUPS) or [[*scored]]
-        rule, others = choose_without_each([[scored[i] for i in group] for group in groups], loaded.classes)
-        rules: dict[str, Mapping[str, Thresholds]] = {}
-        for group, without in zip(groups, others, strict=True):
-            if (wished := self.options.false_alarms) is not None:
-                rest = [one for video_id, one in scored.items() if video_id not in group]
-                without = _within(without, rest, loaded.classes, wished) if rest else without
-            rules |= dict.fromkeys(group, without.by_class) if len(groups) > 1 else {}
-        return (yield from self._keep(rule, [*scored.values()], loaded)), rules
+            return (yield from decide_seen(scored, loaded, self.options))
+        validation = self._scored(loaded, self.workspace.labels, VALIDATION)
+        yield self.plan.doing(THRESHOLDS, 1, 1)
+        return (yield from decide_unseen(validation, loaded, self.options))
 
     def _scored_by_folds(self, loaded: Checkpoint) -> Generator[Event, None, list[Scored]]:
         training = [i for i in self.planned.parts.of(TRAINING) if i not in self.failed]
         folds = folds_of(training)
-        scored = []
+        scored: list[Scored] = []
         for at, fold in enumerate(folds):
             folder, labels = self.workspace.fold(at + 1), self.planned.parts.labels
             subsets = {i: VALIDATION if i in fold else TRAINING for i in training}
             videos = {i: replace(labels.videos[i], subset=subset) for i, subset in subsets.items()}
             write_labels(folder / "labels.json", replace(labels, videos=videos))
             yield from self.train_model(folder / "labels.json", folder / "run", THRESHOLDS, (at, len(folds)))
-            scored += self._scored(load(folder / "run" / "checkpoint.pt"), folder / "labels.json", VALIDATION)
+            of_fold = self._scored(load(folder / "run" / "checkpoint.pt"), folder / "labels.json", VALIDATION)
+            scored += of_fold.values()
         return scored
 
-    def _scored(self, loaded: Checkpoint, labels: Path, subset: str) -> list[Scored]:
+    def _scored(self, loaded: Checkpoint, labels: Path, subset: str) -> dict[str, Scored]:
         split = read_split(self.workspace.features, labels, subset, skip_missing=True)
         split = split.narrowed(loaded.config, streams_taken(loaded))
-        return [
-            Scored(predict(loaded.model, video.features[:]).numpy(), split.labels.videos[video.id].segments)
+        segments = {video.id: split.labels.videos[video.id].segments for video in split.videos}
+        return {
+            video.id: Scored(predict(loaded.model, video.features[:]).numpy(), segments[video.id])
             for video in split.videos
-        ]
+        }
 
     def measure(
-        self, rule: Rule, checkpoint: Path, subset: str, folds: Sequence[Fold] = ()
+        self, decided: Decided, checkpoint: Path, subset: str, folds: Sequence[Fold] = ()
     ) -> Generator[Event, None, dict[str, Any]]:
         """Metrics and the report of the held-out videos, or of all by folds."""
         options = EvaluateOptions(
@@ -351,10 +317,9 @@ class Steps:
                     document = result.document
                     assert result.findings, "no thresholds were to be chosen"
                     write_held_out(self.workspace.held_out, held_out_of(result.findings.judged[0].evaluation))
-        return document | {"thresholds_f1": rule.f1}
+        return document | {"thresholds_f1": decided.f1}
 
 
-def _within(rule: Rule, scored: Sequence[Scored], classes: Sequence[str], wished: float) -> Rule:
-    """In place of a rule the one that finds most for so many false alarms an hour."""
-    scores, truth = [one.scores for one in scored], [one.truth for one in scored]
-    return replace(rule, by_class=choose_within(scores, truth, classes, wished), f1=None)
+def _told(decided: Decided) -> dict[str, Any]:
+    """The entry of model.json on rule and teller, where a teller was tried."""
+    return {"told": decided.told.to_dict()} if decided.told else {}

@@ -17,7 +17,6 @@ def load_exported(model: ModelFile) -> Checkpoint:
     Raises CheckpointError where it is damaged or unsafe, LstrError where ONNX Runtime is not installed.
     """
     about = model.about["checkpoint"]
-    thresholds = model.about["thresholds"]
     with refusals(model.path):
         step = StepDescription.from_dict((model.exported or {})["step"])
         config = ExportedConfig.of(step, str(model.about["config"].get("kind", "lstr")))
@@ -27,7 +26,7 @@ def load_exported(model: ModelFile) -> Checkpoint:
             classes=model.classes,
             recipe=model.about["recipe"],
             metrics=about["metrics"],
-            extra=about["extra"] | ({"thresholds": thresholds} if thresholds else {}),
+            extra=about["extra"] | model.decided_by,
             calibration={},
             versions=about["versions"],
             format=FORMAT,

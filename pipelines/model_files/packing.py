@@ -29,7 +29,19 @@ from lstr.pipelines.weights.known import find_networks, published_file
 if TYPE_CHECKING:
     from torch import Tensor
 
-OWN = ("lstr", "classes", "recipe", "config", "thresholds", "networks", "seen", "checkpoint", "members", "format")
+OWN = (
+    "lstr",
+    "classes",
+    "recipe",
+    "config",
+    "thresholds",
+    "teller",
+    "networks",
+    "seen",
+    "checkpoint",
+    "members",
+    "format",
+)
 """Entries of model.json that `write_model` alone makes."""
 
 
@@ -77,6 +89,7 @@ def write_model(path: str | Path, checkpoint: Path, weights: Path | None, about:
         "recipe": loaded.recipe,
         "config": json.loads(content["config"]),
         "thresholds": loaded.extra.get("thresholds") or {},
+        **({"teller": loaded.extra["teller"]} if loaded.extra.get("teller") else {}),
         "networks": networks,
         "seen": seen | dict(about.get("seen") or {}),
         "checkpoint": {
@@ -100,7 +113,7 @@ def free_path(path: str | Path) -> Path:
 def _without_places(extra: Mapping[str, Any]) -> dict[str, Any]:
     """What a run states of itself, without when and where it was made, nor whether somebody edits the sources at the
     moment: equal runs give equal files, and no path of this machine goes along."""
-    left = {name: value for name, value in extra.items() if name not in ("networks", "thresholds")}
+    left = {name: value for name, value in extra.items() if name not in ("networks", "thresholds", "teller")}
     for part, names in (("made_by", ("command", "date", "git")), ("data", ("features",))):
         if isinstance(left.get(part), dict):
             left[part] = {name: value for name, value in left[part].items() if name not in names}
@@ -117,9 +130,14 @@ def _written(path: Path, document: Mapping[str, Any], parts: Mapping[str, Tensor
     return open_model(path)
 
 
-def change_thresholds(path: str | Path, thresholds: Mapping[str, Mapping[str, float]]) -> Path:
-    """Put other thresholds into a model file, which is replaced whole; nothing else of it changes but the card."""
-    return _changed(Path(path), Path(path), {"thresholds": thresholds}).path
+def change_thresholds(
+    path: str | Path, thresholds: Mapping[str, Mapping[str, float]], teller: Mapping[str, Any] | None = None
+) -> Path:
+    """Put other thresholds into a model file, with a teller or without; nothing else of it changes but the card.
+
+    The file is replaced whole.
+    """
+    return _changed(Path(path), Path(path), {"thresholds": thresholds, "teller": teller}).path
 
 
 def change_precision(path: str | Path, output: Path, recipe: Recipe, measured: Mapping[str, Any]) -> ModelFile:
@@ -146,7 +164,8 @@ def write_changed(
     Raises OutputError where `output` is another file than a model file, or cannot be written.
     """
     document = {name: value for name, value in model.about.items() if name not in ("format", "members")}
-    return _written(free_path(output), {**document, **entries}, parts)
+    changed = {name: value for name, value in {**document, **entries}.items() if (name, value) != ("teller", None)}
+    return _written(free_path(output), changed, parts)
 
 
 def _named(content: Mapping[str, Any]) -> "dict[str, Tensor]":

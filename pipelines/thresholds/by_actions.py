@@ -69,7 +69,13 @@ GRID = Grid((LEVELS, SHARES, LENGTHS, GAPS))
 SEEN_GRID = Grid((tuple(level for level in LEVELS if level <= DEFAULT.on), SHARES, SEEN_LENGTHS, GAPS))
 
 
-def choose_rule(videos: Sequence[Scored], classes: Sequence[str], seen: bool = False, clock: Clock = CLOCK) -> Rule:
+def choose_rule(
+    videos: Sequence[Scored],
+    classes: Sequence[str],
+    seen: bool = False,
+    clock: Clock = CLOCK,
+    grid: Grid | None = None,
+) -> Rule:
     """The thresholds of the highest F1 of found actions (`lstr.metrics.actions.find`).
 
     The best of a grid fits its few events: what is compared is the mean of each rule's F1 with those of its neighbours
@@ -78,9 +84,10 @@ def choose_rule(videos: Sequence[Scored], classes: Sequence[str], seen: bool = F
     that delays least is taken, and then the nearest to the default. seen: whether the feature networks have seen the
     videos, which then score higher and more evenly than new ones and ask for levels that are too high and lengths that
     are too short: no level above the default is tried, none of a class alone, and of rules that are as good the longest
-    length is taken. Where actions never happen together (see `are_apart`) only the highest of them is on.
+    length is taken. Where actions never happen together (see `are_apart`) only the highest of them is on. grid: the
+    rules that are tried, None for the usual ones.
     """
-    grid = replace(SEEN_GRID if seen else GRID, highest=are_apart([video.truth for video in videos], clock))
+    grid = replace(grid or (SEEN_GRID if seen else GRID), highest=are_apart([video.truth for video in videos], clock))
     return _chosen(count(videos, classes, grid.rules, clock), classes, grid, seen, clock)
 
 

@@ -1,23 +1,28 @@
 """The thresholds of a detection: the checkpoint's own, which it carries, and what a caller puts over them."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.pipelines.model_files.model_file import is_model
-from lstr.timeline import ThresholdError, Thresholds, changed, thresholds_of
+from lstr.rules import changed, thresholds_of
+from lstr.teller import LearntRules
+from lstr.timeline import ThresholdError, Thresholds
 
 NAMES = ("on", "off", "min_length", "merge_gap", "highest")
+OF_ALL = (*NAMES, "tell")
+"""What is said for all classes alone: also whether thresholds or a teller decides"""
 BY_NAME = f"use a Thresholds, or values of {', '.join(NAMES)} by name."
 
 ThresholdChoice = Thresholds | Mapping[str, Any] | None
-"""One Thresholds for all classes; values by name (those of NAMES; None leaves one as it is) for all
+"""One Thresholds for all classes; values by name (those of OF_ALL; None leaves one as it is) for all
 classes; a Thresholds or such values by class; or None for the checkpoint's own."""
 
 
-def choose_thresholds(loaded: Checkpoint, choice: ThresholdChoice = None) -> Thresholds | dict[str, Thresholds]:
+def choose_thresholds(loaded: Checkpoint, choice: ThresholdChoice = None) -> Thresholds | Mapping[str, Thresholds]:
     """The thresholds to detect with: of all classes, or by class.
 
     A class that the choice leaves out keeps the checkpoint's. Raises ThresholdError for values that contradict each
@@ -27,7 +32,7 @@ def choose_thresholds(loaded: Checkpoint, choice: ThresholdChoice = None) -> Thr
         return choice
     if choice is not None and not isinstance(choice, Mapping):
         raise ThresholdError(f"{choice!r} are no thresholds.", BY_NAME)
-    if choice is None or is_values(choice):
+    if choice is None or is_values(choice, OF_ALL):
         return thresholds_of(loaded, choice)
     stored = loaded.extra.get("thresholds") or {}
     chosen = {label: changed(stored.get(label, {}), {}) for label in loaded.classes}
@@ -49,20 +54,30 @@ def choose_thresholds(loaded: Checkpoint, choice: ThresholdChoice = None) -> Thr
     return chosen
 
 
-def is_values(choice: Mapping[str, Any]) -> bool:
+def deciding_by(loaded: Checkpoint, tell: str | None) -> Checkpoint:
+    """The checkpoint as it decides by its thresholds alone (`rule`), or by its teller. Raises ThresholdError."""
+    thresholds_of(loaded, {"tell": tell})
+    if tell != "rule":
+        return loaded
+    return replace(loaded, extra={name: value for name, value in loaded.extra.items() if name != "teller"})
+
+
+def is_values(choice: Mapping[str, Any], names: Sequence[str] = NAMES) -> bool:
     """Whether a mapping has thresholds by name, not by class."""
-    return all(name in NAMES and not isinstance(value, Thresholds | Mapping) for name, value in choice.items())
+    return all(name in names and not isinstance(value, Thresholds | Mapping) for name, value in choice.items())
 
 
 def delay_of(choice: ThresholdChoice) -> dict[str, float]:
     """Seconds that a choice for all classes adds to `started` and `ended`; none where it is by class."""
-    if isinstance(choice, Mapping) and is_values(choice):
-        return changed({}, choice).delays()
+    if isinstance(choice, Mapping) and is_values(choice, OF_ALL):
+        return changed({}, {name: value for name, value in choice.items() if name != "tell"}).delays()
     return choice.delays() if isinstance(choice, Thresholds) else {"started": 0.0, "ended": 0.0}
 
 
 def write_thresholds(loaded: Checkpoint, thresholds: Mapping[str, Thresholds]) -> Path:
     """Put thresholds into a checkpoint or model file, nothing else of it changed; returns it, which is replaced whole.
+
+    A teller goes along with LearntRules, and one that was there goes with the thresholds that it was chosen beside.
 
     A published file is left as it is: NAME.thresholds.pt beside it gets them. Raises CheckpointError.
     """
@@ -71,9 +86,11 @@ def write_thresholds(loaded: Checkpoint, thresholds: Mapping[str, Thresholds]) -
     from lstr.pipelines.model_files.packing import change_thresholds
 
     stored = {label: rules.stored() for label, rules in thresholds.items()}
+    teller = thresholds.stored() if isinstance(thresholds, LearntRules) else None
     if is_model(loaded.path):
-        return change_thresholds(loaded.path, stored)
-    extra = {**loaded.extra, "thresholds": stored}
+        return change_thresholds(loaded.path, stored, teller)
+    others = {name: value for name, value in loaded.extra.items() if name != "teller"}
+    extra = {**others, "thresholds": stored, **({"teller": teller} if teller else {})}
     if loaded.format == checkpoint.FORMAT:
         content = checkpoint.read(loaded.path)
         checkpoint.write_atomically(loaded.path, {**content, "extra": json.dumps(extra)})

@@ -31,7 +31,9 @@ from lstr.pipelines.failures import FailureLog
 from lstr.pipelines.progress import Failed, Notice
 from lstr.pipelines.watching.capacity import measure_share
 from lstr.pipelines.watching.config import ActionConfig, SourceConfig
-from lstr.timeline import DEFAULT, Thresholds, thresholds_of
+from lstr.rules import thresholds_of
+from lstr.teller import LearntRules
+from lstr.timeline import DEFAULT, Thresholds
 
 AGAIN = (5.0, 15.0, 60.0, 300.0)
 """Seconds before a source that has ended or failed is added again, time after time."""
@@ -287,8 +289,11 @@ class Decider:
                     self._say(f"{error}")
 
 
-def rules_of(loaded: Checkpoint, actions: Mapping[str, ActionConfig]) -> dict[str, Thresholds]:
-    """The thresholds of each class: those of the configuration, else those of the model."""
+def rules_of(loaded: Checkpoint, actions: Mapping[str, ActionConfig]) -> Mapping[str, Thresholds]:
+    """The thresholds of each class: those of the configuration, else those of the model, whose teller decides where it
+    has one."""
     own = thresholds_of(loaded)
+    if isinstance(own, LearntRules):
+        return own.ruled({name: one.thresholds for name, one in actions.items() if one.thresholds and name in own})
     known = {label: own if isinstance(own, Thresholds) else own.get(label, DEFAULT) for label in loaded.classes}
     return known | {name: one.thresholds for name, one in actions.items() if one.thresholds and name in known}

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from lstr.checkpoints.checkpoint import load
 from lstr.labels.segment import Segment
-from lstr.timeline import DEFAULT, ThresholdError, Thresholds, Timeline, segments_in, thresholds_of
+from lstr.rules import thresholds_of
+from lstr.timeline import DEFAULT, ThresholdError, Thresholds, Timeline, segments_in
 
 CLASSES = ("Background", "kick", "punch")
 CHUNK = 0.25

@@ -9,7 +9,7 @@ import lstr
 from lstr import streaming
 from lstr.errors import LstrError
 from lstr.extractors.errors import ExtractorError
-from lstr.timeline import changed
+from lstr.rules import changed
 
 CLASSES = ("Background", "wave")
 

@@ -46,9 +46,10 @@ ORDER = {
         ("windows", "layers", "metrics"),
         ("plans",),
         ("models",),
-        ("kinds", "exported"),
+        ("kinds", "exported", "teller"),
         ("average", "checkpoints", "cost"),
         ("streaming", "batch", "timeline"),
+        ("rules",),
     ),
     "lstr.extractors": (
         (

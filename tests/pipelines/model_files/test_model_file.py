@@ -25,7 +25,8 @@ from lstr.pipelines.model_files.model_file import is_model, open_model
 from lstr.pipelines.model_files.packing import change_thresholds, write_model
 from lstr.pipelines.model_files.parts import metrics_from, unpack_model
 from lstr.pipelines.weights.known import recorded_weights
-from lstr.timeline import Thresholds, thresholds_of
+from lstr.rules import thresholds_of
+from lstr.timeline import Thresholds
 from tests.support.feature_set import TINY
 from tests.support.finetuned import CLASSES
 from tests.support.mistakes import mistake

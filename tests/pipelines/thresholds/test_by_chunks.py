@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from lstr.checkpoints import checkpoint
 from lstr.pipelines.thresholds.by_chunks import hysteresis
 from lstr.pipelines.thresholds.choice import write_thresholds
-from lstr.timeline import Thresholds, Timeline, segments_in, thresholds_of
+from lstr.rules import thresholds_of
+from lstr.timeline import Thresholds, Timeline, segments_in
 
 CLASSES = ("Background", "kick", "punch", "Ambiguous")
 

@@ -1,0 +1,87 @@
+"""What decides on the scores of a model: thresholds, or a teller in their place, both chosen out of fold."""
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from lstr.checkpoints.loaded import Checkpoint
+from lstr.metrics.actions import measure_events
+from lstr.pipelines.evaluation.analysis import detect_events
+from lstr.pipelines.evaluation.job import doubts
+from lstr.pipelines.evaluation.operating_curves import choose_within
+from lstr.pipelines.evaluation.telling import LEARNT, RULE, Rules, Told, choose_told, is_enough
+from lstr.pipelines.learning.options import LearnOptions
+from lstr.pipelines.learning.parts import folds_of
+from lstr.pipelines.progress import Notice
+from lstr.pipelines.thresholds.by_actions import Rule, Scored, choose_rule, choose_without_each
+from lstr.pipelines.thresholds.choice import write_thresholds
+
+GROUPS = 10
+"""How many groups of videos there are at most: thresholds decide on each that were chosen on the others"""
+
+
+@dataclass(frozen=True)
+class Decided:
+    """What was chosen, which the checkpoint now carries."""
+
+    f1: float | None
+    """F1 of the rule on the videos that it was chosen on"""
+    told: Told | None = None
+    """How good rule and teller are, where a teller was tried"""
+    without: Mapping[str, Rules] = field(default_factory=dict)
+    """What was chosen without each video, by id"""
+
+
+def decide_unseen(
+    scored: Mapping[str, Scored], loaded: Checkpoint, options: LearnOptions
+) -> Generator[Notice | Told, None, Decided]:
+    """What suits these scores, of models that lacked the videos, and for each video what was chosen without it.
+
+    Videos of one recording are left out together; of a single recording nothing is chosen without it.
+    """
+    groups = folds_of([*scored], GROUPS) or [[*scored]]
+    videos, classes = [[scored[i] for i in group] for group in groups], loaded.classes
+    rule, others = choose_without_each(videos, classes)
+    if (wished := options.false_alarms) is not None:
+        rule = _within(rule, [*scored.values()], classes, wished)
+        rest = [[scored[i] for i in scored if i not in group] for group in groups]
+        others = [_within(own, some, classes, wished) if some else own for own, some in zip(others, rest, strict=True)]
+    rules, each, told = rule.by_class, [own.by_class for own in others], None
+    is_asked = options.tell == LEARNT
+    if options.tell != RULE and is_enough(videos, classes, is_asked):
+        told = choose_told(videos, classes, rules, each, wished, options.tell)
+        yield told
+        rules, each = told.rules, [*told.without]
+    elif is_asked:
+        yield Notice("too few videos are scored by what lacked them to learn when to tell: the rule decides.")
+    yield from _keep(rules, [*scored.values()], loaded, wished)
+    pairs = zip(groups, each, strict=True) if len(groups) > 1 else ()
+    return Decided(rule.f1, told, {video_id: own for group, own in pairs for video_id in group})
+
+
+def decide_seen(
+    scored: Sequence[Scored], loaded: Checkpoint, options: LearnOptions
+) -> Generator[Notice | Told, None, Decided]:
+    """The rule that suits these scores, of videos that the feature networks have seen; they teach no teller."""
+    rule = choose_rule(scored, loaded.classes, seen=True)
+    if options.false_alarms is not None:
+        rule = _within(rule, scored, loaded.classes, options.false_alarms)
+    if options.tell == LEARNT:
+        yield Notice("the feature networks have seen every video, which teaches nobody when to tell: the rule decides.")
+    yield from _keep(rule.by_class, scored, loaded, options.false_alarms)
+    return Decided(rule.f1)
+
+
+def _keep(
+    rules: Rules, scored: Sequence[Scored], loaded: Checkpoint, wished: float | None
+) -> Generator[Notice, None, None]:
+    """Write rules into a checkpoint, and say what is doubtful of a wished rate of false alarms."""
+    if wished is not None:
+        given = [detect_events(one.scores, loaded.classes, rules, one.truth) for one in scored]
+        yield from map(Notice, doubts(measure_events(given, loaded.classes), wished))
+    write_thresholds(loaded, rules)
+
+
+def _within(rule: Rule, scored: Sequence[Scored], classes: Sequence[str], wished: float) -> Rule:
+    """In place of a rule the one that finds most for so many false alarms an hour."""
+    scores, truth = [one.scores for one in scored], [one.truth for one in scored]
+    return replace(rule, by_class=choose_within(scores, truth, classes, wished), f1=None)
