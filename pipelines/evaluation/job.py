@@ -91,7 +91,7 @@ class EvaluateOptions:
     """A torch device; None: the GPU, else the CPU"""
 
     def __post_init__(self) -> None:
-        """Raises ConfigError for an unknown protocol, for a number of false alarms that is none or that nothing is chosen
+        """Raises ConfigError for an unknown protocol, for false alarms that are no number or that nothing is chosen
         for, and for a teller where thresholds are chosen."""
         if self.protocol not in (None, *PROTOCOLS):
             raise ConfigError(f"protocol is {self.protocol!r}.", f"choose one of: {', '.join(PROTOCOLS)}.")
