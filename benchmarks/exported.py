@@ -33,8 +33,6 @@ from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.provenance import about_machine, peak_memory_of
 from lstr.pipelines.speed.chain import rendered
 
-VIDEO_SECONDS = 120
-
 
 @dataclass(frozen=True)
 class Way:
@@ -161,6 +159,7 @@ def main() -> None:
     parser.add_argument("--cameras", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=60.0, help="that the cameras are watched for")
     parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--video-seconds", type=int, default=120)
     parser.add_argument("--conditions", help="what else the machine was doing, for the record")
     parser.add_argument("-o", "--output", type=Path, default=Path(__file__).with_name("exported.json"))
     options = parser.parse_args()
@@ -174,7 +173,7 @@ def main() -> None:
     known = json.loads(options.output.read_text())["models"] if options.output.exists() else {}
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        drawn = rendered(folder, 2 * round(VIDEO_SECONDS / CHUNK_SECONDS))
+        drawn = rendered(folder, 2 * round(options.video_seconds / CHUNK_SECONDS))
         films = [make_film(video, options.seconds + SETTLING, FPS) for video in drawn]
         films = [films[i % len(films)] for i in range(options.cameras)]
         for name, files in models_of(options, folder).items():
