@@ -174,7 +174,8 @@ def main() -> None:
             print(name, variant, flush=True)
         judged = judge(held, runs, "as it is")
         for variant, of_seeds in runs.items():
-            judged[variant]["f1_by_seed"] = [judge_events(held, scores) for scores in of_seeds]
+            by_seed = [judge_events(held, scores) for scores in of_seeds]
+            judged[variant] |= {"f1_by_seed": by_seed, "f1": float(np.mean(by_seed))}
             print(name, variant, round(judged[variant]["mAP"], 3), judged[variant]["f1_by_seed"], flush=True)
         record[name] = judged
         write_json(RECORD, record | {"seeds": options.seeds, "resamples": RESAMPLES} | about_machine())

@@ -1,14 +1,16 @@
 """What a model costs to install, to start and to run: with torch, and exported without it; benchmarks/exported.json.
 
-For each runtime: megabytes of the environment, seconds from the start of `lstr detect` to its first decision on a file,
-how many times real time it then decides, and peak memory; then the same for cameras played in real time (`playing.py`),
-with lag and cores. Model files are given by name, or have random weights at the recipe's cost and the paper's size.
+For each runtime: megabytes of a small environment, seconds from the start of `lstr detect` to its first decision on a
+file, how many times real time it then decides, and peak memory; then the same for cameras played in real time
+(`playing.py`), with lag and cores. Model files are given by name, or have random weights at the recipe's cost and the
+paper's size.
 
     python benchmarks/exported.py --small SMALL/bin/python [--model live=FILE.lstr] [--recipes fast live]
     python benchmarks/exported.py --small SMALL/bin/python --small-openvino OTHER/bin/python
 
 SMALL is an environment with `lstr-video[run]` alone, the other one has OpenVINO besides; FULL, this one where it is not
-named, has what `make install` brings. Runtimes take turns, so that what else the machine does meets each of them.
+named, has what `make install` brings, whose size is in install.json. Runtimes take turns, so that what else the machine
+does meets each of them.
 """
 
 import argparse
@@ -23,7 +25,7 @@ from pathlib import Path
 from time import monotonic
 
 import numpy as np
-from install import GPU_PACKAGES, megabytes
+from install import megabytes
 from many_streams import FPS, SETTLING, random_checkpoint
 from many_streams import run as watch
 from playing import Film, make_film
@@ -108,14 +110,6 @@ def row(runs: list[Run]) -> dict:
     }
 
 
-def installed(python: str) -> dict:
-    """Megabytes of an environment, and of what torch's build for processors would not bring."""
-    folder = Path(python).absolute().parents[1]
-    (site,) = (folder / "lib").glob("python3*/site-packages")
-    for_gpu = sum(megabytes(site / name) for name in GPU_PACKAGES if (site / name).exists())
-    return {"megabytes": megabytes(folder), "for_gpu_megabytes": for_gpu}
-
-
 def models_of(options: argparse.Namespace, folder: Path) -> dict[str, dict[bool, Path]]:
     """By name: the model file, and (True) what `lstr export` makes of it."""
     found = {name: {False: Path(path)} for name, _, path in (word.partition("=") for word in options.model)}
@@ -179,7 +173,8 @@ def main() -> None:
         for name, files in models_of(options, folder).items():
             weights = "trained" if any(word.startswith(f"{name}=") for word in options.model) else "random"
             known[name] = {"weights": weights, "ways": measure(ways, files, drawn[0], films, options)}
-            about = {"installed": {way.name: installed(way.python) for way in ways}, "models": known}
+            small = {way.name: megabytes(Path(way.python).absolute().parents[1]) for way in ways if way.exported}
+            about = {"megabytes": small, "models": known}
             if options.conditions:
                 about["conditions"] = options.conditions
             write_json(options.output, about_machine() | about)
