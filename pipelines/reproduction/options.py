@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lstr.errors import ConfigError, LabelsError
+from lstr.extractors.errors import MissingPathError
 
 SEEDS = 3
 LABELS = ("data_info.json", "labels.json")
@@ -46,10 +47,12 @@ class ReproduceOptions:
             raise ConfigError(f"{self.seeds} seeds train nothing.", "give [[seeds=1]] or more.")
 
     def label_file(self) -> Path:
-        """The labels. Raises LabelsError where none are named and none are beside the features."""
+        """The labels. Raises LabelsError where none are named or beside the features, MissingPathError without these."""
+        roots = [Path(root) for root in self.features if "://" not in str(root)]
+        if missing := next((root for root in roots if not root.exists()), None):
+            raise MissingPathError(f"{missing} does not exist.", "check the path; `ls` its folder.")
         if self.labels is not None:
             return Path(self.labels)
-        roots = [Path(root) for root in self.features]
         near = [folder / name for root in roots for folder in (root, root.absolute().parent) for name in LABELS]
         found = next((path for path in near if path.is_file()), None)
         if found is None:

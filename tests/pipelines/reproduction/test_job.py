@@ -172,6 +172,7 @@ def test_mistakes_are_one_sentence(lstr, synthetic, tmp_path, monkeypatch):
     mistake(lstr("reproduce", "lstr", *given, "--preset", "mat-thumos14"), 2, "is of kind mat", "thumos14-published")
     mistake(lstr("reproduce", "lstr", *given, "--set", "model.kind=mat"), 2, "lstr is to be reproduced")
     mistake(lstr("reproduce", "lstr", "--features", tmp_path), 2, "data_info.json or labels.json", "--labels FILE")
+    mistake(lstr("reproduce", "lstr", "--features", tmp_path / "none"), 2, "none does not exist", "ls")
     mistake(lstr("reproduce", "lstr", *given, "--seeds", "0"), 2, "--seeds")
     mistake(lstr("reproduce", "lstr"), 2, "--features")
     monkeypatch.setenv("WORLD_SIZE", "2")
