@@ -47,7 +47,7 @@ class ReproduceOptions:
             raise ConfigError(f"{self.seeds} seeds train nothing.", "give [[seeds=1]] or more.")
 
     def label_file(self) -> Path:
-        """The labels. Raises LabelsError where none are named or beside the features, MissingPathError without these."""
+        """The labels. Raises LabelsError where there are none, and MissingPathError where there are no features."""
         roots = [Path(root) for root in self.features if "://" not in str(root)]
         if missing := next((root for root in roots if not root.exists()), None):
             raise MissingPathError(f"{missing} does not exist.", "check the path; `ls` its folder.")
