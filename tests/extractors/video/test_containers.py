@@ -151,7 +151,7 @@ def test_a_name_is_a_name(tmp_path, secret, monkeypatch, name):
 
 def test_a_command_to_copy_runs_nothing_else(tmp_path, lstr):
     """The hint quotes a name that a shell would act upon, and a name does not steer the terminal."""
-    code, _, err = lstr("evaluate", "c.pt", tmp_path / "$(touch run)\x1b[2J", "--labels", "l.json")
+    code, _, err = lstr("train", tmp_path / "$(touch run)\x1b[2J", "--labels", "l.json", "-o", tmp_path)
     assert code == 2 and "\x1b" not in err
     assert shlex.split(err.split("`")[1])[-1] == f"{tmp_path}/$(touch run)\ufffd[2J"
 

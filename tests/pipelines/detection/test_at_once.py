@@ -142,7 +142,7 @@ def test_how_many_suit_a_machine(monkeypatch):
 
 def test_effort_is_that_of_all_sources(monkeypatch):
     clock = iter([(0.0, 1.0), (10.0, 3.0), (20.0, 9.0)])
-    monkeypatch.setattr(Since, "_reading", lambda self: (*next(clock), self._effort.decided))
+    monkeypatch.setattr(Since, "_reading", lambda self: (*next(clock), self._effort.video_seconds))
     effort = Effort()
     since = Since(effort)
     for _ in range(8):  # two seconds of video
