@@ -163,6 +163,7 @@ def test_stream_equals_batch_in_odd_shapes(changes):
     check(tiny(**changes), [(1, 7, 30), (38,)])
 
 
+@pytest.mark.long
 @settings(max_examples=30)
 @given(
     seed=st.integers(0, 1000),

@@ -100,6 +100,7 @@ def test_the_kernels_of_a_stem():
     assert wide.shape == (2, 10, 2, 2) and torch.equal(wide[:, 7], kernels.mean(1))
 
 
+@pytest.mark.long
 def test_a_file_is_known_for_the_network_that_is_wanted(published):
     file = published[MAPS][1]
     assert identify(file, known_network(MAPS)) == (MAPS, "rgb")

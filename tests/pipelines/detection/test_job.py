@@ -77,6 +77,7 @@ def test_a_decision_comes_after_its_line_and_before_the_next_chunk(small_set, lo
     assert {path.suffix for path in tmp_path.iterdir()} == {".jsonl"}
 
 
+@pytest.mark.long
 def test_an_interrupt_writes_what_live_sources_have(loaded, stream, tmp_path):
     options = DetectOptions(loaded, networks=ONE_THREAD, output=OutputOptions(tmp_path, ("json", "npy")))
     with served([stream]) as port:

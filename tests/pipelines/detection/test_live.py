@@ -298,6 +298,7 @@ def test_a_killed_process_loses_no_line(small_set, streams, tmp_path, sent, code
         assert b"error:" not in err and f"left by Ctrl-C; what was seen is in {tmp_path}." in err.decode()
 
 
+@pytest.mark.long
 def test_a_part_of_recorded_sources(lstr, small_set, tmp_path):
     """Of stored features: the parts asked for, at their own times."""
     options = ("--start", "0:01", "--duration", "2.5s", "--set", "max_chunks=7", "-f", "json,jsonl,npy")
@@ -319,6 +320,7 @@ def test_a_part_of_recorded_sources(lstr, small_set, tmp_path):
     assert [d.chunk for d in raw] == [4, 5] and np.abs(scores_of(raw) - stored[4:6]).max() < 1e-4
 
 
+@pytest.mark.long
 def test_several_at_once_on_standard_output(lstr, small_set, streams):
     """Each line says its source; one where nothing is does not stop the other."""
     with served([streams[0]]) as port:
@@ -373,6 +375,7 @@ def test_mistakes_about_names(lstr, given, words):
     assert code == 2 and words in err and err.count("hint: ") == 1 and out == ""
 
 
+@pytest.mark.long
 def test_mistakes_about_live_sources(lstr, small_set):
     for address, code, words in (
         ("camera:7777", 2, "no camera"),

@@ -184,6 +184,7 @@ def test_three_short_videos_do_not_silence_a_class():
     assert choose_levels(long, 1.0)["a"] >= LEVELS[44], "with hours of video what was aimed at holds"
 
 
+@pytest.mark.long
 def test_a_length_that_costs_no_action_spares_false_alarms():
     """Single chunks of .95 without a label, as many as there are hugs of 1.5 s: no level tells them apart."""
     scores, truth = [], []

@@ -223,6 +223,7 @@ def test_a_signal_ends_what_runs_elsewhere(two_nodes, scenes, tmp_path, sent, co
     assert len(list(folder.glob("records/*.json"))) < 5
 
 
+@pytest.mark.long
 def test_an_address_without_the_engine(lstr, scenes, tmp_path):
     code, _, err = lstr("extract", scenes, "-o", tmp_path / "features", "--set", "ray_address=auto")
     assert code == 2 and "ray_address is for --set engine=ray." in err, err
@@ -234,6 +235,7 @@ def test_without_ray(lstr, scenes, tmp_path, monkeypatch):
     assert code == 2 and out == "" and "pip install 'ray>=2.40'" in err and not (tmp_path / "features").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "nowhere"])
 def test_nobody_answers(lstr, scenes, tmp_path, address):
     code, out, err = lstr(*on_cluster(address, scenes, "-o", tmp_path / "features"))

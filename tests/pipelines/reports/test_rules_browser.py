@@ -35,6 +35,7 @@ def in_python(curve: np.ndarray, rules: Thresholds, clock: Clock = CLOCK) -> lis
     return [(s.start, s.end, time, s.score) for s, time in zip(segments_in(events), announced, strict=True)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rules", RULES)
 def test_the_page_decides_as_the_timeline_does(show, report, rules):
     """Random walks, so that runs end, close again and are too short; a tenth of the chunks has no score."""

@@ -84,6 +84,7 @@ def test_by_the_same_commands(small_set, split, tmp_path, design):
     )
 
 
+@pytest.mark.long
 def test_a_model_of_one_stream_computes_no_other(small_set, split, tmp_path, monkeypatch):
     """Flow is nine tenths of the work, so a model that does not take it must not wait for it."""
     model, config = resolve("lstr-small", TINY | {"model.flow_dim": "0"}, split.dims)

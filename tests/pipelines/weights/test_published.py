@@ -90,6 +90,7 @@ def published(flow_file, tmp_path, monkeypatch):
         thread.join()
 
 
+@pytest.mark.long
 def test_fetch_then_check(lstr, published, flow_file, tmp_path):
     home = Path(os.environ["LSTR_HOME"])
     code, out, err = lstr("weights", "check")
@@ -166,6 +167,7 @@ def test_commands_take_a_recipe_for_weights(lstr, published, command):
     assert code == 4 and "not on this machine" in err and "lstr weights fetch flow.pth" in err
 
 
+@pytest.mark.long
 def test_check_says_what_any_file_is(lstr, flow_file, tmp_path):
     state = torch.load(flow_file)["state_dict"]
     rgb = {**state, "conv1_7x7_s2.weight": torch.zeros(64, 3, 7, 7)}
