@@ -19,6 +19,7 @@ MARK = re.compile(r"<!-- table: ([a-z0-9-]+) -->\n\n?((?:\|.*\n)*)\n*")
 TABLES: dict[str, Callable[[], Iterator[list]]] = {
     "kinds": tables_of_accuracy.kinds,
     "protocols": tables_of_accuracy.protocols,
+    "edge-losses": tables_of_accuracy.edge_losses,
     "instances-ut-interaction": partial(tables_of_accuracy.instances, "ut_interaction"),
     "instances-urfall": partial(tables_of_accuracy.instances, "urfall"),
     "instances-thumos-synthetic": partial(tables_of_accuracy.instances, "thumos_synthetic"),

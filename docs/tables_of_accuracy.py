@@ -199,6 +199,20 @@ def protocols() -> Iterator[list]:
             yield [title, shown, f"{row['standard mAP']:.3f}", f"{row['toad mAP']:.3f}", f"{row['gain']:+.3f}"]
 
 
+def edge_losses() -> Iterator[list]:
+    """Losses that know edges and hard negatives, each alone, on both sets."""
+    data = record("edge-losses")
+    sets = {"UT-Interaction": data["ut_interaction"], "UR Fall": data["urfall"]}
+    yield ["loss", *(f"{name}: {what}" for name in sets for what in ("mAP", "ahead", "event F1"))]
+    for variant in data["urfall"]:
+        cells = []
+        for rows in sets.values():
+            row, ahead = rows[variant], rows[variant]["ahead of as it is"]["mAP"]
+            gain = f"{ahead['difference']:+.3f} {interval(ahead['interval'])}" if ahead["difference"] else ""
+            cells += [f"{row['mAP']:.3f}", gain, f"{row['f1']:.3f}"]
+        yield [variant, *cells]
+
+
 def instances(name: str) -> Iterator[list]:
     """Kinds of model on a set by the instances that they tell as these end, best first."""
     rows = record("instances")[name]
