@@ -4,8 +4,9 @@ python benchmarks/tell.py SHARED/data --work WORK [--sets urfall thumos] [--seed
 
 Scores are of models that lacked each video: `small` on features of networks as ImageNet has taught them, three folds of
 UT-Interaction, UR Fall and the demo's drawings; and an RNN on synthetic features over THUMOS'14's labels, trained on
-its validation set (thumos_synthetic.py), with every fourth test video, in five groups. Rule, teller and the teller's
-thresholds that decide on a group of videos are chosen on the others (`evaluation.telling`), as `lstr learn` does.
+its validation set (thumos_synthetic.py), with every fourth test video, in five groups, and a smaller grid of thresholds
+for both. Rule, teller and the teller's thresholds that decide on a group of videos are chosen on the others
+(`evaluation.telling`), as `lstr learn` does.
 """
 
 import argparse
@@ -22,16 +23,17 @@ from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, THUMOS_CLASSES, read_la
 from lstr.labels.segment import Segment
 from lstr.pipelines.demo.demo import SCENES
 from lstr.pipelines.demo.scenes import rendering
-from lstr.pipelines.evaluation.telling import choose_told
+from lstr.pipelines.evaluation.telling import TOLD_GRID, choose_told
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.learning.deciding import GROUPS
 from lstr.pipelines.provenance import about_machine
-from lstr.pipelines.thresholds.by_actions import Scored, choose_without_each
+from lstr.pipelines.thresholds.by_actions import GRID, LEVELS, Grid, Scored, choose_without_each
 
 RECORD = Path(__file__).resolve().parent / "tell.json"
 OF_VIDEOS = ("ut_interaction", "urfall", "demo")
 THUMOS, THUMOS_GROUPS, THUMOS_EVERY = "thumos", 5, 4
+THUMOS_GRID = Grid((LEVELS[::2], (0.7,), (0.0, 0.5, 1.0), (0.0, 0.5)))
 
 
 def scored_videos(name: str, data: Path, work: Path, seed: int) -> tuple[dict[str, Scored], tuple[str, ...]]:
@@ -94,14 +96,15 @@ def main() -> None:
         found = []
         for seed in range(options.seeds):
             videos, classes = scored_videos(name, options.data, options.work, seed)
-            n = min(THUMOS_GROUPS if name == THUMOS else GROUPS, len(videos))
-            groups = [[*videos.values()][at::n] for at in range(n)]
-            rule, without = choose_without_each(groups, classes)
-            told = choose_told(groups, classes, rule.by_class, [one.by_class for one in without])
+            n, grids = (THUMOS_GROUPS, (THUMOS_GRID, THUMOS_GRID)) if name == THUMOS else (GROUPS, (GRID, TOLD_GRID))
+            groups = [[*videos.values()][at::n] for at in range(min(n, len(videos)))]
+            rule, without = choose_without_each(groups, classes, grids[0])
+            told = choose_told(groups, classes, rule.by_class, [one.by_class for one in without], grid=grids[1])
             found.append({"seed": seed, **told.to_dict()})
             print(name, found[-1], flush=True)
         actions = {*classes} - {BACKGROUND, AMBIGUOUS}
         about = {"videos": len(videos), "chunks": sum(len(one.scores) for one in videos.values())}
+        about["rules_tried"] = len(grids[0].rules)
         record[name] = {**about, "actions": len(actions), "seeds": found}
         write_json(RECORD, record | about_machine())
 

@@ -62,6 +62,7 @@ def choose_told(
     without: Sequence[Rules],
     wished: float | None = None,
     tell: str = "auto",
+    grid: Grid = TOLD_GRID,
 ) -> Told:
     """Whether a teller decides in place of the rules that were chosen on all groups, and on all but each (`without`).
 
@@ -69,7 +70,7 @@ def choose_told(
     groups decide on each, and the thresholds are chosen on probabilities of tellers that lacked the videos too. `auto`
     takes it where its F1 (IoU 0.3) is higher by more than chance: the interval of the difference over resamples of the
     videos is above 0. wished: false alarms an hour that thresholds are chosen for; then a teller with more of them than
-    that, and than the rule, is not taken.
+    that, and than the rule, is not taken. grid: the thresholds of probabilities that are tried.
     """
     videos = [video for group in groups for video in group]
     ends = np.cumsum([len(group) for group in groups]).tolist()
@@ -79,11 +80,11 @@ def choose_told(
     learnt: list[Rules] = []
     for at, own in enumerate(places):
         others = [some for place, some in enumerate(places) if place != at]
-        thresholds = _thresholds(data, videos, others, classes, wished)
+        thresholds = _thresholds(data, videos, others, classes, wished, grid)
         teller = data.teach([place for some in others for place in some])
         told |= {place: _told(data, teller, place, videos) for place in own}
         learnt.append(LearntRules(without[at], teller, thresholds))
-    final = LearntRules(rules, data.teach(range(len(videos))), _choose([*told.values()], classes, wished))
+    final = LearntRules(rules, data.teach(range(len(videos))), _choose([*told.values()], classes, wished, grid))
     both = {name: _decided(groups, classes, some) for name, some in ((RULE, without), (LEARNT, learnt))}
     draws = bootstrap.draw(len(videos), RESAMPLES)
     resampled = {name: resampled_f1(found, classes, draws) for name, found in both.items()}
@@ -102,6 +103,7 @@ def _thresholds(
     groups: Sequence[Sequence[int]],
     classes: Sequence[str],
     wished: float | None,
+    grid: Grid,
 ) -> Rules:
     """Thresholds of probabilities, chosen on some groups of videos, each by a teller of the others."""
     parts = [[place for group in groups[k::INNER] for place in group] for k in range(min(INNER, len(groups)))]
@@ -109,16 +111,16 @@ def _thresholds(
     for part in parts:
         teller = data.teach([place for other in parts if other is not part for place in other])
         found += [_told(data, teller, place, videos) for place in part]
-    return _choose(found, classes, wished)
+    return _choose(found, classes, wished, grid)
 
 
 def _told(data: TellerData, teller: Any, place: int, videos: Sequence[Scored]) -> Scored:
     return Scored(data.told(teller, place, videos[place].scores), videos[place].truth)
 
 
-def _choose(videos: Sequence[Scored], classes: Sequence[str], wished: float | None) -> Rules:
+def _choose(videos: Sequence[Scored], classes: Sequence[str], wished: float | None, grid: Grid) -> Rules:
     if wished is None:
-        return choose_rule(videos, classes, grid=TOLD_GRID).by_class
+        return choose_rule(videos, classes, grid=grid).by_class
     return choose_within([one.scores for one in videos], [one.truth for one in videos], classes, wished)
 
 

@@ -91,12 +91,14 @@ def choose_rule(
     return _chosen(count(videos, classes, grid.rules, clock), classes, grid, seen, clock)
 
 
-def choose_without_each(groups: Sequence[Sequence[Scored]], classes: Sequence[str]) -> tuple[Rule, list[Rule]]:
-    """The rule that `choose_rule` chooses on all videos, and for each group of them that of all others.
+def choose_without_each(
+    groups: Sequence[Sequence[Scored]], classes: Sequence[str], grid: Grid = GRID
+) -> tuple[Rule, list[Rule]]:
+    """The rule that `choose_rule` chooses of a grid on all videos, and for each group of them that of all others.
 
     What is decided of a video by a rule that was chosen without it is as good as that of a new video.
     """
-    grid = replace(GRID, highest=are_apart([video.truth for videos in groups for video in videos]))
+    grid = replace(grid, highest=are_apart([video.truth for videos in groups for video in videos]))
     counts = [count(videos, classes, grid.rules) for videos in groups]
     total = np.sum(counts, axis=0)
     return _chosen(total, classes, grid), [_chosen(total - own, classes, grid) for own in counts]
