@@ -329,7 +329,8 @@ def test_sources_come_and_go_while_others_run(loaded, networks, tmp_path):
         for round_ in range(50):
             passing = session.add(camera("passes"))
             until(Decided, passing)
-            assert set(session.status()) == {"stays", "passes"} and session.status()["passes"].decided > 0
+            status = session.status()  # a file that Ended may still be in it while its thread goes on to the next
+            assert status.keys() - {"file"} == {"stays", "passes"} and status["passes"].decided > 0
             endless = session.add(stored("file", 1_000_000))
             until(Decided, endless)
             for name in (passing, endless):
