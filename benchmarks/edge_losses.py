@@ -19,16 +19,16 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from edges import out_of_fold
 from held_out import HeldOut, Scores
 from learn import SETS
 from real_data import RESAMPLES, judge
-from suggestions import N_FOLDS, features_of, judge_events
+from suggestions import features_of, judge_events
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from lstr.labels.label_set import read_labels
 from lstr.models import kind
-from lstr.pipelines.datasets.dataset import LabelledVideo
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.provenance import about_machine
@@ -142,18 +142,12 @@ def trained_with(loss: Loss) -> Iterator[None]:
 
 def scores_of(held: HeldOut, variant: Variant, seed: int) -> Scores:
     """Scores of every video by a model that lacked its fold."""
-    ids, classes = sorted(held.videos), held.labels.classes
-    found: Scores = {}
-    for fold in range(N_FOLDS):
-        testing = ids[fold::N_FOLDS]
-        teaching = [held.videos[i] for i in ids if i not in testing]
-        videos = [LabelledVideo(one.id, one.features, variant.targets(one.targets)) for one in teaching]
-        outputs = (*classes, BOUNDARY) if variant.boundary else classes
-        with trained_with(variant.loss):
-            scored = held.trained({}, seed, videos, [held.videos[i] for i in testing], outputs)
-        scored = [rows[:, : len(classes)] for rows in scored]
-        found |= {i: rows / rows.sum(axis=1, keepdims=True) for i, rows in zip(testing, scored, strict=True)}
-    return {i: found[i] for i in ids}
+    classes = held.labels.classes
+    outputs = (*classes, BOUNDARY) if variant.boundary else classes
+    with trained_with(variant.loss):
+        found = out_of_fold(held, seed, variant.targets, outputs)
+    actions = {i: rows[:, : len(classes)] for i, rows in found.items()}
+    return {i: rows / rows.sum(axis=1, keepdims=True) for i, rows in actions.items()}
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ features of networks as ImageNet has taught them, three folds of all videos; the
 """
 
 import argparse
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -36,17 +37,26 @@ def without_edges(targets: np.ndarray, chunks: int) -> np.ndarray:
     return result
 
 
-def scores_of(held: HeldOut, chunks: int, seed: int) -> Scores:
-    """Scores of every video by a model that lacked its fold."""
-    ids, classes = sorted(held.videos), (*held.labels.classes, AMBIGUOUS)
+def out_of_fold(
+    held: HeldOut, seed: int, targets_of: Callable[[np.ndarray], np.ndarray], outputs: Sequence[str]
+) -> Scores:
+    """Scores (L, outputs) of every video by a model that lacked its fold and was taught changed targets."""
+    ids = sorted(held.videos)
     found: Scores = {}
     for fold in range(N_FOLDS):
         testing = ids[fold::N_FOLDS]
         teaching = [held.videos[i] for i in ids if i not in testing]
-        videos = [LabelledVideo(one.id, one.features, without_edges(one.targets, chunks)) for one in teaching]
-        scored = held.trained({}, seed, videos, [held.videos[i] for i in testing], classes)
-        found |= {i: rows[:, :-1] for i, rows in zip(testing, scored, strict=True)}
+        videos = [LabelledVideo(one.id, one.features, targets_of(one.targets)) for one in teaching]
+        scored = held.trained({}, seed, videos, [held.videos[i] for i in testing], outputs)
+        found |= dict(zip(testing, scored, strict=True))
     return {i: found[i] for i in ids}
+
+
+def scores_of(held: HeldOut, chunks: int, seed: int) -> Scores:
+    """Scores of every video by a model that lacked its fold."""
+    outputs = (*held.labels.classes, AMBIGUOUS)
+    found = out_of_fold(held, seed, lambda targets: without_edges(targets, chunks), outputs)
+    return {i: rows[:, :-1] for i, rows in found.items()}
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from lstr.layers.transformer import sinusoid
@@ -43,3 +44,19 @@ class PositionalEncoding(nn.Module):
     def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
         """Tokens (B, N, d_model) with positions (N,) or (B, N)."""
         return self.dropout(tokens + self.rows(positions))
+
+
+class Scaled(nn.Module):
+    """Each feature times a number plus a number, neither of them trained: what brings features to one scale."""
+
+    weight: Tensor
+    bias: Tensor
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.register_buffer("weight", torch.ones(width))
+        self.register_buffer("bias", torch.zeros(width))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(..., D) to the same shape."""
+        return features * self.weight + self.bias

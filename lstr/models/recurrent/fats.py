@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lstr.config import Uses, WindowConfig
-from lstr.layers.heads import Head
+from lstr.layers.heads import Head, Scaled
 from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.kind import Kind, Model, Preset
 from lstr.models.publication import OLD_ANET, Publication, detection
@@ -43,22 +43,6 @@ PUBLISHED_NAMES = {
     "attention2.": "gate.2.",
 }
 """First part of a published tensor's name to ours, where they differ."""
-
-
-class Scaled(nn.Module):
-    """Each feature times a number plus a number, neither of them trained: what brings features to one scale."""
-
-    weight: Tensor
-    bias: Tensor
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.register_buffer("weight", torch.ones(width))
-        self.register_buffer("bias", torch.zeros(width))
-
-    def forward(self, features: Tensor) -> Tensor:
-        """(..., D) to the same shape."""
-        return features * self.weight + self.bias
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from lstr.config import Uses, WindowConfig
 from lstr.errors import ConfigError
-from lstr.layers.heads import Head
+from lstr.layers.heads import Head, Scaled
 from lstr.layers.transformer import module_list
 from lstr.metrics.scoring_rule import TOAD_RULE
 from lstr.models.kind import Kind, Preset
@@ -50,22 +50,6 @@ class QuickGELU(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """The same shape."""
         return x * torch.sigmoid(1.702 * x)
-
-
-class AsTheyAre(nn.Module):
-    """A weight and a bias for each feature that nothing learns, 1 and 0: where a mean and deviation are folded in."""
-
-    weight: Tensor
-    bias: Tensor
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.register_buffer("weight", torch.ones(width))
-        self.register_buffer("bias", torch.zeros(width))
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Features (..., D) to the same shape."""
-        return features * self.weight + self.bias
 
 
 class TextVectors(nn.Linear):
@@ -141,7 +125,7 @@ class TOAD(Windowed):
         super().__init__(config, n_classes)
         width = self.token_dim = config.d_model
         fits = config.input_dim == width
-        self.feature_head_work = Head(AsTheyAre(width) if fits else nn.Linear(config.input_dim, width))
+        self.feature_head_work = Head(Scaled(width) if fits else nn.Linear(config.input_dim, width))
         self.positions = nn.Embedding(PLACES, width)
         self.blocks: Sequence[ResidualBlock] = module_list(
             ResidualBlock(width, config.n_heads, config.d_feedforward, config.dropout) for _ in range(config.l_enc)
