@@ -25,9 +25,11 @@ $(VENV)/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit("lstr needs Python 3.11 or newer, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
 
-# --isolated and no configuration: pip would take the other build from whatever other index is configured
+# --isolated and no configuration: pip would take the other build from whatever other index is configured. An OpenCV of
+# an older checkout goes first: where opencv-python is replaced later, files go with it that both have
 $(VENV)/.torch: | $(VENV)/bin/pip
 	@$(PYTHON) .ci/one_opencv.py build/opencv
+	@$(VENV)/bin/pip --disable-pip-version-check uninstall --quiet --yes opencv-python opencv-contrib-python 2>/dev/null
 	@if [ "$(TORCH) $$(uname -sm)" = "cpu Linux x86_64" ]; then \
 	  PIP_CONFIG_FILE=/dev/null $(PIP) --isolated --retries 1 --timeout 15 --index-url $(TORCH_INDEX) torch torchvision 2>/dev/null || \
 	  echo "PyTorch for processors cannot be had from $(TORCH_INDEX): the build for GPUs is installed, which is 4 GB larger." >&2; fi

@@ -58,8 +58,8 @@ def now() -> datetime:
     return datetime.now().astimezone()
 
 
-def begin(service, source: str = "hall", **more):
-    event = event_of(source, start=now() - timedelta(seconds=3), decided=now(), seen=now(), **more)
+def begin(service, source: str = "hall", ago: float = 3, **more):
+    event = event_of(source, start=now() - timedelta(seconds=ago), decided=now(), seen=now(), **more)
     service.board.history.begin(event, (), now())
     service.board.tell(event, "new")
     return event
@@ -195,7 +195,7 @@ def test_all_of_it_is_reached_by_the_tab_key(tab, service):
 
 
 def test_by_keys_alone(tab, service):
-    events = [begin(service), begin(service, HOSTILE)]
+    events = [begin(service, ago=4), begin(service, HOSTILE)]
     page = tab()
     page.locator(".event").nth(1).wait_for()
     page.keyboard.press("2")
