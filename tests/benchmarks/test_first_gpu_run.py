@@ -34,7 +34,7 @@ def test_the_commands_of_its_steps_can_be_given(tmp_path, dry, monkeypatch):
     assert parsed == (4 if dry else 8)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_dry_run_measures_every_step(tmp_path):
     command = ["make", "gpu-run", f"GPU_PYTHON={sys.executable}", f"GPU_RUN=--dry-run -o {tmp_path}"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

@@ -66,7 +66,7 @@ def test_a_table_of_unknown_columns_ends_without_labels(videos, names_folder):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
 def test_the_search_for_proposals_ends_with_it(small_set, tmp_path, number):
     """Before its end a proposal is decided: that is there when it is run again, and no process is left."""
     words = [sys.executable, "-m", "lstr_cli", "label", str(small_set.videos), "--no-browser", "-m"]

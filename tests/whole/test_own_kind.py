@@ -75,7 +75,7 @@ def test_it_trains_evaluates_and_detects(own_lstr, lstr, small_set, tmp_path):
     assert code == 2 and f"{run / 'checkpoint.pt'}: kind is 'mean'" in err and "needs that package" in err
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_one_that_is_broken_ends_nothing_that_does_not_use_it(broken_lstr, published_file):
     """Every file of the published code is compared with the tensors of every kind."""
     code, out, err = broken_lstr("info", published_file)
@@ -86,7 +86,7 @@ def test_one_that_is_broken_ends_nothing_that_does_not_use_it(broken_lstr, publi
     assert code == 2 and "cannot be imported" in err and "Traceback" not in err
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_it_is_learned(own_lstr, tmp_path):
     render_scenes(tmp_path, SceneConfig(n_videos=6, n_testing=2, seconds=4.0, width=96, height=64))
     small = ("epochs=1", "draws=16", "model.d_model=16", "train.epochs=2", f"cache={tmp_path / 'chunks'}")

@@ -53,6 +53,7 @@ def learnt(learning):
     return learning[-1].result.model
 
 
+@pytest.mark.slow
 def test_networks_are_trained_in_the_order_of_the_plan(learning):
     doing = [event for event in learning if isinstance(event, Doing)]
     assert [event.number for event in doing] == sorted(event.number for event in doing)

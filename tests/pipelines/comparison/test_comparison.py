@@ -100,7 +100,7 @@ def narrow(finetuned, models, tmp_path):
     return write_model(tmp_path / "flow.lstr", tmp_path / "flow.pt", finetuned.weights.path, {}).path
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_models_of_several_recipes_are_in_one_table(lstr, finetuned, models, narrow, tmp_path):
     """Three model files with videos and labels were refused, and --to with videos too."""
     paths = (models / "old.lstr", models / "new.lstr", narrow)

@@ -113,9 +113,9 @@ def recoded(source, target, codec, rate=None, **options):
     [
         ("as-it-is.mp4", None, None, "frame by frame"),
         ("b-frames.mp4", "libx264", "30000/1001", "frame by frame"),
-        ("on-borders.mp4", "libx264", "16", "frame by frame"),
+        pytest.param("on-borders.mp4", "libx264", "16", "frame by frame", marks=pytest.mark.slow),
         ("vp9.webm", "libvpx-vp9", None, "by the player, frame after frame"),
-        ("h264.mkv", "libx264", "25", "by the player, frame after frame"),
+        pytest.param("h264.mkv", "libx264", "25", "by the player, frame after frame", marks=pytest.mark.slow),
     ],
 )
 def test_scores_of_a_file_are_the_command_s(shown, web, tmp_path, name, codec, rate, how):

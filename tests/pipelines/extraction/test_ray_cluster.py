@@ -141,7 +141,7 @@ def wait_for(what, process: subprocess.Popen, seconds: float = 400):
     pytest.fail("nothing came of it: {}\n{}".format(*process.communicate()))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_videos_of_a_lost_node_are_done_again_elsewhere(lstr, two_nodes, bucket, scenes, weights, tmp_path):
     """Half way one of two nodes is killed; then the rest, a rerun, and a source that was mended."""
     source, features = place(f"{bucket}/in"), place(f"{bucket}/features")
@@ -192,7 +192,7 @@ def test_without_credentials(lstr, bucket, tmp_path, monkeypatch):
     assert f"failed: v: {bucket}/v.mp4 may not be read with the credentials here." in err, err
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_folder_that_a_node_does_not_see(two_nodes, scenes, tmp_path):
     """One sentence that names the node, and no video that is called bad for it."""
     with cluster(two_nodes.address):

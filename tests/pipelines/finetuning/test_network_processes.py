@@ -54,7 +54,7 @@ def test_how_many_are_trained_at_once(monkeypatch):
     assert [threads_of(n) for n in (1, 2, 3, 8)] == [7, 3, 2, 1]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_networks_at_once_are_those_of_one_after_the_other(job, started, tmp_path, monkeypatch):
     """To the bit, also where one of them dies, which ends all in one sentence, and the training goes on."""
     monkeypatch.setattr(network_processes, "default_workers", lambda: 2)  # a thread for each

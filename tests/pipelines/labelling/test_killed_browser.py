@@ -57,7 +57,7 @@ def running(words):
             labelling.kill()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_an_open_tab_goes_on_after_each_kill(chromium, tmp_path):
     (tmp_path / "videos").mkdir()
     write_video(tmp_path / "videos" / "a.mp4", range(0, 4000, 20))

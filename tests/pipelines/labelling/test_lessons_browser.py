@@ -168,6 +168,7 @@ def test_it_fits_each_screen(labelling, tab, width, scheme):
     assert not page.evaluate(f"[...document.querySelectorAll('#lessons *')].some({beyond})"), "its commands too"
 
 
+@pytest.mark.slow
 def test_a_model_is_learnt_from_the_page(chromium, tab, tmp_path):
     """The button, the steps, a reload on the way, and the result, all in real."""
     root = write_labelled(tmp_path)

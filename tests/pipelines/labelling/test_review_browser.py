@@ -185,7 +185,7 @@ def test_review_fits_each_screen(labelling, tab, proposing, width, scheme):
     assert states(labelling) == ["accepted", "rejected"]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_real_model_proposes_while_the_page_is_in_use(chromium, small_set, tmp_path):
     videos = tmp_path / "videos"
     shutil.copytree(small_set.videos, videos)

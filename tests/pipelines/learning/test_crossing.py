@@ -123,7 +123,7 @@ def decided_by_others(found, labels, classes) -> dict:
     return measure_events(given, classes)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_without_a_recipe_pretrained_networks_see_several_streams(videos, tmp_path):
     """Each stream is tried alone too; whatever is taken, the file is enough to detect with.
 
@@ -177,7 +177,7 @@ def test_a_time_too_short_for_folds_is_measured_on_one_or_holds_videos_out(plann
     assert "all videos are learnt from" in told[1][0] and "held out" in told[2][0]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_one_fold_measures_what_has_learnt_from_all(videos, all_teach, tmp_path):
     chosen = replace(options(videos, tmp_path / "m.lstr"), labels=str(all_teach), seconds=360.0)
     with patch("lstr.pipelines.learning.pace.measure_training", return_value=({"flow": 1.0}, 1)):
@@ -199,7 +199,7 @@ def test_one_fold_measures_what_has_learnt_from_all(videos, all_teach, tmp_path)
     assert "in 1 folds" not in result.report.read_text()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_in_a_short_time_one_network_is_trained_well_rather_than_two_badly(videos, all_teach, tmp_path):
     def planned(seconds: float | None):
         def training(preset, configs, *others):

@@ -77,7 +77,7 @@ def test_the_same_again_has_nothing_to_do(videos, learnt):
     assert again.about == learnt[1].about and learnt[1].model.read_bytes() == before
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_stopped_in_every_step_it_ends_in_the_same_file(videos, learnt, tmp_path):
     chosen = options(videos, tmp_path / "drawn.lstr")
     for step in ("train the flow network", "compute features", "train the model", "choose thresholds", "measure"):
@@ -114,7 +114,7 @@ def test_a_plan_says_what_is_averaged_and_on_what_thresholds_are_chosen(videos, 
     assert "warning: thresholds are chosen on videos that the networks have learnt from" in err
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_another_time_goes_on_with_what_was_begun(videos, tmp_path):
     """Once networks are trained, with the plan that they began with; a finished file is learnt anew."""
     chosen = options(videos, tmp_path / "drawn.lstr", seconds=600.0)
@@ -188,7 +188,7 @@ def test_other_labels_begin_anew(videos, learnt, tmp_path):
     assert not (tmp_path / "drawn.learn" / "run").exists()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_more_videos_begin_with_what_was_learnt(videos, learnt, tmp_path):
     """With another class; a video that the networks have seen is not held out, and the file knows all of them."""
     render_scenes(tmp_path, SceneConfig(n_videos=3, n_testing=1, seconds=5.0, width=96, height=64, seed=5))
@@ -220,7 +220,7 @@ def test_more_videos_begin_with_what_was_learnt(videos, learnt, tmp_path):
         run(options(tmp_path, tmp_path / "other.lstr", init=str(before)))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_video_that_cannot_be_read_is_left_out(videos, tmp_path):
     shutil.copytree(videos / "videos", tmp_path / "videos")
     labels = json.loads((videos / "labels.json").read_text())

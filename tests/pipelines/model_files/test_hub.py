@@ -201,7 +201,7 @@ def test_without_the_extra(monkeypatch):
     assert caught.value.hint == "pip install 'lstr-video[hub]'"
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_commands_take_addresses(online, small_set, tmp_path):
     """As a user types them; what comes of it names address, commit and hash."""
     model = write_model(tmp_path / "r.lstr", small_set.checkpoint, None, {}).path

@@ -79,7 +79,7 @@ def same(online, tmp_path, code: str) -> object:
     return results[0]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_networks_of_a_detection(online, tmp_path):
     code = """
 forms = None, model, {"rgb": model}, {"weights": {"rgb": model}}, NetworkOptions(weights={"rgb": model})
@@ -91,7 +91,7 @@ print(json.dumps([[decision.scores.tolist() for decision in islice(some, 4)] for
     assert len(first) == 4 and len(others) == 5 and all(scores == first for scores in others)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_weights_and_recipe_of_an_extraction(online, tmp_path):
     code = """
 given = [{"recipe": model}, {"recipe": model, "weights": {"rgb": model}}]
@@ -105,7 +105,7 @@ print(json.dumps(found))
     assert first == second and len(first) == 20
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_what_networks_begin_with(online, tmp_path):
     """A network of no epochs stays as it begins."""
     code = """

@@ -31,7 +31,7 @@ def test_without_videos_there_is_no_int8(lstr, small_set, tmp_path):
     assert not (tmp_path / "b.lstr").exists()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_model_in_int8(lstr, published_set, tmp_path):
     model = write_model(tmp_path / "a.lstr", published_set.checkpoint, None, {}).path
     before = model.read_bytes()

@@ -19,7 +19,7 @@ def scene(tmp_path_factory):
     return next((folder / "videos").glob("*.mp4"))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_every_runtime_is_measured_and_the_fastest_remembered(lstr, scene, tmp_path, monkeypatch):
     monkeypatch.setattr(choice, "RECIPES", {"live": "small"})
     monkeypatch.setattr(choice, "SECONDS", 0.1)

@@ -87,7 +87,7 @@ def test_without_a_right_one_there_is_nothing_to_learn(history, tmp_path):
         assert caught.value.hint and not (tmp_path / "labels.json").exists()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_lstr_learn_plans_on_them(history, tmp_path, lstr):
     clips = tmp_path / "clips"
     for n in range(6):

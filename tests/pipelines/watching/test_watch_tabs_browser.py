@@ -53,6 +53,7 @@ def test_one_tab_listens_for_eight(tabs, service):
     assert service.site.streams.open == 1 and leader_of(tabs)
 
 
+@pytest.mark.slow
 def test_a_tab_that_the_browser_stopped_hands_it_over(tabs, service):
     """It holds the lock still, and says no more."""
     leader = leader_of(tabs)
