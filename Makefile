@@ -14,6 +14,9 @@ ONE_OPENCV := --find-links build/opencv -c build/opencv/one_opencv.txt
 TORCH ?= $(if $(shell command -v nvidia-smi)$(wildcard /proc/driver/nvidia/version),gpu,cpu)
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
+# where a shell forbids bytecode, every process of the tests would compile all of this again
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: install install-test demo test test-all test-oldest test-slow test-gpu gpu-run lint docs audit clean
 
 install: $(VENV)/.installed
