@@ -18,6 +18,8 @@ from lstr.rules import TELL
 
 PRETRAINED = ("pretrained", "motion")
 """Recipes whose networks begin with ImageNet weights, the dearest first: of two networks to train, and of one."""
+OF_ONE = "difference"
+"""The recipe where one recording teaches: a model of several streams learns by heart how each action of it looks"""
 OF_THE_MODEL = ("model", "train")
 MOST_FOLDS = 10
 Features = tuple[str | Preset, str, str | None]
@@ -32,7 +34,7 @@ class LearnOptions(VideoOptions):
     """
 
     recipe: str | None = None
-    """How features are made; None for the first of PRETRAINED that the time allows."""
+    """How features are made; None for the first of PRETRAINED that the time allows, or for OF_ONE."""
     stream: str | None = None
     """`rgb`, `flow` or `both`; None for all that a named recipe has."""
     algorithm: str | None = None

@@ -13,6 +13,7 @@ from lstr.extractors.errors import OutputError, VideoError
 from lstr.extractors.video.probe import probe
 from lstr.extractors.weights.published_files import sha256_of
 from lstr.labels.label_set import Labels
+from lstr.labels.recordings import recording_of
 from lstr.pipelines.extraction.resume import together
 from lstr.pipelines.failures import left_out
 from lstr.pipelines.files.remote import Place, RemoteFile
@@ -20,7 +21,7 @@ from lstr.pipelines.files.videos import announced_seconds
 from lstr.pipelines.finetuning.config import settle
 from lstr.pipelines.finetuning.finetune import not_learnt
 from lstr.pipelines.finetuning.initial_weights import Initial
-from lstr.pipelines.learning.options import Features, LearnOptions, features_of, recipe_of, settings_of
+from lstr.pipelines.learning.options import OF_ONE, Features, LearnOptions, features_of, recipe_of, settings_of
 from lstr.pipelines.learning.pace import Header, measured_plan
 from lstr.pipelines.learning.parts import N_FOLDS, TRAINING, LabelParts, divide
 from lstr.pipelines.learning.plan import LearnPlan, TooShort
@@ -77,6 +78,11 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice, None, Le
     labelled = {name: source for name, source in found.items() if name in labels.videos}
     seen, n_folds = _seen(labelled, initial), N_FOLDS if options.folds is None else options.folds
     parts = divide(labels, found, seen, n_folds)
+    is_left, is_one = len(choices) > 1, len({recording_of(i) for i in parts.of(TRAINING)}) == 1
+    if is_left and is_one:
+        choices = ((OF_ONE, "both", None),)
+        networks = {OF_ONE: settle(choices[0], settings, options.init, device)}
+        preset, initial = networks[OF_ONE].preset, networks[OF_ONE].initial
     yield from options.check(parts.labels, found, answered=DIVIDED)
     others = (labels.videos.keys() & found.keys()) - parts.labels.videos.keys()
     yield from not_learnt(
@@ -123,7 +129,10 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice, None, Le
             break
         if parts is not ladder[0]:
             yield Notice(f"{short[0]} So {LESS[bool(parts.folds)]}.")
-        plan = replace(plan, recipe=str(features[0]) if len(choices) > 1 else None)
+        plan = replace(plan, recipe=str(features[0]) if is_left else None)
+        if is_left and is_one:
+            text = f"a single recording teaches: by the recipe {OF_ONE} more is learnt of one than by several streams."
+            yield Notice(text, warning=False)
     if plan.doubt:
         yield Notice(plan.doubt)
     features = next((one for one in choices if one[0] == plan.recipe), choices[0])

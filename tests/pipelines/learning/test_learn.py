@@ -247,6 +247,22 @@ def test_the_time_chooses_how_many_networks_are_trained():
 
 
 @pytest.mark.long
+def test_of_one_recording_one_network_learns(videos, tmp_path):
+    content = json.loads((videos / "labels.json").read_text())
+    first, *others = sorted(i for i, entry in content["database"].items() if entry["subset"] == "training")
+    for video_id in others:
+        content["database"][video_id]["subset"] = "testing"
+    (tmp_path / "labels.json").write_text(json.dumps(content))
+    settings = {"height": "32", "width": "48", "epochs": "1", "draws": "24"}
+    chosen = options(videos, tmp_path / "x", algorithm=None, settings=settings)
+    *events, planned = plan(replace(chosen, labels=str(tmp_path / "labels.json")))
+    assert planned.plan.recipe == planned.features[0] == "difference" and set(planned.plan.epochs) == {"difference"}
+    assert planned.plan.videos["training"] == 1 and any("single recording" in str(event) for event in events)
+    named = plan(replace(chosen, labels=str(tmp_path / "labels.json"), recipe="motion"))
+    assert set([*named][-1].plan.epochs) == {"difference", "change"}, "what is named is taken"
+
+
+@pytest.mark.long
 def test_networks_whose_time_is_over_end_with_their_epoch(videos, tmp_path):
     from lstr.pipelines.finetuning.finetune import FinetuneOptions, finetune
     from lstr.pipelines.finetuning.run_folder import Epoch
