@@ -124,6 +124,11 @@ class LearnPlan:
         """What holding videos out costs thresholds, where the networks know all others; empty where they do not."""
         if self.folds or self.videos.get("validation") or not any(self.epochs.values()):
             return ""
+        if self.videos.get("training") == 1:
+            return (
+                "what is learnt from one video may hold for that video alone, and there is no other to choose "
+                "thresholds on: label a second one before you rely on it."
+            )
         return (
             "thresholds are chosen on videos that the networks have learnt from, which score higher than new ones: "
             "expect many false alarms. Folds avoid that, and so do validation videos beside the testing ones."

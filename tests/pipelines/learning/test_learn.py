@@ -23,6 +23,7 @@ from lstr.extractors.errors import OutputError, VideoError
 from lstr.kinds import KINDS
 from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
 from lstr.pipelines.detection.job import DetectOptions, detect_sources
+from lstr.pipelines.learning.deciding import OF_ONE_RECORDING
 from lstr.pipelines.learning.job import Learnt, learn, plan
 from lstr.pipelines.learning.options import LearnOptions, features_of
 from lstr.pipelines.learning.pace import measure_model
@@ -254,12 +255,19 @@ def test_of_one_recording_one_network_learns(videos, tmp_path):
         content["database"][video_id]["subset"] = "testing"
     (tmp_path / "labels.json").write_text(json.dumps(content))
     settings = {"height": "32", "width": "48", "epochs": "1", "draws": "24"}
-    chosen = options(videos, tmp_path / "x", algorithm=None, settings=settings)
-    *events, planned = plan(replace(chosen, labels=str(tmp_path / "labels.json")))
+    chosen = options(videos, tmp_path / "x.lstr", algorithm=None, settings=settings)
+    chosen = replace(chosen, labels=str(tmp_path / "labels.json"), false_alarms=2.0)
+    named = [*plan(replace(chosen, recipe="motion"))][-1]
+    assert set(named.plan.epochs) == {"difference", "change"}, "what is named is taken"
+    events, result = run(chosen)
+    planned = next(event for event in events if isinstance(event, Learning))
     assert planned.plan.recipe == planned.features[0] == "difference" and set(planned.plan.epochs) == {"difference"}
-    assert planned.plan.videos["training"] == 1 and any("single recording" in str(event) for event in events)
-    named = plan(replace(chosen, labels=str(tmp_path / "labels.json"), recipe="motion"))
-    assert set([*named][-1].plan.epochs) == {"difference", "change"}, "what is named is taken"
+    said = " ".join(event.text for event in events if isinstance(event, Notice))
+    assert "a single recording teaches" in said and "label a second one" in said and "aim at no rate" in said
+    rules = open_model(result.model).about["thresholds"]
+    assert {rule["on"] for rule in rules.values()} == {OF_ONE_RECORDING.on}
+    again = next(event for event in plan(chosen) if isinstance(event, Learning))
+    assert again.is_finished and again.plan == planned.plan
 
 
 @pytest.mark.long
