@@ -98,6 +98,7 @@ def test_the_published_file_loads(tmp_path):
 
 @pytest.mark.long
 @torch.inference_mode()
+@pytest.mark.slow
 def test_without_time_it_is_siglip():
     """timm's ViT-B/16 of SigLIP, by its tensors, on the last of six frames; other sides than 224 pixels, too."""
     timm = pytest.importorskip("timm")

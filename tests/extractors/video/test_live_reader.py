@@ -184,7 +184,7 @@ def test_a_source_can_be_made_to_wait():
     assert indices(drained(reader)) == list(range(4, 20)) and reader.dropped == reader.unseen == 0
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_source_that_is_away_is_told_of_once_and_again_when_it_is_back(clips, monkeypatch):
     """The log of a service said nothing, however long a camera was away."""
     monkeypatch.setattr(live_link, "GAP_SECONDS", Fraction(1, 5))

@@ -155,6 +155,7 @@ with lstr.load({str(files[2].model.path)!r}) as detector:
     assert done.stdout.startswith("20 ('Background'"), done.stderr
 
 
+@pytest.mark.slow
 def test_cameras_share_a_graph(files, tmp_path):
     """Three live sources through a graph of two streams have the scores that each has alone."""
     video, model, _ = files

@@ -114,7 +114,7 @@ def recoded(source, target, codec, rate=None, **options):
         ("as-it-is.mp4", None, None, "frame by frame"),
         ("b-frames.mp4", "libx264", "30000/1001", "frame by frame"),
         pytest.param("on-borders.mp4", "libx264", "16", "frame by frame", marks=pytest.mark.slow),
-        ("vp9.webm", "libvpx-vp9", None, "by the player, frame after frame"),
+        pytest.param("vp9.webm", "libvpx-vp9", None, "by the player, frame after frame", marks=pytest.mark.slow),
         pytest.param("h264.mkv", "libx264", "25", "by the player, frame after frame", marks=pytest.mark.slow),
     ],
 )
@@ -174,6 +174,7 @@ def test_lines_and_segments_are_handed_out(shown, web):
     assert page.locator("#title").inner_text() == "Figures <that act>"
 
 
+@pytest.mark.slow
 def test_another_file_takes_the_place_of_one_that_runs(shown, web):
     page = shown()
     first, second = sorted(web.videos.glob("*.mp4"))[:2]
@@ -248,7 +249,7 @@ def test_a_browser_without_webassembly_is_said(shown):
     assert page.locator("#choose").is_disabled()
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (390, "dark")])
+@pytest.mark.parametrize(("width", "scheme"), [pytest.param(1440, "light", marks=pytest.mark.slow), (390, "dark")])
 def test_it_fits_and_goes_by_keys(shown, web, width, scheme):
     page = shown(width=width, color_scheme=scheme)
     watched(page, sorted(web.videos.glob("*.mp4"))[0])

@@ -115,7 +115,7 @@ def test_a_codec_that_ffmpeg_does_not_know(videos, twostream, tmp_path):
     assert not (folder.path / "logs").exists(), "it was foreseen"
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_in_worker_processes(twostream, videos, tmp_path, monkeypatch):
     """The traceback comes from the process that met the error, and is in the log beside the features."""
     folder = create_folder(tmp_path / "features", twostream.recipe, calibration_of(twostream))

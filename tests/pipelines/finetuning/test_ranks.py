@@ -79,7 +79,7 @@ def weights_of(folder: Path) -> dict[str, torch.Tensor]:
     return read_state_dict(open_weights(folder).file("flow"))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_two_processes_train_as_one(two, tmp_path):
     """Shares of three and two samples, with all batch norms frozen; gradients and losses are those of the batch."""
     two(tmp_path / "two", frozen="frozen")

@@ -25,7 +25,7 @@ from tests.support.lessons import newest, options, until, wait, wait_for_step, w
 from tests.support.processes import heed_interrupts
 from tests.support.requests import Visitor
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.slow
 VIDEOS = 6
 
 
@@ -61,7 +61,6 @@ def root(learnt, tmp_path, monkeypatch):
     return learnt[0], tmp_path / "out" / "labels.json"
 
 
-@pytest.mark.slow
 def test_the_model_is_the_one_that_the_command_makes(learnt, root, tmp_path):
     folder = learnt[0] / "out" / "labels.models"
     with label(options(*root)) as labelling:
@@ -80,7 +79,6 @@ def test_the_model_is_the_one_that_the_command_makes(learnt, root, tmp_path):
     assert described["report"] and not described["used"] and described["labels"] == VIDEOS
 
 
-@pytest.mark.slow
 def test_what_is_stopped_goes_on_after_a_restart_and_is_compared(root):
     with label(options(*root)) as labelling:
         lessons = labelling.lessons
@@ -161,7 +159,7 @@ with label(options(Path(sys.argv[1]), Path(sys.argv[2]))) as labelling:
 """
 
 
-@pytest.mark.parametrize("number", [pytest.param(signal.SIGKILL, marks=pytest.mark.slow), signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_server_that_ends_takes_its_learning_with_it(root, number):
     words = [sys.executable, "-c", SERVE, *map(str, root)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, preexec_fn=heed_interrupts) as server:
@@ -231,7 +229,6 @@ def test_two_tabs_see_one_learning_and_its_report(root):
             assert one.ask(f"/lessons/{deed}", body).status == 400, deed
 
 
-@pytest.mark.slow
 def test_a_video_that_only_the_later_model_was_measured_on_is_compared_too(root, tmp_path):
     folder, content = root[0], json.loads((root[0] / "labels.json").read_text())
     later = sorted(content["database"])[-2:]

@@ -44,6 +44,7 @@ def test_it_ends_at_once(proposer, small_set):
     assert proposer.searched().trouble == ""
 
 
+@pytest.mark.slow
 def test_a_model_takes_the_place_of_another(proposer, small_set, tmp_path):
     second = tmp_path / "second.pt"
     content = torch.load(small_set.checkpoint, weights_only=True)

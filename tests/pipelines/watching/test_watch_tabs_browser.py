@@ -66,6 +66,7 @@ def test_a_tab_that_the_browser_stopped_hands_it_over(tabs, service):
     until(leader, f"{NEWEST} > {newest}")
 
 
+@pytest.mark.slow
 def test_a_dead_connection_is_opened_again(chromium, service):
     """Its other end is gone without a word, as after a machine slept."""
     with closing(chromium.new_context()) as context:
