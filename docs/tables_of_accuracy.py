@@ -213,6 +213,21 @@ def edge_losses() -> Iterator[list]:
         yield [variant, *cells]
 
 
+def unlabelled() -> Iterator[list]:
+    """What videos without labels add to few with labels, on both sets."""
+    data = record("unlabelled")
+    sets = {"UT-Interaction": data["ut_interaction"], "UR Fall": data["urfall"]}
+    yield ["learnt from", *(f"{name}: {what}" for name in sets for what in ("network's own", "RNN", "RNN ahead"))]
+    for way in data["urfall"]:
+        cells = []
+        for rows in sets.values():
+            head, model = rows[way].get("head"), rows[way]["small"]
+            ahead = model["ahead of labels alone"]["mAP"]
+            gain = f"{ahead['difference']:+.3f} {interval(ahead['interval'])}" if ahead["difference"] else ""
+            cells += [f"{head['mAP']:.3f}" if head else "", f"{model['mAP']:.3f}", gain]
+        yield [way, *cells]
+
+
 def instances(name: str) -> Iterator[list]:
     """Kinds of model on a set by the instances that they tell as these end, best first."""
     rows = record("instances")[name]
