@@ -117,7 +117,7 @@ def test_an_rnn_trained_as_the_paper_trains_it_forgets_the_cue(task, cell):
     assert recalled(task, trained(task, 160, kind="rnn", cell=cell), 8.0) == CHANCE
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_an_rnn_trained_on_windows_that_hold_the_cue_keeps_it(task):
     model = trained(task, 400, lr=1e-2, kind="rnn", cell="gru", work_length=52)
     assert recalled(task, model, 8.0) > 0.9

@@ -43,7 +43,7 @@ def assert_secret(*texts: str) -> None:
         assert not [secret for secret in SECRETS if secret in text], text
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_an_address_that_works_leaves_no_secret(small_set, address, tmp_path):
     """Everything that a run leaves, in every format, and all that FFmpeg may write to standard error."""
     out = tmp_path / "out"

@@ -116,7 +116,7 @@ def test_a_false_alarm_looks_unlike_what_was_found(show, evaluated):
     assert page.locator("#errors .spot.hatched").count() == 3
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_hundreds_of_videos_are_listed_and_found(show, tmp_path):
     page = show(page_of(tmp_path, judged(copies=200)))
     assert page.locator("#watched").inner_text() == "600 held-out videos, most errors first"

@@ -53,7 +53,7 @@ def finetune(lstr, acted, home, monkeypatch):
     return run
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_from_videos_to_weights(finetune, acted, tmp_path):
     """Both streams; a damaged video is named, left out, and leaves exit code 3. Then one more run is only told."""
     videos = tmp_path / "videos"

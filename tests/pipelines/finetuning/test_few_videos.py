@@ -129,7 +129,7 @@ def test_a_run_of_before_goes_on_though_settings_are_new():
     assert differences(before, planted_training(("flow",), head_lr=1.0).settings("cpu"))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_stopped_run_with_every_setting_goes_on_to_the_bit(tmp_path):
     settings = dict(epochs=2, draws=8, samples="chunks", balanced=0.5, head_lr=1e-2, layer_decay=0.5, cutmix=1.0)
     settings |= dict(mixup=0.4, smoothing=0.1, ema=0.9, warmup_steps=2, contrast=0.3, brightness=20, crop_range=1.15)

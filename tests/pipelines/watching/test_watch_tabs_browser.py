@@ -43,6 +43,7 @@ def leader_of(pages):
     return leader
 
 
+@pytest.mark.slow
 def test_one_tab_listens_for_eight(tabs, service):
     all_go_on(tabs, begin(service).id)
     assert service.site.streams.open == 1
