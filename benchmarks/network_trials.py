@@ -4,15 +4,19 @@ All in one process and on one core, so that two sets are measured at the same ti
 chunk cache, as for `lstr finetune`, and features are the mean of a picture and its mirror image, as for `lstr extract`.
 """
 
+import argparse
+import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from finetuned import folds_of
 from held_out import HeldOut, Scores
+from real_data import RESAMPLES, judge
 from torch import Tensor
 
 from lstr.extractors.backbones.networks import known_network
@@ -23,6 +27,8 @@ from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.extraction.chunk_cache import ChunkCache
 from lstr.pipelines.failures import FailureLog
 from lstr.pipelines.features.folder import open_features
+from lstr.pipelines.files.atomic import replacing
+from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.files.videos import find_sources
 from lstr.pipelines.finetuning.cached_videos import Cached, chunks_of, fill, look_at
 from lstr.pipelines.finetuning.config import FinetuneConfig, resolve
@@ -31,13 +37,16 @@ from lstr.pipelines.finetuning.network_run import NetworkRun
 from lstr.pipelines.finetuning.recogniser import Recogniser, begin_with, recogniser
 from lstr.pipelines.finetuning.run_folder import SETTINGS, NetworkFiles
 from lstr.pipelines.finetuning.samples import SampleSet, samples_of, single_chunks
+from lstr.pipelines.provenance import about_machine
 from lstr.pipelines.training.ranks import ALONE
 
 STREAM = "difference"
 SIZE = (64, 85)
 """Height and width of what the network sees: a step costs a third of what the recipes' 112 × 149 pixels cost"""
 SMALL = DIFFERENCE.having({STREAM: replace(DIFFERENCE.parts[STREAM], size=SIZE)})
-SYSTEMS = ("head", "small")
+SETS = ("ut_interaction", "urfall")
+Systems = dict[str, Scores]
+"""Scores by what gives them: the network's own `head`, and `small` on its features"""
 Held = TypeVar("Held", bound=HeldOut)
 SCORED = 64  # pictures at a time
 Prepare = Callable[[Recogniser, SampleSet], Recogniser]
@@ -60,7 +69,7 @@ class Fold:
 
 
 class NetworkTrials:
-    """The videos of a set in the chunk cache, for networks that learn from some of them."""
+    """The videos of a set in the chunk cache, for networks that learn from some of them, in three folds."""
 
     def __init__(self, source: Path, work: Path, cache: Path, preset: Preset | None = None):
         self.preset = preset or SMALL
@@ -72,6 +81,11 @@ class NetworkTrials:
         sound = _result(look_at(found, chunks, failed))
         self.cached: Mapping[str, Cached] = _result(fill(sound, chunks, None, failed))
         self.initial = initial_weights(self.preset, "imagenet", {})
+        self.folds = folds_of(sorted(self.cached))
+
+    def left(self, number: int) -> list[str]:
+        """The videos that are not of a fold."""
+        return [i for i in sorted(self.cached) if i not in self.folds[number]]
 
     def config(self, settings: Mapping[str, str]) -> FinetuneConfig:
         """The settings of a training, by what differs from the defaults."""
@@ -135,17 +149,83 @@ class NetworkTrials:
         kept.mkdir()
         return kind(open_features(folder), self.labels, "small", kept)
 
-    def known(self) -> "Known":
-        """What the videos show, for the metrics of scores whose features are gone."""
-        return Known(self.labels, {i: len(cached.chunks) for i, cached in self.cached.items()})
-
-    def scores(self, model: Recogniser, fold: Fold, seed: int) -> dict[str, Scores]:
-        """What both systems say of the testing videos: the network's own head, and `small` on its features."""
-        features, head = self.features(model), model.cls_head.fc_cls
+    def scores(self, model: Recogniser, features: Mapping[str, np.ndarray], fold: Fold, seed: int) -> Systems:
+        """What both systems say of the testing videos, by the features that the network makes."""
+        head = model.cls_head.fc_cls
         weight, bias = head.weight.detach().numpy(), head.bias.detach().numpy()
         alone = {i: _shares(features[i] @ weight.T + bias) for i in fold.testing}
         learns = [*fold.training, *fold.validation]
         return {"head": alone, "small": self.held_out(features).scores({}, seed, learns, fold.testing)}
+
+    def kept(self, name: str, number: int, seed: int, make: Callable[[], Systems]) -> Systems:
+        """Scores of a fold's videos, as they were kept; made where they were not."""
+        path = self.work / f"fold_{number}" / name.replace(" ", "_") / f"seed_{seed}.npz"
+        if not path.exists():
+            made = make()
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(path) as temporary, temporary.open("wb") as file:
+                np.savez(file, **{f"{system} {i}": rows for system, of in made.items() for i, rows in of.items()})
+        found: Systems = {}
+        with np.load(path) as file:
+            for key in file.files:
+                system, _, video_id = key.rpartition(" ")
+                found.setdefault(system, {})[video_id] = file[key]
+        return found
+
+    def pooled(
+        self, names: Iterable[str], seeds: int, scores: Callable[[str, int, int], Systems]
+    ) -> dict[str, dict[str, list[Scores]]]:
+        """Scores of all videos, {name: {system: those of each seed}}, from `scores(name, fold, seed)`."""
+        names, known = list(names), self.known()
+        runs: dict[str, dict[str, list[Scores]]] = {name: {} for name in names}
+        for seed in range(seeds):
+            for name in names:
+                whole: Systems = {}
+                for number in range(len(self.folds)):
+                    for system, found in scores(name, number, seed).items():
+                        whole.setdefault(system, {}).update(found)
+                told = [f"{system} {known.per_frame(of)['mAP']:.3f}" for system, of in whole.items()]
+                print(self.work.name, f"seed {seed}", name, *told, flush=True)
+                for system, of in whole.items():
+                    runs[name].setdefault(system, []).append(of)
+        return runs
+
+    def judged(self, runs: Mapping[str, Mapping[str, list[Scores]]], name: str, other: str) -> dict[str, dict]:
+        """{system: mAP of a name, its interval, how far ahead of another it is} of pooled scores."""
+        known = self.known()
+        return {
+            system: judge(known, {other: runs[other][system], name: of}, other)[name]
+            for system, of in runs[name].items()
+        }
+
+    def known(self) -> "Known":
+        """What the videos show, for the metrics of scores whose features are gone."""
+        return Known(self.labels, {i: len(cached.chunks) for i, cached in self.cached.items()})
+
+
+def parser_of(doc: str, output: Path) -> argparse.ArgumentParser:
+    """What every benchmark of trials takes; `output` is its record."""
+    parser = argparse.ArgumentParser(description=doc.split("\n", 1)[0])
+    parser.add_argument("data", type=Path, help="folder with ut_interaction/ and urfall/")
+    parser.add_argument("--work", type=Path, required=True, help="folder for scores")
+    parser.add_argument("--cache", type=Path, help="chunk cache; WORK/chunks by default")
+    parser.add_argument("--sets", nargs="+", default=list(SETS), choices=SETS)
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("-o", "--output", type=Path, default=output)
+    return parser
+
+
+def measure(options: argparse.Namespace, measured: Callable[[NetworkTrials], dict[str, Any]], **about: Any) -> None:
+    """Measure each set on one core, and write the record, in which rows and sets of before stay."""
+    torch.set_num_threads(1)
+    for name in options.sets:
+        rows = measured(
+            NetworkTrials(options.data / name, options.work / name, options.cache or options.work / "chunks")
+        )
+        record = json.loads(options.output.read_text()) if options.output.exists() else {}
+        record[name] = record.get(name, {}) | rows
+        of_all = {"stream": STREAM, "size": SIZE, **about, "resamples": RESAMPLES}
+        write_json(options.output, record | of_all | about_machine())
 
 
 class Known(HeldOut):

@@ -12,34 +12,28 @@ is changed more and a box is grey (after FixMatch, Sohn et al. 2020, and the mea
 `consistency` see two pictures for one, labels alone are learnt from for twice as many steps too. One core.
 """
 
-import argparse
 import copy
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
-from finetuned import folds_of
 from held_out import HeldOut, Scores
-from network_trials import SIZE, STREAM, SYSTEMS, Fold, NetworkTrials, Prepare, as_it_is
-from real_data import RESAMPLES, judge
+from network_trials import STREAM, Fold, NetworkTrials, Prepare, Systems, as_it_is, measure, parser_of
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lstr.pipelines.files.atomic import replacing
-from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.finetuning.blending import jittered
 from lstr.pipelines.finetuning.recogniser import Recogniser
 from lstr.pipelines.finetuning.samples import Sample, SampleSet
-from lstr.pipelines.provenance import about_machine
 
-SETS = ("ut_interaction", "urfall")
 LABELLED = 3  # one in so many
 SURE, SURE_MODEL = 0.9, 0.7
 DECAY, WEIGHT = 0.98, 0.3
 BASE = "labels alone"
+TOLD = "told by the model"
 TWICE = "labels alone, twice as long"
 WAYS = (BASE, TWICE, "order, of the labelled", "order, of all", "consistency", "all labelled")
 STRONG = 0.6  # share by which contrast is changed
@@ -142,86 +136,50 @@ def adds(kind: type[Recogniser], trials: NetworkTrials, ids: Sequence[str]) -> P
     return lambda model, data: kind(model, Others(trials, ids, data))
 
 
-class Few:
-    """Scores of one set's videos by each way to learn, kept in a folder."""
+def network(trials: NetworkTrials, way: str, fold: Fold, others: Sequence[str], seed: int, epochs: int) -> Recogniser:
+    """The network that learns in a way."""
+    kind, ids = {
+        "order, of the labelled": (OrderRecogniser, fold.training),
+        "order, of all": (OrderRecogniser, [*fold.training, *others]),
+        "consistency": (ConsistentRecogniser, [*fold.training, *others]),
+    }.get(way, (None, ()))
+    config = trials.config({"seed": str(seed), "epochs": str(epochs * (2 if way == TWICE else 1))})
+    return trials.train(config, fold, adds(kind, trials, ids) if kind else as_it_is)
 
-    def __init__(self, name: str, options: argparse.Namespace):
-        self.trials = NetworkTrials(options.data / name, options.work / name, options.cache)
-        self.work, self.epochs = options.work / name, options.epochs
-        self.folds = folds_of(sorted(self.trials.cached))
 
-    def network(self, way: str, fold: Fold, others: Sequence[str], seed: int) -> Recogniser:
-        """The network that learns in a way."""
-        epochs = self.epochs * (2 if way == TWICE else 1)
-        kind, ids = {
-            "order, of the labelled": (OrderRecogniser, fold.training),
-            "order, of all": (OrderRecogniser, [*fold.training, *others]),
-            "consistency": (ConsistentRecogniser, [*fold.training, *others]),
-        }.get(way, (None, ()))
-        prepare = adds(kind, self.trials, ids) if kind else as_it_is
-        return self.trials.train(self.trials.config({"seed": str(seed), "epochs": str(epochs)}), fold, prepare)
+def scores(trials: NetworkTrials, epochs: int, way: str, number: int, seed: int) -> Systems:
+    """Scores of a fold's videos by a way to learn; those of labels alone with what is told by its model."""
+    left = trials.left(number)
+    labelled = left if way == "all labelled" else left[::LABELLED]
+    fold, others = Fold(labelled, trials.folds[number]), [i for i in left if i not in labelled]
+    model = network(trials, way, fold, others, seed, epochs)
+    features = trials.features(model)
+    found = trials.scores(model, features, fold, seed)
+    if way == BASE:
+        told = trials.held_out(features, Told)
+        found[TOLD] = told.twice(seed, fold.training, others, fold.testing)
+    return found
 
-    def scores(self, way: str, number: int, seed: int) -> dict[str, Scores]:
-        """Scores of a fold's videos by both systems; computed where the folder lacks them."""
-        kept = self.work / f"fold_{number}" / way.replace(" ", "_") / f"seed_{seed}.npz"
-        testing = self.folds[number]
-        left = [i for i in sorted(self.trials.cached) if i not in testing]
-        labelled = left if way == "all labelled" else left[::LABELLED]
-        fold, others = Fold(labelled, testing), [i for i in left if i not in labelled]
-        if not kept.exists():
-            model = self.network(way, fold, others, seed)
-            found = self.trials.scores(model, fold, seed)
-            if way == BASE:  # the same network
-                told = self.trials.held_out(self.trials.features(model), Told)
-                found["told by the model"] = told.twice(seed, fold.training, others, testing)
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(kept) as temporary, temporary.open("wb") as file:
-                np.savez(file, **{f"{system} {i}": rows for system, of in found.items() for i, rows in of.items()})
-        with np.load(kept) as file:
-            systems = [*SYSTEMS, *(["told by the model"] if way == BASE else [])]
-            return {system: {i: file[f"{system} {i}"] for i in testing} for system in systems}
 
-    def judged(self, seeds: int) -> dict[str, dict]:
-        """{way: {system: mAP, its interval, how far ahead of labels alone}}."""
-        runs: dict[str, dict[str, list[Scores]]] = {}
-        known = self.trials.known()
-        for seed in range(seeds):
-            for way in WAYS:
-                for number in range(len(self.folds)):
-                    for system, found in self.scores(way, number, seed).items():
-                        name = way if system in SYSTEMS else system
-                        of = runs.setdefault(name, {}).setdefault(system if system in SYSTEMS else "small", [])
-                        of += [{}] if len(of) == seed else []
-                        of[seed] |= found
-                told = [f"{s} {known.per_frame(of[seed])['mAP']:.3f}" for s, of in runs[way].items()]
-                print(self.work.name, f"seed {seed}", way, *told, flush=True)
-        rows: dict[str, dict] = {}
-        for way, systems in runs.items():
-            rows[way] = {"seeds": seeds}
-            for system, of in systems.items():
-                both = {BASE: runs[BASE][system], way: of}
-                rows[way][system] = judge(known, both, BASE)[way]
-        return rows
+def judged(trials: NetworkTrials, seeds: int, epochs: int) -> dict[str, dict]:
+    """{way: {system: mAP, its interval, how far ahead of labels alone}}."""
+
+    def kept(way: str, number: int, seed: int) -> Systems:
+        return trials.kept(way, number, seed, partial(scores, trials, epochs, way, number, seed))
+
+    runs = trials.pooled(WAYS, seeds, kept)
+    told = {"small": runs[BASE].pop(TOLD)}
+    runs = {BASE: runs[BASE], TOLD: told, **runs}
+    return {way: {"seeds": seeds, **trials.judged(runs, way, BASE)} for way in runs}
 
 
 def main() -> None:
-    """Measure and write the record, in which the other set stays."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("data", type=Path, help="folder with ut_interaction/ and urfall/")
-    parser.add_argument("--work", type=Path, required=True, help="folder for scores")
-    parser.add_argument("--cache", type=Path, help="chunk cache; WORK/chunks by default")
-    parser.add_argument("--sets", nargs="+", default=list(SETS), choices=SETS)
-    parser.add_argument("--seeds", type=int, default=2)
+    """Measure and write the record."""
+    parser = parser_of(__doc__, Path(__file__).with_name("unlabelled.json"))
     parser.add_argument("--epochs", type=int, default=8, help="of what does not learn twice as long")
-    parser.add_argument("-o", "--output", type=Path, default=Path(__file__).with_name("unlabelled.json"))
     options = parser.parse_args()
-    options.cache = options.cache or options.work / "chunks"
-    torch.set_num_threads(1)
-    for name in options.sets:
-        rows = Few(name, options).judged(options.seeds)
-        record = json.loads(options.output.read_text()) if options.output.exists() else {}
-        about = {"stream": STREAM, "size": SIZE, "labelled": f"one of {LABELLED}"}
-        write_json(options.output, record | {name: rows} | about | {"resamples": RESAMPLES} | about_machine())
+    labelled = f"one of {LABELLED}"
+    measure(options, lambda trials: judged(trials, options.seeds, options.epochs), labelled=labelled)
 
 
 if __name__ == "__main__":

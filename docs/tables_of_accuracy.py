@@ -202,13 +202,13 @@ def protocols() -> Iterator[list]:
 def edge_losses() -> Iterator[list]:
     """Losses that know edges and hard negatives, each alone, on both sets."""
     data = record("edge-losses")
-    sets = {"UT-Interaction": data["ut_interaction"], "UR Fall": data["urfall"]}
+    sets = _both(data)
     yield ["loss", *(f"{name}: {what}" for name in sets for what in ("mAP", "ahead", "event F1"))]
     for variant in data["urfall"]:
         cells = []
         for rows in sets.values():
             row, ahead = rows[variant], rows[variant]["ahead of as it is"]["mAP"]
-            gain = f"{ahead['difference']:+.3f} {interval(ahead['interval'])}" if ahead["difference"] else ""
+            gain = _lead(ahead) if ahead["difference"] else ""
             cells += [f"{row['mAP']:.3f}", gain, f"{row['f1']:.3f}"]
         yield [variant, *cells]
 
@@ -216,14 +216,14 @@ def edge_losses() -> Iterator[list]:
 def unlabelled() -> Iterator[list]:
     """What videos without labels add to few with labels, on both sets."""
     data = record("unlabelled")
-    sets = {"UT-Interaction": data["ut_interaction"], "UR Fall": data["urfall"]}
+    sets = _both(data)
     yield ["learnt from", *(f"{name}: {what}" for name in sets for what in ("network's own", "RNN", "RNN ahead"))]
     for way in data["urfall"]:
         cells = []
         for rows in sets.values():
             head, model = rows[way].get("head"), rows[way]["small"]
             ahead = model["ahead of labels alone"]["mAP"]
-            gain = f"{ahead['difference']:+.3f} {interval(ahead['interval'])}" if ahead["difference"] else ""
+            gain = _lead(ahead) if ahead["difference"] else ""
             cells += [f"{head['mAP']:.3f}" if head else "", f"{model['mAP']:.3f}", gain]
         yield [way, *cells]
 
@@ -258,6 +258,16 @@ def instances(name: str) -> Iterator[list]:
             _short(*by_start),
             _short(row["frames"]["mAP"], row["frames"]["interval"]["mAP"]),
         ]
+
+
+def _both(data: dict) -> dict[str, dict]:
+    """What a record says of the two small sets, by their titles."""
+    return {"UT-Interaction": data["ut_interaction"], "UR Fall": data["urfall"]}
+
+
+def _lead(ahead: dict) -> str:
+    """How far something is ahead, with its interval."""
+    return f"{ahead['difference']:+.3f} {interval(ahead['interval'])}"
 
 
 def _short(value: float | None, edges: list[float] | None) -> str:
@@ -302,7 +312,7 @@ def joined() -> Iterator[list]:
             *(f"{falls['by_gap'][gap]:.2f}" for gap in gaps),
             f"{falls['accuracy']:.3f} {interval(falls['interval'])}",
         ]
-        cells += [f"{lead['difference']:+.3f} {interval(lead['interval'])}" if lead else ""]
+        cells += [_lead(lead) if lead else ""]
         cells += [f"{per_frame['mAP']:.3f} {interval(per_frame['interval'])}", f"{row['processor_seconds']:.0f}"]
         yield [row["about"], *cells, len(row["seeds"])]
     rule = data["rule"]
@@ -320,7 +330,7 @@ def small_memory() -> Iterator[list]:
         for row in (data[of_set].get(name) for of_set in sets):
             lead = row and row["ahead of none"]
             cells += [f"{row['mAP_of_training_videos']:.3f}", f"{row['mAP']:.3f}"] if row else ["", ""]
-            cells += [f"{lead['difference']:+.3f} {interval(lead['interval'])}" if row and name != "none" else ""]
+            cells += [_lead(lead) if row and name != "none" else ""]
         recalled = data["joined"].get(name, {}).get("falls")
         cells += [f"{recalled['accuracy']:.3f} {interval(recalled['interval'])}" if recalled else ""]
         in_all = [data[of_set].get(name) for of_set in (*sets, "joined")]

@@ -13,7 +13,6 @@ from lstr.extractors.errors import OutputError, VideoError
 from lstr.extractors.video.probe import probe
 from lstr.extractors.weights.published_files import sha256_of
 from lstr.labels.label_set import Labels
-from lstr.labels.recordings import recording_of
 from lstr.pipelines.extraction.resume import together
 from lstr.pipelines.failures import left_out
 from lstr.pipelines.files.remote import Place, RemoteFile
@@ -23,7 +22,7 @@ from lstr.pipelines.finetuning.finetune import not_learnt
 from lstr.pipelines.finetuning.initial_weights import Initial
 from lstr.pipelines.learning.options import OF_ONE, Features, LearnOptions, features_of, recipe_of, settings_of
 from lstr.pipelines.learning.pace import Header, measured_plan
-from lstr.pipelines.learning.parts import N_FOLDS, TRAINING, LabelParts, divide
+from lstr.pipelines.learning.parts import N_FOLDS, TRAINING, LabelParts, divide, folds_of
 from lstr.pipelines.learning.plan import LearnPlan, TooShort
 from lstr.pipelines.learning.workspace import Workspace
 from lstr.pipelines.model_files.model_file import is_model, open_model
@@ -78,7 +77,7 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice, None, Le
     labelled = {name: source for name, source in found.items() if name in labels.videos}
     seen, n_folds = _seen(labelled, initial), N_FOLDS if options.folds is None else options.folds
     parts = divide(labels, found, seen, n_folds)
-    is_left, is_one = len(choices) > 1, len({recording_of(i) for i in parts.of(TRAINING)}) == 1
+    is_left, is_one = len(choices) > 1, not folds_of(parts.of(TRAINING))
     if is_left and is_one:
         choices = ((OF_ONE, "both", None),)
         networks = {OF_ONE: settle(choices[0], settings, options.init, device)}
