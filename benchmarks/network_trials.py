@@ -20,7 +20,7 @@ from real_data import RESAMPLES, judge
 from torch import Tensor
 
 from lstr.extractors.backbones.networks import known_network
-from lstr.extractors.presets import DIFFERENCE, Preset
+from lstr.extractors.presets import DIFFERENCE
 from lstr.extractors.weights.model_card import ModelCard
 from lstr.labels.label_set import Labels, read_labels, targets
 from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
@@ -53,6 +53,11 @@ Prepare = Callable[[Recogniser, SampleSet], Recogniser]
 """What makes another recogniser of one, by the samples that it is to learn from; the head stays its own"""
 
 
+def config_of(settings: Mapping[str, str]) -> FinetuneConfig:
+    """The settings of a training, by what differs from the defaults."""
+    return resolve(SMALL, {STREAM: "imagenet"}, settings, "cpu")[1][STREAM]
+
+
 def as_it_is(model: Recogniser, data: SampleSet) -> Recogniser:
     """Nothing besides the labels is learnt from."""
     return model
@@ -71,25 +76,20 @@ class Fold:
 class NetworkTrials:
     """The videos of a set in the chunk cache, for networks that learn from some of them, in three folds."""
 
-    def __init__(self, source: Path, work: Path, cache: Path, preset: Preset | None = None):
-        self.preset = preset or SMALL
+    def __init__(self, source: Path, work: Path, cache: Path):
         self.labels: Labels = read_labels(source / "labels.json")
         self.work = work
         work.mkdir(parents=True, exist_ok=True)
         found = {i: place for i, place in find_sources([str(source / "videos")]).items() if i in self.labels.videos}
-        chunks, failed = ChunkCache(cache, chunks_of(self.preset)), FailureLog(work)
+        chunks, failed = ChunkCache(cache, chunks_of(SMALL)), FailureLog(work)
         sound = _result(look_at(found, chunks, failed))
         self.cached: Mapping[str, Cached] = _result(fill(sound, chunks, None, failed))
-        self.initial = initial_weights(self.preset, "imagenet", {})
+        self.initial = initial_weights(SMALL, "imagenet", {})
         self.folds = folds_of(sorted(self.cached))
 
     def left(self, number: int) -> list[str]:
         """The videos that are not of a fold."""
         return [i for i in sorted(self.cached) if i not in self.folds[number]]
-
-    def config(self, settings: Mapping[str, str]) -> FinetuneConfig:
-        """The settings of a training, by what differs from the defaults."""
-        return resolve(self.preset, {STREAM: "imagenet"}, settings, "cpu")[1][STREAM]
 
     def samples(self, ids: Sequence[str], config: FinetuneConfig) -> SampleSet:
         """What is learnt from videos with labels."""
@@ -101,7 +101,7 @@ class NetworkTrials:
 
     def train(self, config: FinetuneConfig, fold: Fold, prepare: Prepare = as_it_is) -> Recogniser:
         """A network that the training videos have trained, with its head."""
-        part = self.preset.parts[STREAM]
+        part = SMALL.parts[STREAM]
         data = self.samples(fold.training, config)
         model = recogniser(STREAM, part, len(self.labels.classes), config)
         entry = known_network(part.network)

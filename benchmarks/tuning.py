@@ -11,11 +11,11 @@ the same videos. Scores that WORK has are kept, so a run that was stopped goes o
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 
-from network_trials import Fold, NetworkTrials, Systems, measure, parser_of
+from network_trials import Fold, NetworkTrials, Systems, config_of, measure, parser_of
 
 HELD_OUT = 4  # one training video in so many chooses the epoch, where a variant needs one
 
@@ -59,7 +59,7 @@ def fold_of(trials: NetworkTrials, number: int, variant: Variant) -> Fold:
 def scores(trials: NetworkTrials, more: dict[str, str], name: str, number: int, seed: int) -> Systems:
     """Scores of a fold's videos by a variant; more: settings of all variants."""
     fold = fold_of(trials, number, VARIANTS[name])
-    config = trials.config({"seed": str(seed), **more, **VARIANTS[name].settings})
+    config = config_of({"seed": str(seed), **more, **VARIANTS[name].settings})
     model = trials.train(config, fold)
     return trials.scores(model, trials.features(model), fold, seed)
 
@@ -85,7 +85,8 @@ def main() -> None:
     parser.add_argument("--epochs", help="another number for all variants, as for a trial")
     options = parser.parse_args()
     more = {"epochs": options.epochs} if options.epochs else {}
-    measure(options, lambda trials: judged(trials, options.only, options.seeds, more))
+    defaults = asdict(config_of({}))
+    measure(options, lambda trials: judged(trials, options.only, options.seeds, more), defaults=defaults)
 
 
 if __name__ == "__main__":
