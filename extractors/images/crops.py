@@ -166,6 +166,9 @@ class Inputs:
         if stream == "flow" and view.short_side is not None:
             assert flow is not None, "the stream of flow needs flow"
             return [fit_planes(flow, view.short_side)]
+        if stream == "change" and view.short_side is None:
+            # the bytes of both frames fitted as one picture, in half the time
+            return [np.concatenate([view.fitted(frames[end]) for end in ENDS], 2)]
         n, segments = len(frames), self.recipe.parts[stream].segments
         # as mmaction2's SampleFrames picks them from a video of this length
         several = [(2 * i + 1) * n // (2 * segments) for i in range(segments)]

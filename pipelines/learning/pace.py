@@ -31,7 +31,7 @@ from lstr.pipelines.finetuning.config import FinetuneConfig, NetworksToTrain
 from lstr.pipelines.finetuning.network_processes import best_at_once, threads_of
 from lstr.pipelines.finetuning.recogniser import make_optimiser, recogniser
 from lstr.pipelines.learning.options import LearnOptions
-from lstr.pipelines.learning.parts import N_FOLDS, TESTING, TRAINING, VALIDATION, LabelParts
+from lstr.pipelines.learning.parts import N_FOLDS, TESTING, TRAINING, VALIDATION, LabelParts, folds_of
 from lstr.pipelines.learning.plan import Costs, LearnPlan, fit_epochs, make_steps, passes_of
 from lstr.pipelines.learning.ways import Candidate, Run, candidates_of, measured_runs, share_of, ways_of
 from lstr.pipelines.training.batches import PieceMaker
@@ -263,6 +263,7 @@ def measured_plan(
         at_once=together,
         twice=twice,
         kinds=tuple(dict.fromkeys(models[one.name][0].kind for one in candidates)),
+        of_one=not folds_of(parts.of(TRAINING)),
     )
 
 

@@ -106,6 +106,8 @@ class LearnPlan:
     """Whether the best of the models is trained by two seeds, and averaged"""
     kinds: tuple[str, ...] = ()
     """The kinds of these models, or of the only one"""
+    of_one: bool = False
+    """Whether a single recording teaches"""
 
     @property
     def models(self) -> str:
@@ -124,9 +126,9 @@ class LearnPlan:
         """What holding videos out costs thresholds, where the networks know all others; empty where they do not."""
         if self.folds or self.videos.get("validation") or not any(self.epochs.values()):
             return ""
-        if self.videos.get("training") == 1:
+        if self.of_one:
             return (
-                "what is learnt from one video may hold for that video alone, and there is no other to choose "
+                "what is learnt from one recording may hold for that one alone, and there is no other to choose "
                 "thresholds on: label a second one before you rely on it."
             )
         return (

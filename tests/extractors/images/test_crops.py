@@ -39,6 +39,13 @@ def test_change_is_the_colours_of_both_ends():
     assert np.array_equal(shown, np.concatenate([FRAMES[0], FRAMES[5]], 2))
 
 
+@pytest.mark.parametrize("size", [(24, 32), (20, 64), (40, 50)])
+def test_both_ends_fitted_one_by_one_are_the_picture_of_both_fitted(size):
+    inputs = Inputs(recipe("change", size))
+    whole = inputs.view("change").fitted(picture_of("change", FRAMES, None, 3))
+    assert np.array_equal(inputs.images("change", FRAMES)[0], whole)
+
+
 @pytest.mark.parametrize("stream", ["grey", "difference"])
 def test_frames_without_colour_show_the_same(stream):
     assert np.array_equal(picture_of(stream, FRAMES, None, 3), picture_of(stream, GREYS, None, 3))

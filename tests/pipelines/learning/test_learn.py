@@ -249,14 +249,21 @@ def test_the_time_chooses_how_many_networks_are_trained():
 
 @pytest.mark.long
 def test_of_one_recording_one_network_learns(videos, tmp_path):
+    """Of two parts of it as of the whole."""
     content = json.loads((videos / "labels.json").read_text())
-    first, *others = sorted(i for i, entry in content["database"].items() if entry["subset"] == "training")
+    entries, clips = content["database"], tmp_path / "videos"
+    first, second, *others = sorted(i for i, entry in entries.items() if entry["subset"] == "training")
+    names = {i: i for i in entries} | {first: "one_part1", second: "one_part2"}
+    clips.mkdir()
+    for video_id, name in names.items():
+        (clips / f"{Path(name).name}.mp4").symlink_to(videos / "videos" / f"{video_id}.mp4")
     for video_id in others:
-        content["database"][video_id]["subset"] = "testing"
+        entries[video_id]["subset"] = "testing"
+    content["database"] = {Path(names[i]).name: entry for i, entry in entries.items()}
     (tmp_path / "labels.json").write_text(json.dumps(content))
     settings = {"height": "32", "width": "48", "epochs": "1", "draws": "24"}
     chosen = options(videos, tmp_path / "x.lstr", algorithm=None, settings=settings)
-    chosen = replace(chosen, labels=str(tmp_path / "labels.json"), false_alarms=2.0)
+    chosen = replace(chosen, videos=[str(clips)], labels=str(tmp_path / "labels.json"), false_alarms=2.0)
     named = [*plan(replace(chosen, recipe="motion"))][-1]
     assert set(named.plan.epochs) == {"difference", "change"}, "what is named is taken"
     events, result = run(chosen)

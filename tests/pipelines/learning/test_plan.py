@@ -51,6 +51,7 @@ def test_only_thresholds_on_videos_that_networks_know_are_doubted():
     spared = {"training": 4, "validation": 1}
     assert not replace(plan, folds=3).doubt and not replace(plan, videos=spared).doubt
     assert not replace(plan, epochs={"flow": 0}).doubt
+    assert "label a second one" in replace(plan, of_one=True).doubt
 
 
 def test_what_is_tried_and_packed_is_said():
