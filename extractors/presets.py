@@ -6,8 +6,9 @@ which `lstr learn` and `lstr finetune` train, many times faster than real time o
 """
 
 import json
+import math
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,6 +26,7 @@ from lstr.extractors.video.frames import CHUNK
 
 LITE, IMAGENET = "efficientnet-lite0", "imagenet"
 FAST = "fast"  # a precision: bf16 where the device gains by it, else float32
+WIDEST = 2.5  # width by height that a size follows, and height by width
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ class StreamPreset:
     """Height and width of what the network sees of the whole picture; None for the square of `crop` pixels."""
     margin: Annotated[float, Meta(ge=1, le=4)] = 1.0
     """How many times larger than `size` the picture is made, whose middle is seen."""
+    follows: bool = False
+    """Whether `size` is that for pictures of 4:3, and others have one as large that is shaped as they are."""
     segments: Annotated[int, Meta(ge=1, le=CHUNK)] | None = None
     """Frames of a chunk that a network which remembers sees, evenly spread; None for one, which is `rgb_frame`."""
 
@@ -87,6 +91,20 @@ class Preset:
         """The algorithm of optical flow; None without flow."""
         return self.flow_algorithm if self.flow else None
 
+    def seeing(self, shape: float | None) -> "Preset":
+        """It for videos of this shape, width by height; None leaves it as it is."""
+        if shape is None:
+            return self
+        parts = {stream: part for stream, part in self.parts.items() if part.follows and part.size}
+        sizes = {stream: _shaped(part, shape) for stream, part in parts.items()}
+        return self.having({stream: replace(parts[stream], size=size) for stream, size in sizes.items()})
+
+    def seeing_as(self, recipe: Recipe) -> "Preset":
+        """It with the sizes of a recipe where they follow."""
+        sizes = {stream: part.size for stream, part in recipe.parts.items() if part.size}
+        parts = {stream: part for stream, part in self.parts.items() if part.follows and stream in sizes}
+        return self.having({stream: replace(part, size=sizes[stream]) for stream, part in parts.items()})
+
     def narrowed(self, streams: Collection[str]) -> "Preset":
         """The part of it that makes the features of some streams."""
         preset = self.having({stream: None for stream in self.streams if stream not in streams})
@@ -96,6 +114,21 @@ class Preset:
         """It with other networks for some streams, or None in place of one."""
         changes: dict[str, Any] = dict(parts)
         return replace(self, **changes)
+
+
+def shape_of(sizes: Iterable[tuple[int, int]]) -> float | None:
+    """The shape of most videos, width by height, by the (width, height) of each; None of none."""
+    shapes = sorted(width / height for width, height in sizes)
+    return shapes[len(shapes) // 2] if shapes else None
+
+
+def _shaped(part: StreamPreset, shape: float) -> tuple[int, int]:
+    """Height and width of as many pixels as a stream's network sees, of this shape, as far as it takes them."""
+    assert part.size, "it has a size that follows"
+    pixels, entry = math.prod(part.size), known_network(part.network)
+    height = round(math.sqrt(pixels / min(max(shape, 1 / WIDEST), WIDEST)))
+    size = height, round(pixels / height)
+    return size if entry is None or all(map(entry.fits, size)) else part.size
 
 
 # Ten crops of flow, "use the multiple crops" (LSTR issue 5), ResNet-50 on the centre of the central frame
@@ -111,11 +144,12 @@ SMALLEST = Preset(
 )
 # Three frames without colour as the channels of one picture, all of it: how things move, in one pass of a small network
 # that ImageNet has taught to see
-GREY = Preset(None, None, long_side=256, grey=StreamPreset(LITE, IMAGENET, crops=2, size=(112, 149), margin=1.15))
+_SEEN_WHOLE = StreamPreset(LITE, IMAGENET, crops=2, size=(112, 149), margin=1.15, follows=True)
+GREY = Preset(None, None, long_side=256, grey=_SEEN_WHOLE)
 # the differences of such frames in their place
 DIFFERENCE = replace(GREY, grey=None, difference=GREY.grey)
 # and how the maps of two frames differ, which needs no training
-MOTION = replace(DIFFERENCE, change=StreamPreset(LITE, IMAGENET, size=(160, 213)))
+MOTION = replace(DIFFERENCE, change=StreamPreset(LITE, IMAGENET, size=(160, 213), follows=True))
 # all three
 PRETRAINED = replace(MOTION, grey=GREY.grey)
 # Networks that remember the frames before, on images as their weights were trained with: squares of 172 and 224 pixels
@@ -214,6 +248,8 @@ def _completed(folder: Path, values: dict[str, Any], base: StreamPreset | None) 
     weights = values.get("weights")
     if isinstance(weights, str) and os.path.exists(folder / weights):
         values["weights"] = str(folder / weights)
+    if base and "size" in values:
+        base = replace(base, follows=False)
     if base and values.get("network", base.network) != base.network:
         base = replace(base, mean=None, std=None)
     return (asdict(base) if base else {}) | values

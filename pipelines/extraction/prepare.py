@@ -1,6 +1,6 @@
 """The feature networks of a new feature folder, or as the folder was begun, calibrated where they are random."""
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from lstr.extractors.devices import choose_device
 from lstr.extractors.errors import MissingPathError, RecipeError, VideoError
 from lstr.extractors.flow.workers import FlowWorkers
 from lstr.extractors.images.crops import NO_FRAMES
+from lstr.extractors.presets import shape_of
 from lstr.extractors.run import TwoStream
 from lstr.extractors.twostream import build_twostream, calibration_of, rebuild_twostream
 from lstr.extractors.video.file_reader import open_chunks
@@ -22,11 +23,12 @@ from lstr.pipelines.extraction.options import ExtractOptions
 from lstr.pipelines.failures import left_out
 from lstr.pipelines.features.any_folder import Features
 from lstr.pipelines.features.remote_folder import create_folder, open_folder
-from lstr.pipelines.files.remote import Place, place
+from lstr.pipelines.files.remote import Place, RemoteFile, place
 from lstr.pipelines.files.videos import at_hand
 from lstr.pipelines.networks.recipes import StoredRecipe
 from lstr.pipelines.progress import Progress
 
+LOOKED_AT = 50  # videos, or up to twice as many, that tell the shape of them all
 CALIBRATION_CHUNKS = 256  # a few hundred are enough for a mean and a variance per channel
 
 
@@ -136,6 +138,7 @@ def as_begun(videos: Mapping[str, Place], options: ExtractOptions) -> tuple[TwoS
     device = choose_device(options.device)
     if isinstance(recipe, StoredRecipe):
         return _as_stored(recipe, options, device)
+    recipe = recipe.seeing_as(begun)
     # statistics of other networks do not fit: the recipes will differ, which create_folder says
     before = {name: part.network for name, part in begun.parts.items()}
     alike = {name for name, part in recipe.parts.items() if part.network == before.get(name)}
@@ -164,6 +167,8 @@ def prepare(
     device = choose_device(options.device)
     if isinstance(recipe, StoredRecipe):
         return _as_stored(recipe, options, device)
+    if any(part.follows for part in recipe.parts.values()):
+        recipe = recipe.seeing(shape_of(_sizes(videos, recipe.long_side)))
     twostream = build_twostream(recipe, sources, device, options.precision)
     if options.calibrate and twostream.recipe.is_random:
         ids = training_ids(options.calibrate, videos)
@@ -171,6 +176,17 @@ def prepare(
         calibrated = replace(sources, calibration=statistics, calibrated_on=tuple(ids))
         twostream = build_twostream(recipe, calibrated, device, options.precision)
     return twostream, create_folder(options.output, twostream.recipe, calibration_of(twostream))
+
+
+def _sizes(videos: Mapping[str, Place], long_side: int) -> Iterator[tuple[int, int]]:
+    """Width and height of some of the videos, spread over those at hand, without any that cannot be read.
+
+    Of videos that are all elsewhere the first one serves.
+    """
+    here = [source for source in videos.values() if not isinstance(source, RemoteFile)]
+    for source in here[:: max(1, len(here) // LOOKED_AT)] or [*videos.values()][:1]:
+        with left_out(source), at_hand(source) as (path, _):
+            yield probe(path).size(long_side)
 
 
 def _as_stored(stored: StoredRecipe, options: ExtractOptions, device: str) -> tuple[TwoStream, Features]:

@@ -283,7 +283,8 @@ def resolve(
         if not config.mirror and part.crops == 2:  # nor is a feature then to be of a mirror image
             part = replace(part, crops=1)
         sized = {"size": config.size, "margin": config.margin} if config.height else {"size": None, "margin": 1.0}
-        changed[stream] = replace(part, **sized)
+        named = {"height", "width"} & {name.removeprefix(f"{stream}.") for name in settings}
+        changed[stream] = replace(part, **sized, follows=part.follows and not named)
     return replace(preset.having(changed), short_side=short_side, crop=crop), configs
 
 
@@ -300,6 +301,14 @@ class NetworksToTrain:
     preset: Preset
     configs: Mapping[str, FinetuneConfig]
     initial: Mapping[str, Initial]
+
+    def seeing(self, shape: float | None) -> "NetworksToTrain":
+        """They for videos of this shape, as `Preset.seeing`."""
+        preset, configs = self.preset.seeing(shape), dict(self.configs)
+        for stream, part in preset.parts.items():
+            if part.follows and part.size:
+                configs[stream] = replace(configs[stream], height=part.size[0], width=part.size[1])
+        return replace(self, preset=preset, configs=configs)
 
 
 def settle(

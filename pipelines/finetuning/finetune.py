@@ -10,7 +10,7 @@ from lstr.errors import few
 from lstr.extractors.devices import choose_device
 from lstr.extractors.flow.workers import flow_workers
 from lstr.extractors.home import home
-from lstr.extractors.presets import Preset
+from lstr.extractors.presets import Preset, shape_of
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES, Tell
 from lstr.extractors.weights.model_card import is_weights_folder
 from lstr.labels.check import check, stop_at_errors
@@ -235,6 +235,8 @@ def _events(options: FinetuneOptions, device: str, ranks: Ranks) -> Generator[Ev
     known = ranks.from_first(lambda: {i: video.sha256 for i, video in cached.items()})
     if not ranks.first:
         cached = find_cached(cache, known)
+    shown = [cached[i].chunks.chunks.shape for i in parts.training if i in cached]
+    networks = networks.seeing(shape_of((width, height) for *_, height, width in shown))
     pairs, folds, warning = pairs_of(cached)
     if warning:
         yield Notice(warning)
@@ -255,7 +257,7 @@ def _plan(labels: Labels, pairs: Sequence[Pair], networks: NetworksToTrain, init
     for stream, config in networks.configs.items():
         begins = networks.initial[stream]
         origin = f"the {'RGB ' if begins.crossed else ''}weights of {begins.path}" if begins.path else "random weights"
-        images = f"images of {config.crop} pixels, in {config.precision}"
+        images = f"images of {' × '.join(map(str, config.size))} pixels, in {config.precision}"
         text = f"{stream}: begins with {origin}; {config.epochs} epochs at most, of {images}"
         yield Notice(text, warning=False)
         if init not in (None, RANDOM) and not begins.path:

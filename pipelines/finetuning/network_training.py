@@ -65,8 +65,11 @@ class Training:
     def settings(self, device: str, ranks: Ranks = ALONE) -> dict:
         """The content of settings.json: what has to be the same for a run to go on, and where it was made."""
         preset, initial = self.networks.preset, self.networks.initial
+        settled = {stream: asdict(part) for stream, part in preset.parts.items()}
+        for entries in settled.values():
+            entries.pop("follows")  # its size is that of these videos
         streams = {
-            stream: {**asdict(config), "init": initial[stream].sha256, **asdict(preset.parts[stream])}
+            stream: {**asdict(config), "init": initial[stream].sha256, **settled[stream]}
             for stream, config in self.networks.configs.items()
         }
         videos = {}

@@ -62,8 +62,8 @@ class Header:
     """What a video's header tells; no chunks of one that cannot be read."""
 
     chunks: int
-    pixels: int
-    """Pixels of an image at the size that flow is computed at"""
+    size: tuple[int, int] | None = None
+    """Width and height in pixels at which flow is computed, where they are known"""
 
 
 def measure_chunks(sources: Sequence[Place], recipe: Preset) -> float:
@@ -192,12 +192,12 @@ def measured_plan(
     """
     preset, configs, classes = networks.preset, networks.configs, parts.labels.classes
     chunks, n_videos, disk = Counter[str](), Counter[str](), 0.0
-    planes = planes_of(chunks_of(preset))
+    planes, square = planes_of(chunks_of(preset)), (preset.long_side, preset.long_side)
     for video_id, video in parts.labels.videos.items():
         found = looked[video_id]
         n_videos[video.subset] += 1
         chunks[video.subset] += found.chunks
-        disk += found.chunks * found.pixels * planes if video.subset != TESTING else 0
+        disk += found.chunks * math.prod(found.size or square) * planes if video.subset != TESTING else 0
     files = sum(cost_of(part.network).bytes for part in preset.parts.values())
     disk += chunks.total() * row_bytes(preset) + (1 + parts.measured) * files
     lengths = [looked[i].chunks for i in parts.of(TRAINING)]

@@ -10,6 +10,7 @@ from typing import Any
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.extractors.devices import choose_device
 from lstr.extractors.errors import OutputError, VideoError
+from lstr.extractors.presets import shape_of
 from lstr.extractors.video.probe import probe
 from lstr.extractors.weights.published_files import sha256_of
 from lstr.labels.label_set import Labels
@@ -91,6 +92,8 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice, None, Le
     )
     videos = {i: found[i] for i in sorted(parts.labels.videos)}
     looked = _look(videos, preset.long_side, parts.of(TRAINING))
+    shape = shape_of(size for i in parts.of(TRAINING) if (size := looked[i].size))
+    networks = {name: one.seeing(shape) for name, one in networks.items()}
     request, task = (
         _request(one, choices, initial, parts.labels, videos) for one in (options, replace(options, seconds=None))
     )
@@ -185,12 +188,11 @@ def _look(videos: Mapping[str, Place], long_side: int, needed: list[str]) -> dic
     def look(video: tuple[str, Place]) -> Header:
         source = video[1]
         if isinstance(source, RemoteFile):
-            return Header(int(announced_seconds(source) * FEATURES_PER_SECOND), long_side * long_side)
+            return Header(int(announced_seconds(source) * FEATURES_PER_SECOND))
         with left_out(source):  # the step that computes its chunks says why
             probed = probe(source)
-            width, height = probed.size(long_side)
-            return Header(probed.n_chunks, width * height)
-        return Header(0, 0)
+            return Header(probed.n_chunks, probed.size(long_side))
+        return Header(0)
 
     looked = {video_id: found for (video_id, _), found in together(look, videos.items())}
     if not any(looked[i].chunks for i in needed):

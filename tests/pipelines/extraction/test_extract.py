@@ -36,7 +36,9 @@ from lstr.pipelines.progress import Progress
 from tests.support.extraction import extracted, returned
 from tests.support.processes import heed_interrupts
 from tests.support.small_set import SMALL
-from tests.support.videos import remux
+from tests.support.videos import remux, write_video
+
+SHAPES = ((128, 72), (72, 128))
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +64,16 @@ def test_running_again_keeps_what_is_done(small_set, workers):
     before = {p: p.stat().st_mtime_ns for p in folder.path.rglob("*.npy")}
     assert {o.state for o in extracted(videos, folder, twostream, workers)} == {"kept"}
     assert before == {p: p.stat().st_mtime_ns for p in folder.path.rglob("*.npy")}
+
+
+def test_a_folder_keeps_the_shape_of_the_videos_it_was_begun_with(tmp_path):
+    wide, tall = (write_video(tmp_path / f"{n}.mp4", range(0, 400, 20), size) for n, size in enumerate(SHAPES))
+    made = ExtractOptions(tmp_path / "features", recipe=PRESETS["grey"], device="cpu")
+    assert returned(prepare({"0": wide}, made, None))[1].recipe.grey.size == (97, 172)
+    twostream, folder = returned(prepare({"1": tall}, made, None))
+    assert twostream.recipe.grey.size == folder.recipe.grey.size == (97, 172)
+    other = replace(made, output=tmp_path / "others")
+    assert returned(prepare({"1": tall}, other, None))[1].recipe.grey.size == (172, 97)
 
 
 @pytest.mark.long

@@ -8,7 +8,7 @@ from lstr.errors import ConfigError
 from lstr.extractors.errors import RecipeError
 from lstr.extractors.presets import PRESETS
 from lstr.pipelines.finetuning import config as finetune_config
-from lstr.pipelines.finetuning.config import FinetuneConfig, defaults, resolve, trainable
+from lstr.pipelines.finetuning.config import FinetuneConfig, NetworksToTrain, defaults, resolve, trainable
 
 FAST = PRESETS["fast"]
 NOTHING = dict.fromkeys(("rgb", "flow"))
@@ -43,6 +43,16 @@ def test_features_will_have_the_size_of_the_images():
     assert (live.short_side, live.crop) == (64, 48) and configs["flow"].precision == "float32"
     assert live.flow.crops == 2
     assert resolve(PRESETS["smallest"], {"flow": None}, {"mirror": "false"}, "cpu")[0].flow.crops == 1
+
+
+def test_sizes_follow_the_videos_but_where_one_is_named():
+    begun = dict.fromkeys(("grey", "difference", "change"), "imagenet")
+    preset, configs = resolve(PRESETS["pretrained"], begun, {"grey.height": "64", "grey.width": "85"}, "cpu")
+    networks = NetworksToTrain(preset, configs, {}).seeing(16 / 9)
+    sizes = {"grey": (64, 85), "difference": (97, 172), "change": (138, 247)}
+    assert {stream: part.size for stream, part in networks.preset.parts.items()} == sizes
+    assert {stream: config.size for stream, config in networks.configs.items()} == sizes
+    assert networks.configs["difference"].margin == 1.15
 
 
 @pytest.mark.parametrize("there", ["bf16", "float32"])

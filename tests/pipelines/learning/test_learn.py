@@ -261,7 +261,7 @@ def test_of_one_recording_one_network_learns(videos, tmp_path):
         entries[video_id]["subset"] = "testing"
     content["database"] = {Path(names[i]).name: entry for i, entry in entries.items()}
     (tmp_path / "labels.json").write_text(json.dumps(content))
-    settings = {"height": "32", "width": "48", "epochs": "1", "draws": "24"}
+    settings = {"epochs": "1", "draws": "24"}
     chosen = options(videos, tmp_path / "x.lstr", algorithm=None, settings=settings)
     chosen = replace(chosen, videos=[str(clips)], labels=str(tmp_path / "labels.json"), false_alarms=2.0)
     named = [*plan(replace(chosen, recipe="motion"))][-1]
@@ -271,6 +271,8 @@ def test_of_one_recording_one_network_learns(videos, tmp_path):
     assert planned.plan.recipe == planned.features[0] == "difference" and set(planned.plan.epochs) == {"difference"}
     said = " ".join(event.text for event in events if isinstance(event, Notice))
     assert "a single recording teaches" in said and "label a second one" in said and "aim at no rate" in said
+    seen = open_model(result.model).recipe.parts["difference"]
+    assert seen.size == (105, 159), "as many pixels as 112 x 149, in the shape of the videos"
     rules = open_model(result.model).about["thresholds"]
     assert {rule["on"] for rule in rules.values()} == {OF_ONE_RECORDING.on}
     again = next(event for event in plan(chosen) if isinstance(event, Learning))

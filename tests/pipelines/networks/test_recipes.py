@@ -9,7 +9,7 @@ import pytest
 
 from lstr.extractors.errors import MissingPathError, RecipeError, WeightsError
 from lstr.extractors.networks.build import network_recipe
-from lstr.extractors.presets import ENTRIES, PRESETS, STREAM_ENTRIES, read_preset
+from lstr.extractors.presets import ENTRIES, PRESETS, STREAM_ENTRIES, StreamPreset, read_preset, shape_of
 from lstr.extractors.recipe import NetworkRecipe, Recipe, differences
 from lstr.extractors.twostream import build_twostream
 from lstr.extractors.weights.sources import WeightSources
@@ -102,6 +102,36 @@ def test_a_recipe_file_says_what_differs(tmp_path):
     assert (preset.algorithm, preset.long_side, preset.precision) == ("dis", 340, "fast")
     (tmp_path / "own.json").write_text('{"flow": null}')
     assert read_preset(tmp_path / "own.json") == PRESETS["kinetics"].narrowed(["rgb"])
+
+
+@pytest.mark.parametrize(
+    ("shape", "sizes"),
+    [
+        (None, [(112, 149), (112, 149), (160, 213)]),
+        (4 / 3, [(112, 149), (112, 149), (160, 213)]),
+        (16 / 9, [(97, 172), (97, 172), (138, 247)]),
+        (9 / 16, [(172, 97), (172, 97), (246, 139)]),
+        (9.0, [(82, 204), (82, 204), (117, 291)]),
+    ],
+)
+def test_pictures_are_seen_in_the_shape_that_videos_have(shape, sizes):
+    """The sides of a camera's picture of 16:9 were never seen."""
+    seeing = PRESETS["pretrained"].seeing(shape)
+    assert [part.size for part in seeing.parts.values()] == sizes
+    assert PRESETS["fast"].seeing(shape) == PRESETS["fast"], "squares stay squares"
+
+
+def test_a_size_that_is_named_stays(tmp_path):
+    content = {"based_on": "pretrained", "grey": {"size": [64, 85]}, "difference": {"margin": 1.0}}
+    (tmp_path / "mine.json").write_text(json.dumps(content))
+    seeing = read_preset(tmp_path / "mine.json").seeing(16 / 9)
+    assert (seeing.grey.size, seeing.difference.size) == ((64, 85), (97, 172))
+    vit = StreamPreset("timm:vit_small_patch14_dinov2.lvd142m", size=(112, 154), follows=True)
+    assert PRESETS["grey"].having({"grey": vit}).seeing(16 / 9).grey.size == (112, 154), "its patches would not fit"
+
+
+def test_the_shape_of_videos_is_that_of_most():
+    assert shape_of([(320, 240), (640, 480), (1280, 720)]) == 4 / 3 and shape_of([]) is None
 
 
 def test_the_recipe_file_in_the_documentation_is_one(tmp_path):
