@@ -99,7 +99,7 @@ class LiveRows:
     def _sent(self, sources: list[LiveSource], taken: list[tuple[Chunk, Moment]]) -> Batch:
         try:
             for source, (chunk, _) in zip(sources, taken, strict=True):
-                source.meet(chunk.index)
+                source.meet(chunk)
             memories = [source.memory for source in sources]
             rows = self._twostream.submit(self._pool, [chunk for chunk, _ in taken], self._workers, memories)
         except Exception as error:

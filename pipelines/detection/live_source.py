@@ -5,6 +5,7 @@ from time import monotonic
 
 from lstr.extractors.addresses import shown
 from lstr.extractors.memory import StreamMemory
+from lstr.extractors.video.frames import Chunk
 from lstr.extractors.video.live_input import Input
 from lstr.extractors.video.live_reader import LiveReader
 from lstr.hints import in_file
@@ -12,6 +13,7 @@ from lstr.pipelines.detection.effort import Since
 from lstr.pipelines.detection.running import Deciding, Running
 from lstr.pipelines.detection.sink import End
 from lstr.pipelines.detection.status import Status
+from lstr.pipelines.detection.warnings import warnings_of_shape
 from lstr.pipelines.failures import failure_of
 from lstr.pipelines.progress import Notice
 
@@ -36,7 +38,7 @@ class LiveSource(Running):
     ):
         origin = shown(live_input.source) if isinstance(live_input.source, str) else live_input.id
         super().__init__(source_id, origin, deciding)
-        self.reader, self.place, self.warnings = reader, place, warnings
+        self.reader, self.place, self.warnings = reader, place, [*warnings]
         self.since = Since(deciding.effort)
         self.named = live_input.named
         self.memory = StreamMemory()
@@ -50,6 +52,8 @@ class LiveSource(Running):
         self.broken: Exception | None = None
         """What went wrong with what it had sent."""
         self._closed = 0.0
+        self._shape: tuple[int, ...] = ()
+        self._news: list[str] = []
 
     @property
     def error(self) -> BaseException | None:
@@ -67,10 +71,14 @@ class LiveSource(Running):
         wanted = self.reader.waiting > 0 and not self.is_full(most) and not self.broken and not self.left
         return wanted and not (alone and self.pending)
 
-    def meet(self, chunk: int) -> None:
+    def meet(self, chunk: Chunk) -> None:
         """Have the networks forget what was before a chunk, where the model does so too after a gap."""
+        if self._shape != chunk.frames.shape:
+            self._shape = chunk.frames.shape
+            height, width = self._shape[1:3]
+            self._news += warnings_of_shape(self.deciding.loaded, width, height)
         if self.deciding.on_gap == "reset":
-            if any(gap.reason == "unseen" for gap in self.reader.missing_before(chunk, keep=True)):
+            if any(gap.reason == "unseen" for gap in self.reader.missing_before(chunk.index, keep=True)):
                 self.memory.forget()
 
     def is_full(self, most: int | None) -> bool:
@@ -98,7 +106,9 @@ class LiveSource(Running):
     def troubles(self) -> Iterator[Notice]:
         """What its reader has to say too."""
         name = f"{self.id}: " if self.named else ""
-        yield from (Notice(f"{name}{text}") for text in self.reader.news())
+        news, self._news = self._news, []
+        self.warnings += news
+        yield from (Notice(f"{name}{text}") for text in [*news, *self.reader.news()])
         yield from super().troubles()
 
     def refresh(self) -> Status:

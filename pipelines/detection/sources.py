@@ -18,7 +18,7 @@ from lstr.extractors.video.file_reader import decoder_beside, open_chunks, probe
 from lstr.extractors.video.frames import Chunk, chunks_of
 from lstr.extractors.video.inputs import Tell, find_videos
 from lstr.pipelines.detection.networks import Networks
-from lstr.pipelines.detection.warnings import warnings_of_source
+from lstr.pipelines.detection.warnings import warnings_of_shape, warnings_of_source
 from lstr.pipelines.failures import failure_of
 from lstr.pipelines.features.folder import FeatureFolder, is_feature_folder
 from lstr.pipelines.networks.checkpoint_recipe import check_recipe, open_learnt, streams_taken
@@ -125,6 +125,7 @@ class VideoSource(Recorded):
                 chunks = _first_of(chunks_of(reader.frames(long_side), chosen.start), len(chosen))
                 duration = video.duration if chosen.stop == video.n_chunks else CLOCK.at(chosen.stop)
                 known = [*warnings, *warnings_of_source(networks.loaded, self.id, path)]
+                known += warnings_of_shape(networks.loaded, *video.size(long_side))
                 rows = twostream.rows(chunks, workers)
                 opened.append(Source(self.id, self.origin, path, duration, len(chosen), rows, known))
         return opened[0]

@@ -11,6 +11,8 @@ from lstr.pipelines.model_files.description import is_demo
 from lstr.pipelines.model_files.model_file import assumptions_of
 from lstr.pipelines.networks.checkpoint_recipe import recipe_of
 
+NEARLY_ALL = 0.85  # of the shorter part of a picture that is seen: from 3:2 to 4:3, no more
+
 
 def warnings_of(loaded: Checkpoint) -> list[str]:
     """What a reader of the scores must know."""
@@ -32,6 +34,22 @@ def warnings_of_source(loaded: Checkpoint, source_id: str, video: Path | None = 
     if is_demo(loaded.about) and source_id not in (loaded.about.get("videos") or ()):
         return [f"{loaded.path} is a demo model: it has only seen drawings, so what it says of other videos is chance."]
     return []
+
+
+def warnings_of_shape(loaded: Checkpoint, width: int, height: int) -> list[str]:
+    """What a reader of the scores of pictures of this size must know, where networks see less of them than of others.
+
+    A square of the middle is what published networks see of any picture, and is no news.
+    """
+    recipe, shown = recipe_of(loaded), width / height
+    sizes = [part.size for part in recipe.parts.values() if part.size] if recipe else []
+    parts = [(across / down / shown, "width") for down, across in sizes]
+    parts += [(1 / part, "height") for part, _ in parts]
+    share, side = min(parts, default=(1.0, ""))
+    if share >= NEARLY_ALL:
+        return []
+    what = f"of pictures of {width}×{height} pixels only the middle {100 * share:.0f} % of the {side} is seen"
+    return [f"{what}: {loaded.path} learnt from pictures of another shape."]
 
 
 def _has_seen(seen: Mapping[str, Any], source_id: str, video: Path | None) -> bool:

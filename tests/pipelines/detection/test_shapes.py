@@ -1,0 +1,59 @@
+"""Pictures of another shape than a model has learnt from: of files and cameras its reader is told what is seen."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from lstr.checkpoints import checkpoint
+from lstr.extractors.presets import PRESETS
+from lstr.extractors.twostream import build_twostream
+from lstr.extractors.video.live_input import PROMPT, Input
+from lstr.extractors.weights.sources import WeightSources
+from lstr.kinds import configure, make_model
+from lstr.pipelines.detection.checkpoint import load_checkpoint
+from lstr.pipelines.detection.job import DetectOptions, detect_sources
+from lstr.pipelines.detection.networks import NetworkOptions, open_networks
+from lstr.pipelines.progress import Finished, Notice
+from tests.support.detections import run_live
+from tests.support.exportable import CLASSES
+from tests.support.videos import write_video
+
+SIZES = {"wide": (128, 72), "tall": (72, 128), "usual": (96, 72)}
+
+
+@pytest.fixture(scope="module")
+def learnt(tmp_path_factory):
+    """A checkpoint on pictures of 4:3, which nobody has trained."""
+    folder, grey = tmp_path_factory.mktemp("learnt"), PRESETS["grey"].grey
+    preset = PRESETS["grey"].having({"grey": replace(grey, network="shufflenetv2", weights=None, size=(32, 43))})
+    recipe = build_twostream(preset, WeightSources(), "cpu").recipe
+    torch.manual_seed(0)
+    model = make_model(configure(kind="rnn", rgb_dim=1024, flow_dim=0, d_model=8), len(CLASSES)).eval()
+    checkpoint.save(folder / "model.pt", model, CLASSES, recipe.to_dict(), {}, {}, {})
+    return load_checkpoint(folder / "model.pt")
+
+
+def said(events) -> list[str]:
+    return [event.text for event in events if isinstance(event, Notice) and "of another shape" in event.text]
+
+
+def test_each_shape_of_files_is_told_once(learnt, tmp_path):
+    videos = [
+        write_video(tmp_path / f"{shape}{n}.mp4", range(0, 400, 20), SIZES[shape])
+        for shape, n in (("usual", 0), ("wide", 0), ("wide", 1), ("tall", 0))
+    ]
+    events = [*detect_sources(videos, DetectOptions(learnt))]
+    wide, tall = said(events)
+    assert "of 128×72 pixels only the middle 76 % of the width" in wide and str(learnt.path) in wide
+    assert "of 72×128 pixels only the middle 42 % of the height" in tall
+    timelines = next(event.result.timelines for event in events if isinstance(event, Finished))
+    assert [sum("shape" in text for text in one["warnings"]) for one in timelines.values()] == [0, 1, 1, 1]
+
+
+@pytest.mark.parametrize(("shape", "times"), [("usual", 0), ("wide", 1)])
+def test_so_is_that_of_a_camera(learnt, tmp_path, shape, times):
+    path = write_video(tmp_path / "camera.ts", range(0, 1200, 20), SIZES[shape])
+    with open_networks(learnt, NetworkOptions()) as (twostream, workers, _), path.open("rb") as file:
+        camera = Input("door", file, options=PROMPT, lasting=False, drops=False)
+        assert len(said(run_live([camera], learnt, (twostream, workers)))) == times
