@@ -21,6 +21,7 @@ TABLES: dict[str, Callable[[], Iterator[list]]] = {
     "protocols": tables_of_accuracy.protocols,
     "edge-losses": tables_of_accuracy.edge_losses,
     "unlabelled": tables_of_accuracy.unlabelled,
+    "tuning": tables_of_accuracy.tuning,
     "instances-ut-interaction": partial(tables_of_accuracy.instances, "ut_interaction"),
     "instances-urfall": partial(tables_of_accuracy.instances, "urfall"),
     "instances-thumos-synthetic": partial(tables_of_accuracy.instances, "thumos_synthetic"),

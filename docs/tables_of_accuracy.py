@@ -215,14 +215,24 @@ def edge_losses() -> Iterator[list]:
 
 def unlabelled() -> Iterator[list]:
     """What videos without labels add to few with labels, on both sets."""
-    data = record("unlabelled")
+    return _trials("unlabelled", "learnt from")
+
+
+def tuning() -> Iterator[list]:
+    """What each setting of finetuning for few videos is worth, on both sets."""
+    return _trials("tuning", "changed")
+
+
+def _trials(benchmark: str, what: str) -> Iterator[list]:
+    """Ways to train a network for few videos: its own scores, an RNN's, and how far ahead that is of another way's."""
+    data = record(benchmark)
     sets = _both(data)
-    yield ["learnt from", *(f"{name}: {what}" for name in sets for what in ("network's own", "RNN", "RNN ahead"))]
+    yield [what, *(f"{name}: {system}" for name in sets for system in ("network's own", "RNN", "RNN ahead"))]
     for way in data["urfall"]:
         cells = []
         for rows in sets.values():
             head, model = rows[way].get("head"), rows[way]["small"]
-            ahead = model["ahead of labels alone"]["mAP"]
+            ahead = next(one for entry, one in model.items() if entry.startswith("ahead of"))["mAP"]
             gain = _lead(ahead) if ahead["difference"] else ""
             cells += [f"{head['mAP']:.3f}" if head else "", f"{model['mAP']:.3f}", gain]
         yield [way, *cells]
