@@ -229,7 +229,9 @@ def _model_file(path: Path) -> dict:
             **({"demo": True} if is_demo(about) else {}),
             "actions": actions_of(about),
             **({"runs_without_torch": exported_in_words(about)} if model.exported is not None else {}),
-            "networks": {stream: network_of(entry) for stream, entry in about["networks"].items()},
+            "networks": {
+                stream: network_of(entry, model.recipe.size_of(stream)) for stream, entry in about["networks"].items()
+            },
             "recipe_id": model.recipe.id if about["recipe"] else "features of other people",
             **({"store": store} if (store := (about["checkpoint"]["extra"].get("data") or {}).get("store")) else {}),
             **({INT8: about[INT8]} if INT8 in about else {}),

@@ -117,8 +117,7 @@ def _by_recording(labels: Labels, ids: Sequence[str], seen: Collection[str]) -> 
     subset = {TESTING: testing, VALIDATION: choosing}
     divided = {i: next((name for name, held in subset.items() if recording_of(i) in held), TRAINING) for i in ids}
     some = few(sorted(testing))
-    what = "recording" if len(testing) == 1 else "recordings"
-    return divided, f"measured on {len(testing)} of {len(shows)} {what} held out here ({some})"
+    return divided, f"measured on {len(testing)} of {len(shows)} recordings held out here ({some})"
 
 
 def _held_out(shows: Mapping[str, set[str]], wanted: int, known: Collection[str]) -> set[str]:

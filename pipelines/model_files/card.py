@@ -148,7 +148,9 @@ def _where(entry: Mapping[str, Any]) -> str:
 def _pictures(part: NetworkRecipe, recipe: Recipe) -> str:
     """What goes into a network, in pixels."""
     if part.size:
-        return f"the whole picture at {part.size[1]} × {part.size[0]} pixels"
+        share = f"the middle of the picture, {100 / part.margin:.0f} % of each side,"
+        seen = "the whole picture" if part.margin == 1 else share
+        return f"{seen} at {part.size[1]} × {part.size[0]} pixels; less of a picture of another shape"
     crops = "the middle" if part.crops == 1 else f"{part.crops} crops"
     return f"{crops} at {recipe.crop} × {recipe.crop} pixels, of pictures whose shorter side has {recipe.short_side}"
 

@@ -51,12 +51,13 @@ def exported_in_words(document: Mapping[str, Any]) -> str:
     return f"by {one_line(exported.get('runs_on', 'onnxruntime'))}{at_once}{near}"
 
 
-def network_of(entry: Mapping[str, Any]) -> str:
-    """A network, where its weights are, and what they began with under which licence, in words."""
+def network_of(entry: Mapping[str, Any], size: tuple[int, int]) -> str:
+    """A network, height and width of what it sees in pixels, where its weights are, and what they began with under
+    which licence, in words."""
     where = {
         "inside": "its weights are in this file",
         "random": "with random weights, made from their seed",
         "published": f"with the published weights {entry['weights']!r}, to be fetched: `lstr weights fetch`",
     }
     began = f"; origin: {Origin(**entry['origin'])}" if "origin" in entry else ""
-    return f"{entry['network']}, {where[entry['from']]}{began}"
+    return f"{entry['network']} on {size[1]} × {size[0]} pixels, {where[entry['from']]}{began}"
