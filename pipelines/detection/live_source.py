@@ -72,7 +72,8 @@ class LiveSource(Running):
         return wanted and not (alone and self.pending)
 
     def meet(self, chunk: Chunk) -> None:
-        """Have the networks forget what was before a chunk, where the model does so too after a gap."""
+        """Look at the size of its pictures, and have the networks forget what was before a chunk, where the model does
+        so too after a gap."""
         if self._shape != chunk.frames.shape:
             self._shape = chunk.frames.shape
             height, width = self._shape[1:3]
