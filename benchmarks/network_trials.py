@@ -9,6 +9,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -49,6 +50,8 @@ Systems = dict[str, Scores]
 """Scores by what gives them: the network's own `head`, and `small` on its features"""
 Held = TypeVar("Held", bound=HeldOut)
 SCORED = 64  # pictures at a time
+Pictures = Callable[[int], np.ndarray]
+"""What a video shows of each chunk, (H, W, C)"""
 Prepare = Callable[[Recogniser, SampleSet], Recogniser]
 """What makes another recogniser of one, by the samples that it is to learn from; the head stays its own"""
 
@@ -122,14 +125,15 @@ class NetworkTrials:
         return model
 
     @torch.inference_mode()
-    def features(self, model: Recogniser) -> dict[str, np.ndarray]:
-        """The features (L, D) of all videos, of a picture and its mirror image."""
+    def features(self, model: Recogniser, shown: Mapping[str, Pictures] | None = None) -> dict[str, np.ndarray]:
+        """The features (L, D) of videos, of a picture and its mirror image; of all as they are, or of those `shown`."""
         view, found = model.config.view, {}
-        for video_id, cached in self.cached.items():
-            rows = []
-            for at in range(0, len(cached.chunks), SCORED):
-                some = range(at, min(at + SCORED, len(cached.chunks)))
-                images = np.stack([view.of(view.fitted(cached.chunks.picture(chunk, STREAM))) for chunk in some])
+        of_all = {i: partial(one.chunks.picture, stream=STREAM) for i, one in self.cached.items()}
+        for video_id, picture in (shown or of_all).items():
+            rows, length = [], len(self.cached[video_id].chunks)
+            for at in range(0, length, SCORED):
+                some = range(at, min(at + SCORED, length))
+                images = np.stack([view.of(view.fitted(picture(chunk))) for chunk in some])
                 pixels = model.scaled(torch.from_numpy(images.transpose(0, 1, 4, 2, 3).copy())).flatten(0, 1)
                 both = torch.cat([pixels, pixels.flip(-1)]).contiguous(memory_format=torch.channels_last)
                 rows.append(_pooled(model.backbone(both)).unflatten(0, (2, -1)).mean(0).numpy())

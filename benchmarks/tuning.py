@@ -4,8 +4,9 @@ Of each fold the other videos train the network of differences from ImageNet wei
 small pictures, 64 × 85 pixels. Two things score the fold's own videos: the network's own head on single chunks, and
 `small`, trained on the features of the videos that trained the network. Scores of all folds are pooled before metrics;
 intervals are over the videos, resampled together for a variant and what it is compared with, and averaged over seeds.
-Each variant is compared with `base`, the defaults; where some videos choose the epoch, with `held_out`, which gives up
-the same videos. Scores that WORK has are kept, so a run that was stopped goes on where it was. One core.
+Each variant is compared with `base`, the defaults but for a camera that stands still; where some videos choose the
+epoch, with `held_out`, which gives up the same videos. Scores that WORK has are kept, so a run that was stopped goes on
+where it was. One core.
 
     nice python benchmarks/tuning.py SHARED/data --work WORK [--sets urfall] [--only head_lr] [--seeds 1]
 """
@@ -17,6 +18,8 @@ from pathlib import Path
 
 from network_trials import Fold, NetworkTrials, Systems, config_of, measure, parser_of
 
+STILL = {"shake": "0"}
+"""Of all variants but one: what they are compared with learnt before pictures were shaken."""
 HELD_OUT = 4  # one training video in so many chooses the epoch, where a variant needs one
 
 
@@ -43,6 +46,7 @@ VARIANTS = {
     "EMA": Variant({"ema": "0.98"}),
     "no larger crops": Variant({"crop_range": "1"}),
     "dropout": Variant({"dropout": "0.5"}),
+    "shaken": Variant({"shake": "0.006"}),
     "held out": Variant({"eval_every": "16"}, True),
     "early end": Variant({"eval_every": "1", "chosen_by": "loss", "patience": "3"}, True),
 }
@@ -59,7 +63,7 @@ def fold_of(trials: NetworkTrials, number: int, variant: Variant) -> Fold:
 def scores(trials: NetworkTrials, more: dict[str, str], name: str, number: int, seed: int) -> Systems:
     """Scores of a fold's videos by a variant; more: settings of all variants."""
     fold = fold_of(trials, number, VARIANTS[name])
-    config = config_of({"seed": str(seed), **more, **VARIANTS[name].settings})
+    config = config_of({"seed": str(seed), **STILL, **more, **VARIANTS[name].settings})
     model = trials.train(config, fold)
     return trials.scores(model, trials.features(model), fold, seed)
 
@@ -85,7 +89,7 @@ def main() -> None:
     parser.add_argument("--epochs", help="another number for all variants, as for a trial")
     options = parser.parse_args()
     more = {"epochs": options.epochs} if options.epochs else {}
-    defaults = asdict(config_of({}))
+    defaults = asdict(config_of(STILL))
     measure(options, lambda trials: judged(trials, options.only, options.seeds, more), defaults=defaults)
 
 

@@ -8,6 +8,8 @@ STREAMS = ("rgb", "grey", "difference", "change", "flow")
 frame, compared; optical flow."""
 PICTURES = STREAMS[:-1]
 """All but flow: joined they are what a model takes as `rgb`."""
+COMPARING = ("grey", "difference", "change")
+"""The streams whose pictures are made of several frames."""
 MODEL_STREAMS = ("rgb", "flow")
 """What a model takes, and what published features come as."""
 CHANNELS_OF = {"rgb": 3, "grey": 3, "difference": 3, "change": 6, "flow": 10}

@@ -19,6 +19,8 @@ GREYS = (0, 2, 5)
 """Frames of a chunk that are the three channels of `grey`."""
 PAIRS = ((0, 1), (1, 3), (3, 5))
 """Frames whose differences are the three channels of `difference`."""
+WITHOUT_COLOUR = ("grey", "difference")
+"""Streams that see frames without their colours."""
 AVERAGED = 3  # channels; OpenCV averages pixels of four at most
 GAIN = 2  # steps of the scale that a difference of one step is shown as
 NO_FRAMES = np.zeros((CHUNK, 0, 0, 3), np.uint8)

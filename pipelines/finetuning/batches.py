@@ -71,8 +71,11 @@ class KeptChunks:
 
 
 def fit_on(data: SampleSet, device: torch.device) -> bool:
-    """Whether a device is a GPU with room for the images; a processor reads them from the cache as well."""
-    if device.type != "cuda":
+    """Whether a device is a GPU with room for the images; a processor reads them from the cache as well.
+
+    Pictures of a camera that shakes are other ones each time.
+    """
+    if device.type != "cuda" or data.is_shaken:
         return False
     needed = 0
     for video_id in {sample.video for sample in data.samples}:

@@ -72,6 +72,9 @@ class FinetuneConfig:
     """Share by which the contrast of images of any kind is changed, around the middle of the scale."""
     brightness: float = 0.0
     """Levels of 255 by which images of any kind are made brighter or darker."""
+    shake: float = 0.0
+    """The largest step of a camera that shakes, from frame to frame, as a share of the width: half of the samples of
+    `grey`, `difference` and `change` are moved by up to so much. 0 is a camera that stands still."""
     balanced: float = 1.0
     """The power of a class's number of samples that its chances are divided by: with 1 (or true) every class is drawn
     as often as any other, with 0 (or false) as often as it is there, and 0.5 lies between."""
@@ -103,7 +106,7 @@ class FinetuneConfig:
             raise ConfigError(f"partial_bn is {self.partial_bn!r}.", "use true or false.")
         if isinstance(self.balanced, bool):  # as it once was
             object.__setattr__(self, "balanced", float(self.balanced))
-        below = dict.fromkeys(("warmup", "dropout", "colour", "smoothing", "ema", "contrast"), 1)
+        below = dict.fromkeys(("warmup", "dropout", "colour", "smoothing", "ema", "contrast", "shake"), 1)
         above, least = {"lr": 0, "layer_decay": 0}, {"epochs": 0, "margin": 1}
         check_range(self, above=above, below=below, least=least, choices=CHOICES)
         if bool(self.height) != bool(self.width) or 0 < min(self.height, self.width) < SMALLEST:
@@ -182,6 +185,7 @@ PICTURES = FinetuneConfig(
     partial_bn=False,
     contrast=0.3,
     brightness=20.0,
+    shake=0.006,
     balanced=0.5,
     crop_range=1.15,
     short_side=112,

@@ -5,7 +5,7 @@ label are cut in pieces as long as a typical action, and are a class of their ow
 sample), so a run that goes on from an epoch draws what it would have drawn.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import cv2
@@ -13,6 +13,8 @@ import numpy as np
 import torch
 
 from lstr.extractors.images.crops import mirror_image
+from lstr.extractors.images.shaking import Path, draw_path
+from lstr.extractors.streams import COMPARING
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, VideoLabels, end_chunk, first_chunk, runs, targets
 from lstr.pipelines.extraction.chunk_cache import CachedVideo
 from lstr.pipelines.finetuning.config import FinetuneConfig
@@ -88,6 +90,11 @@ class SampleSet:
         self.n_batches = self.n_draws // self.batch_size
         """in an epoch; the rest of it is no step, for a batch of one image has no batch-norm statistics"""
 
+    @property
+    def is_shaken(self) -> bool:
+        """Whether some of its pictures are as a camera that shakes has them."""
+        return self.stream in COMPARING and self.config.shake > 0
+
     def epoch(self, epoch: int) -> list[list[Key]]:
         """The batches of an epoch, of samples in the order that they are learnt from."""
         drawn, size = self.drawn_in(epoch), self.batch_size
@@ -109,12 +116,12 @@ class SampleSet:
     def batch(self, keys: Sequence[Key]) -> Images:
         """The images and classes of samples. Raises CacheError where a chunk is damaged."""
         drawn = [self.draw(key) for key in keys]
-        images = np.stack([np.stack([self._image(sample, chunk) for chunk in sample.chunks]) for sample in drawn])
+        images = np.stack([np.stack([self._image(sample, *one) for one in sample.shown]) for sample in drawn])
         pixels = torch.from_numpy(images.transpose(0, 1, 4, 2, 3).copy())  # (N, segments, C, crop, crop)
         return pixels, *described(drawn)
 
-    def _image(self, drawn: "Drawn", chunk: int) -> np.ndarray:
-        image = self.videos[drawn.video].picture(chunk, self.stream)
+    def _image(self, drawn: "Drawn", chunk: int, path: Path | None) -> np.ndarray:
+        image = self.videos[drawn.video].picture(chunk, self.stream, path)
         if drawn.tint:
             image = tinted(image, drawn.tint)
         flipped = self.stream == "flow" and self.directed
@@ -129,7 +136,9 @@ class SampleSet:
         mirrored = config.mirror and bool(random.random() < 0.5)
         chunks = draw_chunks(random, sample, config.segments)
         tint = draw_tint(random, config.colour) if self.stream == "rgb" and config.colour else None
-        return Drawn(sample.video, sample.label, chunks, box, mirrored, tint)
+        shakes = self.is_shaken and random.random() < SHAKEN
+        paths = [draw_path(random, config.shake) if shakes else None for _ in chunks]
+        return Drawn(sample.video, sample.label, chunks, box, mirrored, tint, paths)
 
 
 def draw_chunks(random: np.random.Generator, sample: Sample, n_segments: int) -> list[int]:
@@ -150,6 +159,7 @@ PLACES = (*CORNERS, (0.5, 0.5), *EDGES, *((0.25 + x / 2, 0.25 + y / 2) for x, y 
 
 
 GREY = SWAPPED = 0.3  # shares of images
+SHAKEN = 0.5  # share of samples
 
 
 def draw_crop(random: np.random.Generator) -> Box:
@@ -186,6 +196,13 @@ class Drawn:
     box: Box
     mirrored: bool
     tint: Tint | None
+    paths: Sequence[Path | None]
+    """How the frames of each chunk are moved."""
+
+    @property
+    def shown(self) -> Iterator[tuple[int, Path | None]]:
+        """Its chunks, each with its path."""
+        return zip(self.chunks, self.paths, strict=True)
 
 
 def described(drawn: Sequence[Drawn]) -> tuple[tuple[int, ...], tuple[str, ...]]:

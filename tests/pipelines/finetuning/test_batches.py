@@ -29,17 +29,17 @@ class Smooth(CachedVideo):
         super().__init__(Path("smooth.npy"), planes, record, {"rgb_frame": 3})
 
 
-def samples_of(stream: str, colour: float = 0.0) -> SampleSet:
+def samples_of(stream: str, **settings: float) -> SampleSet:
     """Of two videos, one wide and one high."""
     videos = {"wide": Smooth(5, 48, 70, 1), "high": Smooth(4, 66, 50, 2)}
     samples = [Sample("wide", 0, 5, 1), Sample("high", 0, 4, 0), Sample("wide", 2, 4, 1)]
-    config = FinetuneConfig(segments=3, short_side=40, crop=32, colour=colour, seed=5, draws=8, batch_size=4, epochs=2)
+    config = FinetuneConfig(segments=3, short_side=40, crop=32, seed=5, draws=8, batch_size=4, epochs=2, **settings)
     return SampleSet(samples, videos, stream, config)
 
 
 @pytest.mark.parametrize(("stream", "colour"), [("rgb", 0.0), ("flow", 0.0), ("rgb", 0.3)])
 def test_kept_images_are_those_that_are_read(stream, colour):
-    data = samples_of(stream, colour)
+    data = samples_of(stream, colour=colour)
     kept = KeptChunks(data, CPU)
     drawn = [data.draw((epoch, draw, draw % 3)) for epoch in range(3) for draw in range(8)]
     images = kept.images(drawn)
@@ -61,6 +61,9 @@ def test_what_fits_on_a_device_is_kept_there(monkeypatch):
     assert batches.fit_on(data, gpu) and not batches.fit_on(data, CPU)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (room, 0))
     assert not batches.fit_on(data, gpu)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (100 * room, 0))
+    assert batches.fit_on(samples_of("difference"), gpu) and batches.fit_on(samples_of("flow", shake=0.01), gpu)
+    assert not batches.fit_on(samples_of("difference", shake=0.01), gpu), "each picture is another one"
 
     made = []
     for fit in (False, True):

@@ -165,3 +165,22 @@ def test_a_drawn_sample_is_images_of_its_stream_and_its_label(stream, channels):
         and (label, video) == ((samples[1].label,), ("v0",))
     )
     assert torch.equal(data.batch([(2, 7, 1)])[0], images) and not torch.equal(data.batch([(2, 8, 1)])[0], images)
+
+
+@pytest.mark.parametrize("stream", ["grey", "difference", "change", "rgb", "flow"])
+def test_half_of_the_samples_are_seen_by_a_camera_that_shakes(stream):
+    plane = np.random.default_rng(0).integers(0, 256, (32, 40, 1), np.uint8)
+    videos = {"v": Still(np.concatenate([plane] * 10, 2))}  # of which all frames are alike
+    plain, moving = (
+        SampleSet(
+            [Sample("v", 0, 1, 1)], videos, stream, FinetuneConfig(short_side=32, crop=32, draws=200, shake=shake)
+        )
+        for shake in (0.0, 0.05)
+    )
+    keys = plain.drawn_in(0)
+    before, after = (data.batch(keys)[0] for data in (plain, moving))
+    changed = (before != after).flatten(1).any(1)
+    assert moving.is_shaken == (stream in ("grey", "difference", "change")) and not plain.is_shaken
+    assert 70 < changed.sum() < 130 if moving.is_shaken else not changed.any()
+    shaken = torch.tensor([moving.draw(key).paths[0] is not None for key in keys])
+    assert torch.equal(changed, shaken) and torch.equal(moving.batch(keys)[0], after)
