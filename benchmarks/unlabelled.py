@@ -143,7 +143,9 @@ def network(trials: NetworkTrials, way: str, fold: Fold, others: Sequence[str], 
         "order, of all": (OrderRecogniser, [*fold.training, *others]),
         "consistency": (ConsistentRecogniser, [*fold.training, *others]),
     }.get(way, (None, ()))
-    config = config_of({"seed": str(seed), "shake": "0", "epochs": str(epochs * (2 if way == TWICE else 1))})
+    config = config_of(
+        {"seed": str(seed), "shake": "0", "zoom": "1", "epochs": str(epochs * (2 if way == TWICE else 1))}
+    )
     return trials.train(config, fold, adds(kind, trials, ids) if kind else as_it_is)
 
 

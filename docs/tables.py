@@ -22,6 +22,7 @@ TABLES: dict[str, Callable[[], Iterator[list]]] = {
     "edge-losses": tables_of_accuracy.edge_losses,
     "unlabelled": tables_of_accuracy.unlabelled,
     "tuning": tables_of_accuracy.tuning,
+    "other-cameras": tables_of_accuracy.other_cameras,
     "instances-ut-interaction": partial(tables_of_accuracy.instances, "ut_interaction"),
     "instances-urfall": partial(tables_of_accuracy.instances, "urfall"),
     "instances-thumos-synthetic": partial(tables_of_accuracy.instances, "thumos_synthetic"),

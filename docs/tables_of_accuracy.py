@@ -223,6 +223,18 @@ def tuning() -> Iterator[list]:
     return _trials("tuning", "changed")
 
 
+def other_cameras() -> Iterator[list]:
+    """An RNN on other cameras than it learnt from, by whether the pictures that taught its network shook."""
+    sets = _both(record("other-cameras"))
+    yield ["held-out videos", *(f"{name}: {of}" for name in sets for of in ("learnt still", "learnt shaken", "ahead"))]
+    for system in (one for one in sets["UR Fall"]["still"] if one.startswith("small: ")):
+        cells = []
+        for rows in sets.values():
+            still, shaken = rows["still"][system], rows["shaken"][system]
+            cells += [f"{still['mAP']:.3f}", f"{shaken['mAP']:.3f}", _lead(shaken["ahead of still"]["mAP"])]
+        yield [system.removeprefix("small: "), *cells]
+
+
 def _trials(benchmark: str, what: str) -> Iterator[list]:
     """Ways to train a network for few videos: its own scores, an RNN's, and how far ahead that is of another way's."""
     data = record(benchmark)

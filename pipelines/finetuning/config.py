@@ -81,6 +81,9 @@ class FinetuneConfig:
     crop_range: float = 0.0
     """How many times larger than `short_side`, or than height and width, images are before what the network sees is cut
     from anywhere in them; 0 cuts parts of TSN's four sizes in 13 places."""
+    zoom: float = 1.0
+    """How many times nearer than the camera another one may be: the size of what is cut is drawn too, between so many
+    times smaller than what the network sees and all of the image that `crop_range` makes. 1 cuts what it sees."""
     short_side: int = 64
     """Pixels that an image is fitted to, and the sides of what is cut from it. The features will be made so too."""
     crop: int = 64
@@ -107,7 +110,7 @@ class FinetuneConfig:
         if isinstance(self.balanced, bool):  # as it once was
             object.__setattr__(self, "balanced", float(self.balanced))
         below = dict.fromkeys(("warmup", "dropout", "colour", "smoothing", "ema", "contrast", "shake"), 1)
-        above, least = {"lr": 0, "layer_decay": 0}, {"epochs": 0, "margin": 1}
+        above, least = {"lr": 0, "layer_decay": 0}, {"epochs": 0, "margin": 1, "zoom": 1}
         check_range(self, above=above, below=below, least=least, choices=CHOICES)
         if bool(self.height) != bool(self.width) or 0 < min(self.height, self.width) < SMALLEST:
             raise ConfigError(
@@ -116,6 +119,10 @@ class FinetuneConfig:
             )
         if 0 < self.crop_range < 1:
             raise ConfigError(f"crop_range is {self.crop_range}.", "use 1 or more, or 0 for crops of four sizes.")
+        if self.zoom > 1 and not self.crop_range:
+            raise ConfigError(
+                f"zoom is {self.zoom}, and crops have TSN's four sizes.", "use crop_range=1 or more with it, or zoom=1."
+            )
         if self.samples == "chunks" and self.segments > 1:
             sentence = f"A sample of one chunk has no {self.segments} segments."
             raise ConfigError(sentence, "use segments=1, or samples=segments.")
@@ -188,6 +195,7 @@ PICTURES = FinetuneConfig(
     shake=0.006,
     balanced=0.5,
     crop_range=1.15,
+    zoom=1.33,
     short_side=112,
     crop=112,
 )

@@ -170,9 +170,13 @@ def draw_crop(random: np.random.Generator) -> Box:
 
 
 def draw_plain_crop(random: np.random.Generator, config: FinetuneConfig) -> Box:
-    """A crop of the size that features see, anywhere in the larger image."""
+    """A crop of the size that features see, or with `zoom` of one near to it, anywhere in the larger image."""
     (height, width), whole = config.size, config.training_view.whole
-    return width / whole[1], height / whole[0], float(random.random()), float(random.random())
+    across, down, scale = width / whole[1], height / whole[0], 1.0
+    if config.zoom > 1:
+        largest = 1 / max(across, down)
+        scale = largest * (config.zoom * largest) ** -random.random()
+    return scale * across, scale * down, float(random.random()), float(random.random())
 
 
 @dataclass(frozen=True)

@@ -81,6 +81,21 @@ def test_a_plain_crop_lies_anywhere_in_a_larger_image(sizes):
         FinetuneConfig(crop_range=0.9)
 
 
+def test_crops_of_many_sizes_are_of_the_shape_that_is_seen():
+    config = FinetuneConfig(height=60, width=80, crop_range=1.2, zoom=1.5)
+    random, whole = np.random.default_rng(0), config.training_view.whole
+    cut = [patch_of(draw_plain_crop(random, config), whole, 96, 72) for _ in range(1000)]
+    widths = np.array([w for _, _, w, _ in cut])
+    assert whole == (72, 96) and widths.min() <= 55 and widths.max() >= 94
+    assert np.median(widths) == pytest.approx(80 * (1.2 / 1.5) ** 0.5, rel=0.05), "near and far alike"
+    for x, y, w, h in cut:
+        assert abs(w * 60 / 80 - h) <= 1 and 0 <= x <= 96 - w and 0 <= y <= 72 - h
+    with pytest.raises(ConfigError, match="zoom"):
+        FinetuneConfig(zoom=0.5)
+    with pytest.raises(ConfigError, match="zoom is 1.5"):
+        FinetuneConfig(zoom=1.5)
+
+
 def test_rates_of_body_and_head():
     preset = StreamPreset("efficientnet-lite0")
     rates = {}
@@ -133,7 +148,7 @@ def test_a_run_of_before_goes_on_though_settings_are_new():
 def test_a_stopped_run_with_every_setting_goes_on_to_the_bit(tmp_path):
     settings = dict(epochs=2, draws=8, samples="chunks", balanced=0.5, head_lr=1e-2, layer_decay=0.5, cutmix=1.0)
     settings |= dict(mixup=0.4, smoothing=0.1, ema=0.9, warmup_steps=2, contrast=0.3, brightness=20, crop_range=1.15)
-    settings |= dict(eval_every=1, chosen_by="loss")
+    settings |= dict(zoom=1.3, eval_every=1, chosen_by="loss")
     job = planted_training(("flow",), **settings)
 
     def stop(event):
