@@ -6,16 +6,16 @@ from numpy.typing import NDArray
 
 from lstr.extractors.video.frames import CHUNK
 
-Path = NDArray[np.float64]
+Movement = NDArray[np.float64]
 """(6, 2): how far right and down each frame of a chunk lies, as shares of the width of the picture."""
 SLOWEST = 1 / 15
-"""The smallest step of a path, of the largest."""
+"""The smallest mean step of a movement, of the largest."""
 JITTER = 0.4
-"""Standard deviation of the steps of one path, as a share of their mean."""
+"""Standard deviation of the steps of one movement, as a share of their mean."""
 
 
-def draw_path(random: np.random.Generator, largest: float) -> Path:
-    """A path in one direction, with jitter; its mean step from frame to frame is at most `largest`.
+def draw_movement(random: np.random.Generator, largest: float) -> Movement:
+    """A movement in one direction, with jitter; its mean step from frame to frame is at most `largest`.
 
     Small steps are as likely as large ones: their logarithm is uniform.
     """
@@ -25,11 +25,11 @@ def draw_path(random: np.random.Generator, largest: float) -> Path:
     return np.concatenate([np.zeros((1, 2)), np.cumsum(steps, 0)])
 
 
-def shaken(frames: NDArray[np.uint8], path: Path) -> NDArray[np.uint8]:
-    """Frames (6, H, W, 3), or (6, H, W) without colour, moved along a path; what comes into sight repeats the edge."""
+def shaken(frames: NDArray[np.uint8], movement: Movement) -> NDArray[np.uint8]:
+    """Frames (6, H, W, 3), or (6, H, W) without colour, as a camera has them that moves; new edges repeat old ones."""
     height, width = frames.shape[1:3]
     moved = np.empty(frames.shape, np.uint8)  # frames may be one, six times
-    for frame, (x, y), out in zip(frames, path * width, moved, strict=True):
+    for frame, (x, y), out in zip(frames, movement * width, moved, strict=True):
         by = np.array([[1, 0, x], [0, 1, y]])
         cv2.warpAffine(frame, by, (width, height), out, cv2.INTER_LINEAR, cv2.BORDER_REPLICATE)
     return moved

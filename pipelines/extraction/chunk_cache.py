@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from lstr.extractors.errors import ExtractorError, MissingPathError, OutputError, VideoError
 from lstr.extractors.flow.workers import ALGORITHMS, FlowWorkers
 from lstr.extractors.home import home
-from lstr.extractors.images import shaking
 from lstr.extractors.images.crops import WITHOUT_COLOUR, grey_of, picture_of
+from lstr.extractors.images.shaking import Movement, shaken
 from lstr.extractors.prefetch import ahead, closed_after
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.stages import DECODE, WRITE
@@ -102,14 +102,14 @@ class CachedVideo:
         colours = pictures.reshape(-1, 3, *pictures.shape[1:]).transpose(0, 2, 3, 1)  # (1 or 6, H, W, 3)
         return np.broadcast_to(np.ascontiguousarray(colours), (CHUNK, *colours.shape[1:])), flow
 
-    def picture(self, index: int, stream: str, path: shaking.Path | None = None) -> NDArray[np.uint8]:
-        """What one stream shows of a chunk, (H, W, C), its frames moved along a path. Raises CacheError when it was
+    def picture(self, index: int, stream: str, movement: Movement | None = None) -> NDArray[np.uint8]:
+        """What one stream shows of a chunk, (H, W, C), as a camera has it that moves. Raises CacheError when it was
         damaged."""
         frames, flow = self.read(index)
-        if path is not None:
+        if movement is not None:
             if stream in WITHOUT_COLOUR:  # a third of the pixels
                 frames = np.stack([grey_of(frame) for frame in frames])
-            frames = shaking.shaken(frames, path)
+            frames = shaken(frames, movement)
         return picture_of(stream, frames, flow, self.recipe["rgb_frame"])
 
     def verify(self, what: str) -> Generator[Progress, None, bool]:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from lstr.extractors.images.crops import mirror_image
-from lstr.extractors.images.shaking import Path, draw_path
+from lstr.extractors.images.shaking import Movement, draw_movement
 from lstr.extractors.streams import COMPARING
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, VideoLabels, end_chunk, first_chunk, runs, targets
 from lstr.pipelines.extraction.chunk_cache import CachedVideo
@@ -120,8 +120,8 @@ class SampleSet:
         pixels = torch.from_numpy(images.transpose(0, 1, 4, 2, 3).copy())  # (N, segments, C, crop, crop)
         return pixels, *described(drawn)
 
-    def _image(self, drawn: "Drawn", chunk: int, path: Path | None) -> np.ndarray:
-        image = self.videos[drawn.video].picture(chunk, self.stream, path)
+    def _image(self, drawn: "Drawn", chunk: int, movement: Movement | None) -> np.ndarray:
+        image = self.videos[drawn.video].picture(chunk, self.stream, movement)
         if drawn.tint:
             image = tinted(image, drawn.tint)
         flipped = self.stream == "flow" and self.directed
@@ -137,8 +137,8 @@ class SampleSet:
         chunks = draw_chunks(random, sample, config.segments)
         tint = draw_tint(random, config.colour) if self.stream == "rgb" and config.colour else None
         shakes = self.is_shaken and random.random() < SHAKEN
-        paths = [draw_path(random, config.shake) if shakes else None for _ in chunks]
-        return Drawn(sample.video, sample.label, chunks, box, mirrored, tint, paths)
+        movements = [draw_movement(random, config.shake) if shakes else None for _ in chunks]
+        return Drawn(sample.video, sample.label, chunks, box, mirrored, tint, movements)
 
 
 def draw_chunks(random: np.random.Generator, sample: Sample, n_segments: int) -> list[int]:
@@ -200,13 +200,13 @@ class Drawn:
     box: Box
     mirrored: bool
     tint: Tint | None
-    paths: Sequence[Path | None]
-    """How the frames of each chunk are moved."""
+    movements: Sequence[Movement | None]
+    """How the camera moves in each chunk; None where it stands still."""
 
     @property
-    def shown(self) -> Iterator[tuple[int, Path | None]]:
-        """Its chunks, each with its path."""
-        return zip(self.chunks, self.paths, strict=True)
+    def shown(self) -> Iterator[tuple[int, Movement | None]]:
+        """Its chunks, each with its movement."""
+        return zip(self.chunks, self.movements, strict=True)
 
 
 def described(drawn: Sequence[Drawn]) -> tuple[tuple[int, ...], tuple[str, ...]]:

@@ -182,5 +182,5 @@ def test_half_of_the_samples_are_seen_by_a_camera_that_shakes(stream):
     changed = (before != after).flatten(1).any(1)
     assert moving.is_shaken == (stream in ("grey", "difference", "change")) and not plain.is_shaken
     assert 70 < changed.sum() < 130 if moving.is_shaken else not changed.any()
-    shaken = torch.tensor([moving.draw(key).paths[0] is not None for key in keys])
+    shaken = torch.tensor([moving.draw(key).movements[0] is not None for key in keys])
     assert torch.equal(changed, shaken) and torch.equal(moving.batch(keys)[0], after)
