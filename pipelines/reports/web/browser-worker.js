@@ -42,8 +42,9 @@ async function decide(source, { index, frames, closed = null, at = null }) {
   if (source !== current) return;
   const time = (index + 1) * CHUNK_SECONDS, line = toLine(report.classes, index, scores, performance.now() - from, at);
   const events = source.timeline.push(time, scores[0], scores.slice(1)), gaps = gapsBefore(source, index, time);
+  const { width, height } = frames.find(Boolean);
   source.last = time;
-  say(source, { kind: "decided", line, events, gaps, scores: scores[0] });
+  say(source, { kind: "decided", line, events, gaps, scores: scores[0], shape: width / height });
 }
 function end(source) {
   say(source, { kind: "ended", events: source.timeline.finish(source.last), time: source.last });

@@ -1,7 +1,7 @@
 /* The page that runs a model: what the thread has decided goes into lanes and lists; then everything begins. */
 const video = $("video");
-const SHOWN_EVENTS = 300, LIVE_SECONDS = 60;
-let ready = false, running = false, following = true, isCamera = false, manner = "", sourceName = "", startedAt = 0, shown = -2, gone = 0;
+const SHOWN_EVENTS = 300, LIVE_SECONDS = 60, NEARLY_ALL = 0.85;
+let ready = false, running = false, following = true, isCamera = false, manner = "", sourceName = "", startedAt = 0, shown = -2, gone = 0, seen = "";
 
 function frame() {
   frameAsked = false;
@@ -77,10 +77,18 @@ function refresh() {
 function showFacts() {
   $("facts").replaceChildren();
   if (!sourceName) return;
-  const seen = lines.filter((line) => "chunk" in line).length, dropped = lines.reduce((sum, { gap, chunks: lost }) => sum + (gap ? lost : 0), 0);
-  term($("facts"), "Decisions", numberText(seen));
+  const made = lines.filter((line) => "chunk" in line).length, dropped = lines.reduce((sum, { gap, chunks: lost }) => sum + (gap ? lost : 0), 0);
+  if (seen) term($("facts"), "Seen", seen);
+  term($("facts"), "Decisions", numberText(made));
   term($("facts"), "Segments", numberText(segments.length));
   if (dropped) term($("facts"), "Chunks missing", numberText(dropped));
+}
+/* The part of pictures of a shape, width by height, that the networks see, where that is much less than of those that
+   they learnt from. */
+function partSeen(shape) {
+  const shares = report.streams.filter((part) => part.short_side === null).map(({ size: [down, across] }) => across / down / shape);
+  const across = Math.min(1, ...shares), down = Math.min(1, ...shares.map((share) => 1 / share)), least = Math.min(across, down);
+  return least < NEARLY_ALL ? "the middle " + Math.round(100 * least) + " % of the " + (across < down ? "width" : "height") : "";
 }
 const verbs = { started: "started", ended: "ended", expected: "expected", lapsed: "did not come" };
 function listEvents(events) {
@@ -105,7 +113,7 @@ function failed(what, hint) {
 }
 /* A source is chosen; it is open; it is over. */
 function begun(name, text) {
-  [sourceName, isCamera, running, following, shown, gone] = [name, name === "Webcam" && !text, true, true, -2, 0];
+  [sourceName, isCamera, running, following, shown, gone, seen] = [name, name === "Webcam" && !text, true, true, -2, 0, ""];
   now = 0;
   forget(LEAST_CHUNKS * step);
   $("events").replaceChildren();
@@ -149,7 +157,7 @@ const answers = {
   undecodable: ({ run: own }) => stepThrough(fileOpen, own),
   taken: () => onTaken(),
   decided(message) {
-    gone = message.line.latency_ms;
+    [gone, seen] = [message.line.latency_ms, partSeen(message.shape)];
     takeDecision(message);
     listEvents(message.events);
     if (following) {

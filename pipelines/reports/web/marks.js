@@ -50,12 +50,15 @@ function drawTimes(canvas, part, duration) {
   const tick = wholeSteps.find((size) => size / span * width >= room) || Math.ceil(span / 86400 / 4) * 86400;
   pen.font = 11.5 * ratio + "px " + getComputedStyle(document.body).fontFamily;
   pen.textBaseline = "middle";
+  let free = 0; /* the end of the last text; those at the edges lie beside their ticks, and may leave no room for the next */
   for (let index = Math.ceil(part[0] / tick); index * tick <= part[1] + 1e-9; index++) {
     const x = (index * tick - part[0]) / span * width, text = clockText(index * tick, tick < 1 ? 2 : 0, long);
-    const half = pen.measureText(text).width / 2;
+    const half = pen.measureText(text).width / 2, left = Math.max(0, Math.min(x - half, width - 2 * half));
     pen.fillStyle = theme.truth;
     pen.fillRect(Math.min(Math.round(x), width - ratio), height - 6 * ratio, ratio, 6 * ratio);
+    if (left < free) continue;
     pen.fillStyle = theme.soft;
-    pen.fillText(text, Math.max(0, Math.min(x - half, width - 2 * half)), height / 2 - ratio);
+    pen.fillText(text, left, height / 2 - ratio);
+    free = left + 2 * half + 4 * ratio;
   }
 }

@@ -94,14 +94,15 @@ def without_latency(lines: list[dict]) -> list[dict]:
     return [{name: value for name, value in line.items() if name != "latency_ms"} for line in lines]
 
 
-def recoded(source, target, codec, rate=None, **options):
-    """The pictures of a file in another coding, at another rate."""
+def recoded(source, target, codec, rate=None, shape=None, **options):
+    """The pictures of a file in another coding, at another rate, or of another (width, height)."""
     with av.open(str(source)) as given, av.open(str(target), "w") as container:
         video = given.streams.video[0]
         rate = Fraction(rate or video.average_rate)
         stream = container.add_stream(codec, rate=rate, options=options)
-        stream.width, stream.height, stream.pix_fmt = video.width, video.height, "yuv420p"
+        (stream.width, stream.height), stream.pix_fmt = shape or (video.width, video.height), "yuv420p"
         for number, frame in enumerate(given.decode(video)):
+            frame = frame.reformat(stream.width, stream.height)
             frame.pts, frame.time_base = number, 1 / rate
             container.mux(stream.encode(frame))
         container.mux(stream.encode())
@@ -172,6 +173,17 @@ def test_lines_and_segments_are_handed_out(shown, web):
     assert rows[0] == "video,duration,start,end,label,score" and len(rows) - 1 == page.evaluate("segments.length")
     assert page.locator("#events li").count() == sum("event" in line for line in lines)
     assert page.locator("#title").inner_text() == "Figures <that act>"
+
+
+def test_a_picture_of_another_shape_is_told(shown, web, tmp_path):
+    source = sorted(web.videos.glob("*.mp4"))[0]
+    page = shown()
+    watched(page, source)
+    assert page.evaluate("seen") == "" and page.locator("#facts dt", has_text="Seen").count() == 0
+    watched(page, recoded(source, tmp_path / "wide.mp4", "libx264", shape=(320, 180), b="400k"))
+    told = page.locator("#facts dd").first.inner_text()
+    assert told == "the middle 75 % of the width"
+    assert page.evaluate("partSeen(1)") == "the middle 75 % of the height"
 
 
 @pytest.mark.slow
