@@ -45,6 +45,8 @@ STREAM = "difference"
 SIZE = (64, 85)
 """Height and width of what the network sees: a step costs a third of what the recipes' 112 × 149 pixels cost"""
 SMALL = DIFFERENCE.having({STREAM: replace(DIFFERENCE.parts[STREAM], size=SIZE)})
+STILL = {"shake": "0", "zoom": "1"}
+"""Pictures of one camera, as they are: what settings were compared on before pictures shook, and were cut in sizes"""
 SETS = ("ut_interaction", "urfall")
 Systems = dict[str, Scores]
 """Scores by what gives them: the network's own `head`, and `small` on its features"""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import cv2
 import numpy as np
-from network_trials import STREAM, Fold, NetworkTrials, Systems, config_of, measure, parser_of
+from network_trials import STILL, STREAM, Fold, NetworkTrials, Systems, config_of, measure, parser_of
 from numpy.typing import NDArray
 
 from lstr.extractors.images.crops import picture_of
@@ -25,11 +25,10 @@ from lstr.extractors.video.frames import CHUNK, FPS
 from lstr.pipelines.extraction.chunk_cache import CachedVideo
 
 PLAIN = "as they are"
-LEARNT = {PLAIN: {"shake": "0", "zoom": "1"}, "shaken": {"zoom": "1"}, "shaken, in sizes": {}}
+LEARNT = {PLAIN: STILL, "shaken": {"zoom": "1"}, "shaken, in sizes": {}}
 """What the networks learnt from, by their settings."""
 SWAYS, SLOWEST, FASTEST = 6, 0.7, 7.0  # movements of a camera in the wind, each of so many hertz
 GUSTS = 2.0  # seconds
-DARK, NOISE = 0.5, 6.0
 Frames = NDArray[np.uint8]
 """(6, H, W)"""
 
@@ -89,8 +88,8 @@ CHANGES = {
     "shakes, steps of 0.4 % of the width": Change(step=0.004),
     "nearer, 1.25 times as large": Change(scale=1.25),
     "farther, 0.8 times as large": Change(scale=0.8),
-    "half as bright": Change(light=DARK),
-    "noisy, by 6 levels": Change(noise=NOISE),
+    "half as bright": Change(light=0.5),
+    "noisy, by 6 levels": Change(noise=6),
 }
 
 

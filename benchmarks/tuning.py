@@ -16,10 +16,8 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 
-from network_trials import Fold, NetworkTrials, Systems, config_of, measure, parser_of
+from network_trials import STILL, Fold, NetworkTrials, Systems, config_of, measure, parser_of
 
-STILL = {"shake": "0", "zoom": "1"}
-"""Of all variants, which were measured before pictures were shaken and cut in several sizes (see other_cameras.py)."""
 HELD_OUT = 4  # one training video in so many chooses the epoch, where a variant needs one
 
 

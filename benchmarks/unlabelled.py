@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from held_out import HeldOut, Scores
-from network_trials import STREAM, Fold, NetworkTrials, Prepare, Systems, as_it_is, config_of, measure, parser_of
+from network_trials import STILL, STREAM, Fold, NetworkTrials, Prepare, Systems, as_it_is, config_of, measure, parser_of
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -143,9 +143,7 @@ def network(trials: NetworkTrials, way: str, fold: Fold, others: Sequence[str], 
         "order, of all": (OrderRecogniser, [*fold.training, *others]),
         "consistency": (ConsistentRecogniser, [*fold.training, *others]),
     }.get(way, (None, ()))
-    config = config_of(
-        {"seed": str(seed), "shake": "0", "zoom": "1", "epochs": str(epochs * (2 if way == TWICE else 1))}
-    )
+    config = config_of({"seed": str(seed), **STILL, "epochs": str(epochs * (2 if way == TWICE else 1))})
     return trials.train(config, fold, adds(kind, trials, ids) if kind else as_it_is)
 
 

@@ -108,7 +108,7 @@ class CachedVideo:
         frames, flow = self.read(index)
         if movement is not None:
             if stream in WITHOUT_COLOUR:  # a third of the pixels
-                frames = np.stack([grey_of(frame) for frame in frames])
+                frames = _greys(frames)
             frames = shaken(frames, movement)
         return picture_of(stream, frames, flow, self.recipe["rgb_frame"])
 
@@ -121,6 +121,11 @@ class CachedVideo:
         except CacheError:
             return False
         return True
+
+
+def _greys(frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Frames (6, H, W, 3), or (6, H, W) without colour, as the latter."""
+    return frames if frames.ndim == 3 else np.stack([grey_of(frame) for frame in frames])
 
 
 def _mapped(path: Path, record: Mapping[str, Any], recipe: Mapping[str, Any]) -> CachedVideo:
@@ -210,7 +215,7 @@ class ChunkCache:
         """What is kept of a chunk's frames (6, H, W, 3): (P, H, W)."""
         keeps = self.recipe.get(KEEPS)
         if keeps == GREY:
-            return np.stack([grey_of(frame) for frame in frames])
+            return _greys(frames)
         shown = frames if keeps == COLOUR else frames[self.recipe["rgb_frame"]][None]
         return shown.transpose(0, 3, 1, 2).reshape(-1, *frames.shape[1:3])
 

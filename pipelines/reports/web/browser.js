@@ -84,7 +84,7 @@ function showFacts() {
   if (dropped) term($("facts"), "Chunks missing", numberText(dropped));
 }
 /* The part of pictures of a shape, width by height, that the networks see, where that is much less than of those that
-   they learnt from. */
+   they learnt from; by the rule of lstr/pipelines/detection/warnings.py. */
 function partSeen(shape) {
   const shares = report.streams.filter((part) => part.short_side === null).map(({ size: [down, across] }) => across / down / shape);
   const across = Math.min(1, ...shares), down = Math.min(1, ...shares.map((share) => 1 / share)), least = Math.min(across, down);
