@@ -19,16 +19,23 @@ import numpy as np
 from learn import PICTURES, SETS, photograph, timed
 
 from lstr.chunk import CHUNK_SECONDS
+from lstr.labels.label_set import read_labels
 from lstr.labels.segment import Segment
+from lstr.metrics.actions import measure_events
+from lstr.pipelines.evaluation.analysis import detect_events
+from lstr.pipelines.evaluation.held_out import read_held_out
 from lstr.pipelines.evaluation.watching import FULL_SCALE, NO_SCORE
 from lstr.pipelines.files.json_files import write_json
+from lstr.pipelines.learning.deciding import GROUPS
+from lstr.pipelines.learning.parts import folds_of
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.provenance import about_machine
 from lstr.pipelines.reports.figure import write_figure
+from lstr.pipelines.thresholds.by_actions import Scored, choose_without_each
 
 RECORD = Path(__file__).resolve().parent / "few-videos.json"
 PICTURED = ("seq08", "seq09", "seq10")
-OF_EVENTS = ("labels", "found", "missed", "false_alarms", "false_alarms_per_hour", "iou", "interval")
+OF_EVENTS = ("labels", "found", "missed", "false_alarms", "false_alarms_per_hour", "iou", "onset", "delay", "interval")
 
 
 def all_training(labels: Path, folder: Path) -> Path:
@@ -64,6 +71,22 @@ def described(model: Path, seconds: float) -> dict:
     }
 
 
+def without_backdating(model: Path) -> dict:
+    """What of the events comes of the same thresholds where each start is told as its score reaches them."""
+    workspace = model.with_suffix(".learn")
+    held_out, labels = read_held_out(workspace / "report" / "held-out.npz"), read_labels(workspace / "labels.json")
+    scored = {i: Scored(rows, labels.videos[i].segments) for i, rows in held_out.scores.items()}
+    groups = [[scored[i] for i in group] for group in folds_of([*scored], GROUPS)]
+    _, each = choose_without_each(groups, held_out.classes)
+    found = [
+        detect_events(video.scores, held_out.classes, own.by_class, video.truth)
+        for group, own in zip(groups, each, strict=True)
+        for video in group
+    ]
+    together = measure_events(found, held_out.classes)["together"]
+    return {key: together.get(key) for key in OF_EVENTS}
+
+
 def draw_timelines(report: Path) -> None:
     """The timelines of the pictured sequences as the page of a learning shows them, and the top of the page."""
     data = re.search(r'<script type="application/json" id="data">(.*?)</script>', report.read_text(), re.DOTALL)
@@ -75,8 +98,8 @@ def draw_timelines(report: Path) -> None:
         for place, curve in video["curves"].items():  # of a minute no stretch is longer than a chunk
             codes = np.frombuffer(base64.b64decode(curve), np.uint8)
             scores[:, int(place)] = np.where(codes == NO_SCORE, np.nan, codes / FULL_SCALE)
-        segments = [Segment(start, end, classes[at], score) for at, start, end, _, score, _ in video["detections"]]
-        truth = [Segment(start, end, classes[at]) for at, start, end, _ in video["labels"]]
+        segments = [Segment(start, end, classes[at], score) for at, start, end, _, score, *_ in video["detections"]]
+        truth = [Segment(start, end, classes[at]) for at, start, end, *_ in video["labels"]]
         timeline = {
             "source": video["id"],
             "classes": classes,
@@ -111,7 +134,8 @@ def main() -> None:
             words = [*(["--time", options.time] if options.time else [])]
             words += [*(["--recipe", options.recipe] if options.recipe else []), "--set", f"seed={seed}"]
             seconds = timed(run, options.work, "learn", options.data / name / "videos", labels, "-o", model, *words)
-            record[run] = {"title": SETS[name], **described(model, seconds), **about_machine()}
+            about = {**described(model, seconds), "without_backdating": without_backdating(model)}
+            record[run] = {"title": SETS[name], **about, **about_machine()}
             write_json(RECORD, record)
             if options.pictures and name == "ut_interaction":
                 draw_timelines(model.with_suffix(".learn") / "report" / "report.html")

@@ -34,8 +34,9 @@ class ThresholdError(LstrError):
 class Event:
     """`started` or `ended` of an action, or `expected` or `lapsed` of one to come; times in seconds.
 
-    `time` is when it was decided, `start` when the action began (or is, or was, expected to). `score` is the one that
-    reached `on`, and of `ended` the mean over the action. With `still_on` the source ended, not the action.
+    `time` is when it was decided, `start` when the action began, by its first chunk and `Thresholds.backdate` (or is,
+    or was, expected to begin). `score` is the one that reached `on`, and of `ended` the mean over the action. With
+    `still_on` the source ended, not the action.
     """
 
     event: str
@@ -74,7 +75,9 @@ class Thresholds:
     It begins when its score reaches `on` and ends when it falls below `off` (hysteresis). Two parts with at most
     `merge_gap` between them are one action, and one shorter than `min_length` is none, unless it is on when the source
     ends. With `highest` a chunk in which another action scores higher is below both thresholds: of actions that never
-    happen together only one is on. Raises ThresholdError.
+    happen together only one is on. Its start is told `backdate` before the chunk that reached `on`, as long as such
+    actions have usually lasted by then; not before the end of the one before it, with `highest` of any action, nor in
+    chunks that nobody has seen. Raises ThresholdError.
     """
 
     on: float = 0.5
@@ -82,6 +85,7 @@ class Thresholds:
     min_length: float = 0.0
     merge_gap: float = 0.0
     highest: bool = False
+    backdate: float = 0.0
 
     def __post_init__(self) -> None:
         check_kinds(vars(self))
@@ -96,11 +100,10 @@ class Thresholds:
                 f"A class cannot begin at a score of {self.on:g} and end below {self.off:g}.",
                 f"let 0 <= off <= on, as in {EXAMPLE}.",
             )
-        if not (0 <= self.min_length < math.inf and 0 <= self.merge_gap < math.inf):
-            raise ThresholdError(
-                f"A minimum length of {self.min_length:g} s and a gap of {self.merge_gap:g} s are no lengths.",
-                "give seconds from 0 up.",
-            )
+        lengths = {"A minimum length": self.min_length, "A gap": self.merge_gap, "A backdate": self.backdate}
+        for name, length in lengths.items():
+            if not 0 <= length < math.inf:
+                raise ThresholdError(f"{name} of {length:g} s is no length.", "give seconds from 0 up.")
 
     def min_chunks(self, clock: Clock = CLOCK) -> int:
         """Chunks that an action must last."""
@@ -110,6 +113,10 @@ class Thresholds:
         """Chunks between two parts of one action, at most."""
         return clock.within(self.merge_gap)
 
+    def backdate_chunks(self, clock: Clock = CLOCK) -> int:
+        """Chunks by which the start of an action is told before the one that reached `on`."""
+        return clock.within(self.backdate)
+
     def delays(self, clock: Clock = CLOCK) -> dict[str, float]:
         """Seconds that these rules add: `started` comes that much after the end of an action's first chunk, and `ended`
         after that of the first chunk below `off`; both come at once where the source ends."""
@@ -117,8 +124,9 @@ class Thresholds:
         return {name: clock.length(number) for name, number in chunks.items()}
 
     def stored(self) -> dict[str, Any]:
-        """The values that a checkpoint carries; `highest` only where it holds, which earlier versions do not know."""
-        return {name: value for name, value in asdict(self).items() if name != "highest" or value}
+        """The values that a checkpoint carries; `highest` and `backdate` only where they do something, for earlier
+        versions do not know them."""
+        return {name: value for name, value in asdict(self).items() if name not in ("highest", "backdate") or value}
 
     def to_dict(self, clock: Clock = CLOCK) -> dict[str, Any]:
         """The thresholds' JSON object, with the delays they add."""
@@ -148,6 +156,8 @@ class _Run:
     """What may become an action: from chunk `first` to before chunk `end`, with the scores' sum and number."""
 
     first: int
+    begun: int
+    """The chunk that is told as its first: `first`, backdated"""
     end: int
     passed: float
     """The score that reached `on`."""
@@ -175,7 +185,8 @@ class Timeline:
     decides, by its probabilities in place of the scores. `clock` says when chunks are. It keeps what is on and nothing
     of what has ended, so its memory grows neither with an action's length nor with their number. The events of a chunk
     never change later, and are the same whatever follows; `segments_in` all of them are those of the whole curve of
-    scores or probabilities: runs by hysteresis, near ones merged, then short ones dropped that are not on at the end.
+    scores or probabilities: runs by hysteresis, near ones merged, then short ones dropped that are not on at the end,
+    and starts backdated.
     """
 
     classes: tuple[str, ...]
@@ -186,6 +197,10 @@ class Timeline:
     """Classes that are expected and have not started: (start, score) as announced."""
     _newest: int = 0
     """The last chunk that was pushed."""
+    _seen_since: int | None = None
+    """The chunk from which on none was missing."""
+    _ends: dict[int, int] = field(default_factory=dict)
+    """Where what was told of each class last had its end, before the newest chunk."""
 
     def __post_init__(self) -> None:
         self._rules = {
@@ -224,6 +239,8 @@ class Timeline:
                 "push chunks in order, each with the time of its end; `finish` ends a source.",
             )
         told = self._hear(chunk, scores) if self._listener else scores
+        if self._seen_since is None or chunk > self._newest + 1:
+            self._seen_since = chunk
         self._newest = chunk
         coming = np.empty((0, len(scores))) if ahead is None else ahead[: self._horizon]
         if self._alone:  # else nobody asks, at each chunk of each source
@@ -237,6 +254,7 @@ class Timeline:
                 rules = self._rules[c]
                 curve = np.where(later[:, at], coming[:, c], -1.0) if rules.highest else coming[:, c]
                 events += self._expect(c, rules, time, curve)
+        self._ends |= {c: run.end for c, run in self._runs.items() if run.started}
         return events
 
     def finish(self, time: float) -> list[Event]:
@@ -246,7 +264,7 @@ class Timeline:
         was `still_on`.
         """
         events: list[Event] = []
-        self._newest = 0
+        self._newest, self._seen_since, self._ends = 0, None, {}
         if self._listener:
             self._listener.begin()
         for c in sorted(self._runs):
@@ -281,7 +299,7 @@ class Timeline:
         if run is None:
             if not counts or score < rules.on:
                 return events
-            run = self._runs[c] = _Run(chunk, chunk, score)
+            run = self._runs[c] = _Run(chunk, self._begun(c, rules, chunk), chunk, score)
         if counts and score >= (rules.off if run.end == chunk else rules.on):
             run.extend(chunk, score)
         elif chunk + 1 - run.end > longest_gap:
@@ -292,19 +310,26 @@ class Timeline:
             events.append(self._start(c, time))
         return events
 
+    def _begun(self, c: int, rules: Thresholds, chunk: int) -> int:
+        """The chunk in which an action is told to have begun whose score reaches `on` in a chunk."""
+        if not (backdate := rules.backdate_chunks(self.clock)):
+            return chunk
+        ends = [end for other, end in self._ends.items() if rules.highest or other == c]
+        return min(chunk, max(chunk - backdate, self._seen_since or 0, *ends))
+
     def _start(self, c: int, time: float) -> Event:
         """Its `started`; it is then expected no more."""
         run = self._runs[c]
         run.started = True
         self._announced.pop(c, None)
-        return Event("started", self.classes[c], time, self.clock.at(run.first), run.passed)
+        return Event("started", self.classes[c], time, self.clock.at(run.begun), run.passed)
 
     def _end(self, c: int, time: float, still_on: bool = False) -> list[Event]:
         """Forget a class's run; its `ended` where it had been announced."""
         run = self._runs.pop(c)
         if not run.started:
             return []
-        start, end = self.clock.at(run.first), self.clock.at(run.end)
+        start, end = self.clock.at(run.begun), self.clock.at(run.end)
         return [Event("ended", self.classes[c], time, start, run.mean, end, still_on)]
 
     def _expect(self, c: int, rules: Thresholds, time: float, ahead: NDArray[np.floating]) -> list[Event]:

@@ -28,7 +28,7 @@ WORDS = (
     ("train", "--deterministic", "--set train.deterministic=true"),
 )
 """Commands, what they took, and what they take; {} stands for the value."""
-NEVER_OPTIONS = ("highest", "table", "tell")
+NEVER_OPTIONS = ("highest", "backdate", "table", "tell")
 WITHOUT_PAST = ("export", "reproduce")
 """Commands that are newer than the change of words."""
 

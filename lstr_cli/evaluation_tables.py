@@ -80,6 +80,11 @@ def show_thresholds(document: dict) -> None:
         console.show_table(f"thresholds in {one['checkpoint']}", columns, rows, right=range(1, len(columns)))
         if any(values.get("highest") for values in one["thresholds"].values()):
             console.show("of actions that never happen together, only the one with the highest score is on.")
+        if backdates := {
+            label: values["backdate"] for label, values in one["thresholds"].items() if values.get("backdate")
+        }:
+            told = ", ".join(f"{label} {backdate:g} s" for label, backdate in backdates.items())
+            console.show(f"starts are backdated, as the labels have them: {told}.")
         console.show(f"on these videos: {sentence(one['events'])}")
         console.show(f"by default thresholds: {sentence(one['default_events'])}")
 

@@ -163,18 +163,24 @@ EVENTS = {
     "merge_gap": ("S", "Parts this near are one action; it ends later."),
 }
 """When a class is on: shares, and seconds; None is a default."""
-RULES = (*EVENTS, "highest")
+RULES = (*EVENTS, "highest", "backdate")
 """What of `lstr.Thresholds` a command takes."""
 
 
 def events_options(declare):
-    """An option or a setting for each of EVENTS, for which `declare` is called, and the setting `highest`."""
+    """An option or a setting for each of EVENTS, for which `declare` is called, and settings of the rest of RULES."""
     return together(
         *(
             declare(name, type=click.FloatRange(min=0), metavar=metavar, help=text)
             for name, (metavar, text) in EVENTS.items()
         ),
         setting("highest", type=bool, metavar="true", help="Only the action with the highest score can be on."),
+        setting(
+            "backdate",
+            type=click.FloatRange(min=0),
+            metavar="S",
+            help="Starts are told so much before the score reaches --on.",
+        ),
     )
 
 

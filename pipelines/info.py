@@ -260,6 +260,7 @@ def _thresholds(stored: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     chosen = {label: changed(rules, {}) for label, rules in stored.items()}
     return {
         label: f"on {rules.on:.3f}, off {rules.off:.3f}{', where it is the highest' if rules.highest else ''}"
+        + (f", backdated by {rules.backdate:g} s" if rules.backdate else "")
         for label, rules in chosen.items()
     }
 

@@ -23,6 +23,7 @@ class Rule(msgspec.Struct, forbid_unknown_fields=True):
     min_length: Score = 0.0
     merge_gap: Score = 0.0
     highest: bool = False
+    backdate: Score = 0.0
 
 
 THRESHOLDS = dict[str, Rule]

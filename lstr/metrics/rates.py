@@ -21,9 +21,9 @@ def rate_interval(count: int, hours: float, level: float = LEVEL) -> list[float]
     return [low / hours, high / hours]
 
 
-def interval_text(edges: Sequence[float], digits: int | None = None) -> str:
-    """The interval of a rate for people: `140 to 530`, or `below 720`; of two figures, or so many decimals."""
-    low, high = (_two_figures(edge) if digits is None else f"{edge:.{digits}f}" for edge in edges)
+def interval_text(edges: Sequence[float]) -> str:
+    """The interval of a rate for people, of two figures: `140 to 530`, or `below 720`."""
+    low, high = map(_two_figures, edges)
     return f"{low} to {high}" if edges[0] else f"below {high}"
 
 

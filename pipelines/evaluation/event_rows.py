@@ -125,12 +125,12 @@ def _entries(judged: Sequence[Judged]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def rate_text(one: dict[str, Any]) -> str:
-    """False alarms an hour with the interval of their count; without decimals where there are hundreds."""
+    """False alarms an hour with the interval of their count, as `lstr.metrics.actions.sentence` has them."""
     rate, edges = one["false_alarms_per_hour"], (one["interval"] or {}).get("false_alarms_per_hour")
     if rate is None or edges is None:
         return figure_text(rate, 1)
-    digits = 0 if edges[1] >= 100 else 1
-    return f"{figure_text(rate, digits)} [{rates.interval_text(edges, digits)}]" if rate else rates.interval_text(edges)
+    within = rates.interval_text(edges)
+    return f"{figure_text(rate, 0 if rate >= 9.95 else 1)} [{within}]" if rate else within
 
 
 def _edges(one: dict[str, Any], name: str, digits: int) -> str:

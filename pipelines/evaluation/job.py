@@ -24,6 +24,7 @@ from lstr.pipelines.evaluation.analysis import (
     measure_with_kinds,
     resample,
 )
+from lstr.pipelines.evaluation.backdating import backdated
 from lstr.pipelines.evaluation.findings import Findings, Judged, names_of, quoted_for
 from lstr.pipelines.evaluation.operating_curves import choose_within
 from lstr.pipelines.evaluation.protocols import PROTOCOLS, with_protocol
@@ -260,6 +261,7 @@ def _choose_one(
 
     With `false_alarms` those with which most actions are found for at most so many false alarms an hour of all classes
     together (see `operating_curves.choose_within`); else those of the highest F1 of found actions (see `choose_rule`).
+    Starts are backdated to suit their labels.
     """
     split, classes, scores = split.narrowed(loaded.config, streams_taken(loaded)), loaded.classes, []
     yield Progress(name, 0, len(split.videos))
@@ -267,14 +269,12 @@ def _choose_one(
         scores.append(predict(loaded.model, video.features[:]).numpy())
         yield Progress(name, len(scores), len(split.videos))
     truth = [labelled_segments(split, video) for video in split.videos]
+    scored = [Scored(*pair) for pair in zip(scores, truth, strict=True)]
     if false_alarms is None:
-        found = dict(
-            choose_rule(
-                [Scored(*pair) for pair in zip(scores, truth, strict=True)], classes, clock=split.clock
-            ).by_class
-        )
+        chosen = choose_rule(scored, classes, clock=split.clock).by_class
     else:
-        found = choose_within(scores, truth, classes, false_alarms, split.clock)
+        chosen = choose_within(scores, truth, classes, false_alarms, split.clock)
+    found = backdated(chosen, scored, classes, split.clock)
 
     def given(rules: Thresholds | Mapping[str, Thresholds]) -> dict[str, Any]:
         pairs = zip(scores, truth, strict=True)

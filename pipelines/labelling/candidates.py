@@ -58,7 +58,8 @@ def _curve(scores: NDArray[np.floating], classes: Sequence[str], column: int, ru
 def _near_misses(
     curve: NDArray[np.float64], rules: Thresholds, detected: Sequence[tuple[int, int]]
 ) -> Iterator[tuple[int, int]]:
-    low = replace(rules, on=rules.on * NEAR, off=min(rules.off, rules.on * NEAR))
+    on = rules.on * NEAR  # which scores reach so early that nothing is backdated
+    low = replace(rules, on=on, off=min(rules.off, on), backdate=0.0)
     if not low.on:
         return
     outside = curve.copy()

@@ -7,6 +7,7 @@ from lstr.checkpoints.loaded import Checkpoint
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.metrics.actions import measure_events
 from lstr.pipelines.evaluation.analysis import detect_events
+from lstr.pipelines.evaluation.backdating import backdated
 from lstr.pipelines.evaluation.job import doubts
 from lstr.pipelines.evaluation.operating_curves import choose_within
 from lstr.pipelines.evaluation.telling import LEARNT, RULE, Rules, Told, choose_told, is_enough
@@ -61,6 +62,11 @@ def decide_unseen(
         rules, each = told.rules, [*told.without]
     elif is_asked:
         yield Notice("too few videos are scored by what lacked them to learn when to tell: the rule decides.")
+    rules = backdated(rules, [*scored.values()], classes)
+    each = [
+        backdated(own, [scored[i] for i in scored if i not in group], classes)
+        for group, own in zip(groups, each, strict=True)
+    ]
     yield from _keep(rules, [*scored.values()], loaded, wished)
     pairs = zip(groups, each, strict=True) if len(groups) > 1 else ()
     return Decided(rule.f1, told, {video_id: own for group, own in pairs for video_id in group})
@@ -84,7 +90,8 @@ def decide_seen(
         rule = _within(rule, scored, loaded.classes, options.false_alarms)
     if options.tell == LEARNT:
         yield Notice("the feature networks have seen every video, which teaches nobody when to tell: the rule decides.")
-    yield from _keep(rule.by_class, scored, loaded, options.false_alarms)
+    rules = backdated(rule.by_class, scored, loaded.classes)
+    yield from _keep(rules, scored, loaded, options.false_alarms)
     return Decided(rule.f1)
 
 

@@ -25,7 +25,10 @@ def curves_of(scores: np.ndarray, actions: Sequence[int], highest: bool) -> np.n
 
 
 def detect_spans(curve: np.ndarray, rules: Thresholds, clock: Clock = CLOCK) -> Spans:
-    """The segments (N, 2) in seconds that `Timeline` makes of a curve (L,) of `curves_of`, all at once."""
+    """The segments (N, 2) in seconds that `Timeline` makes of a curve (L,) of `curves_of`, all at once.
+
+    Starts are backdated as far as the class's own detection before, also with `highest`: there is no other class here.
+    """
     if not len(curve):
         return np.zeros((0, 2))
     exact = curve.astype(np.float64)  # as the timeline compares scores with thresholds
@@ -34,5 +37,8 @@ def detect_spans(curve: np.ndarray, rules: Thresholds, clock: Clock = CLOCK) -> 
         apart = np.flatnonzero(found[1:, 0] - found[:-1, 1] > gap)
         found = np.stack([found[np.append(0, apart + 1), 0], found[np.append(apart, len(found) - 1), 1]], axis=1)
     kept = (found[:, 1] - found[:, 0] >= rules.min_chunks(clock)) | (found[:, 1] == len(curve))  # or on at the end
-    spans: Spans = clock.at(found[kept])
+    found = found[kept]
+    if (backdate := rules.backdate_chunks(clock)) and len(found):
+        found[:, 0] = np.maximum(found[:, 0] - backdate, np.append(0, found[:-1, 1]))
+    spans: Spans = clock.at(found)
     return spans

@@ -12,7 +12,7 @@ from lstr.rules import changed, thresholds_of
 from lstr.teller import LearntRules
 from lstr.timeline import ThresholdError, Thresholds
 
-NAMES = ("on", "off", "min_length", "merge_gap", "highest")
+NAMES = ("on", "off", "min_length", "merge_gap", "highest", "backdate")
 OF_ALL = (*NAMES, "tell")
 """What is said for all classes alone: also whether thresholds or a teller decides"""
 BY_NAME = f"use a Thresholds, or values of {', '.join(NAMES)} by name."

@@ -67,6 +67,7 @@ RULE: dict[str, Parse] = {
     "min_length": values.seconds,
     "merge_gap": values.seconds,
     "highest": values.truth,
+    "backdate": values.seconds,
 }
 """The entries of an action that are a rule for its scores"""
 

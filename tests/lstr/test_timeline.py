@@ -1,6 +1,7 @@
 """Scores to events."""
 
 import itertools
+import operator
 import pickle
 from dataclasses import replace
 
@@ -221,7 +222,9 @@ def test_nothing_is_expected_later_than_two_seconds():
     assert Timeline(CLASSES).push(0.25, np.array([1, 0, 0]), late) == []
 
 
-@pytest.mark.parametrize("rules", [{"on": 0.3, "off": 0.5}, {"off": -0.1}, {"min_length": -1}, {"merge_gap": np.nan}])
+@pytest.mark.parametrize(
+    "rules", [{"on": 0.3, "off": 0.5}, {"off": -0.1}, {"min_length": -1}, {"merge_gap": np.nan}, {"backdate": -1}]
+)
 def test_thresholds_that_contradict_themselves(rules):
     with pytest.raises(ThresholdError) as caught:
         Thresholds(**rules)
@@ -244,15 +247,17 @@ def test_a_checkpoints_thresholds_and_those_given(small_set):
 levels = st.sampled_from([0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0])
 rows = st.lists(st.lists(levels, min_size=3, max_size=3), min_size=1, max_size=40)
 rules = st.builds(
-    lambda pair, length, gap: Thresholds(max(pair), min(pair), length, gap),
+    lambda pair, length, gap, backdate: Thresholds(max(pair), min(pair), length, gap, backdate=backdate),
     st.tuples(levels, levels),
     st.sampled_from([0, 0.25, 0.4, 0.5, 1.0, 2.0]),
     st.sampled_from([0, 0.2, 0.25, 0.5, 1.0]),
+    st.sampled_from([0, 0.25, 0.8, 2.0]),
 )
 
 
 def offline(curve, rules: Thresholds) -> list[tuple[float, float]]:
-    """The definition, from the whole curve: runs by hysteresis, near ones merged, then short ones dropped.
+    """The definition, from the whole curve: runs by hysteresis, near ones merged, then short ones dropped, and starts
+    backdated, but not before the end of the segment before.
 
     What is on at the end is kept however short.
     """
@@ -269,7 +274,9 @@ def offline(curve, rules: Thresholds) -> list[tuple[float, float]]:
             merged[-1][1] = end
         else:
             merged.append([first, end])
-    return [(a * CHUNK, b * CHUNK) for a, b in merged if (b - a) * CHUNK >= rules.min_length or b == len(curve)]
+    kept = [(a, b) for a, b in merged if (b - a) * CHUNK >= rules.min_length or b == len(curve)]
+    backdate, ends = int(rules.backdate / CHUNK), [0, *(b for _, b in kept)]
+    return [(max(a - backdate, end) * CHUNK, b * CHUNK) for (a, b), end in zip(kept, ends, strict=False)]
 
 
 @given(rows, rules)
@@ -278,6 +285,33 @@ def test_the_segments_are_those_of_the_whole_curve(scores, rules):
     for c, label in enumerate(CLASSES[1:], 1):
         segments = sorted((s.start, s.end) for s in segments_in(events) if s.label == label)
         assert segments == offline([row[c] for row in scores], rules)
+
+
+@given(rows, rules)
+def test_what_never_happens_together_does_not_by_backdating(scores, rules):
+    """With `highest` starts that are moved end at what was told of other actions before."""
+    moved = [e for e in play(scores, replace(rules, highest=True))[0] if e.event == "started"]
+    plain = [e for e in play(scores, replace(rules, highest=True, backdate=0))[0] if e.event == "started"]
+    ended = [e for e in play(scores, replace(rules, highest=True))[0] if e.event == "ended"]
+    for event, own in zip(moved, plain, strict=True):
+        assert (event.time, event.label, event.score) == (own.time, own.label, own.score)
+        assert own.start - rules.backdate <= event.start <= own.start
+        if event.start < own.start:
+            before = [e.end for e in ended if e.end <= own.start and e.time < own.time]
+            assert event.start >= max(before, default=0.0)
+
+
+def test_a_start_is_backdated():
+    """But not in chunks that were lost, nor before the first one, nor before the end of the action before."""
+    curve = [0, 0, 0, 0, 0, 0.9, 0.9, 0, 0, 0.9, 0]
+    ended = [(start, end) for event, _, start, end in kicks(curve, backdate=0.8) if event == "ended"]
+    assert ended == [(0.5, 1.75), (1.75, 2.5)]
+    timeline = Timeline(CLASSES, Thresholds(backdate=1.0))
+    timeline.push(0.25, np.array([1, 0, 0]))
+    (started,) = timeline.push(2.0, np.array([0, 1, 0]))
+    assert started.start == 1.75, "what was before it nobody has seen"
+    (first,) = Timeline(CLASSES, Thresholds(backdate=1.0)).push(10.0, np.array([0, 1, 0]))
+    assert first.start == 9.75
 
 
 @given(rows, rules)
@@ -290,7 +324,8 @@ def test_events_are_in_order_and_never_overlap_within_a_class(scores, rules):
         for started, ended in zip(own[::2], own[1::2], strict=True):
             assert started.start == ended.start < ended.end <= ended.time and started.start < started.time
             assert started.time <= ended.time
-        assert all(a.end < b.start for a, b in itertools.pairwise(own[1::2]))
+        apart = operator.le if rules.backdate else operator.lt
+        assert all(apart(a.end, b.start) for a, b in itertools.pairwise(own[1::2]))
     assert len(events) == 2 * len(segments_in(events))
 
 

@@ -7,26 +7,32 @@ const highest = (values) => values.reduce((most, value) => Math.max(most, value)
 /* `rules` has those of each class by its index, null for one that is no action. */
 function makeTimeline(classes, rules) {
   const actions = [...classes.keys()].filter((index) => rules[index]), alone = actions.some((index) => rules[index].highest);
-  const runs = new Map(), announced = new Map();
+  const runs = new Map(), announced = new Map(), ends = new Map(); /* ends: where what was told of each class last had its end, before the newest chunk */
+  let newest = 0, seenSince = null; /* chunks: the last one, and the one from which on none was missing */
 
   const toEvent = (event, label, time, start, score, more = {}) => ({ event, label, time, start, ...more.end, score: rounded(score, 4), ...more.still });
   function started(index, time) {
     const run = runs.get(index);
     run.started = true;
     announced.delete(index);
-    return toEvent("started", classes[index], time, run.first * CHUNK_SECONDS, run.passed);
+    return toEvent("started", classes[index], time, run.begun * CHUNK_SECONDS, run.passed);
   }
   function ended(index, time, still = false) {
     const run = runs.get(index);
     runs.delete(index);
     if (!run.started) return [];
     const more = { end: { end: run.end * CHUNK_SECONDS }, still: still ? { still_on: true } : {} };
-    return [toEvent("ended", classes[index], time, run.first * CHUNK_SECONDS, run.total / run.number, more)];
+    return [toEvent("ended", classes[index], time, run.begun * CHUNK_SECONDS, run.total / run.number, more)];
   }
   function lapsed(index, time) {
     const [start, score] = announced.get(index);
     announced.delete(index);
     return toEvent("lapsed", classes[index], time, start, score);
+  }
+  function begun(index, chunk) {
+    const { backdate = 0, highest } = rules[index], backdateChunks = Math.floor(backdate / CHUNK_SECONDS + TOLERANCE);
+    const before = [...ends].filter(([other]) => highest || other === index).map(([, end]) => end);
+    return Math.min(chunk, Math.max(chunk - backdateChunks, seenSince, ...before));
   }
   function advance(index, chunk, time, score, counts) {
     const { on, off, min_length, merge_gap } = rules[index], events = [];
@@ -38,7 +44,7 @@ function makeTimeline(classes, rules) {
     }
     if (!run) {
       if (!counts || score < on) return events;
-      run = { first: chunk, end: chunk, passed: score, total: 0, number: 0, started: false, pending: [] };
+      run = { first: chunk, begun: begun(index, chunk), end: chunk, passed: score, total: 0, number: 0, started: false, pending: [] };
       runs.set(index, run);
     }
     if (counts && score >= (run.end === chunk ? off : on)) {
@@ -68,15 +74,22 @@ function makeTimeline(classes, rules) {
     /* Events at the end of a chunk; `ahead` are the scores of chunks to come, of a model that anticipates. */
     push(time, scores, ahead = []) {
       const chunk = Math.round(time / CHUNK_SECONDS) - 1, coming = ahead.slice(0, HORIZON_CHUNKS);
-      return actions.flatMap((index) => {
+      if (seenSince === null || chunk > newest + 1) seenSince = chunk;
+      newest = chunk;
+      const events = actions.flatMap((index) => {
         const only = alone && rules[index].highest;
         const events = advance(index, chunk, time, scores[index], !only || isHighest(scores, index));
         const curve = coming.map((later) => (only && !isHighest(later, index) ? -1 : later[index]));
         return curve.length ? [...events, ...expect(index, time, curve)] : events;
       });
+      for (const [index, run] of runs) if (run.started) ends.set(index, run.end);
+      return events;
     },
     /* Ends what is still on, and expected, where the source ends. */
     finish(time) {
+      newest = 0;
+      seenSince = null;
+      ends.clear();
       const events = [...runs.keys()].sort((one, other) => one - other).flatMap((index) => {
         const isOn = !runs.get(index).pending.length, late = isOn && !runs.get(index).started ? [started(index, time)] : [];
         return [...late, ...ended(index, time, isOn)];

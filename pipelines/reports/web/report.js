@@ -56,6 +56,8 @@ function describe() {
     if (rules[key]) term(run, name, numberText(rules[key]) + " s");
   }
   if (Object.values(timeline.thresholds || {}).some((rule) => rule === true || rule?.highest)) term(run, "One at a time", "the action with the highest score");
+  const backdates = Object.entries(typeof rules.on === "number" ? { "all actions": rules } : timeline.thresholds || {}).filter(([, rule]) => rule?.backdate);
+  if (backdates.length) term(run, "Starts backdated", backdates.map(([label, { backdate }]) => label + " " + numberText(backdate) + " s").join(", "), "wide");
   for (const [key, value] of flat(speed)) term($("speed"), key, numberText(value));
   if (id) term($("speed"), "Recipe of the features", id);
   if (whole) $("recipe").textContent = JSON.stringify(whole, null, 2);

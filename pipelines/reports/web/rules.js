@@ -1,6 +1,6 @@
-/* Scores to segments, as lstr/timeline.py decides: runs by hysteresis, near ones joined, then short ones dropped that are not on at the end. */
+/* Scores to segments, as lstr/timeline.py decides: runs by hysteresis, near ones joined, then short ones dropped that are not on at the end, and starts backdated. */
 const TOLERANCE = 1e-6; /* chunks: a length this near a whole number of chunks is that number */
-const DEFAULT_RULES = { on: 0.5, off: 0.35, min_length: 0, merge_gap: 0, highest: false };
+const DEFAULT_RULES = { on: 0.5, off: 0.35, min_length: 0, merge_gap: 0, highest: false, backdate: 0 };
 const UNDECIDABLE = ["Background", "Ambiguous"]; /* classes that are no action */
 
 /* The stored rules of a class with those that are tried (null tries nothing) over them, as `--on` and `--off` act. */
@@ -17,31 +17,37 @@ function highestOf(codes, chunks, index, actions) {
   return (chunk) => actions.every((other) => codes[other * chunks + chunk] <= codes[index * chunks + chunk]);
 }
 
-/* The actions in a curve of uint16 codes, each with its mean score and the moment at which it is announced. A chunk that does not count is below both thresholds. */
+/* The actions in a curve of uint16 codes, each with its mean score and the moment at which it is announced, before their starts are backdated. A chunk that does not count is below both thresholds. */
 function decideRuns(curve, { fullScale, missing, step, begin = 0 }, { on, off, min_length, merge_gap }, counts = () => true) {
   const minChunks = Math.max(1, Math.ceil(min_length / step - TOLERANCE));
   const gapChunks = Math.floor(merge_gap / step + TOLERANCE);
   const found = [];
   let run = null;
   let seen = 0; /* the end of the last chunk with a score */
+  let seenSince = 0; /* the chunk from which on none was missing */
   const finish = (still = false) => {
-    const { first, end, total, number, announced } = run;
-    const action = { start: begin + first * step, end: begin + end * step, score: total / number, announced };
+    const { first, end, total, number, announced, told, parts, since } = run;
+    const action = { start: begin + first * step, end: begin + end * step, score: total / number, announced, first, told, parts, since };
     if (announced !== null) found.push(still ? { ...action, still_on: true } : action);
     run = null;
   };
   for (let chunk = 0; chunk < curve.length; chunk++) {
-    if (curve[chunk] === missing) continue;
+    if (curve[chunk] === missing) {
+      seenSince = chunk + 1;
+      continue;
+    }
     const score = curve[chunk] / fullScale;
     seen = chunk + 1;
     if (run && chunk - run.end > gapChunks) finish(); /* the chunks between were not seen */
     if (!run) {
       if (score < on || !counts(chunk)) continue;
-      run = { first: chunk, end: chunk, total: 0, number: 0, pending: [], announced: null };
+      run = { first: chunk, end: chunk, total: 0, number: 0, pending: [], announced: null, told: Infinity, parts: [], since: seenSince };
     }
     if (score >= (run.end === chunk ? off : on) && counts(chunk)) {
       run.total += run.pending.reduce((sum, value) => sum + value, 0) + score;
       run.number += run.pending.length + 1;
+      if (run.end < chunk || !run.parts.length) run.parts.push([chunk, chunk + 1]);
+      else run.parts.at(-1)[1] = chunk + 1;
       run.end = chunk + 1;
       run.pending = [];
     } else if (chunk + 1 - run.end > gapChunks) {
@@ -50,7 +56,10 @@ function decideRuns(curve, { fullScale, missing, step, begin = 0 }, { on, off, m
     } else {
       run.pending.push(score); /* counts if the gap closes */
     }
-    if (run.announced === null && run.end - run.first >= minChunks) run.announced = begin + (chunk + 1) * step;
+    if (run.announced === null && run.end - run.first >= minChunks) {
+      run.announced = begin + (chunk + 1) * step;
+      run.told = chunk;
+    }
   }
   if (run) {
     const still = !run.pending.length;
@@ -58,4 +67,17 @@ function decideRuns(curve, { fullScale, missing, step, begin = 0 }, { on, off, m
     finish(still);
   }
   return found;
+}
+
+/* The actions of all classes, `found` as { rule, runs } of each, with their starts backdated: not before the end of what was told of the class, or with `highest` of any, nor in chunks without a score. */
+function backdated(found, { step, begin = 0 }) {
+  const all = found.flatMap(({ runs }) => runs);
+  const endBefore = ({ told, parts }, first) => (told < first ? Math.max(0, ...parts.filter(([start]) => start < first).map(([, end]) => Math.min(end, first))) : 0);
+  return found.map(({ rule, runs }) => {
+    const backdate = rule ? Math.floor(rule.backdate / step + TOLERANCE) : 0;
+    return runs.map(({ first, since, told, parts, ...action }) => {
+      const before = backdate ? (rule.highest ? all : runs).map((other) => endBefore(other, first)) : [];
+      return { ...action, start: begin + Math.min(first, Math.max(first - backdate, since, ...before)) * step };
+    });
+  });
 }

@@ -25,5 +25,4 @@ def test_none_counted_is_a_bound_and_not_nothing():
 def test_an_interval_is_told_with_two_figures():
     assert interval_text([139.2, 533.9]) == "140 to 530"
     assert interval_text([0.0253, 5.57]) == "0.025 to 5.6"
-    assert interval_text([139.2, 533.9], 1) == "139.2 to 533.9"
     assert interval_text([0.0, 3.0]) == "below 3.0"

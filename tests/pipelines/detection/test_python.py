@@ -96,6 +96,7 @@ def test_thresholds(trained):
     assert choose_thresholds(loaded, Thresholds(0.9)) == Thresholds(0.9)
     assert choose_thresholds(loaded, {"min_length": 1, "off": None})["fall"] == Thresholds(0.4, 0.3, 1.0)
     assert choose_thresholds(loaded, {"fall": {"merge_gap": 1}}) == own | {"fall": Thresholds(0.4, 0.3, 0, 1.0)}
+    assert choose_thresholds(loaded, {"backdate": 0.75})["fall"] == Thresholds(0.4, 0.3, backdate=0.75)
     assert choose_thresholds(loaded, {"fall": Thresholds(0.9)}) == own | {"fall": Thresholds(0.9)}
     with pytest.raises(ThresholdError, match="'fell' is no class") as caught:
         choose_thresholds(loaded, {"fell": Thresholds()})

@@ -61,6 +61,8 @@ RULES = [
     Thresholds(),
     Thresholds(0.6, 0.2, min_length=0.75, merge_gap=0.5),
     Thresholds(0.37, 0.37, min_length=0.3, merge_gap=1.0, highest=True),
+    Thresholds(0.4, 0.2, min_length=0.5, merge_gap=0.5, backdate=1.0),
+    Thresholds(0.37, 0.3, merge_gap=0.5, highest=True, backdate=0.8),
 ]
 CLASSES = ("Background", "kick", "hug", "wave")
 

@@ -21,6 +21,7 @@ RULES = [
     Thresholds(0.37, 0.37, min_length=0.3, merge_gap=1.0),
     Thresholds(0.8, 0.0, merge_gap=0.25),
     Thresholds(0.5, 0.49, min_length=2.0),
+    Thresholds(0.5, 0.3, min_length=0.5, merge_gap=0.25, backdate=1.1),
 ]
 
 
@@ -45,9 +46,10 @@ def test_the_page_decides_as_the_timeline_does(show, report, rules):
     codes = np.frombuffer(base64.b64decode("".join(encoded_scores(curves))), "<u2").reshape(30, 400)
     page = show(report)
     decided = page.evaluate(
-        """([curves, rules, fullScale, missing]) => curves.map((curve) => decideRuns(
-          Uint16Array.from(curve), { fullScale, missing, step: 0.25 }, rules))""",
-        [codes.tolist(), rules.to_dict(), FULL_SCALE, NO_SCORE],
+        """([curves, rule, fullScale, missing]) => curves.map((curve) => backdated([{
+          rule, runs: decideRuns(Uint16Array.from(curve), { fullScale, missing, step: 0.25 }, rule),
+        }], { step: 0.25 })[0])""",
+        [codes.tolist(), asdict(rules), FULL_SCALE, NO_SCORE],
     )
     n_segments = 0
     for row, segments in zip(codes, decided, strict=True):
@@ -65,9 +67,10 @@ def test_the_page_decides_by_the_clock_of_other_features(show, report, rules):
     curve = np.random.default_rng(1).random(60).repeat(5)
     codes = np.frombuffer(base64.b64decode("".join(encoded_scores(curve[:, None]))), "<u2")
     decided = show(report).evaluate(
-        """([curve, rules, fullScale, missing, step, begin]) => decideRuns(
-          Uint16Array.from(curve), { fullScale, missing, step, begin }, rules)""",
-        [codes.tolist(), rules.to_dict(), FULL_SCALE, NO_SCORE, clock.seconds, float(clock.offset)],
+        """([curve, rule, fullScale, missing, step, begin]) => backdated([{
+          rule, runs: decideRuns(Uint16Array.from(curve), { fullScale, missing, step, begin }, rule),
+        }], { step, begin })[0]""",
+        [codes.tolist(), asdict(rules), FULL_SCALE, NO_SCORE, clock.seconds, float(clock.offset)],
     )
     expected = in_python(codes / FULL_SCALE, rules, clock)
     assert len(decided) == len(expected) > 0
@@ -75,18 +78,19 @@ def test_the_page_decides_by_the_clock_of_other_features(show, report, rules):
         assert (one["start"], one["end"], one["announced"]) == pytest.approx(entry[:3], abs=1e-9)
 
 
-def test_the_page_counts_the_highest_as_the_timeline_does(show, report):
+@pytest.mark.parametrize("more", [{}, {"backdate": 1.0}, {"backdate": 1.0, "min_length": 0.5}])
+def test_the_page_counts_the_highest_as_the_timeline_does(show, report, more):
     """Two actions that take turns, and background above both, which has no part."""
     rng = np.random.default_rng(0)
     scores = np.column_stack([np.full(400, 0.99), rng.uniform(0, 1, (100, 2)).repeat(4, axis=0)])
     scores[::17] = np.nan
     codes = np.frombuffer(base64.b64decode("".join(encoded_scores(scores))), "<u2").reshape(3, 400)
-    rules = Thresholds(0.4, 0.2, merge_gap=0.5, highest=True)
+    rules = Thresholds(0.4, 0.2, merge_gap=0.5, highest=True, **more)
     decided = show(report).evaluate(
-        """([codes, rules, fullScale, missing]) => [1, 2].map((index) => decideRuns(
-          Uint16Array.from(codes.slice(index * 400, (index + 1) * 400)), { fullScale, missing, step: 0.25 }, rules,
-          highestOf(codes, 400, index, [1, 2])))""",
-        [codes.ravel().tolist(), rules.to_dict(), FULL_SCALE, NO_SCORE],
+        """([codes, rule, fullScale, missing]) => backdated([1, 2].map((index) => ({ rule, runs: decideRuns(
+          Uint16Array.from(codes.slice(index * 400, (index + 1) * 400)), { fullScale, missing, step: 0.25 }, rule,
+          highestOf(codes, 400, index, [1, 2])) })), { step: 0.25 })""",
+        [codes.ravel().tolist(), asdict(rules), FULL_SCALE, NO_SCORE],
     )
     timeline, events = Timeline(("Background", "hug", "kick"), rules), []
     for chunk in np.flatnonzero(codes[0] != NO_SCORE):

@@ -1,0 +1,88 @@
+"""Lags of scores, from labels and detections."""
+
+import numpy as np
+import pytest
+
+from lstr.checkpoints import checkpoint
+from lstr.labels.segment import Segment
+from lstr.metrics.actions import measure_events
+from lstr.pipelines.evaluation.analysis import detect_events
+from lstr.pipelines.evaluation.backdating import backdated
+from lstr.pipelines.learning.deciding import decide_unseen
+from lstr.pipelines.learning.options import LearnOptions
+from lstr.pipelines.thresholds.by_actions import Scored
+from lstr.pipelines.thresholds.teaching import TellerData
+from lstr.rules import thresholds_of
+from lstr.teller import LearntRules
+from lstr.timeline import DEFAULT, Thresholds
+
+CLASSES = ("Background", "hug", "kick")
+
+
+def scored(n: int, late: float, chunks: int = 400, seed: int = 0) -> Scored:
+    """A video in which scores of n hugs rise so many seconds late, give or take a chunk, and kicks are told at once."""
+    rng = np.random.default_rng(seed)
+    scores, truth = np.full((chunks, 3), 0.1, np.float32), []
+    for k in range(n):
+        label, start = 1 + k % 2, 10 + k * (chunks - 20) // n
+        rise = start + (round(4 * late) + int(rng.integers(-1, 2)) if label == 1 else 0)
+        scores[rise : start + 12, label] = 0.9
+        truth.append(Segment(start / 4, start / 4 + 3, CLASSES[label], 1.0))
+    return Scored(scores, truth)
+
+
+def test_what_suits_each_action_is_found():
+    """Drawn to none where there are few labels; none of what is told at once, or early."""
+    rules = {"hug": Thresholds(highest=True), "kick": DEFAULT}
+    many = backdated(rules, [scored(20, 1.0), scored(20, 1.0, seed=1)], CLASSES)
+    assert many == {"hug": Thresholds(highest=True, backdate=0.75), "kick": DEFAULT}
+    assert backdated(rules, [scored(2, 1.0)], CLASSES)["hug"].backdate < many["hug"].backdate
+    assert backdated(rules, [scored(20, -1.0)], CLASSES) == rules
+    assert backdated(rules, [], CLASSES) == rules
+    again = backdated(many, [scored(20, 1.0), scored(20, 1.0, seed=1)], CLASSES)
+    assert again == many, "what was there has no part in it"
+
+
+def test_new_videos_have_better_edges():
+    rules = {"hug": DEFAULT, "kick": DEFAULT}
+    dated = backdated(rules, [scored(20, 1.25, seed=k) for k in range(3)], CLASSES)
+    new = scored(20, 1.25, seed=9)
+
+    def f1(own) -> dict[str, float]:
+        found = measure_events([detect_events(new.scores, CLASSES, own, new.truth)], CLASSES)["together"]
+        return {name: values["f1"] for name, values in found["onset"].items()}
+
+    assert f1(dated)["0.5"] > f1(rules)["0.5"] + 0.3
+    assert f1(dated)["2.0"] == f1(rules)["2.0"] == 1.0
+
+
+def test_what_a_teller_tells_is_backdated_too():
+    """Of its own probabilities, where it decides."""
+    videos = [scored(20, 1.0, 1600, seed=k) for k in range(3)]
+    teller = TellerData(videos, CLASSES).teach(range(3))
+    rules = LearntRules({"hug": DEFAULT, "kick": DEFAULT}, teller, {"hug": Thresholds(0.4, 0.2)})
+    dated = backdated(rules, videos, CLASSES)
+    assert isinstance(dated, LearntRules) and dated.teller is teller
+    assert dated.thresholds["hug"] == Thresholds(0.4, 0.2, backdate=dated.rules["hug"].backdate)
+    assert dated.thresholds["hug"].backdate == pytest.approx(0.75, abs=0.26)
+
+
+def test_learning_writes_them_into_the_checkpoint(small_set, tmp_path):
+    """And into what decides on each video, from the others."""
+    path = tmp_path / "a.pt"
+    path.write_bytes(small_set.checkpoint.read_bytes())
+    loaded = checkpoint.load(path)
+    hug, videos = loaded.classes[1], {}
+    for seed in range(6):
+        one = scored(10, 1.0, 200, seed)
+        rows = np.zeros((200, len(loaded.classes)), np.float32)
+        rows[:, 1] = one.scores[:, 1]
+        hugs = [s for s in one.truth if s.label == "hug"]
+        videos[f"v{seed}"] = Scored(rows, [Segment(s.start, s.end, hug, 1.0) for s in hugs])
+    events = decide_unseen(videos, loaded, LearnOptions(["v"], "l.csv", tmp_path / "m.lstr", tell="rule"))
+    with pytest.raises(StopIteration) as ended:
+        while True:
+            next(events)
+    backdates = {i: rules[hug].backdate for i, rules in ended.value.value.without.items()}
+    assert backdates.keys() == videos.keys() and 0.5 <= min(backdates.values()) <= max(backdates.values()) <= 1.0
+    assert 0.5 <= thresholds_of(checkpoint.load(path))[hug].backdate <= 1.0
