@@ -39,9 +39,9 @@ def rows_of(hug, kick=()) -> np.ndarray:
     return rows
 
 
-@given(values, st.sampled_from([0.0, 0.25, 0.6]), st.sampled_from([0.0, 0.25, 0.5]))
-def test_all_segments_at_once_are_those_of_the_timeline(curve, min_length, merge_gap):
-    rules = Thresholds(0.5, 0.3, min_length, merge_gap)
+@given(values, st.sampled_from([0.0, 0.25, 0.6]), st.sampled_from([0.0, 0.25, 0.5]), st.sampled_from([0.0, 0.25, 1.1]))
+def test_all_segments_at_once_are_those_of_the_timeline(curve, min_length, merge_gap, backdate):
+    rules = Thresholds(0.5, 0.3, min_length, merge_gap, backdate=backdate)
     video = detect_events(rows_of(curve), CLASSES, rules)
     assert detect_spans(rows_of(curve)[:, 1], rules).tolist() == spans_of(video.detections, "hug").tolist()
 
