@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.labels.segment import Segment
 from lstr.metrics.bootstrap import interval
-from lstr.metrics.rates import interval_text, rate_interval
+from lstr.metrics.rates import interval_text, rate_interval, rate_text
 
 IOUS = (0.3, 0.5)
 ONSETS = (0.5, 1.0, 2.0, 5.0)
@@ -280,7 +280,7 @@ def _alarms(number: int, hours: float) -> str:
         return f"no false alarm in {length_text(hours)} ({within} an hour)"
     rate = number / hours
     if hours >= 1:
-        return f"{rate:.{0 if rate >= 9.95 else 1}f} false alarms an hour ({within})"
+        return f"{rate_text(rate)} false alarms an hour ({within})"
     return f"{_counted(number, 'false alarm')} in {length_text(hours)} ({rate:.0f} an hour; {within})"
 
 

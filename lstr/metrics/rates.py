@@ -27,6 +27,11 @@ def interval_text(edges: Sequence[float]) -> str:
     return f"{low} to {high}" if edges[0] else f"below {high}"
 
 
+def rate_text(rate: float) -> str:
+    """A rate for people: 40, 3.7, 0.0."""
+    return f"{rate:.{0 if rate >= 9.95 else 1}f}"
+
+
 def _two_figures(rate: float) -> str:
     """720, 14, 3.7, 0.025."""
     if not rate:

@@ -26,7 +26,7 @@ def backdated(rules: Rules, videos: Sequence[Scored], classes: Sequence[str], cl
     few, in whole chunks; none where detections come early. The scores should be of what has not seen the videos: what
     knows them is early.
     """
-    plain = _changed(rules, dict.fromkeys(classes, 0.0))
+    plain = _changed(rules, {})
     late: dict[str, list[float]] = {label: [] for label in classes if label not in (BACKGROUND, AMBIGUOUS)}
     for video in videos:
         found = detect_events(video.scores, classes, plain, video.truth, clock)
@@ -46,9 +46,7 @@ def _usual(late: Sequence[float], clock: Clock) -> float:
 
 
 def _changed(rules: Rules, backdates: Mapping[str, float]) -> Rules:
-    """The rules backdated by these, those of a teller's probabilities too."""
-    changed = {label: replace(rule, backdate=backdates.get(label, 0.0)) for label, rule in rules.items()}
-    if not isinstance(rules, LearntRules):
-        return changed
-    own = {label: replace(rule, backdate=backdates.get(label, 0.0)) for label, rule in rules.thresholds.items()}
-    return LearntRules(changed, rules.teller, own)
+    """The rules backdated by these alone, those of a teller's probabilities too."""
+    if isinstance(rules, LearntRules):
+        return LearntRules(_changed(rules.rules, backdates), rules.teller, _changed(rules.thresholds, backdates))
+    return {label: replace(rule, backdate=backdates.get(label, 0.0)) for label, rule in rules.items()}

@@ -130,7 +130,7 @@ def rate_text(one: dict[str, Any]) -> str:
     if rate is None or edges is None:
         return figure_text(rate, 1)
     within = rates.interval_text(edges)
-    return f"{figure_text(rate, 0 if rate >= 9.95 else 1)} [{within}]" if rate else within
+    return f"{rates.rate_text(rate)} [{within}]" if rate else within
 
 
 def _edges(one: dict[str, Any], name: str, digits: int) -> str:

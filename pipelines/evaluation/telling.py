@@ -85,7 +85,7 @@ def choose_told(
         told |= {place: _told(data, teller, place, videos) for place in own}
         learnt.append(LearntRules(without[at], teller, thresholds))
     final = LearntRules(rules, data.teach(range(len(videos))), _choose([*told.values()], classes, wished, grid))
-    both = {name: _decided(groups, classes, some) for name, some in ((RULE, without), (LEARNT, learnt))}
+    both = {name: detect_groups(groups, classes, some) for name, some in ((RULE, without), (LEARNT, learnt))}
     draws = bootstrap.draw(len(videos), RESAMPLES)
     resampled = {name: resampled_f1(found, classes, draws) for name, found in both.items()}
     low, high = bootstrap.interval(resampled[LEARNT] - resampled[RULE])
@@ -124,7 +124,9 @@ def _choose(videos: Sequence[Scored], classes: Sequence[str], wished: float | No
     return choose_within([one.scores for one in videos], [one.truth for one in videos], classes, wished)
 
 
-def _decided(groups: Sequence[Sequence[Scored]], classes: Sequence[str], rules: Sequence[Rules]) -> list[VideoEvents]:
+def detect_groups(
+    groups: Sequence[Sequence[Scored]], classes: Sequence[str], rules: Sequence[Rules]
+) -> list[VideoEvents]:
     """What the rules of each group make of its videos."""
     return [
         detect_events(video.scores, classes, own, video.truth)

@@ -48,11 +48,11 @@ def decide_unseen(
     Videos of one recording are left out together; of a single recording nothing is chosen without it.
     """
     groups = folds_of([*scored], GROUPS) or [[*scored]]
-    videos, classes = [[scored[i] for i in group] for group in groups], loaded.classes
+    videos, classes, every = [[scored[i] for i in group] for group in groups], loaded.classes, [*scored.values()]
+    rest = [[scored[i] for i in scored if i not in group] for group in groups]
     rule, others = choose_without_each(videos, classes)
     if (wished := options.false_alarms) is not None:
-        rule = _within(rule, [*scored.values()], classes, wished)
-        rest = [[scored[i] for i in scored if i not in group] for group in groups]
+        rule = _within(rule, every, classes, wished)
         others = [_within(own, some, classes, wished) if some else own for own, some in zip(others, rest, strict=True)]
     rules, each, told = rule.by_class, [own.by_class for own in others], None
     is_asked = options.tell == LEARNT
@@ -62,12 +62,9 @@ def decide_unseen(
         rules, each = told.rules, [*told.without]
     elif is_asked:
         yield Notice("too few videos are scored by what lacked them to learn when to tell: the rule decides.")
-    rules = backdated(rules, [*scored.values()], classes)
-    each = [
-        backdated(own, [scored[i] for i in scored if i not in group], classes)
-        for group, own in zip(groups, each, strict=True)
-    ]
-    yield from _keep(rules, [*scored.values()], loaded, wished)
+    rules = backdated(rules, every, classes)
+    each = [backdated(own, some, classes) for own, some in zip(each, rest, strict=True)]
+    yield from _keep(rules, every, loaded, wished)
     pairs = zip(groups, each, strict=True) if len(groups) > 1 else ()
     return Decided(rule.f1, told, {video_id: own for group, own in pairs for video_id in group})
 

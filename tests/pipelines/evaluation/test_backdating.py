@@ -1,4 +1,4 @@
-"""Lags of scores, from labels and detections."""
+"""Starts are told as early as labels have them."""
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ from lstr.pipelines.thresholds.teaching import TellerData
 from lstr.rules import thresholds_of
 from lstr.teller import LearntRules
 from lstr.timeline import DEFAULT, Thresholds
+from tests.support.extraction import returned
 
 CLASSES = ("Background", "hug", "kick")
 
@@ -79,10 +80,8 @@ def test_learning_writes_them_into_the_checkpoint(small_set, tmp_path):
         rows[:, 1] = one.scores[:, 1]
         hugs = [s for s in one.truth if s.label == "hug"]
         videos[f"v{seed}"] = Scored(rows, [Segment(s.start, s.end, hug, 1.0) for s in hugs])
-    events = decide_unseen(videos, loaded, LearnOptions(["v"], "l.csv", tmp_path / "m.lstr", tell="rule"))
-    with pytest.raises(StopIteration) as ended:
-        while True:
-            next(events)
-    backdates = {i: rules[hug].backdate for i, rules in ended.value.value.without.items()}
+    options = LearnOptions(["v"], "l.csv", tmp_path / "m.lstr", tell="rule")
+    decided = returned(decide_unseen(videos, loaded, options))
+    backdates = {i: rules[hug].backdate for i, rules in decided.without.items()}
     assert backdates.keys() == videos.keys() and 0.5 <= min(backdates.values()) <= max(backdates.values()) <= 1.0
     assert 0.5 <= thresholds_of(checkpoint.load(path))[hug].backdate <= 1.0
