@@ -50,16 +50,16 @@ function decideAll() {
   const ruleOfEach = classes.map(ruleOf), own = classes.map((label) => changedRules(storedRule(label), nothing));
   const isChanged = ruleOfEach.map((rule, index) => rule && Object.keys(tried).some((name) => rule[name] !== own[index][name]));
   const together = isChanged.some(Boolean) && ruleOfEach.some((rule) => rule?.highest && rule.backdate); /* one's start may depend on another's end */
-  const found = classes.map((label, index) => {
-    const rule = ruleOfEach[index];
-    if (!rule || !(isChanged[index] || together)) return { rule, runs: [] };
+  const isAnew = ruleOfEach.map((rule, index) => rule && (isChanged[index] || together));
+  const found = ruleOfEach.map((rule, index) => {
+    if (!isAnew[index]) return { rule, runs: [] };
     const curve = codes.subarray(index * chunks, (index + 1) * chunks);
     const counts = rule.highest ? highestOf(codes, chunks, index, actionIndices) : undefined;
     return { rule, runs: decideRuns(curve, { fullScale, missing, step, begin }, rule, counts) };
   });
   const decided = backdated(found, { step, begin });
   segments = classes.flatMap((label, index) => {
-    if (!ruleOfEach[index] || !(isChanged[index] || together)) return detectedByClass.get(label) || [];
+    if (!isAnew[index]) return detectedByClass.get(label) || [];
     return decided[index].map((run) => ({ ...run, label, score: Math.round(run.score * 1e4) / 1e4 }));
   }).sort(byStart);
   refresh();
