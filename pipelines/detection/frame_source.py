@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lstr.checkpoints.loaded import Checkpoint
 from lstr.extractors.errors import VideoError
 from lstr.extractors.prefetch import closed_after
 from lstr.extractors.video.frames import FPS, Chunk, SourceFrame, chunks_of, shrink, working_size
 from lstr.extractors.video.stretches import GAP_SECONDS, stretches
 from lstr.pipelines.detection.networks import Networks
 from lstr.pipelines.detection.sources import Limits, Recorded, Source, Unreadable
+from lstr.pipelines.detection.warnings import warnings_of_shape
 
 FIRST_STEPS = 3
 """So many steps between frames, all of more than two seconds, are no pause: their times are no seconds."""
@@ -35,8 +37,10 @@ class FrameSource(Recorded):
         if not isinstance(self.frames, Iterable):
             error = VideoError(f"{self.frames!r} is neither a path, nor an address, nor frames.", PAIRS)
             return Unreadable(self.id, error, self.origin)
-        twostream, workers, warnings = networks.open()
-        chunks = seen_chunks(source_frames(self.frames, twostream.recipe.long_side), limits.first)
+        twostream, workers, known = networks.open()
+        warnings = [*known]
+        seen = seen_chunks(source_frames(self.frames, twostream.recipe.long_side), limits.first)
+        chunks = _looked_at(seen, networks.loaded, warnings)
         wanted = [n for n in (limits.max_chunks, limits.end and limits.end - limits.first) if n is not None]
         rows = twostream.rows(islice(chunks, min(wanted)) if wanted else chunks, workers, live=True)
         return Source(self.id, self.origin, None, None, None, rows, warnings)
@@ -46,6 +50,15 @@ def seen_chunks(frames: Iterator[SourceFrame], first: int = 0) -> Iterator[Chunk
     """Chunks of frames, from `first` on, without those of more than two seconds in which no frame came."""
     for begin, stretch in stretches(frames):
         yield from chunks_of(stretch, max(first, begin))
+
+
+def _looked_at(chunks: Iterator[Chunk], loaded: Checkpoint, warnings: list[str]) -> Iterator[Chunk]:
+    """The chunks; what must be known of their shape joins the warnings as the first one comes."""
+    for number, chunk in enumerate(chunks):
+        if not number:
+            height, width = chunk.frames.shape[1:3]
+            warnings += warnings_of_shape(loaded, width, height)
+        yield chunk
 
 
 def source_frames(frames: Iterable[Any], long_side: int) -> Iterator[SourceFrame]:

@@ -31,6 +31,7 @@ class RecordedRun(Running):
     def __init__(self, source_id: str, source: Source, deciding: Deciding):
         super().__init__(source_id, source.origin, deciding, source.n_chunks)
         self.source = source
+        self._n_told = 0
         self._ahead: Ahead[Made] | None = None
         self._since: Since | None = None
 
@@ -52,12 +53,13 @@ class RecordedRun(Running):
     def events(self) -> Generator[SourceEvent | Notice, None, None]:
         """Each decision when its sinks have taken it. Raises what the source raises, or a sink that needs all."""
         source = self.source
-        yield from map(Notice, source.warnings)
+        yield from self._news()
         self._since = self._since or Since(self.deciding.effort)
         try:
             yield self.open(self._since, source.video)
             with closed_after(self._ahead or self._made()) as made:
                 for one in made:
+                    yield from self._news()
                     yield self.take(one)
                     yield from self.troubles()
                     if self.left:
@@ -73,6 +75,12 @@ class RecordedRun(Running):
         if result := self.outlets[0].result:
             timeline, page = result
             yield Ended(self.id, timeline, page, self.last)
+
+    def _news(self) -> Iterator[Notice]:
+        """What is known of the source since it was last looked up; of frames some only as they come."""
+        news = self.source.warnings[self._n_told :]
+        self._n_told += len(news)
+        yield from map(Notice, news)
 
     def _made(self) -> Iterator[Made]:
         expected: int | None = None  # before the first chunk nothing is missing

@@ -37,7 +37,7 @@ class Source:
     n_chunks: int | None
     rows: Iterable[FeatureRow]
     warnings: list[str] = field(default_factory=list)
-    """What a reader of its scores must know."""
+    """What a reader of its scores must know; more may join them while its rows are made."""
 
 
 @dataclass(frozen=True)

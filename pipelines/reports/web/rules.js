@@ -71,13 +71,28 @@ function decideRuns(curve, { fullScale, missing, step, begin = 0 }, { on, off, m
 
 /* The actions of all classes, `found` as { rule, runs } of each, with their starts backdated: not before the end of what was told of the class, or with `highest` of any, nor in chunks without a score. */
 function backdated(found, { step, begin = 0 }) {
-  const all = found.flatMap(({ runs }) => runs);
-  const endBefore = ({ told, parts }, first) => (told < first ? Math.max(0, ...parts.filter(([start]) => start < first).map(([, end]) => Math.min(end, first))) : 0);
+  const endOfAll = toldEnds(found.flatMap(({ runs }) => runs));
   return found.map(({ rule, runs }) => {
     const backdate = rule ? Math.floor(rule.backdate / step + TOLERANCE) : 0;
+    const endBefore = !backdate || rule.highest ? endOfAll : toldEnds(runs);
     return runs.map(({ first, since, told, parts, ...action }) => {
-      const before = backdate ? (rule.highest ? all : runs).map((other) => endBefore(other, first)) : [];
-      return { ...action, start: begin + Math.min(first, Math.max(first - backdate, since, ...before)) * step };
+      return { ...action, start: begin + Math.min(first, Math.max(first - backdate, since, endBefore(first))) * step };
     });
   });
+}
+
+/* Where the last of what was told of runs before a chunk ends, as a function of the chunk: 0 where nothing was. */
+function toldEnds(runs) {
+  const ends = runs.flatMap(({ told, parts }) => parts.map(([start, end]) => ({ known: Math.max(told, start), end })));
+  ends.sort((one, other) => one.known - other.known);
+  for (let place = 1; place < ends.length; place++) ends[place].end = Math.max(ends[place].end, ends[place - 1].end);
+  return (chunk) => {
+    let known = 0, after = ends.length;
+    while (known < after) {
+      const middle = (known + after) >> 1;
+      if (ends[middle].known < chunk) known = middle + 1;
+      else after = middle;
+    }
+    return known ? Math.min(ends[known - 1].end, chunk) : 0;
+  };
 }

@@ -1,7 +1,8 @@
-"""Pictures of another shape than a model has learnt from: of files and cameras its reader is told what is seen."""
+"""Pictures of another shape than a model has learnt from: its reader is told what is seen of them."""
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -12,6 +13,7 @@ from lstr.extractors.video.live_input import PROMPT, Input
 from lstr.extractors.weights.sources import WeightSources
 from lstr.kinds import configure, make_model
 from lstr.pipelines.detection.checkpoint import load_checkpoint
+from lstr.pipelines.detection.frame_source import FrameSource
 from lstr.pipelines.detection.job import DetectOptions, detect_sources
 from lstr.pipelines.detection.networks import NetworkOptions, open_networks
 from lstr.pipelines.progress import Finished, Notice
@@ -57,3 +59,14 @@ def test_so_is_that_of_a_camera(learnt, tmp_path, shape, times):
     with open_networks(learnt, NetworkOptions()) as (twostream, workers, _), path.open("rb") as file:
         camera = Input("door", file, options=PROMPT, lasting=False, drops=False)
         assert len(said(run_live([camera], learnt, (twostream, workers)))) == times
+
+
+@pytest.mark.parametrize(("shape", "times"), [("usual", 0), ("wide", 1)])
+def test_so_is_that_of_frames_that_a_program_has(learnt, shape, times):
+    """As the first chunk comes, and in the timeline."""
+    width, height = SIZES[shape]
+    frames = [(np.zeros((height, width, 3), np.uint8), number / 24) for number in range(24)]
+    events = [*detect_sources([FrameSource("door", "door", frames)], DetectOptions(learnt))]
+    assert len(said(events)) == times
+    timeline = next(event.result.timelines["door"] for event in events if isinstance(event, Finished))
+    assert sum("of another shape" in text for text in timeline["warnings"]) == times
