@@ -25,8 +25,9 @@ def command(runs, output, weights, metrics, title, make_default, as_json):
     detects, on which videos it was trained and how well it does. Random networks are made again from their seed;
     published ones are not copied into it, and have to be fetched where it is used. No code is in the file.
 
-    Of several runs, checkpoints or model files, of any kinds, the file has the average: their probabilities' mean. They
-    must know the same classes; one may take the RGB features alone and another those of flow, of the same networks.
+    Of several runs, checkpoints or model files, of any kinds, the file has the average: the geometric mean of their
+    probabilities. They must know the same classes; one may take the RGB features alone and another those of flow, of
+    the same networks.
     Thresholds go along where all have the same; `lstr evaluate --choose-thresholds` chooses them anew.
 
     \b
