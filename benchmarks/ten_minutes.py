@@ -1,4 +1,4 @@
-"""The first ten minutes of a new user, as they were: commands, what they printed, and how long each took.
+"""The first quarter of an hour of a new user, as it was: commands, what they printed, and how long each took.
 
 Clones the repository into a new folder, installs it there, and types what README shows. Lines of progress are left out.
 
@@ -21,11 +21,11 @@ COMMANDS = (
     "make install",
     "make demo",
     "lstr labels check ut_interaction/labels.json ut_interaction/videos",
-    "lstr learn ut_interaction/videos ut_interaction/labels.json -o ut.lstr",
+    "lstr learn ut_interaction/videos ut_interaction/labels.json -o ut.lstr --time 12m",
     "lstr detect ut_interaction/videos/seq10.mp4 -m ut.lstr -o timeline",
 )
 LEFT_OUT = re.compile(r"[\w /]+: \d+/\d+|WARNING: Location")  # progress, and what pip says of its index
-TEXT = """# Ten minutes, as they were
+TEXT = """# The first quarter of an hour, as it was
 
 What a new user types, and what came of it, on a machine of {cores} without a GPU ({date}). `ut_interaction` is a folder
 with the ten videos of UT-Interaction and their labels. Progress is left out. From the `git clone` to the first
