@@ -98,10 +98,15 @@ def choose_without_each(
 
     What is decided of a video by a rule that was chosen without it is as good as that of a new video.
     """
-    grid = replace(grid, highest=are_apart([video.truth for videos in groups for video in videos]))
-    counts = [count(videos, classes, grid.rules) for videos in groups]
-    total = np.sum(counts, axis=0)
-    return _chosen(total, classes, grid), [_chosen(total - own, classes, grid) for own in counts]
+    every = [video.truth for videos in groups for video in videos]
+    others = [[video.truth for other in groups if other is not videos for video in other] for videos in groups]
+    of_all = replace(grid, highest=are_apart(every))
+    of_each = [replace(grid, highest=are_apart(truth) if truth else of_all.highest) for truth in others]
+    counts = {one.highest: [count(videos, classes, one.rules) for videos in groups] for one in {of_all, *of_each}}
+    total = {highest: np.sum(own, axis=0) for highest, own in counts.items()}
+    without = [total[one.highest] - counts[one.highest][at] for at, one in enumerate(of_each)]
+    chosen = [_chosen(own, classes, one) for own, one in zip(without, of_each, strict=True)]
+    return _chosen(total[of_all.highest], classes, of_all), chosen
 
 
 def are_apart(truth: Sequence[Sequence[Segment]], clock: Clock = CLOCK) -> bool:

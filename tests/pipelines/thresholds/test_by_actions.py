@@ -108,6 +108,22 @@ def test_each_group_is_decided_by_what_the_others_choose():
     assert alone.f1 == 1.0 and nothing.thresholds == DEFAULT
 
 
+def test_labels_of_a_video_have_no_part_in_whether_only_the_highest_is_on_without_it():
+    """One video shows actions together, and the others never do: by their labels alone only the highest is on there."""
+    groups = []
+    for together in (True, *[False] * 5):
+        truth = [Segment(5.0 * k + 1, 5.0 * k + 3, "ab"[k % 2]) for k in range(8)]
+        scores = np.full((180, 3), 0.02, np.float32)
+        for segment in truth:
+            scores[int(4 * segment.start) : int(4 * segment.end), 1 + "ab".index(segment.label)] = 0.9
+        more = [Segment(s.start, s.end, "ba"["ab".index(s.label)]) for s in truth] if together else []
+        groups.append([Scored(scores, [*truth, *more])])
+    rule, without = choose_without_each(groups, ("Background", "a", "b"))
+    assert not rule.thresholds.highest
+    assert [own.thresholds.highest for own in without] == [True, *[False] * 5]
+    assert without[0] == choose_rule([one for group in groups[1:] for one in group], ("Background", "a", "b"))
+
+
 def test_what_is_mostly_ambiguous_is_not_counted():
     scores = np.zeros((40, 2), np.float32)
     scores[8:16, 1] = scores[24:32, 1] = 0.9
