@@ -203,7 +203,8 @@ def _say_plan(planned: "Learning") -> None:
 def _show(learnt: "Learnt", as_json: bool) -> None:
     if as_json:
         verdict = {"verdict": learnt.verdict} if learnt.verdict else {}
-        console.show_json({"model": str(learnt.model), "report": str(learnt.report), **verdict, **learnt.about})
+        report = {"report": str(learnt.report)} if learnt.report else {}
+        console.show_json({"model": str(learnt.model), **report, **verdict, **learnt.about})
         return
     from lstr.pipelines.model_files.description import is_average, model_of
 
@@ -212,4 +213,5 @@ def _show(learnt: "Learnt", as_json: bool) -> None:
     if is_average(learnt.about):
         console.say(f"{learnt.model} has {model_of(learnt.about)}")
     console.show(f"next: lstr detect VIDEO -m {shlex.quote(str(learnt.model))} -o timeline")
-    console.say(f"report: {Path(learnt.report).resolve()}")
+    if learnt.report:
+        console.say(f"report: {learnt.report.resolve()}")

@@ -12,6 +12,7 @@ from lstr.extractors.prefetch import torch_threads
 from lstr.metrics.actions import sentence
 from lstr.pipelines.comparison.job import ComparisonOptions, compare_models
 from lstr.pipelines.datasets.seen_videos import SeenError
+from lstr.pipelines.evaluation.event_rows import figure_text
 from lstr.pipelines.evaluation.page import add_comparison
 from lstr.pipelines.evaluation.telling import Told
 from lstr.pipelines.files.atomic import sweep
@@ -36,7 +37,8 @@ class Learnt:
     model: Path
     about: Mapping[str, Any]
     """What the model file states about itself: `metrics` and `split` among it"""
-    report: Path
+    report: Path | None
+    """None where its folder is gone, or is that of another learning"""
     failed: Sequence[Failed] = ()
     """Videos that were left out because they cannot be read"""
     verdict: str | None = None
@@ -45,10 +47,12 @@ class Learnt:
     def lines(self) -> list[str]:
         """What a person wants to know of the result, in two sentences, and in a third whether it is better."""
         metrics, split = self.about["metrics"], self.about["split"]
-        prior = f"; a guess by time alone has {metrics['time_prior']['mAP']:.2f}" if "time_prior" in metrics else ""
+        prior = ""
+        if "time_prior" in metrics:
+            prior = f"; a guess by time alone has {figure_text(metrics['time_prior']['mAP'], 2)}"
         return [
             sentence(metrics["events"]),
-            f"{split[0].upper()}{split[1:]}; per-frame mAP {metrics['lstr']['mAP']:.2f}{prior}",
+            f"{split[0].upper()}{split[1:]}; per-frame mAP {figure_text(metrics['lstr']['mAP'], 2)}{prior}",
             *([self.verdict] if self.verdict else []),
         ]
 
@@ -56,7 +60,7 @@ class Learnt:
 Event = LabelFindings | Notice | Learning | Doing | Compared | Told | Failed | Finished[Learnt]
 
 
-def plan(options: LearnOptions) -> Generator[LabelFindings | Notice | Learning, None, None]:
+def plan(options: LearnOptions) -> Generator[LabelFindings | Notice | Failed | Learning, None, None]:
     """What `learn` would do: its checks and its plan; nothing is written. Raises as `learn` does before its work."""
     yield (yield from prepare(options))
 
@@ -71,7 +75,7 @@ def learn(options: LearnOptions) -> Generator[Event, None, None]:
     OutputError where another learning writes the same file, and what the jobs of its steps raise.
     """
     started = perf_counter()
-    with Workspace(checked_output(options.output)).held():
+    with Workspace(checked_output(options.output, options.init)).held():
         yield from _learn(options, started)
 
 
@@ -81,11 +85,11 @@ def _learn(options: LearnOptions, started: float) -> Generator[Event, None, None
     report = workspace.report / "report.html"
     if planned.is_finished:
         yield Notice(f"{path} is finished.", warning=False)
-        yield Finished(Learnt(path, open_model(path).about, report))
+        yield Finished(Learnt(path, open_model(path).about, report if planned.begun and report.exists() else None))
         return
     yield planned
     if planned.begun:
-        workspace.go_on(planned.request, planned.task, planned.plan)
+        workspace.go_on(planned.request, planned.task, planned.plan, parts.labels)
     else:
         workspace.begin(planned.request, planned.task, planned.plan, parts.labels)
     sweep(workspace.path)

@@ -215,9 +215,7 @@ def measured_plan(
         check_teacher(model, training, max(lengths))
     shortest = sorted((i for i in looked if looked[i].chunks), key=lambda video_id: (looked[video_id].chunks, video_id))
     wanted = {stream: config.epochs for stream, config in configs.items()}
-    draws = max(config.draws for config in configs.values()) or max(
-        chunks[TRAINING], *(config.fewest_draws for config in configs.values())
-    )
+    draws = max(config.draws_of(chunks[TRAINING]) for config in configs.values())
     n_networks = 1 + parts.measured
     together = min(options.at_once or best_at_once(n_networks, max(wanted.values()) * draws, device), n_networks)
     among = [threads_of(together)] if together > 1 else [1, torch.get_num_threads()]
@@ -226,6 +224,7 @@ def measured_plan(
     )
     rounds = -(-n_networks // together)
     image = {stream: seconds * rounds / n_networks for stream, seconds in image.items()}
+    sample = {stream: seconds * configs[stream].segments for stream, seconds in image.items()}
     with torch_threads(threads):
         seconds = {
             name: _once(known, (made, threads), partial(measure_model, *made, lengths, classes, device))
@@ -233,12 +232,12 @@ def measured_plan(
         }
     rows = {stream: FORWARD * seconds * preset.parts[stream].crops for stream, seconds in image.items()}
     row = sum(rows[stream] for stream in trained)
-    training_seconds = sum(wanted[stream] * draws * cost for stream, cost in image.items())
+    training_seconds = sum(wanted[stream] * draws * cost for stream, cost in sample.items())
     candidates, twice = affordable(candidates, seconds, parts, options.seconds, training_seconds)
     crossing = crossing_seconds(candidates, seconds, parts, twice)
     chunk = _once(known, preset, lambda: measure_chunks([videos[i] for i in shortest], preset))
     fixed = sum(rows.values()) - row
-    costs = Costs(chunk, row, image, seconds[candidates[0].name], crossing, fixed)
+    costs = Costs(chunk, row, sample, seconds[candidates[0].name], crossing, fixed)
     n_models = 1 if chunks[VALIDATION] else 1 + N_FOLDS
     passes = passes_of(parts.folds, parts.measured, any(one.seen for one in candidates))
     without_images = make_steps(chunks, costs, wanted, 0, n_models, parts.measured, passes)

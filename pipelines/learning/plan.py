@@ -176,7 +176,7 @@ class Costs:
     row: float
     """The features of a chunk by networks that are trained"""
     image: Mapping[str, float]
-    """One image in training, by stream; of networks that are trained at once, the share of each"""
+    """One sample in training, by stream; of networks that are trained at once, the share of each"""
     model: float
     """All steps of training the model on all videos"""
     crossing: float = 0.0
@@ -247,7 +247,11 @@ def fit_epochs(
     """
     image = {stream: (1 + folds) * seconds for stream, seconds in costs.image.items()}
     whole = sum(epochs[stream] * draws * seconds for stream, seconds in image.items())
-    if budget is None or not whole:  # networks that stay as they begin take none of it
+    if budget is None:
+        return dict(epochs), draws
+    if not whole:  # networks that stay as they begin take none of it
+        if SLOWER * others > budget:
+            raise _too_short("", SLOWER * others, budget)
         return dict(epochs), draws
     share = (budget - SLOWER * others) / (SLOWER * whole)
     if share >= 1:

@@ -3,19 +3,21 @@
 import hashlib
 import json
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from lstr.chunk import FEATURES_PER_SECOND
+from lstr.errors import ConfigError, LabelsError
 from lstr.extractors.devices import choose_device
 from lstr.extractors.errors import OutputError, VideoError
-from lstr.extractors.presets import shape_of
+from lstr.extractors.presets import PRESETS, Preset, shape_of
 from lstr.extractors.video.probe import probe
 from lstr.extractors.weights.published_files import sha256_of
 from lstr.labels.label_set import Labels
 from lstr.pipelines.extraction.resume import together
-from lstr.pipelines.failures import left_out
+from lstr.pipelines.failures import Failure, failure_of
 from lstr.pipelines.files.remote import Place, RemoteFile
 from lstr.pipelines.files.videos import announced_seconds
 from lstr.pipelines.finetuning.config import settle
@@ -23,11 +25,11 @@ from lstr.pipelines.finetuning.finetune import not_learnt
 from lstr.pipelines.finetuning.initial_weights import Initial
 from lstr.pipelines.learning.options import OF_ONE, Features, LearnOptions, features_of, recipe_of, settings_of
 from lstr.pipelines.learning.pace import Header, measured_plan
-from lstr.pipelines.learning.parts import N_FOLDS, TRAINING, LabelParts, divide, folds_of
+from lstr.pipelines.learning.parts import N_FOLDS, TRAINING, VALIDATION, LabelParts, divide, folds_of
 from lstr.pipelines.learning.plan import LearnPlan, TooShort
 from lstr.pipelines.learning.workspace import Workspace
 from lstr.pipelines.model_files.model_file import is_model, open_model
-from lstr.pipelines.progress import LabelFindings, Notice
+from lstr.pipelines.progress import Failed, LabelFindings, Notice
 
 LESS = {
     True: "only one of the folds is measured on, and all videos are learnt from",
@@ -44,6 +46,8 @@ class Learning:
     model: Path
     workspace: Workspace
     videos: Mapping[str, Place]
+    failed: Mapping[str, Failed]
+    """Videos that are left out because they cannot be read"""
     parts: LabelParts
     settings: Mapping[str, str]
     """Settings of the networks."""
@@ -63,9 +67,9 @@ class Learning:
         return _is_model_of(self.request, self.model)
 
 
-def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice, None, Learning]:
+def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice | Failed, None, Learning]:
     """Look at everything, and plan. Raises LabelsError, ConfigError, RecipeError, VideoError or OutputError."""
-    model = checked_output(options.output)
+    model = checked_output(options.output, options.init)
     not_read: list[str] = []
     found, labels = options.read(tell=not_read.append)
     yield from (Notice(text, warning=False) for text in not_read)
@@ -76,47 +80,58 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice, None, Le
     networks = {features[0]: settle(features, settings, options.init, device) for features in choices}
     preset, initial = networks[choices[0][0]].preset, networks[choices[0][0]].initial
     labelled = {name: source for name, source in found.items() if name in labels.videos}
+    teaching = [i for i in labelled if labels.videos[i].subset == TRAINING]
+    looked, failed = _look(labelled, preset.long_side, teaching or [*labelled])
+    yield from failed.values()
+    present = [i for i in found if i not in failed]
     seen, n_folds = _seen(labelled, initial), N_FOLDS if options.folds is None else options.folds
-    parts = divide(labels, found, seen, n_folds)
+    parts = divide(labels, present, seen, n_folds)
+    _check_epochs(options, parts)
     is_left, is_one = len(choices) > 1, not folds_of(parts.of(TRAINING))
     if is_left and is_one:
         choices = ((OF_ONE, "both", None),)
         networks = {OF_ONE: settle(choices[0], settings, options.init, device)}
         preset, initial = networks[OF_ONE].preset, networks[OF_ONE].initial
     yield from options.check(parts.labels, found, answered=DIVIDED)
-    others = (labels.videos.keys() & found.keys()) - parts.labels.videos.keys()
+    others = (labels.videos.keys() & {*present}) - parts.labels.videos.keys()
     yield from not_learnt(
         (sorted(labels.videos.keys() - found.keys()), "left out, for labelled and not among these videos", True),
         (sorted(found.keys() - labels.videos.keys()), "left out, for without labels", True),
         (sorted(others), "left out, for in other subsets", True),
     )
     videos = {i: found[i] for i in sorted(parts.labels.videos)}
-    looked = _look(videos, preset.long_side, parts.of(TRAINING))
     shape = shape_of(size for i in parts.of(TRAINING) if (size := looked[i].size))
     networks = {name: one.seeing(shape) for name, one in networks.items()}
+    presets = [one.preset for one in networks.values()]
     request, task = (
-        _request(one, choices, initial, parts.labels, videos) for one in (options, replace(options, seconds=None))
+        _request(one, choices, presets, initial, parts.labels, videos)
+        for one in (options, replace(options, seconds=None))
     )
     workspace = Workspace(model)
     before = workspace.read_plan()
     of_the_task = before is not None and task == before.task and not _is_model_of(before.request, model)
     begun = before is not None and (before.request == request or (of_the_task and workspace.has_networks))
     if before and begun:
-        plan = replace(before.plan, budget=options.seconds)
+        plan = replace(before.plan, budget=options.seconds, at_once=options.at_once or before.plan.at_once)
         if before.request != request:
             text = (
                 "only the time is another: learning goes on with the plan that it began with, and keeps to the new time"
             )
             yield Notice(f"{text}; to plan anew, remove {workspace.path}.", warning=False)
         if (plan.folds, plan.measured) != (parts.folds, parts.measured):
-            parts = divide(labels, found, seen, plan.folds, plan.measured)
+            parts = divide(labels, present, seen, plan.folds, plan.measured)
     else:
+        if before is None and workspace.plan_file.exists():
+            text = f"{workspace.plan_file} cannot be read, or is of another version: learning begins anew."
+            yield Notice(text, warning=False)
         if before and not of_the_task:
             yield Notice("videos, labels or options are others than before: learning begins anew.", warning=False)
         yield Notice("measuring this machine …", warning=False)
         ladder = [parts]
         if parts.folds and options.folds is None:
-            ladder += [divide(labels, found, seen, parts.folds, 1), divide(labels, found, seen)]
+            ladder.append(divide(labels, present, seen, parts.folds, 1))
+            with suppress(LabelsError):  # where each recording alone shows an action, none can be held out
+                ladder.append(divide(labels, present, seen))
         short: list[str] = []
         known: dict[str, Any] = {}
         for parts, features in _by_worth(ladder, choices):
@@ -138,7 +153,7 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice, None, Le
     if plan.doubt:
         yield Notice(plan.doubt)
     features = next((one for one in choices if one[0] == plan.recipe), choices[0])
-    return Learning(model, workspace, videos, parts, settings, features, device, request, task, plan, begun)
+    return Learning(model, workspace, videos, failed, parts, settings, features, device, request, task, plan, begun)
 
 
 def _by_worth(ladder: Sequence[LabelParts], choices: Sequence[Features]) -> Iterator[tuple[LabelParts, Features]]:
@@ -151,13 +166,26 @@ def _by_worth(ladder: Sequence[LabelParts], choices: Sequence[Features]) -> Iter
     yield from ((parts, features) for parts in ladder if not parts.folds for features in choices)
 
 
+def _check_epochs(options: LearnOptions, parts: LabelParts) -> None:
+    """Raises ConfigError where a setting would have videos choose the model's epoch that there are not."""
+    names = [name for name in ("train.eval_every", "train.patience") if int(options.of_model.get(name) or 0)]
+    if names and (parts.folds or not parts.of(VALIDATION)):
+        raise ConfigError(
+            f"{names[0]} chooses the epoch by videos for validation, and here there are none.",
+            "leave it out, or label some as validation and add [[folds=0]].",
+        )
+
+
 def _is_model_of(request: str, model: Path) -> bool:
     """Whether the model file is what a request has made."""
     return is_model(model) and open_model(model).about.get("request") == request
 
 
-def checked_output(output: str | Path) -> Path:
-    """The path of the model file. Raises OutputError where something else has its name, or it is no name of a file."""
+def checked_output(output: str | Path, init: str | None = None) -> Path:
+    """The path of the model file. Raises OutputError where something else has its name, or it is no name of a file.
+
+    init: what the networks begin with, which is compared with the model file and cannot be replaced by it.
+    """
     path = Path(output)
     if path.is_dir():
         raise OutputError(f"{path} is a folder.", f"name a file: [[output={path / 'model.lstr'}]].")
@@ -165,6 +193,10 @@ def checked_output(output: str | Path) -> Path:
         path = path.with_suffix(".lstr")
     if path.exists() and not is_model(path):
         raise OutputError(f"{path} is there, and is no model file.", "choose another name with [[output]].")
+    if init is not None and path.exists() and Path(init).exists() and path.samefile(init):
+        raise OutputError(
+            f"{path} is what the networks begin with, and would be replaced.", "choose another name with [[output]]."
+        )
     beside = Workspace(path)
     if beside.is_foreign:
         raise OutputError(
@@ -182,37 +214,54 @@ def _seen(videos: Mapping[str, Place], initial: Mapping[str, Initial]) -> set[st
     return {i for i in videos if i in known} | {i for i, path in here.items() if sha256_of(path) in known}
 
 
-def _look(videos: Mapping[str, Place], long_side: int, needed: list[str]) -> dict[str, Header]:
-    """A look at each video. Raises VideoError where none of the `needed` can be read."""
+def _look(
+    videos: Mapping[str, Place], long_side: int, needed: Sequence[str]
+) -> tuple[dict[str, Header], dict[str, Failed]]:
+    """A look at each video that can be read, and why the others cannot.
 
-    def look(video: tuple[str, Place]) -> Header:
+    Raises VideoError where none of the `needed` can be.
+    """
+
+    def look(video: tuple[str, Place]) -> Header | Failure:
         source = video[1]
         if isinstance(source, RemoteFile):
             return Header(int(announced_seconds(source) * FEATURES_PER_SECOND))
-        with left_out(source):  # the step that computes its chunks says why
+        try:
             probed = probe(source)
-            return Header(probed.n_chunks, probed.size(long_side))
-        return Header(0)
+        except Exception as error:
+            return failure_of(error, source)
+        return Header(probed.n_chunks, probed.size(long_side))
 
-    looked = {video_id: found for (video_id, _), found in together(look, videos.items())}
-    if not any(looked[i].chunks for i in needed):
+    looked, failed = {}, {}
+    for (video_id, _), found in together(look, videos.items()):
+        if isinstance(found, Failure):
+            failed[video_id] = Failed(video_id, found.reason, found.hint)
+        else:
+            looked[video_id] = found
+    if needed and not any(i in looked and looked[i].chunks for i in needed):
         raise VideoError("None of the training videos can be read.", "`lstr info VIDEO` says what is wrong with one.")
-    return looked
+    return looked, failed
 
 
 def _request(
     options: LearnOptions,
     choices: Sequence[Features],
+    presets: Sequence[Preset],
     initial: Mapping[str, Initial],
     labels: Labels,
     videos: Mapping[str, Place],
 ) -> str:
     """The identity of all that makes the result what it is: equal ones are the same learning."""
+    names = [name for name, *_ in choices]
     request = {
         **{name: getattr(options, name) for name in ("kind", "seed", "seconds", "folds")},
         **({} if options.false_alarms is None else {"false_alarms": options.false_alarms}),
         **({} if options.tell == "auto" else {"tell": options.tell}),
         "features": choices[0] if len(choices) == 1 else choices,
+        # what a file says may be another thing the next time
+        **(
+            {"presets": list(map(repr, presets))} if any(isinstance(n, str) and n not in PRESETS for n in names) else {}
+        ),
         "weights": {name: begins.sha256 for name, begins in initial.items()},
         "settings": dict(options.settings),
         "about": dict(options.about),

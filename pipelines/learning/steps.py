@@ -71,7 +71,7 @@ class Steps:
     def __init__(self, planned: Learning, options: LearnOptions, started: float):
         self.planned, self.options, self.started = planned, options, started
         self.workspace, self.plan = planned.workspace, planned.plan
-        self.failed: dict[str, Failed] = {}
+        self.failed: dict[str, Failed] = {**planned.failed}
 
     def run(self) -> Generator[Event, None, Made]:
         """All steps but the last."""

@@ -60,7 +60,8 @@ class Workspace:
     @property
     def is_foreign(self) -> bool:
         """Whether a folder of this name holds what no learning has made."""
-        there = self.path.is_dir() and any(path.name != LOCK for path in self.path.iterdir())
+        own = {LOCK, self.labels.name}  # what a learning that was stopped at once leaves
+        there = self.path.is_dir() and any(path.name not in own for path in self.path.iterdir())
         return there and not self.plan_file.is_file()
 
     @property
@@ -127,11 +128,11 @@ class Workspace:
         """Write the plan and the labels; what an earlier request has left is removed. Raises OutputError."""
         for name in ("weights", "features", "run", "folds", "models", "seen", "report"):
             shutil.rmtree(self.path / name, ignore_errors=True)
-        write_labels(self.labels, labels)
-        self.go_on(request, task, plan)
+        self.go_on(request, task, plan, labels)
 
-    def go_on(self, request: str, task: str, plan: LearnPlan) -> None:
-        """Write the plan, which may have another time than it began with. Raises OutputError."""
+    def go_on(self, request: str, task: str, plan: LearnPlan, labels: Labels) -> None:
+        """Write the plan, which may have another time than it began with, and the labels. Raises OutputError."""
+        write_labels(self.labels, labels)  # also anew: one that began otherwise may have been stopped after this line
         write_json(self.plan_file, {"format": FORMAT, "request": request, "task": task, "plan": plan.to_dict()})
 
 

@@ -35,6 +35,8 @@ def planned(budget: float | None, epochs: int = 30, draws: int = 512, folds: int
 
 def test_networks_that_stay_as_they_begin_take_no_time():
     assert fit_epochs(60.0, 10.0, COSTS, {"flow": 0}, 512) == ({"flow": 0}, 512)
+    with pytest.raises(TooShort, match="at least"):
+        fit_epochs(9.0, 10.0, COSTS, {"flow": 0}, 512)
 
 
 def test_without_a_time_all_epochs_are_trained():

@@ -8,7 +8,8 @@ import sys
 import pytest
 
 from lstr.extractors.errors import OutputError
-from lstr.pipelines.learning.workspace import LOCK, Workspace
+from lstr.labels.label_set import Labels
+from lstr.pipelines.learning.workspace import LOCK, Workspace, write_labels
 
 HOLD = """
 import sys, time
@@ -53,3 +54,13 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(OutputError, match="cannot be written"), Workspace(tmp_path / "file" / "fall.lstr").held():
         pass
+
+
+def test_what_was_stopped_before_its_plan_is_no_strangers(tmp_path):
+    """Labels are written before the plan, and anew with each, so that no plan goes on with those of another."""
+    workspace = Workspace(tmp_path / "m.lstr")
+    workspace.path.mkdir()
+    write_labels(workspace.labels, Labels(("a",), {}, True))
+    assert not workspace.is_foreign
+    (workspace.path / "x").touch()
+    assert workspace.is_foreign
