@@ -95,7 +95,7 @@ def command(videos, labels, lists, output, settings, dry_run, make_default, as_j
       lstr learn videos/ fall.csv
       lstr learn videos/ labels.csv -o fall.lstr --time 15m
       lstr learn videos/ labels.csv corrected/*.json -o fall.lstr
-      lstr learn videos/ more.json -o better.lstr --init fall.lstr
+      lstr learn videos/ labels.csv more.json -o better.lstr --init fall.lstr
       lstr learn videos/ labels.json -o cameras.lstr --recipe live
       lstr learn videos/ labels.json -o both.lstr --recipe fast --dry-run
     """
