@@ -1,5 +1,7 @@
-"""What is checked of a configuration before anything starts, beside its text: its models, and what these know."""
+"""What is checked of a configuration beside its text: its models, what these know, and its channels."""
 
+from collections.abc import Iterator, Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,7 +12,10 @@ from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.pipelines.detection.checkpoint import find_checkpoint
 from lstr.pipelines.model_files.model_file import is_model, open_model
 from lstr.pipelines.watching.config import WatchConfig
-from lstr.pipelines.watching.config_file import Mistake, WatchConfigError, lines_of, said_of
+from lstr.pipelines.watching.config_file import Mistake, WatchConfigError, Where, lines_of, said_of
+from lstr.pipelines.watching.history import IN_MEMORY, History
+from lstr.pipelines.watching.telling.channel import ChannelError
+from lstr.pipelines.watching.telling.telling import make_channel
 
 PACKAGES = {"mqtt": ("paho", "paho-mqtt"), "apprise": ("apprise", "apprise")}
 """What a kind of channel imports, and what that is called where it is installed from."""
@@ -26,8 +31,13 @@ class Checked:
 
 
 def check(config: WatchConfig) -> Checked:
-    """Open each model file, and see whether the actions are known. Raises WatchConfigError with the line of each."""
-    lines = lines_of(config.path.read_text(encoding="utf-8"))
+    """Open each model file, see whether the actions are known, and make each channel, which is opened by nobody.
+
+    Raises WatchConfigError with the line of each mistake.
+    """
+    lines: Mapping[Where, int] = {}
+    with suppress(OSError, UnicodeDecodeError):  # somebody who writes it anew may be between its end and its beginning
+        lines = lines_of(config.path.read_text(encoding="utf-8"))
     mistakes: list[Mistake] = []
     actions: dict[str, list[str]] = {}
     known: dict[Path | None, list[str]] = {}
@@ -47,14 +57,23 @@ def check(config: WatchConfig) -> Checked:
             has = ", ".join(sorted(everything))
             line = lines.get(("actions", action), 1)
             mistakes.append(Mistake(line, f"actions.{action}: no model knows it; they know {has}."))
-    for name, channel in config.channels.items():
-        package = PACKAGES.get(channel.kind)
-        if package and find_spec(package[0]) is None:
-            line = lines.get(("channels", name), 1)
-            mistakes.append(Mistake(line, f"channels.{name} needs {package[1]}, which is not installed: {INSTALL}"))
+    mistakes += _channels(config, lines)
     if mistakes:
         raise WatchConfigError(said_of(config.path, mistakes), f"mend it, then `lstr watch --check {config.path}`.")
     return Checked(actions)
+
+
+def _channels(config: WatchConfig, lines: Mapping[Where, int]) -> Iterator[Mistake]:
+    with closing(History(IN_MEMORY)) as history:
+        for name, channel in config.channels.items():
+            line, package = lines.get(("channels", name), 1), PACKAGES.get(channel.kind)
+            if package and find_spec(package[0]) is None:
+                yield Mistake(line, f"channels.{name} needs {package[1]}, which is not installed: {INSTALL}")
+                continue
+            try:
+                make_channel(name, config, history, lambda text: None)
+            except ChannelError as error:
+                yield Mistake(line, f"channels.{name}: {error}")
 
 
 def _actions(path: Path) -> list[str]:

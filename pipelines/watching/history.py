@@ -18,6 +18,8 @@ from typing import Any
 from lstr.errors import LstrError
 from lstr.pipelines.watching.event import WatchedEvent
 
+IN_MEMORY = Path(":memory:")
+"""SQLite's name of a history without a file, for what is only looked at"""
 VERSION = 1
 """The version of the tables, kept as SQLite's user_version."""
 TIMES = ("start", "decided", "seen", "end")
@@ -90,8 +92,9 @@ class History:
                     f"{path.absolute().as_uri()}?mode=ro", uri=True, check_same_thread=False
                 )
             else:
-                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                path.touch(mode=0o600)  # addresses that were added on the page may hold passwords
+                if path != IN_MEMORY:
+                    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                    path.touch(mode=0o600)  # addresses that were added on the page may hold passwords
                 self._connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
                 self._connection.execute("PRAGMA journal_mode=WAL")
             # an event that a channel has is on the disk, though the power fails

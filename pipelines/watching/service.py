@@ -16,9 +16,10 @@ from lstr.pipelines.detection.status import Status
 from lstr.pipelines.serving.server import Server
 from lstr.pipelines.watching.board import AGAIN, Board
 from lstr.pipelines.watching.capacity import Capacity
+from lstr.pipelines.watching.checking import check
 from lstr.pipelines.watching.clips import Clips
 from lstr.pipelines.watching.config import SourceConfig, WatchConfig
-from lstr.pipelines.watching.config_file import WatchConfigError, read_config
+from lstr.pipelines.watching.config_file import read_config
 from lstr.pipelines.watching.decider import Decider, Hearing
 from lstr.pipelines.watching.drawn_zones import DrawnZones
 from lstr.pipelines.watching.event import WatchedEvent
@@ -60,7 +61,7 @@ class Service:
         self.policy = Policy(config, self.history)
         self._show_snoozes()
         self.presence = Presence(config, say)
-        self.telling = self._make_telling()
+        self.telling = self._make_telling(config, self.policy)
         self.server: Server | None = None
         self.storage = Storage(self.history, self._channels_of, self._stored, say)
         self._known: dict[str, tuple[bool, bool]] = {}
@@ -125,8 +126,12 @@ class Service:
         self._supervisor.tell("RELOADING=1")
         try:
             config = read_config(self.config.path)
-        except WatchConfigError as error:
-            self.say(f"{error}\nNothing was changed.")
+            check(config)
+            policy = Policy(config, self.history)
+            telling = self._make_telling(config, policy)  # before anything is changed: it may fail
+        except LstrError as error:
+            hint = f"\nhint: {error.hint}" if error.hint else ""
+            self.say(f"{error}{hint}\nNothing was changed.")
         else:
             with self._lock:
                 before, self.config = self.config, config
@@ -136,7 +141,7 @@ class Service:
                 if config.actions != before.actions:
                     for decider in self.deciders.values():
                         decider.rule(config.actions)
-                self._tell_by(config, before)
+                self._tell_by(config, policy, telling)
                 for name in before.sources.keys() - self.sources.keys():
                     self._leave(name)
                 self._direct()
@@ -221,15 +226,15 @@ class Service:
             return None
         return Clips(config.data / CLIPS, config.clips, self.history, self.say, self._attached)
 
-    def _make_telling(self) -> Telling:
+    def _make_telling(self, config: WatchConfig, policy: Policy) -> Telling:
         picture = self._picture if self.clips else None
         return Telling(
-            self.config,
+            config,
             self.history,
             self.say,
             picture,
             switch=self._switch,
-            policy=self.policy,
+            policy=policy,
             presence=self.presence,
         )
 
@@ -242,16 +247,16 @@ class Service:
         except LstrError as error:
             self.say(str(error))
 
-    def _tell_by(self, config: WatchConfig, before: WatchConfig) -> None:
+    def _tell_by(self, config: WatchConfig, policy: Policy, telling: Telling) -> None:
         """Tell people as another configuration says."""
-        self.policy = Policy(config, self.history)
+        self.policy = policy
         self.presence.configure(config)
         if self.clips and config.clips:
             self.clips.configure(config.clips)
         elif bool(self.clips) != bool(config.clips):
             self.say("whether there are clips is read at the start alone: start it again for that.")
         self.telling.close()
-        self.telling, self._known, self._shown = self._make_telling(), {}, {}
+        self.telling, self._known, self._shown = telling, {}, {}
         self.telling.__enter__()
 
     def snooze(self, source: str | None, action: str | None, seconds: float) -> None:

@@ -80,6 +80,19 @@ def test_an_action_that_no_model_knows(lstr, learnt, tmp_path):
     assert code == 0 and out.startswith("a: ") and "can be used: 1 sources" in err
 
 
+def test_a_channel_that_cannot_be_made(lstr, learnt, tmp_path):
+    """All of them are said at once, and what their addresses hold is not."""
+    text = f'model = "{learnt}"\n[sources.a]\naddress = "http://x/y"\n'
+    text += '[channels.hook]\nkind = "webhook"\nurl = "http:// u:hunter2@host/x"\n'
+    text += '[channels.phone]\nkind = "apprise"\nurl = "ntyf://hunter2"\n'
+    text += '[channels.nvr]\nkind = "frigate"\nurl = "http://x"\ncertificate = "watch.toml"\n'
+    (tmp_path / "watch.toml").write_text(text)
+    code, out, err = lstr("watch", tmp_path / "watch.toml", "--check")
+    assert code == 2 and "hint: mend it" in err and "hunter2" not in out + err
+    assert all(f"watch.toml:{line}: channels.{name}" in err for line, name in ((4, "hook"), (7, "phone"), (10, "nvr")))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["small.lstr", "watch.toml"], "nothing is begun"
+
+
 def test_what_was_seen(lstr, seen, tmp_path):
     code, out, err = lstr("events", seen)
     lines = out.splitlines()

@@ -70,7 +70,8 @@ class Telling:
         presence: Presence | None = None,
     ):
         self._history = history
-        channels = make_channels(config, history, say, _newest(picture, history), switch, policy, presence)
+        given = history, say, _newest(picture, history), switch, policy, presence
+        channels = [make_channel(name, config, *given) for name in config.channels]
         self._deliveries = [Delivery(channel, history, say) for channel in channels]
 
     def __enter__(self) -> "Telling":
@@ -127,7 +128,8 @@ class Telling:
             delivery.join(began + CLOSING)
 
 
-def make_channels(
+def make_channel(
+    name: str,
     config: WatchConfig,
     history: History,
     say: Callable[[str], None],
@@ -135,25 +137,22 @@ def make_channels(
     switch: Switch | None = None,
     policy: Policy | None = None,
     presence: Presence | None = None,
-) -> list[Channel]:
-    """The channels of a configuration, none of them open yet. Raises ChannelError for one that cannot work."""
-    channels: list[Channel] = []
-    for name, channel in config.channels.items():
-        if channel.kind == "webhook":
-            channels.append(Webhook(name, channel))
-        elif channel.kind == "command":
-            channels.append(Command(name, channel))
-        elif channel.kind == "mqtt":
-            channels.append(Mqtt(name, channel, say, history, switch, policy, presence))
-        elif channel.kind == "apprise":
-            channels.append(Apprise(name, channel, find_picture))
-        elif channel.kind == "frigate" and channel.as_what == "event":
-            channels.append(FrigateEvents(name, channel, config.camera_of, history))
-        elif channel.kind == "frigate":
-            channels.append(FrigateLabels(name, channel, config.camera_of))
-        else:
-            raise ChannelError(f"The channel {name} is of no kind that is known.", f"kinds are {', '.join(KINDS)}.")
-    return channels
+) -> Channel:
+    """A channel of a configuration by its name, not open yet. Raises ChannelError for one that cannot work."""
+    channel = config.channels[name]
+    if channel.kind == "webhook":
+        return Webhook(name, channel)
+    if channel.kind == "command":
+        return Command(name, channel)
+    if channel.kind == "mqtt":
+        return Mqtt(name, channel, say, history, switch, policy, presence)
+    if channel.kind == "apprise":
+        return Apprise(name, channel, find_picture)
+    if channel.kind == "frigate" and channel.as_what == "event":
+        return FrigateEvents(name, channel, config.camera_of, history)
+    if channel.kind == "frigate":
+        return FrigateLabels(name, channel, config.camera_of)
+    raise ChannelError(f"The channel {name} is of no kind that is known.", f"kinds are {', '.join(KINDS)}.")
 
 
 def _newest(picture: FindPicture | None, history: History) -> FindPicture | None:

@@ -12,6 +12,7 @@ from lstr.extractors.video.live_input import Input
 from lstr.extractors.video.live_reader import LiveOptions
 from lstr.pipelines.detection.session import Session
 from lstr.pipelines.detection.sources import Limits
+from lstr.pipelines.model_files.packing import write_model
 from lstr.pipelines.watching.config import SourceConfig
 from lstr.pipelines.watching.config_file import read_config
 from lstr.pipelines.watching.service import Service
@@ -24,11 +25,11 @@ TOP = (((0.0, 0.0), (1.0, 0.0), (1.0, 0.5), (0.0, 0.5)),)
 
 
 def configure(folder: Path, zones=None) -> Path:
-    """A service of two sources that nobody answers for, by a model that is none."""
-    (folder / "none.lstr").touch()
+    """A service of two sources that nobody answers for, by a model that is none where the folder has no other."""
+    (folder / "small.lstr").touch()
     said = f"zones = {json.dumps(zones)}\n" if zones is not None else ""
     (folder / "watch.toml").write_text(
-        f'model = "none.lstr"\n[sources.hall]\naddress = "http://127.0.0.1:9/hall"\n{said}'
+        f'model = "small.lstr"\n[sources.hall]\naddress = "http://127.0.0.1:9/hall"\n{said}'
         '[sources.door]\naddress = "http://127.0.0.1:9/door"\n'
     )
     return folder / "watch.toml"
@@ -66,7 +67,8 @@ def test_what_is_drawn_stands_before_the_file_and_is_kept(tmp_path):
         assert shown(watching) == (TOP, False)
 
 
-def test_the_file_is_read_again(tmp_path):
+def test_the_file_is_read_again(small_set, tmp_path):
+    write_model(tmp_path / "small.lstr", small_set.checkpoint, None, {})
     with Service(read_config(configure(tmp_path)), lambda text: None) as watching:
         watching.draw("door", LEFT)
         assert shown(watching) == ((), False)

@@ -2,6 +2,7 @@
 
 import socket
 import threading
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from lstr.errors import LstrError
 from lstr.extractors.video import live_reader
 from lstr.extractors.video.backdrop import Backdrop
 from lstr.pipelines.detection.checkpoint import load_checkpoint
+from lstr.pipelines.model_files.packing import write_model
 from lstr.pipelines.watching import decider, service
 from lstr.pipelines.watching.config import SourceConfig
 from lstr.pipelines.watching.config_file import read_config
@@ -29,6 +31,12 @@ LONG = 120.0  # seconds that a busy machine may take
 @pytest.fixture(scope="module")
 def stream(small_set, tmp_path_factory) -> bytes:
     return remux(small_set.videos / "scene_00.mp4", tmp_path_factory.mktemp("stream") / "camera.ts").read_bytes()
+
+
+@pytest.fixture
+def packed(small_set, tmp_path):
+    """The small set with a model file, which is what `lstr watch` takes."""
+    return replace(small_set, checkpoint=write_model(tmp_path / "small.lstr", small_set.checkpoint, None, {}).path)
 
 
 @pytest.fixture(autouse=True)
@@ -89,20 +97,53 @@ def test_sources_are_paused_added_and_removed_and_that_is_kept(small_set, stream
 
 
 @pytest.mark.long
-def test_its_file_is_read_again_and_streams_that_did_not_change_go_on(small_set, stream, tmp_path):
+def test_its_file_is_read_again_and_streams_that_did_not_change_go_on(packed, stream, tmp_path):
     said: list[str] = []
     with served([TS_HEAD, stream, None]) as one, served([TS_HEAD, stream, None]) as other:
-        path = write(tmp_path, small_set, {"hall": one}, on=1.0)
+        path = write(tmp_path, packed, {"hall": one}, on=1.0)
         with Service(read_config(path), said.append) as watching:
             until(lambda: watching.status().get("hall") and watching.status()["hall"].decided, LONG)
             decided = watching.status()["hall"]
-            write(tmp_path, small_set, {"hall": one, "door": other}, on=1.0)
+            write(tmp_path, packed, {"hall": one, "door": other}, on=1.0)
             watching.reload()
             until(lambda: watching.status().keys() == {"hall", "door"}, LONG)
             assert watching.status()["hall"] is decided, "the same stream as before"
             path.write_text("nonsense")
             watching.reload()
             assert "Nothing was changed." in said[-1] and watching.status().keys() == {"hall", "door"}
+
+
+MISTAKES = {
+    "hook": '[channels.hook]\nkind = "webhook"\nurl = "http:// host/x"\n',
+    "phone": '[channels.phone]\nkind = "apprise"\nurl = "ntyf://t"\n',
+    "nvr": '[channels.nvr]\nkind = "frigate"\nurl = "http://x"\ncertificate = "watch.toml"\n',
+    "no model knows it": "[actions.flying]\non = 0.5\n",
+    "is no model file": '[sources.door]\naddress = "http://127.0.0.1:9/door"\nmodel = "watch.toml"\n',
+}
+
+
+def test_a_mistake_in_its_file_changes_nothing_while_it_runs(packed, tmp_path):
+    """A channel that cannot be made ended the whole service; a model that is none was taken."""
+    said: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        path = write(
+            tmp_path, packed, {"hall": nobody.getsockname()[1]}, '[channels.note]\nkind="command"\ncommand=["x"]'
+        )
+        right = path.read_text()
+        with Service(read_config(path), said.append) as watching:
+            before = watching.config, watching.telling, watching.policy, {**watching.deciders}
+            for text, mistake in MISTAKES.items():
+                path.write_text(right + mistake)
+                watching.reload()
+                assert text in said[-1] and "\nhint: " in said[-1] and said[-1].endswith("Nothing was changed."), said
+                assert (watching.config, watching.telling, watching.policy, {**watching.deciders}) == before
+            known = event()
+            watching.history.begin(known, ["note"], known.start)
+            watching.telling.wake()
+            until(lambda: watching.telling.status()["note"].failed, LONG)  # those of before still tell
+            path.write_text(right)
+            watching.reload()
+            assert said[-1].endswith("was read again.") and watching.telling is not before[1]
 
 
 @pytest.mark.long
