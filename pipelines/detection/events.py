@@ -59,6 +59,13 @@ class Ended:
 
 
 @dataclass(frozen=True)
+class Undecided:
+    """A live source is over before there was a decision on it, and has not failed: there are no files of it."""
+
+    id: str
+
+
+@dataclass(frozen=True)
 class Detected:
     """What came of all sources."""
 
@@ -73,4 +80,4 @@ class Detected:
     """Whether an interrupt ended the live sources."""
 
 
-SourceEvent = Opened | Decided | Ended | Failed
+SourceEvent = Opened | Decided | Ended | Undecided | Failed

@@ -15,7 +15,7 @@ from lstr.extractors.video.live_reader import LiveOptions, LiveReader
 from lstr.extractors.video.packet_gate import Gate
 from lstr.extractors.video.packet_ring import PacketSink
 from lstr.extractors.video.zones import Zones
-from lstr.pipelines.detection.events import Ended, SourceEvent
+from lstr.pipelines.detection.events import Ended, SourceEvent, Undecided
 from lstr.pipelines.detection.files import NO_FILES, OutputOptions
 from lstr.pipelines.detection.live import LiveRows
 from lstr.pipelines.detection.live_source import LiveSource
@@ -106,15 +106,20 @@ class Session:
             self._changed.notify_all()
         return name
 
-    def remove(self, source_id: str) -> None:
-        """Make no more decisions on a source; what it has until now is written, and it is Ended. Raises KeyError."""
+    def remove(self, source_id: str) -> bool:
+        """Make no more decisions on a source; what it has until now is written. Raises KeyError.
+
+        Whether an event tells its end, Ended, Undecided or Failed: one that waited is over at once, without an event.
+        """
         with self._changed:
             running = self._running()
-            if source_id in running:
+            is_running = source_id in running
+            if is_running:
                 running[source_id].left = True
             elif not any(self._drop(waiting, source_id) for waiting in (self._files, self._cameras)):
                 raise KeyError(source_id)
             self._changed.notify_all()
+        return is_running
 
     def status(self) -> dict[str, Status]:
         """Where each source stands that is decided now."""
@@ -244,7 +249,7 @@ class Session:
         return any(one.settled if one.over else one.is_done(most) or one.is_to_rest for one in live)
 
     def _settle(self, source: LiveSource) -> Iterator[Event]:
-        """What came of a live source; its place is free."""
+        """What came of a live source, an event at least: who follows it adds it again by that. Its place is free."""
         with self._changed:
             self._live.remove(source)
         yield from source.troubles()
@@ -256,6 +261,8 @@ class Session:
             yield Ended(source.id, timeline, page, source.last)
         if error := source.error:
             yield self._failed(source.id, source.called, error, live=True)
+        elif not (source.outlets and source.outlets[0].result):
+            yield Undecided(source.id)
 
     def _recorded(self) -> Generator[Event, None, None]:
         """The files in their order, each to its end; of videos the next ones make their decisions ahead."""

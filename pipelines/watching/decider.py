@@ -6,7 +6,7 @@ minutes. Nothing that a source does ends the thread.
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
@@ -22,7 +22,7 @@ from lstr.extractors.video.packet_ring import PacketSink
 from lstr.extractors.video.zones import Zones
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.pipelines.detection.checkpoint import load_checkpoint
-from lstr.pipelines.detection.events import Decided, Ended, Opened
+from lstr.pipelines.detection.events import Decided, Ended, Opened, Undecided
 from lstr.pipelines.detection.networks import Networks
 from lstr.pipelines.detection.session import Event, Session
 from lstr.pipelines.detection.sink import MakeSink
@@ -162,10 +162,9 @@ class Decider:
 
     def _remove(self, name: str) -> None:
         if self._session and name in self._inside:
-            try:
-                self._session.remove(name)
-            except KeyError:
-                self._inside.discard(name)  # it has ended meanwhile
+            with suppress(KeyError):  # it has ended meanwhile, and its event is under way
+                if not self._session.remove(name):
+                    self._inside.discard(name)
 
     def _run(self) -> None:
         failures = 0
@@ -245,7 +244,7 @@ class Decider:
                 self._hear.trouble(event.id, event.reason)
                 self._gone(event.id, True)
                 log.events.clear()  # which would grow for weeks
-            elif isinstance(event, Ended):
+            elif isinstance(event, Ended | Undecided):
                 self._gone(event.id, False)
             else:
                 assert isinstance(event, Decided)

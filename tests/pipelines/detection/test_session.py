@@ -22,7 +22,7 @@ from lstr.extractors.video.live_input import PROMPT, Input
 from lstr.extractors.video.live_reader import LiveOptions
 from lstr.kinds import configure, make_model
 from lstr.pipelines.detection import json_lines
-from lstr.pipelines.detection.events import Decided, Ended, Opened
+from lstr.pipelines.detection.events import Decided, Ended, Opened, Undecided
 from lstr.pipelines.detection.files import OutputOptions
 from lstr.pipelines.detection.json_lines import JsonLines
 from lstr.pipelines.detection.session import Session
@@ -360,8 +360,23 @@ def test_a_source_that_waits_can_be_removed(loaded):
     with Session(loaded) as session:
         for name in ("a", "b"):
             session.add(stored(name, 2))
-        session.remove("b")
+        assert session.remove("b") is False, "no event tells its end"
         assert {event.id for event in session.events() if isinstance(event, Opened)} == {"a"}
+
+
+def test_a_camera_that_is_removed_before_its_first_decision_is_over_all_the_same(loaded, networks, tmp_path):
+    """Nothing told that, and whoever waited for its end before it was added again waited for ever."""
+    output = OutputOptions(tmp_path, ("json",))
+    with piped(None) as nothing, Session(loaded, networks, 2, output=output) as session:
+        session.add(camera("stays"))
+        session.add(Input("silent", nothing))
+        with closing(session.events()) as events:
+            for kind, name in ((Opened, "silent"), (Decided, "stays")):
+                next(event for event in events if isinstance(event, kind) and event.id == name)
+            assert session.remove("silent") is True
+            session.remove("stays")
+            over = [event for event in events if not isinstance(event, Notice | Decided)]
+    assert len(over) == 2 and Undecided("silent") in over and {type(event) for event in over} == {Ended, Undecided}
 
 
 def test_scores_stay_on_disk(tmp_path):
