@@ -49,6 +49,8 @@ class Attempt:
     at: float = 0.0
     failures: int = 0
     opened: float = 0.0
+    said: str = ""
+    """Why it could not be added, as it was said last."""
 
 
 @dataclass(frozen=True)
@@ -236,7 +238,8 @@ class Decider:
                 self._say(event.text)
             elif isinstance(event, Opened):
                 with self._changed:
-                    self._attempts.setdefault(event.id, Attempt()).opened = monotonic()
+                    attempt = self._attempts.setdefault(event.id, Attempt())
+                    attempt.opened, attempt.said = monotonic(), ""
                 if self.loaded:
                     self._hear.rules(event.id, rules_of(self.loaded, self._actions))
             elif isinstance(event, Failed):
@@ -256,6 +259,7 @@ class Decider:
             attempt = self._attempts.setdefault(name, Attempt())
             if attempt.opened and monotonic() - attempt.opened > SOUND:
                 attempt.failures = 0
+            attempt.opened = 0.0  # the next try may end before it is opened
             wait = AGAIN[min(attempt.failures, len(AGAIN) - 1)]
             attempt.failures += failed
             attempt.at = monotonic() + wait
@@ -267,11 +271,25 @@ class Decider:
         if session is None or self._ending:
             return
         for name in self._due():
-            if name not in self._inside:
+            if name in self._inside:
+                continue
+            try:
                 live = parse_live(self._wanted[name].address)
-                assert live, "the configuration was checked"
-                self._inside.add(name)
-                session.add(replace(live, id=name, named=True))
+            except (LstrError, ExtractorError) as error:  # a camera that was unplugged
+                self._miss(name, error)
+                continue
+            assert live, "the configuration was checked"
+            self._inside.add(name)
+            session.add(replace(live, id=name, named=True))
+
+    def _miss(self, name: str, error: LstrError | ExtractorError) -> None:
+        """Go on without a source that cannot be added, say so once, and try it again later."""
+        attempt = self._attempts.setdefault(name, Attempt())
+        if attempt.said != str(error):
+            attempt.said = str(error)
+            self._say(f"{name}: {error} {error.hint}".strip())
+        self._hear.trouble(name, str(error))
+        self._gone(name, True)
 
     def _tick(self) -> None:
         """Add what is wanted and not decided yet, now and then."""
@@ -282,10 +300,7 @@ class Decider:
                     return
                 if self._session and any(status.is_resting for status in self._session.status().values()):
                     self.alive = max(self.alive, self._session.alive)  # it decides nothing, and all is well
-                try:
-                    self._add()
-                except (LstrError, ExtractorError) as error:  # a camera that was unplugged
-                    self._say(f"{error}")
+                self._add()
 
 
 def rules_of(loaded: Checkpoint, actions: Mapping[str, ActionConfig]) -> Mapping[str, Thresholds]:

@@ -1,6 +1,7 @@
 """A decider: the sources of one model, which come and go while it runs."""
 
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,6 +45,11 @@ def deciding(model: Path, said: list[str]) -> Iterator[Decider]:
         yield made
 
 
+def decided(made: Decider) -> set[str]:
+    """The sources on which there are decisions now."""
+    return {name for name, status in made.status().items() if status.decided}
+
+
 def source(port: int) -> SourceConfig:
     return SourceConfig(f"http://127.0.0.1:{port}/a")
 
@@ -66,3 +72,22 @@ def test_a_source_that_was_never_decided_comes_back(model, stream):
             made.rule({action: ActionConfig(Thresholds(0.5, 0.4)) for action in made.actions})
             until(lambda: made.status().keys() == before.keys() and made.status()["door"] is not before["door"], LONG)
             until(lambda: made.status().keys() == before.keys() and made.status()["hall"] is not before["hall"], LONG)
+
+
+@pytest.mark.skipif(Path("/dev/video63").exists(), reason="this machine has 64 cameras")
+def test_an_unplugged_camera_stops_no_other_and_is_said_once(model, stream):
+    """It ended the session of all of them again and again, or kept those after it out, with two lines a second."""
+    said: list[str] = []
+    gone = SourceConfig("/dev/video63")
+    with served([TS_HEAD, stream, None]) as one, served([TS_HEAD, stream, None]) as other:
+        hall, door = source(one), source(other)
+        with deciding(model, said) as made:
+            made.want({"cam": gone, "hall": hall})
+            until(lambda: decided(made) == {"hall"}, LONG)
+            made.want({"cam": gone, "also": gone, "hall": hall, "door": door})
+            until(lambda: decided(made) == {"hall", "door"}, LONG)
+            before = made.status()
+            time.sleep(2.0)  # in which both are tried several times
+            assert all(made.status()[name] is status for name, status in before.items()), "the same streams"
+    missing = [text for text in said if "There is no camera /dev/video63" in text]
+    assert [text.partition(":")[0] for text in missing] == ["cam", "also"], said
