@@ -202,7 +202,8 @@ class Decider:
 
     def _decide(self) -> None:
         """A session, until none of its sources is left."""
-        loaded = self.loaded = self.loaded or load_checkpoint(self.model)
+        # anew each time: the networks are read from the file, which may have been replaced since
+        loaded = self.loaded = load_checkpoint(self.model)
         log = FailureLog(None, keeps_list=False)
         with closing(Networks(loaded)) as networks:
             twostream, workers, _ = networks.open()

@@ -13,7 +13,8 @@ from lstr.pipelines.watching import decider
 from lstr.pipelines.watching.config import ActionConfig, SourceConfig
 from lstr.pipelines.watching.decider import Decider, Hearing
 from lstr.timeline import Thresholds
-from tests.support.patience import until
+from tests.support.exportable import write_exportable
+from tests.support.patience import patiently, until
 from tests.support.served import TS_HEAD, served
 from tests.support.videos import remux
 
@@ -91,3 +92,26 @@ def test_an_unplugged_camera_stops_no_other_and_is_said_once(model, stream):
             assert all(made.status()[name] is status for name, status in before.items()), "the same streams"
     missing = [text for text in said if "There is no camera /dev/video63" in text]
     assert [text.partition(":")[0] for text in missing] == ["cam", "also"], said
+
+
+def test_a_model_file_may_be_replaced_while_it_runs(model, stream, tmp_path):
+    """What was read of the old file stayed for ever, and networks that the new one holds were refused at each try."""
+    said: list[str] = []
+    with served(*[[TS_HEAD, stream, None]] * 4) as port, deciding(model, said) as made:
+        made.want({"hall": source(port)})
+        until(lambda: decided(made) == {"hall"}, LONG)
+        before = made.actions
+        (tmp_path / "new").mkdir()
+        new = write_exportable(tmp_path / "new")
+        new.path.replace(model)
+
+        def check(seconds: float) -> None:
+            made.want({})
+            until(lambda: not made.status(), LONG)
+            time.sleep(seconds)  # in which the networks are closed
+            made.want({"hall": source(port)})
+            until(lambda: decided(made) == {"hall"}, LONG)
+            assert made.actions == new.about["classes"][1:] != before
+
+        patiently(check, 2.0)
+    assert not [text for text in said if "networks here are not those" in text], said
