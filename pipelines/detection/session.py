@@ -121,6 +121,10 @@ class Session:
             self._changed.notify_all()
         return is_running
 
+    def read_by(self, live: LiveOptions) -> None:
+        """Read the live sources that are opened from now on by these options."""
+        self._options = live
+
     def status(self) -> dict[str, Status]:
         """Where each source stands that is decided now."""
         with self._changed:

@@ -87,7 +87,7 @@ class Decider:
         hear: Hearing,
         zones: Callable[[str], Zones],
     ):
-        self.model, self._actions, self._timeout = model, actions, timeout
+        self.model, self._actions, self._live = model, actions, LiveOptions(timeout=timeout)
         self._make_sinks, self._say, self._hear, self._zones = make_sinks, say, hear, zones
         self.loaded: Checkpoint | None = None
         self.alive = monotonic()
@@ -127,6 +127,13 @@ class Decider:
                 for name in [*self._inside]:
                     self._attempts.pop(name, None)
                     self._remove(name)
+
+    def give_up_after(self, timeout: float) -> None:
+        """Take a source for lost after so many seconds without a frame, each from when it is opened next."""
+        with self._changed:
+            self._live = LiveOptions(timeout=timeout)
+            if self._session:
+                self._session.read_by(self._live)
 
     @property
     def actions(self) -> list[str]:
@@ -214,7 +221,6 @@ class Decider:
                     networks,
                     len(self._wanted) + SPARE,
                     thresholds=rules_of(loaded, self._actions),
-                    live=LiveOptions(timeout=self._timeout),
                     sinks=self._make_sinks(loaded),
                     log=log,
                     packets=self._hear.packets,
@@ -225,6 +231,7 @@ class Decider:
                 with session:
                     with self._changed:
                         self._session = session
+                        session.read_by(self._live)
                         self._add()
                     self._follow(session.events(), log)
                     with self._changed:

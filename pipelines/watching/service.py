@@ -138,6 +138,10 @@ class Service:
                 self._sources.named = config.sources
                 if config.data != before.data or config.page != before.page:
                     self.say("data and page are read at the start alone: start it again for these.")
+                if config.timeout != before.timeout:
+                    self.say(f"timeout is {config.timeout:g} s for each source from when it is opened next.")
+                    for decider in self.deciders.values():
+                        decider.give_up_after(config.timeout)
                 if config.actions != before.actions:
                     for decider in self.deciders.values():
                         decider.rule(config.actions)

@@ -113,6 +113,26 @@ def test_its_file_is_read_again_and_streams_that_did_not_change_go_on(packed, st
             assert "Nothing was changed." in said[-1] and watching.status().keys() == {"hall", "door"}
 
 
+@pytest.mark.long
+def test_a_changed_timeout_is_that_of_sources_which_are_opened_next(packed, stream, tmp_path):
+    """It was read, and nothing came of it."""
+    said: list[str] = []
+    with served([TS_HEAD, stream, None]) as one, socket.create_server(("127.0.0.1", 0)) as silent:
+        path = write(tmp_path, packed, {"hall": one, "door": silent.getsockname()[1]}, on=1.0)
+        path.write_text(path.read_text().replace('timeout = "2s"', 'timeout = "5m"'))
+        with Service(read_config(path), said.append) as watching:
+            until(lambda: watching.status().keys() == {"hall", "door"}, LONG)
+            hall = watching.status()["hall"]
+            path.write_text(path.read_text().replace('timeout = "5m"', 'timeout = "1s"'))
+            watching.reload()
+            assert "timeout is 1 s for each source from when it is opened next." in said
+            watching.pause("door", True)
+            until(lambda: watching.status().keys() == {"hall"}, LONG)
+            watching.pause("door", False)
+            until(lambda: any(text.startswith("door: ") and "no frame for 1 s" in text for text in said), LONG)
+            assert watching.status()["hall"] is hall, "the same stream as before"
+
+
 MISTAKES = {
     "hook": '[channels.hook]\nkind = "webhook"\nurl = "http:// host/x"\n',
     "phone": '[channels.phone]\nkind = "apprise"\nurl = "ntyf://t"\n',
