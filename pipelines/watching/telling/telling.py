@@ -70,8 +70,8 @@ class Telling:
         presence: Presence | None = None,
     ):
         self._history = history
-        given = history, say, _newest(picture, history), switch, policy, presence
-        channels = [make_channel(name, config, *given) for name in config.channels]
+        shared = history, say, _newest(picture, history), switch, policy, presence
+        channels = [make_channel(name, config, *shared) for name in config.channels]
         self._deliveries = [Delivery(channel, history, say) for channel in channels]
 
     def __enter__(self) -> "Telling":
