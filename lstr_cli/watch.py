@@ -5,14 +5,16 @@ import os
 import shlex
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from signal import SIGHUP
 
 import click
 
+from lstr.extractors.addresses import displayed
 from lstr_cli import console, interruption
-from lstr_cli.command import Command
+from lstr_cli.command import Command, in_options
 from lstr_cli.options import PATH
 
 GLANCE = 0.5  # seconds between two looks at whether it is to read its file again
@@ -99,10 +101,18 @@ Say = Callable[[str], None]
 
 
 def _in_text(text: str) -> None:
-    console.say(f"{datetime.now():%Y-%m-%d %H:%M:%S} {text}")
+    _write(displayed(in_options(f"{datetime.now():%Y-%m-%d %H:%M:%S} {text}")))
 
 
 def _in_json(text: str) -> None:
     line = {"at": datetime.now().astimezone().isoformat(timespec="milliseconds"), "message": text}
-    sys.stderr.write(json.dumps(line, ensure_ascii=False) + "\n")
-    sys.stderr.flush()
+    _write(json.dumps(line, ensure_ascii=False))
+
+
+def _write(line: str) -> None:
+    """A line of the log. One that cannot be written, as on a full disk, ends no thread that has something to say.
+
+    Not through Python's stream: that keeps what it could not write, and sends all that follows nowhere.
+    """
+    with suppress(OSError):
+        os.write(sys.stderr.fileno(), f"{line}\n".encode(sys.stderr.encoding, "backslashreplace"))

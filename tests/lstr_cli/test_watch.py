@@ -8,14 +8,17 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from lstr.pipelines.detection.checkpoint import load_checkpoint
 from lstr.pipelines.watching.config_file import read_config
 from lstr.pipelines.watching.event import WatchedEvent, new_id
 from lstr.pipelines.watching.history import History
+from lstr_cli import watch
 from tests.support.patience import until
 from tests.support.processes import heed_interrupts
 from tests.support.served import TS_HEAD, served
@@ -137,6 +140,46 @@ def test_it_watches_hears_and_ends(learnt, small_set, tmp_path, number):
             said += [message_of(line) for line in watching.stderr]
             until(lambda: watching.poll() is not None, 60)
     assert watching.returncode == 0 and said[-1] == "ended" and not any("secret" in text for text in said)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full, which takes no byte")
+@pytest.mark.parametrize("say", [watch._in_text, watch._in_json])
+def test_a_log_on_a_full_disk_goes_on_when_there_is_room(say, tmp_path, monkeypatch):
+    """Whoever had something to say ended for good: the thread of the decisions, and what stores the events."""
+    with open("/dev/full", "w") as log, (tmp_path / "log").open("w") as room:
+        monkeypatch.setattr("sys.stderr", log)
+        say("the disk is full")
+        os.dup2(room.fileno(), log.fileno())
+        say("http://user:secret@camera is read again")
+    written = (tmp_path / "log").read_text()
+    assert "camera is read again" in written and written.count("\n") == 1
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_log_that_nobody_reads_any_more_changes_nothing(learnt, small_set, tmp_path, form):
+    """What had read it has gone, as a pipe of `lstr watch 2>&1 | tee`: events are stored, and it ends as it should."""
+    stream = remux(small_set.videos / "scene_00.mp4", tmp_path / "camera.ts").read_bytes()
+    gone = threading.Event()
+    with served([TS_HEAD, gone.wait, stream, None]) as port:
+        text = f'model = "{learnt}"\n[sources.hall]\naddress = "http://127.0.0.1:{port}/a"\n'
+        for action in load_checkpoint(small_set.checkpoint).classes[1:]:
+            text += f'[actions."{action}"]\non = 0.0\noff = 0.0\n'
+        (tmp_path / "watch.toml").write_text(text)
+        words = [sys.executable, "-m", "lstr_cli", "watch", str(tmp_path / "watch.toml"), "--log-format", form]
+        with subprocess.Popen(words, stderr=subprocess.PIPE, env={**os.environ}) as watching:
+            assert b"watching hall" in watching.stderr.readline()
+            watching.stderr.close()
+            gone.set()
+            history = History(tmp_path / "watch.data" / "history.sqlite", readonly=True)
+            try:
+                until(lambda: watching.poll() is not None or len({one.action for one in history.events()}) > 1, 120)
+                watching.terminate()
+                until(lambda: watching.poll() is not None, 60)
+            finally:
+                watching.kill()
+    assert watching.returncode == 0 and all(event.end for event in history.events())
+    history.close()
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze on this machine")
