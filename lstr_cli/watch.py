@@ -76,9 +76,10 @@ def command(config, begin, only_check, hashes, log_format):
     from lstr.pipelines.watching.service import Service
 
     say = _in_json if log_format == "json" else _in_text
-    hung_up = interruption.hear(SIGHUP)
+    hung_up, service = interruption.hear(SIGHUP), None
     try:
-        with Service(checked_config, say) as service:
+        service = Service(checked_config, say)
+        with service:
             service.begun()
             assert service.server
             click.echo(service.server.address)  # with its token, which no log has
@@ -91,7 +92,8 @@ def command(config, begin, only_check, hashes, log_format):
     except KeyboardInterrupt:  # how it is ended
         interruption.take()
     say("ended")
-    if service.goes_on:  # the threads of a library that works still abort the process where the interpreter ends
+    # the threads of a library that works still abort the process where the interpreter ends
+    if service and service.goes_on:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         os._exit(0)

@@ -153,6 +153,14 @@ class Service:
         self._supervisor.tell("READY=1")
 
     def __enter__(self) -> "Service":
+        try:
+            self._begin()
+        except BaseException:  # Ctrl-C too, while it begins
+            self.__exit__()
+            raise
+        return self
+
+    def _begin(self) -> None:
         left = self.history.end_all(datetime.now().astimezone())
         if left:
             self.say(f"{left} events were on when it was ended last: they end when they were last seen.")
@@ -160,7 +168,6 @@ class Service:
         self.server = self._stack.enter_context(make_server(self, self._ended))
         self._direct()
         threading.Thread(target=self._tick, name="service", daemon=True).start()
-        return self
 
     def __exit__(self, *exception: object) -> None:
         """End within seconds: the events that are on are stored as ended, what was not told stays to be told."""

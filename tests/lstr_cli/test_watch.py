@@ -6,9 +6,11 @@ import json
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -140,6 +142,51 @@ def test_it_watches_hears_and_ends(learnt, small_set, tmp_path, number):
             said += [message_of(line) for line in watching.stderr]
             until(lambda: watching.poll() is not None, 60)
     assert watching.returncode == 0 and said[-1] == "ended" and not any("secret" in text for text in said)
+
+
+INTERRUPTED = """
+import os, signal, sys, threading, time
+from lstr_cli.main import main
+
+def strike():
+    while True:
+        frame, names = sys._current_frames()[threading.main_thread().ident], []
+        while frame:
+            names.append(frame.f_code.co_qualname)
+            frame = frame.f_back
+        if "{where}" in names:
+            break
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGTERM)
+    print("struck", flush=True)
+
+threading.Thread(target=strike, daemon=True).start()
+sys.argv = ["lstr", "watch", "watch.toml"]
+main()
+"""
+"""Watches, and gets SIGTERM in the function that is named."""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("where", ["History.__init__", "Service.__enter__"])
+def test_it_ends_while_it_begins(learnt, tmp_path, where):
+    """It was an internal error. Another program holds the history, so that the service waits in that function."""
+    (tmp_path / "watch.toml").write_text(f'model = "{learnt}"\n[sources.hall]\naddress = "http://127.0.0.1:1/a"\n')
+    path = tmp_path / "watch.data" / "history.sqlite"
+    path.parent.mkdir()
+    if where == "Service.__enter__":
+        history, now = History(path), datetime.now().astimezone()
+        history.begin(WatchedEvent(new_id(now), "hall", "falling", now, now, 0.8, 0.9, now), [], now)
+        history.close()
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        words = [sys.executable, "-c", INTERRUPTED.format(where=where)]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with subprocess.Popen(words, cwd=tmp_path, text=True, preexec_fn=heed_interrupts, **pipes) as watching:
+            assert watching.stdout.readline() == "struck\n"
+            other.execute("ROLLBACK")
+            _, err = watching.communicate(timeout=60)
+    assert watching.returncode == 0 and err.endswith(" ended\n") and "error" not in err, err
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full, which takes no byte")
