@@ -1,15 +1,54 @@
 """Where a service keeps what it has seen."""
 
+import fcntl
+import os
+from contextlib import suppress
+from io import FileIO
 from pathlib import Path
 
 from lstr.errors import LstrError
 from lstr.pipelines.watching.config_file import read_data
+from lstr.pipelines.watching.history import HistoryError
 
 HISTORY = "history.sqlite"
 """The file of the events, in the folder `data`."""
 
 CLIPS = "clips"
 """The folder of the clips, in the same."""
+
+LOCK = "lock"
+"""The file that a service which runs has locked, in the same, with the number of its process."""
+
+
+def hold(folder: Path) -> FileIO:
+    """Keep other services out of a folder until what this gives is closed, or the process killed.
+
+    Raises HistoryError where another one has it, or where it cannot be written.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (folder / LOCK).touch(mode=0o600)
+        file = (folder / LOCK).open("a+b", buffering=0)
+    except OSError as error:
+        raise HistoryError(
+            f"{folder} cannot be written ({error.strerror or error}).", "name another folder as `data`."
+        ) from error
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        with file:
+            file.seek(0)
+            holder = file.read().decode(errors="replace").strip()
+        raise HistoryError(
+            f"Another `lstr watch` has {folder}{holder and f' (process {holder})'}.",
+            "end that one first, or name another folder as `data`.",
+        ) from error
+    except OSError:
+        pass  # a file system without locks
+    with suppress(OSError):  # the number is for a person alone: a full disk keeps no service from its start
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n".encode())
+    return file
 
 
 def history_of(path: Path) -> Path:

@@ -25,7 +25,7 @@ from lstr.pipelines.watching.drawn_zones import DrawnZones
 from lstr.pipelines.watching.event import WatchedEvent
 from lstr.pipelines.watching.history import History, HistoryError
 from lstr.pipelines.watching.known_sources import KnownSources
-from lstr.pipelines.watching.location import CLIPS, HISTORY
+from lstr.pipelines.watching.location import CLIPS, HISTORY, hold
 from lstr.pipelines.watching.page_server import make_server
 from lstr.pipelines.watching.presence import Presence
 from lstr.pipelines.watching.storing import Storage, Storing, alarms_of
@@ -46,6 +46,7 @@ class Service:
 
     def __init__(self, config: WatchConfig, say: Callable[[str], None]):
         self.config, self.say = config, say
+        self._held = hold(config.data)
         self.history = History(config.data / HISTORY)
         self.deciders: dict[Path | None, Decider] = {}
         self._lock = threading.RLock()
@@ -180,6 +181,7 @@ class Service:
             self.clips.close()
         self.telling.close()
         self.history.close()
+        self._held.close()
 
     @property
     def goes_on(self) -> bool:

@@ -20,6 +20,7 @@ from lstr.pipelines.detection.checkpoint import load_checkpoint
 from lstr.pipelines.watching.config_file import read_config
 from lstr.pipelines.watching.event import WatchedEvent, new_id
 from lstr.pipelines.watching.history import History
+from lstr.pipelines.watching.location import hold
 from lstr_cli import watch
 from tests.support.patience import until
 from tests.support.processes import heed_interrupts
@@ -96,6 +97,13 @@ def test_a_channel_that_cannot_be_made(lstr, learnt, tmp_path):
     assert code == 2 and "hint: mend it" in err and "hunter2" not in out + err
     assert all(f"watch.toml:{line}: channels.{name}" in err for line, name in ((4, "hook"), (7, "phone"), (10, "nvr")))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["small.lstr", "watch.toml"], "nothing is begun"
+
+
+def test_a_folder_that_another_service_has(lstr, learnt, tmp_path):
+    (tmp_path / "watch.toml").write_text(f'model = "{learnt}"\n[sources.a]\naddress = "http://x/y"\n')
+    with hold(tmp_path / "watch.data"):
+        code, _, err = lstr("watch", tmp_path / "watch.toml")
+    assert code == 2 and f"(process {os.getpid()}).\nhint: end that one first, or name another folder as `data`" in err
 
 
 def test_what_was_seen(lstr, seen, tmp_path):

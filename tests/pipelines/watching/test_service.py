@@ -1,6 +1,8 @@
 """The service: its sources come and go, and what they do is stored."""
 
 import socket
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 from datetime import datetime
@@ -16,7 +18,7 @@ from lstr.pipelines.model_files.packing import write_model
 from lstr.pipelines.watching import decider, service
 from lstr.pipelines.watching.config import SourceConfig
 from lstr.pipelines.watching.config_file import read_config
-from lstr.pipelines.watching.history import History, Wanted
+from lstr.pipelines.watching.history import History, HistoryError, Wanted
 from lstr.pipelines.watching.service import Service
 from lstr.pipelines.watching.storing import alarms_of
 from lstr.pipelines.watching.supervisor import Supervisor
@@ -194,13 +196,41 @@ def test_what_was_on_at_a_kill_ends_at_the_next_start(small_set, tmp_path):
     said: list[str] = []
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         config = read_config(write(tmp_path, small_set, {"hall": nobody.getsockname()[1]}))
-    before = Service(config, said.append)
-    known = event()
-    before.history.begin(known, [], known.start)
-    before.history.close()
+    known, before = event(), History(tmp_path / "watch.data" / "history.sqlite")
+    before.begin(known, [], known.start)
+    before.close()
     with Service(config, said.append) as watching:
         found = watching.history.find(known.id)
         assert found.end == known.seen and found.still_on and "1 events were on" in said[0]
+
+
+HOLDS = """
+import sys, time
+from pathlib import Path
+from lstr.pipelines.watching.config_file import read_config
+from lstr.pipelines.watching.service import Service
+with Service(read_config(Path("watch.toml")), print):
+    print("it runs", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_one_service_at_a_time_has_a_folder(small_set, tmp_path):
+    """A second one ended the events that the first had on, and told of each a second time."""
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        config = read_config(write(tmp_path, small_set, {"hall": nobody.getsockname()[1]}))
+    with subprocess.Popen([sys.executable, "-c", HOLDS], cwd=tmp_path, text=True, stdout=subprocess.PIPE) as other:
+        try:
+            assert other.stdout.readline() == "it runs\n"
+            with pytest.raises(HistoryError, match=f"Another `lstr watch` has .*process {other.pid}") as refused:
+                Service(config, print)
+            assert refused.value.hint and refused.value.exit_code == 2
+        finally:
+            other.kill()
+    for _ in range(2):  # after a kill, and after an end
+        with Service(config, lambda text: None) as watching, pytest.raises(HistoryError, match="Another"):
+            assert watching.server
+            Service(config, print)
 
 
 def test_what_is_old_is_forgotten(small_set, tmp_path, monkeypatch):
