@@ -11,7 +11,7 @@ import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ IN_MEMORY = Path(":memory:")
 """SQLite's name of a history without a file, for what is only looked at"""
 VERSION = 1
 """The version of the tables, kept as SQLite's user_version."""
+MOST_AHEAD = timedelta(minutes=15)
+"""No notice is put off for as long: one that is due later was stored while the clock was ahead, and is due at once."""
 TIMES = ("start", "decided", "seen", "end")
 TABLES = """
 CREATE TABLE events (
@@ -231,9 +233,9 @@ class History:
         """What a channel is to be told now, the oldest first; of no end before the beginning is delivered."""
         rows = self._read(
             f"SELECT notices.id, phase, tries, {', '.join(f'events.{name}' for name in COLUMNS)} FROM notices "
-            f"JOIN events ON events.id = notices.event WHERE channel = ? AND {DELIVERABLE} AND due <= ? "
+            f"JOIN events ON events.id = notices.event WHERE channel = ? AND {DELIVERABLE} AND (due <= ? OR due > ?) "
             "ORDER BY notices.id LIMIT ?",
-            (channel, now.timestamp(), limit),
+            (channel, now.timestamp(), (now + MOST_AHEAD).timestamp(), limit),
         )
         return [Notice(number, _event(row), channel, phase, tries) for number, phase, tries, *row in rows]
 
@@ -279,17 +281,20 @@ class History:
                 (now.timestamp(), channel),
             )
 
-    def last_told(self, source: str, action: str) -> datetime | None:
-        """When the last event began of which anybody was, or is, to be told."""
-        query = "SELECT max(start) FROM events WHERE source = ? AND action = ? AND id IN (SELECT event FROM notices)"
-        ((start,),) = self._read(query, (source, action))
+    def last_told(self, source: str, action: str, until: datetime) -> datetime | None:
+        """When the last event until then began of which anybody was, or is, to be told."""
+        query = "SELECT max(start) FROM events WHERE source = ? AND action = ? AND start <= ?"
+        query += " AND id IN (SELECT event FROM notices)"
+        ((start,),) = self._read(query, (source, action, until.timestamp()))
         return None if start is None else datetime.fromtimestamp(start).astimezone()
 
-    def told(self, channel: str, since: datetime, source: str | None = None, action: str | None = None) -> int:
-        """How many events a channel was, or is, to be told of since then."""
+    def told(
+        self, channel: str, since: datetime, until: datetime, source: str | None = None, action: str | None = None
+    ) -> int:
+        """How many events a channel was, or is, to be told of that were decided in that time."""
         query = "SELECT count(*) FROM notices JOIN events ON events.id = notices.event"
-        query += " WHERE channel = ? AND phase = 'new' AND decided >= ?"
-        values: list[Any] = [channel, since.timestamp()]
+        query += " WHERE channel = ? AND phase = 'new' AND decided BETWEEN ? AND ?"
+        values: list[Any] = [channel, since.timestamp(), until.timestamp()]
         for name, value in (("source", source), ("action", action)):
             if value is not None:
                 query += f" AND {name} = ?"

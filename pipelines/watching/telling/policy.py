@@ -79,14 +79,15 @@ class Policy:
         if hours := _quiet(quiet, now):
             return f"quiet from {hours.since:%H:%M} to {hours.until:%H:%M}"
         cooldown = self._config.telling.cooldown if action.cooldown is None else action.cooldown
-        last = self._history.last_told(event.source, event.action) if cooldown > 0 else None
+        # not of one that was stored while the clock was ahead, which would silence all until then
+        last = self._history.last_told(event.source, event.action, event.start) if cooldown > 0 else None
         if last and (event.start - last).total_seconds() < cooldown:
             return f"the last of it began less than {describe_seconds(cooldown)} before"
         return ""
 
     def _why_not(self, channel: str, now: datetime) -> str:
         most = self._config.telling.most_an_hour
-        if most is None or self._history.told(channel, now - HOUR) < most:
+        if most is None or self._history.told(channel, now - HOUR, now) < most:
             return ""
         return f"it was told of {most} event{'' if most == 1 else 's'} within the hour"
 

@@ -14,6 +14,7 @@ import pytest
 
 from lstr.pipelines.watching.event import WatchedEvent, new_id
 from lstr.pipelines.watching.history import VERSION, History, HistoryError, Wanted
+from lstr.pipelines.watching.telling.delivery import JITTER, LONGEST
 
 NOW = datetime(2026, 11, 26, 14, 3, 12).astimezone()
 ROOT = Path(__file__).resolve().parents[3]
@@ -65,8 +66,19 @@ def test_notices_come_with_the_event_and_once(history):
     assert [notice.phase for notice in history.due("phone", NOW)] == ["end"]
     (both,) = history.due("house", NOW)
     assert both.phase == "new" and both.event.end == NOW, "the beginning first, which tells the end too"
-    assert history.told("phone", NOW, "hall", "falling") == 1
-    assert history.told("phone", NOW + timedelta(seconds=1)) == history.told("phone", NOW, "door") == 0
+    assert history.told("phone", NOW, NOW, "hall", "falling") == 1
+    later = NOW + timedelta(seconds=1)
+    assert history.told("phone", later, later) == history.told("phone", NOW, later, "door") == 0
+
+
+def test_what_was_stored_while_the_clock_was_ahead_is_due_at_once(history):
+    """It waited until that date, and what could not be delivered before it with it."""
+    ahead, longest = event(365 * 86400), timedelta(seconds=LONGEST * (1 + JITTER))
+    history.begin(ahead, ["phone"], ahead.start)
+    (notice,) = history.due("phone", NOW)
+    assert notice.event == ahead
+    history.put_off(notice, NOW + longest, "no answer")
+    assert not history.due("phone", NOW) and history.due("phone", NOW + longest), "the longest pause is none"
 
 
 def test_nobody_is_told_of_the_end_of_what_nobody_was_told_of(history):

@@ -69,6 +69,14 @@ def test_at_most_so_many_an_hour_and_channel(policy_of, history):
     assert store(policy, history, began(3605)) == ("phone", "log")
 
 
+def test_what_was_stored_while_the_clock_was_ahead_keeps_nobody_from_being_told(policy_of, history):
+    """Nobody was told of that action until the date that the clock had shown."""
+    policy, year = policy_of(TellingConfig(cooldown=60, most_an_hour=2)), 365 * 86400
+    assert store(policy, history, began(year)) and store(policy, history, began(year + 61))
+    told = [bool(store(policy, history, began(seconds))) for seconds in (0, 59, 61, 122, 3661)]
+    assert told == [True, False, True, False, True], "the cool-down, and the number an hour, count as before"
+
+
 @pytest.mark.parametrize(("hour", "quiet"), [(21, False), (22, True), (23, True), (5, True), (6, False)])
 def test_quiet_hours_over_midnight(policy_of, hour, quiet):
     now = NOON.replace(hour=hour)
