@@ -339,6 +339,7 @@ class Service:
                     self._show_sources()
                 self._say_limits()
                 self._show_snoozes()
+                self.storage.write_what_waits()
                 if monotonic() - self._rotated > ROTATED_SECONDS:
                     self._rotated = monotonic()
                     before = datetime.now().astimezone() - timedelta(days=self.config.keeping.days)

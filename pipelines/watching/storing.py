@@ -1,5 +1,6 @@
 """The sink that stores what a watched source was seen to do, before anybody is told."""
 
+import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,11 +19,16 @@ from lstr.timeline import Event
 RENEWED_SECONDS = 10.0  # between two notes that an event is still on
 STEP = 0.05  # by which its highest score has to rise to be noted at once
 MOST_UNSTORED = 1000  # changes that wait while the history cannot be written
+Change = tuple[WatchedEvent, str]
+"""An event, and which phase of it is to be stored: `new`, `update` or `end`."""
 
 
 @dataclass(frozen=True)
 class Storage:
-    """Where the events of all sources go; `stored` hears of each when it is in the history, and of its phase."""
+    """Where the events of all sources go; `stored` hears of each when it is in the history, and of its phase.
+
+    What cannot be written waits here, by source: it is not lost with the sink of a source that ends meanwhile.
+    """
 
     history: History
     channels_of: Callable[[WatchedEvent, datetime], tuple[str, ...]]
@@ -30,6 +36,51 @@ class Storage:
     say: Callable[[str], None]
     troubles: set[str] = field(default_factory=set)
     """Sources whose events could not be stored, each told once."""
+    unstored: dict[str, deque[Change]] = field(default_factory=dict)
+    """What waits to be stored of each source, in order."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    """Held while something is stored, so that it is stored once, and in order."""
+
+    def add(self, source: str, event: WatchedEvent, phase: str) -> None:
+        """Let a change of a source wait to be stored."""
+        with self.lock:
+            waiting = self.unstored.setdefault(source, deque(maxlen=MOST_UNSTORED))
+            if phase != "update" or not waiting:  # an update is newer than what waits
+                waiting.append((event, phase))
+
+    def write_what_waits(self, source: str | None = None) -> None:
+        """Write what waits of a source, or of all of them, as far as the history can be written."""
+        for name in [*self.unstored] if source is None else [source]:
+            with self.lock:
+                self._write_waiting(name, self.unstored.get(name, deque()))
+
+    def _write_waiting(self, source: str, waiting: deque[Change]) -> None:
+        if not waiting:
+            return
+        while waiting:
+            event, phase = waiting[0]
+            try:
+                self._write(event, phase)
+            except HistoryError as error:
+                if source not in self.troubles:
+                    self.troubles.add(source)
+                    self.say(f"{error} The decisions on {source} go on; what is not stored is not told.")
+                return
+            waiting.popleft()
+            self.stored(event, phase)
+        if source in self.troubles:
+            self.troubles.discard(source)
+            self.say(f"The history of {source} is written again.")
+
+    def _write(self, event: WatchedEvent, phase: str) -> None:
+        now = datetime.now().astimezone()
+        if phase == "new":
+            self.history.begin(event, self.channels_of(event, now), now)
+            return
+        self.history.renew(event.id, event.seen, event.top_score)
+        if phase == "end":
+            assert event.end
+            self.history.end(event.id, event.end, event.still_on, now)
 
 
 class Storing(Sink):
@@ -45,7 +96,6 @@ class Storing(Sink):
         """The events that are on, by action."""
         self._stored: dict[str, float] = {}
         """The highest score of each as it was stored last."""
-        self._unstored: deque[Callable[[], None]] = deque(maxlen=MOST_UNSTORED)
         self._renewed = monotonic()
 
     def open(self, source: Opened) -> None:
@@ -66,13 +116,13 @@ class Storing(Sink):
             self._renewed = monotonic()
             for known in self._on.values():
                 self._store(known, "update")
-        self._store_what_waits()
+        self._storage.write_what_waits(self._source)
 
     def rest(self, events: Sequence[Event]) -> None:
         """End the events that are on, because nobody is before the camera any more."""
         for event in events:
             self._take(event, event.at or datetime.now().astimezone())
-        self._store_what_waits()
+        self._storage.write_what_waits(self._source)
 
     def close(self, end: End) -> None:
         """End the events that are on: of an action that has ended, else of the source."""
@@ -82,7 +132,7 @@ class Storing(Sink):
         for action in [*self._on]:
             known = self._on.pop(action)
             self._store(replace(known, end=known.seen, still_on=True), "end")
-        self._store_what_waits()
+        self._storage.write_what_waits(self._source)
 
     def _take(self, event: Event, now: datetime) -> None:
         if event.event == "started":
@@ -107,36 +157,7 @@ class Storing(Sink):
 
     def _store(self, event: WatchedEvent, phase: str) -> None:
         self._stored[event.action] = event.top_score
-        if phase == "update" and self._unstored:
-            return  # it is newer than what waits
-        self._unstored.append(lambda: self._write(event, phase))
-
-    def _write(self, event: WatchedEvent, phase: str) -> None:
-        storage, now = self._storage, datetime.now().astimezone()
-        if phase == "new":
-            storage.history.begin(event, storage.channels_of(event, now), now)
-        elif phase == "update":
-            storage.history.renew(event.id, event.seen, event.top_score)
-        else:
-            assert event.end
-            storage.history.renew(event.id, event.seen, event.top_score)
-            storage.history.end(event.id, event.end, event.still_on, now)
-        storage.stored(event, phase)
-
-    def _store_what_waits(self) -> None:
-        """Write what waits, in order, as far as the history can be written."""
-        while self._unstored:
-            try:
-                self._unstored[0]()
-            except HistoryError as error:
-                if self._source not in self._storage.troubles:
-                    self._storage.troubles.add(self._source)
-                    self._storage.say(f"{error} The decisions on {self._source} go on; what is not stored is not told.")
-                return
-            self._unstored.popleft()
-        if self._source in self._storage.troubles:
-            self._storage.troubles.discard(self._source)
-            self._storage.say(f"The history of {self._source} is written again.")
+        self._storage.add(self._source, event, phase)
 
 
 def alarms_of(loaded: Checkpoint) -> dict[str, float]:

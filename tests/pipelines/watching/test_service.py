@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from lstr.errors import LstrError
@@ -15,13 +16,20 @@ from lstr.extractors.video import live_reader
 from lstr.extractors.video.backdrop import Backdrop
 from lstr.pipelines.detection.checkpoint import load_checkpoint
 from lstr.pipelines.model_files.packing import write_model
+
+
+from lstr.pipelines.detection.decision import Decision
+from lstr.pipelines.detection.events import Opened
+from lstr.pipelines.detection.sink import End
+from lstr.pipelines.detection.status import Status
 from lstr.pipelines.watching import decider, service
 from lstr.pipelines.watching.config import SourceConfig
 from lstr.pipelines.watching.config_file import read_config
 from lstr.pipelines.watching.history import History, HistoryError, Wanted
 from lstr.pipelines.watching.service import Service
-from lstr.pipelines.watching.storing import alarms_of
+from lstr.pipelines.watching.storing import Storing, alarms_of
 from lstr.pipelines.watching.supervisor import Supervisor
+from lstr.timeline import Event
 from tests.pipelines.watching.test_history import event
 from tests.support.patience import until
 from tests.support.served import TS_HEAD, served
@@ -242,6 +250,21 @@ def test_what_is_old_is_forgotten(small_set, tmp_path, monkeypatch):
         watching.history.begin(old, [], old.start)
         watching.history.end(old.id, old.start, False, datetime.now().astimezone())
         until(lambda: watching.history.find(old.id) is None, LONG)
+
+
+def test_what_waits_for_room_on_the_disk_is_stored_though_its_source_has_ended(small_set, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        path = write(tmp_path, small_set, {"hall": nobody.getsockname()[1]})
+    with Service(read_config(path), lambda text: None) as watching:
+        sink, now = Storing(watching.storage), datetime.now().astimezone()
+        sink.open(Opened("gone", Status("gone"), ("other", "falling")))
+        begun = Event("started", "falling", 1.0, 0.0, 0.9, at=now, start_at=now)
+        sink.take(Decision(4, 1.0, "falling", 0.9, [], 1.0, [begun], np.ones(2), at=now, source="gone"))
+        watching.history._connection.execute("PRAGMA query_only=ON")  # as a full disk: every write fails
+        sink.close(End())
+        assert watching.history.events()[0].end is None
+        watching.history._connection.execute("PRAGMA query_only=OFF")
+        until(lambda: watching.history.events()[0].end, LONG)
 
 
 def test_a_supervisor_is_told(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """Decisions of a source become events of the history, whatever the disk does."""
 
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 
 import numpy as np
@@ -105,6 +106,37 @@ def test_what_cannot_be_stored_is_stored_later_and_said_once(sink, history, told
     (known,) = history.events()
     assert known.end is not None
     assert told[1:] == ["new", "end", "The history of hall is written again."]
+
+
+@contextmanager
+def full(history):
+    """Every write fails, as on a full disk."""
+    history._connection.execute("PRAGMA query_only=ON")
+    yield
+    history._connection.execute("PRAGMA query_only=OFF")
+
+
+def test_what_a_source_that_has_ended_could_not_store_is_stored_all_the_same(history, told):
+    """Its event stayed on until the service began again, and the next one of it said that all is well."""
+    storage, opened = told.storage(history), Opened("hall", Status("hall"), ("other", "falling"))
+    first, second, third = (Storing(storage) for _ in range(3))
+    for one in (first, second, third):
+        one.open(opened)
+    first.take(decision(1, 0.6, moment("started", 1)))
+    with full(history):
+        first.close(End())
+        storage.write_what_waits()
+        second.take(decision(2, 0.1))
+        assert told[0] == "new" and len(told) == 2 and "what is not stored is not told" in told[1]
+        second.take(decision(3, 0.7, moment("started", 3)))
+    storage.write_what_waits()
+    later, earlier = history.events()
+    assert earlier.end and earlier.still_on and later.end is None
+    assert told[2:] == ["end", "new", "The history of hall is written again."]
+    second.close(End())
+    third.take(decision(4, 0.1))
+    storage.write_what_waits()
+    assert told[5:] == ["end"] and history.events()[0].end
 
 
 def test_without_a_clock_of_the_wall_it_is_now(sink, history):
