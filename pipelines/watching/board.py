@@ -111,9 +111,9 @@ class Board:
     def tell(self, event: WatchedEvent, phase: str) -> None:
         """Show an event that is `new`, has changed (`update`) or come to its `end`, as the history has it."""
         assert phase in PHASES
-        with suppress(HistoryError):  # what a person has said of it, its clip: only the history knows all
-            event = self.history.find(event.id) or event
-        with self._lock:
+        with self._lock:  # so that of two threads the later one has the newer event: one is not on after its end
+            with suppress(HistoryError):  # what a person has said of it, its clip: only the history knows all
+                event = self.history.find(event.id) or event
             if event.end is None:
                 self._on[event.id] = event
                 while len(self._on) > MOST_ON:

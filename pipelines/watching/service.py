@@ -313,9 +313,10 @@ class Service:
                 self.clips.begin(event)
             elif phase == "end":
                 self.clips.end(event)
-        self.board.tell(event, phase)
         if phase == "update":
             self._attached(event.id)
+        else:
+            self.board.tell(event, phase)
         self.telling.wake()
         if phase == "new":
             self.say(f"{event.source}: {event.action} since {event.start:%H:%M:%S}, score {event.score:.2f}")
@@ -323,9 +324,10 @@ class Service:
             self.say(f"{event.source}: {event.action} ended after {event.seconds:.1f} s")
 
     def _attached(self, event_id: str) -> None:
-        """Tell what has changed of an event that is on, as its picture."""
+        """Tell what has changed of an event, as its picture, and its film once it is whole: after the event's end."""
         with suppress(HistoryError):
             if event := self.history.find(event_id):
+                self.board.tell(event, "update")
                 self.telling.update(event)
 
     def _tick(self) -> None:

@@ -1,5 +1,6 @@
 """The service: its sources come and go, and what they do is stored."""
 
+import json
 import socket
 import subprocess
 import sys
@@ -30,6 +31,7 @@ from lstr.pipelines.watching.service import Service
 from lstr.pipelines.watching.storing import Storing, alarms_of
 from lstr.pipelines.watching.supervisor import Supervisor
 from lstr.timeline import Event
+from tests.pipelines.watching.test_clips import Camera, film
 from tests.pipelines.watching.test_history import event
 from tests.support.patience import until
 from tests.support.served import TS_HEAD, served
@@ -265,6 +267,28 @@ def test_what_waits_for_room_on_the_disk_is_stored_though_its_source_has_ended(s
         assert watching.history.events()[0].end is None
         watching.history._connection.execute("PRAGMA query_only=OFF")
         until(lambda: watching.history.events()[0].end, LONG)
+
+
+def test_an_open_page_learns_of_a_film_that_is_whole_after_the_end(small_set, tmp_path):
+    """It showed no clip of an event that it had seen begin and end, until it was loaded again."""
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        more = '[clips]\nbefore = "2s"\nafter = "1s"\n'
+        path = write(tmp_path, small_set, {"hall": nobody.getsockname()[1]}, more)
+    with Service(read_config(path), lambda text: None) as watching:
+        camera = Camera(watching.clips, film(tmp_path / "film.ts"), "door").send(0, 9.5)
+        begun = camera.event(5.2, 6.0)
+        for one, phase in ((begun, "new"), (camera.ended(begun, 7.0), "end")):
+            mark = watching.board.state()["at"]
+            watching.storage.add("door", one, phase)
+            watching.storage.write_what_waits()
+
+        def told() -> list[dict]:
+            messages = map(json.loads, watching.board.after(mark)[1])
+            return [one["event"] for one in messages if one["kind"] == "event" and one["phase"] == "update"]
+
+        until(lambda: any(one["clip"] for one in told()), 30)
+        (whole,) = [one for one in told() if one["clip"]]
+        assert whole["clip"] == f"{begun.id}.mp4" and whole["end"] and not watching.board.state()["on"]
 
 
 def test_a_supervisor_is_told(tmp_path, monkeypatch):
