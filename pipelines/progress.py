@@ -29,6 +29,8 @@ class Notice:
 
     text: str
     warning: bool = True
+    repeats: bool = False
+    """Whether it is told as often as it happens, though in the same words."""
 
 
 @dataclass(frozen=True)

@@ -76,9 +76,9 @@ def detect_sources(
     """Detect on recorded sources in their order, then on all live ones at once; the last event is Finished(Detected).
 
     A source as for `lstr detect`: a video, a folder of videos, a feature folder, a camera, an address, or `-`; or a
-    Recorded, which comes first. Each Notice comes once. A KeyboardInterrupt while live sources run ends them: what came
-    of them is reported, Finished too, and then it is raised. Where it falls into the body of a caller's loop, the
-    caller throws it in (`generator.throw`).
+    Recorded, which comes first. Each Notice comes once, unless it `repeats`. A KeyboardInterrupt while live sources run
+    ends them: what came of them is reported, Finished too, and then it is raised. Where it falls into the body of a
+    caller's loop, the caller throws it in (`generator.throw`).
 
     Raises the typed errors of `lstr.errors` and `extractors.errors`: of what all sources need, of outputs that cannot
     be written, and of a live source that is the only one.
@@ -198,7 +198,7 @@ class _Run:
     def _reported(self, events: Iterator[Event], alone: Input | None) -> Iterator[Event]:
         """Events of a session, and what they bring with them; raises the failure of a live source that is `alone`."""
         for event in events:
-            if isinstance(event, Notice):
+            if isinstance(event, Notice) and not event.repeats:
                 yield from self.notices([event.text])
                 continue
             if isinstance(event, Opened):

@@ -106,10 +106,12 @@ class LiveSource(Running):
 
     def troubles(self) -> Iterator[Notice]:
         """What its reader has to say too."""
-        name = f"{self.id}: " if self.named else ""
+        name = f"{self.id}: " if self.named or self.deciding.named else ""
         news, self._news = self._news, []
         self.warnings += news
-        yield from (Notice(f"{name}{text}") for text in [*news, *self.reader.news()])
+        yield from (Notice(f"{name}{text}") for text in news)
+        # as when it was away: each of these has happened once more
+        yield from (Notice(f"{name}{text}", repeats=True) for text in self.reader.news())
         yield from super().troubles()
 
     def refresh(self) -> Status:

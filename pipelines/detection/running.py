@@ -172,7 +172,7 @@ class Deciding:
     sinks: Sequence[MakeSink] = ()
     """What each source has beside its files and lines."""
     named: bool = False
-    """Whether lines of live sources in one stream say whose they are."""
+    """Whether lines of live sources in one stream, and what is told of each, say whose they are."""
     effort: Effort = field(default_factory=Effort)
     kept: SharedStreams | None = None
     """Streams of the model that outlive the session."""

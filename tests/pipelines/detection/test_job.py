@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from fractions import Fraction
 from shutil import copyfile, rmtree
 from time import sleep
 
@@ -9,6 +10,8 @@ import pytest
 
 from lstr.checkpoints.checkpoint import load
 from lstr.extractors.errors import MissingPathError, OutputError, StalledError, VideoError
+from lstr.extractors.video import live_link
+from lstr.extractors.video.live_reader import LiveOptions
 from lstr.labels.label_set import read_labels
 from lstr.pipelines.detection.checkpoint import load_checkpoint
 from lstr.pipelines.detection.events import Decided, Ended, Opened
@@ -20,7 +23,7 @@ from lstr.pipelines.progress import Failed, Finished, Notice, result_of
 from tests.support.detections import dated_file
 from tests.support.pages import Page
 from tests.support.patience import patiently
-from tests.support.served import served
+from tests.support.served import TS_HEAD, served
 from tests.support.videos import remux
 
 ONE_THREAD = NetworkOptions(flow_threads=1)
@@ -165,8 +168,6 @@ def test_failures_can_end_the_job(small_set, loaded, tmp_path):
 @pytest.mark.long
 def test_one_stalled_source_of_two(loaded, stream):
     """The exit code of the command follows from it."""
-    from lstr.extractors.video.live_reader import LiveOptions
-
     half = stream[: len(stream) // 376 * 188]
 
     def check(timeout: float) -> None:
@@ -179,6 +180,22 @@ def test_one_stalled_source_of_two(loaded, stream):
             list(detect_sources([f"tcp://127.0.0.1:{silent}"], options))
 
     patiently(check, 1.5)
+
+
+@pytest.mark.long
+def test_each_return_of_each_camera_is_told(loaded, stream, monkeypatch):
+    """The second one after as many seconds was left out, and of two cameras nobody could tell which one was meant."""
+    monkeypatch.setattr(live_link, "GAP_SECONDS", Fraction(1, 5))
+    parts = [[stream], [], [stream], [], [stream]]
+    options = DetectOptions(loaded, networks=ONE_THREAD, live=LiveOptions(timeout=6))
+    with served(*parts, head=TS_HEAD) as one, served(*parts, head=TS_HEAD) as other:
+        given = [f"http://127.0.0.1:{port}/{name}" for name, port in (("a", one), ("b", other))]
+        events = list(detect_sources(given, options))
+    ids = [event.id for event in events if isinstance(event, Opened)]
+    texts = [event.text for event in events if isinstance(event, Notice)]
+    for kind, times in (("connection lost: ", 3), ("connected again, ", 2)):
+        assert Counter(text.split(kind)[0] for text in texts if kind in text) == {f"{name}: ": times for name in ids}
+    assert len(ids) == 2 and sum("random weights" in text for text in texts) == 1, "a warning is told once"
 
 
 def test_standard_input_once(loaded):
