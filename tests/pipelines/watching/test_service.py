@@ -16,13 +16,11 @@ from lstr.errors import LstrError
 from lstr.extractors.video import live_reader
 from lstr.extractors.video.backdrop import Backdrop
 from lstr.pipelines.detection.checkpoint import load_checkpoint
-from lstr.pipelines.model_files.packing import write_model
-
-
 from lstr.pipelines.detection.decision import Decision
 from lstr.pipelines.detection.events import Opened
 from lstr.pipelines.detection.sink import End
 from lstr.pipelines.detection.status import Status
+from lstr.pipelines.model_files.packing import write_model
 from lstr.pipelines.watching import decider, service
 from lstr.pipelines.watching.config import SourceConfig
 from lstr.pipelines.watching.config_file import read_config
