@@ -168,7 +168,7 @@ def _by_worth(ladder: Sequence[LabelParts], choices: Sequence[Features]) -> Iter
 
 def _check_epochs(options: LearnOptions, parts: LabelParts) -> None:
     """Raises ConfigError where a setting would have videos choose the model's epoch that there are not."""
-    names = [name for name in ("train.eval_every", "train.patience") if int(options.of_model.get(name) or 0)]
+    names = [name for name in ("train.eval_every", "train.patience") if options.of_model.get(name, "0") != "0"]
     if names and (parts.folds or not parts.of(VALIDATION)):
         raise ConfigError(
             f"{names[0]} chooses the epoch by videos for validation, and here there are none.",
@@ -252,16 +252,14 @@ def _request(
     videos: Mapping[str, Place],
 ) -> str:
     """The identity of all that makes the result what it is: equal ones are the same learning."""
-    names = [name for name, *_ in choices]
+    # what a file says may be another thing the next time
+    is_of_file = any(isinstance(name, str) and name not in PRESETS for name, *_ in choices)
     request = {
         **{name: getattr(options, name) for name in ("kind", "seed", "seconds", "folds")},
         **({} if options.false_alarms is None else {"false_alarms": options.false_alarms}),
         **({} if options.tell == "auto" else {"tell": options.tell}),
         "features": choices[0] if len(choices) == 1 else choices,
-        # what a file says may be another thing the next time
-        **(
-            {"presets": list(map(repr, presets))} if any(isinstance(n, str) and n not in PRESETS for n in names) else {}
-        ),
+        **({"presets": list(map(repr, presets))} if is_of_file else {}),
         "weights": {name: begins.sha256 for name, begins in initial.items()},
         "settings": dict(options.settings),
         "about": dict(options.about),
