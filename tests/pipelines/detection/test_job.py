@@ -189,8 +189,8 @@ def test_each_return_of_each_camera_is_told(loaded, stream, monkeypatch):
     parts = [[stream], [], [stream], [], [stream]]
     options = DetectOptions(loaded, networks=ONE_THREAD, live=LiveOptions(timeout=6))
     with served(*parts, head=TS_HEAD) as one, served(*parts, head=TS_HEAD) as other:
-        given = [f"http://127.0.0.1:{port}/{name}" for name, port in (("a", one), ("b", other))]
-        events = list(detect_sources(given, options))
+        addresses = [f"http://127.0.0.1:{port}/{name}" for name, port in (("a", one), ("b", other))]
+        events = list(detect_sources(addresses, options))
     ids = [event.id for event in events if isinstance(event, Opened)]
     texts = [event.text for event in events if isinstance(event, Notice)]
     for kind, times in (("connection lost: ", 3), ("connected again, ", 2)):

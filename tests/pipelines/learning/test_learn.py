@@ -375,84 +375,10 @@ def test_learning_from_videos_of_which_none_can_be_read_is_refused(videos, tmp_p
     assert "lstr info" in caught.value.hint
 
 
-@pytest.fixture
-def quick():
-    """Nothing of the machine is measured for a plan."""
-    with (
-        patch("lstr.pipelines.learning.pace.measure_training", return_value=({"flow": 0.01}, 1)),
-        patch("lstr.pipelines.learning.pace.measure_chunks", return_value=0.01),
-        patch("lstr.pipelines.learning.pace.measure_model", return_value=1.0),
-    ):
-        yield
-
-
-def planned_of(events) -> Learning:
-    return next(event for event in events if isinstance(event, Learning))
-
-
-def test_what_cannot_be_read_has_no_part_in_folds(videos, tmp_path, quick):
-    """Of three videos one is broken: it is named before anything long, and two are left for as many folds."""
-    folder = tmp_path / "videos"
-    folder.mkdir()
-    names = [path.stem for path in sorted((videos / "videos").rglob("*.mp4"))[:3]]
-    for name in names:
-        shutil.copy(next((videos / "videos").rglob(f"{name}.mp4")), folder)
-    (folder / f"{names[1]}.mp4").write_bytes(b"no video")
-    rows = [f"{name},{at},{at + 1},{label}" for name in names for at, label in ((1, "wave"), (3, "jump"))]
-    (tmp_path / "labels.csv").write_text("\n".join(["video,start,end,label", *rows]))
-    chosen = replace(options(videos, tmp_path / "m"), videos=[str(folder)], labels=str(tmp_path / "labels.csv"))
-    events = list(plan(chosen))
-    assert [event.id for event in events if isinstance(event, Failed)] == [names[1]]
-    planned = planned_of(events)
-    assert planned.plan.folds == 2 and planned.plan.videos == {"training": 2}
-    assert "2 folds of all 2 videos" in planned.plan.split and [*planned.failed] == [names[1]]
-
-
-def test_recordings_that_each_show_an_action_alone_are_measured_by_folds(videos, tmp_path, quick):
-    names = [path.relative_to(videos / "videos").with_suffix("") for path in (videos / "videos").rglob("*.mp4")]
-    rows = [f"{name},3,4,only {at}\n{name},1,2,wave" for at, name in enumerate(names)]
-    (tmp_path / "labels.csv").write_text("\n".join(["video,start,end,label", *rows]))
-    planned = planned_of(plan(replace(options(videos, tmp_path / "m"), labels=str(tmp_path / "labels.csv"))))
-    assert planned.plan.folds == 3
-
-
-def test_a_setting_that_chooses_the_epoch_needs_videos_for_it(videos, tmp_path):
-    chosen = options(videos, tmp_path / "m", settings={**SMALL, "train.eval_every": "1"})
-    with pytest.raises(ConfigError, match="train.eval_every chooses the epoch"):
-        list(plan(chosen))
-
-
 def test_the_model_that_is_begun_with_is_not_replaced(videos, learnt, tmp_path):
     model = shutil.copy(learnt[1].model, tmp_path / "m.lstr")
     with pytest.raises(OutputError, match="would be replaced"):
         list(plan(options(videos, tmp_path / "m.lstr", init=str(model), algorithm=None)))
-
-
-def test_what_was_begun_goes_on_with_fewer_networks_at_once(videos, tmp_path, quick):
-    """As is advised where memory runs out."""
-    first = planned_of(plan(options(videos, tmp_path / "m", at_once=2)))
-    first.workspace.begin(first.request, first.task, first.plan, first.parts.labels)
-    again = planned_of(plan(options(videos, tmp_path / "m", at_once=1)))
-    assert again.begun and (first.plan.at_once, again.plan.at_once) == (2, 1)
-
-
-def test_a_recipe_file_that_says_another_thing_begins_anew(videos, tmp_path, quick):
-    recipe, requests = tmp_path / "my.json", []
-    for side in (64, 96):
-        recipe.write_text(json.dumps({"based_on": "fast", "flow": {"size": [side, side]}}))
-        chosen = options(videos, tmp_path / "m", recipe=str(recipe), stream="flow")
-        requests.append(planned_of(plan(chosen)).request)
-    assert requests[0] != requests[1]
-
-
-def test_samples_of_several_pictures_are_planned_as_such(videos, tmp_path, quick):
-    """Three pictures a sample take as long as three samples, and fill an epoch with a third of them."""
-    found = []
-    for segments in ("1", "3"):
-        settings = {**SMALL, "segments": segments, "samples": "segments", "mixup": "0"}
-        found.append(planned_of(plan(options(videos, tmp_path / "m", settings=settings, folds=0))).plan)
-    one, three = ([step.seconds for step in of.steps if "network" in step.key][0] - STARTING for of in found)
-    assert three == pytest.approx(3 * one)
 
 
 def test_without_a_labelled_action_among_the_measured_there_is_no_figure():
