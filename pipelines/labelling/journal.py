@@ -1,6 +1,5 @@
 """The journal of a labels project: one line a change, appended and on the disk before the change counts."""
 
-import fcntl
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 from lstr.errors import LstrError
 from lstr.pipelines.files.atomic import unwritable
 from lstr.pipelines.files.json_files import read_jsonl, to_json
+from lstr.pipelines.files.locks import lock
 
 
 def journal_of(labels: Path) -> Path:
@@ -35,15 +35,11 @@ class Journal:
             self._file = path.open("ab", buffering=0)
         except OSError as error:
             raise unwritable(path.parent, error) from error
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+        if not lock(self._file):
             self._file.close()
             raise BusyError(
                 f"Another `lstr label` has {path} open.", "use its page, or end it first; else name another [[output]]."
-            ) from error
-        except OSError:  # some file systems know no locks
-            pass
+            )
 
     def read(self) -> list[dict[str, Any]]:
         """The lines that are whole: a kill or a full disk may have cut one short."""

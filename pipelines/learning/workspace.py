@@ -1,6 +1,5 @@
 """The folder beside a model file, with all that it is made of, from which learning goes on."""
 
-import fcntl
 import json
 import os
 import shutil
@@ -16,6 +15,7 @@ from lstr.pipelines.annotations.activitynet import to_activitynet
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
 from lstr.pipelines.files.atomic import unwritable
 from lstr.pipelines.files.json_files import write_json
+from lstr.pipelines.files.locks import lock
 from lstr.pipelines.finetuning.run_folder import SETTINGS
 from lstr.pipelines.learning.plan import LearnPlan
 
@@ -94,18 +94,14 @@ class Workspace:
         while True:
             self.path.mkdir(parents=True, exist_ok=True)
             file = path.open("a+", encoding="utf-8")
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
+            if not lock(file):
                 with file:
                     file.seek(0)
                     holder = file.read().strip()
                 raise OutputError(
                     f"Another learning is writing {self.path}{holder and f' (process {holder})'}.",
                     "wait until it is done, or name another file with [[output]].",
-                ) from error
-            except OSError:
-                pass  # a file system without locks
+                )
             with suppress(FileNotFoundError):  # its last holder has just taken it away
                 if os.path.samestat(os.fstat(file.fileno()), path.stat()):
                     file.truncate(0)

@@ -1,12 +1,12 @@
 """Where a service keeps what it has seen."""
 
-import fcntl
 import os
 from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 
 from lstr.errors import LstrError
+from lstr.pipelines.files.locks import lock
 from lstr.pipelines.watching.config_file import read_data
 from lstr.pipelines.watching.history import HistoryError
 
@@ -33,18 +33,14 @@ def hold(folder: Path) -> FileIO:
         raise HistoryError(
             f"{folder} cannot be written ({error.strerror or error}).", "name another folder as `data`."
         ) from error
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
+    if not lock(file):
         with file:
             file.seek(0)
             holder = file.read().decode(errors="replace").strip()
         raise HistoryError(
             f"Another `lstr watch` has {folder}{holder and f' (process {holder})'}.",
             "end that one first, or name another folder as `data`.",
-        ) from error
-    except OSError:
-        pass  # a file system without locks
+        )
     with suppress(OSError):  # the number is for a person alone: a full disk keeps no service from its start
         file.truncate(0)
         file.write(f"{os.getpid()}\n".encode())

@@ -4,7 +4,6 @@ The standard library does the HTTP: torch.hub and pooch verify a hash but begin 
 range that resumes must be requested by hand with any of them.
 """
 
-import fcntl
 import http.client
 import os
 import shutil
@@ -21,6 +20,7 @@ from urllib.parse import urlsplit
 from lstr import __version__
 from lstr.extractors.errors import OutputError, WeightsError
 from lstr.extractors.weights.published_files import sha256_of
+from lstr.pipelines.files.locks import lock
 from lstr.pipelines.progress import Tell
 
 TIMEOUT = 30.0  # seconds without a byte before a connection counts as cut
@@ -95,13 +95,9 @@ def download(source: str, target: Path, sha256_prefix: str | None, progress: Tel
 
 
 def _hold(file: BinaryIO, target: Path) -> None:
-    """Lock the part, so that two calls never write one file; the system frees it even after a kill."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise OutputError(f"{target} is being fetched by another process.", "wait until it is done.") from error
-    except OSError:
-        pass  # a file system without locks
+    """Lock the part, so that two calls never write one file."""
+    if not lock(file):
+        raise OutputError(f"{target} is being fetched by another process.", "wait until it is done.")
 
 
 def _empty(file: BinaryIO) -> None:
