@@ -176,7 +176,7 @@ main()
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("where", ["History.__init__", "Service.__enter__"])
+@pytest.mark.parametrize("where", ["Service.__init__", "Service.__enter__"])
 def test_it_ends_while_it_begins(learnt, tmp_path, where):
     """It was an internal error. Another program holds the history, so that the service waits in that function."""
     (tmp_path / "watch.toml").write_text(f'model = "{learnt}"\n[sources.hall]\naddress = "http://127.0.0.1:1/a"\n')
