@@ -35,6 +35,10 @@ class MissingPathError(ExtractorError):
     exit_code = 2
 
 
+class MissingCameraError(MissingPathError):
+    """A camera that is not plugged in; it may be later."""
+
+
 class OutputError(ExtractorError):
     """A result that cannot be written."""
 

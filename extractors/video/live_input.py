@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import urlsplit
 
-from lstr.extractors.errors import MissingPathError
+from lstr.extractors.errors import MissingCameraError, MissingPathError
 from lstr.extractors.video.containers import NETWORK
 
 CAMERA = re.compile(r"camera:(\d+)|/dev/video(\d+)")
@@ -39,8 +39,8 @@ class Input:
 def parse_live(source: str | Path) -> Input | None:
     """A live source as `lstr detect` takes it; None where it is a path.
 
-    Raises MissingPathError for a camera that does not exist, a standard input that nobody writes to, and an address
-    of another kind.
+    Raises MissingCameraError for a camera that is not plugged in, and MissingPathError for a standard input that nobody
+    writes to and an address of another kind.
     """
     text = str(source)
     if text == "-":
@@ -74,7 +74,7 @@ def _camera(number: int) -> Input:
         )
     if not device.exists():
         found = ", ".join(sorted(map(str, device.parent.glob("video*")))) or "none"
-        raise MissingPathError(
+        raise MissingCameraError(
             f"There is no camera {device}.", f"plug it in, and see `ls /dev/video*`; found: {found}."
         )
     return Input(f"camera-{number}", str(device), demuxer="v4l2")

@@ -7,7 +7,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from lstr.errors import CheckpointError
-from lstr.extractors.errors import ExtractorError
+from lstr.extractors.errors import ExtractorError, MissingCameraError
+from lstr.extractors.video.live_input import parse_live
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.pipelines.detection.checkpoint import find_checkpoint
 from lstr.pipelines.model_files.model_file import is_model, open_model
@@ -30,10 +31,11 @@ class Checked:
     """By the name of a source, what its model knows."""
 
 
-def check(config: WatchConfig) -> Checked:
+def check(config: WatchConfig, cameras: bool = False) -> Checked:
     """Open each model file, see whether the actions are known, and make each channel, which is opened by nobody.
 
-    Raises WatchConfigError with the line of each mistake.
+    With `cameras`, one that is not plugged in is a mistake too; a service waits for it. Raises WatchConfigError with
+    the line of each mistake.
     """
     lines: Mapping[Where, int] = {}
     with suppress(OSError, UnicodeDecodeError):  # somebody who writes it anew may be between its end and its beginning
@@ -51,6 +53,12 @@ def check(config: WatchConfig) -> Checked:
                 known[model] = []
                 mistakes.append(Mistake(lines.get(where, 1), f"{'.'.join(where)}: {error}"))
         actions[name] = known[model]
+        try:
+            if cameras:
+                parse_live(source.address)
+        except MissingCameraError as error:
+            where = ("sources", name, "address")
+            mistakes.append(Mistake(lines.get(where, 1), f"{'.'.join(where)}: {error} {error.hint}"))
     everything = {action for names in known.values() for action in names}
     for action in config.actions:
         if everything and action not in everything:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lstr.errors import LstrError
-from lstr.extractors.errors import ExtractorError
+from lstr.extractors.errors import ExtractorError, MissingCameraError
 from lstr.extractors.video.live_input import parse_live
 from lstr.pipelines.model_files.hub import local_model
 from lstr.pipelines.model_files.hub_address import is_hub_address
@@ -211,7 +211,10 @@ def secret_from(folder: Path) -> Parse:
         if parts[1] == "env":
             if parts[2] not in os.environ:
                 raise ValueError(f"the environment has no {parts[2]}.")
-            return os.environ[parts[2]]
+            found = os.environ[parts[2]]
+            if any("\ud800" <= letter <= "\udfff" for letter in found):  # how Python keeps bytes that are no UTF-8
+                raise ValueError(f"{parts[2]} of the environment is no UTF-8.")
+            return found
         try:
             return (folder / Path(parts[2]).expanduser()).read_text(encoding="utf-8").split("\n")[0].strip()
         except (OSError, UnicodeDecodeError) as error:
@@ -231,7 +234,7 @@ def frigate_camera_from(folder: Path) -> Parse:
 
 
 def address_from(folder: Path) -> Parse:
-    """The address of a live source."""
+    """The address of a live source; of a camera too that is not plugged in now."""
 
     def parse(value: Any) -> str:
         address = secret_from(folder)(value)
@@ -241,6 +244,8 @@ def address_from(folder: Path) -> Parse:
             raise ValueError("standard input is no source that comes again.")
         try:
             found = parse_live(address)
+        except MissingCameraError:
+            return address
         except (LstrError, ExtractorError) as error:
             raise ValueError(f"{error} {getattr(error, 'hint', '')}".strip()) from error
         if found is None:

@@ -17,10 +17,12 @@ from pathlib import Path
 import pytest
 
 from lstr.pipelines.detection.checkpoint import load_checkpoint
+from lstr.pipelines.watching.checking import check
 from lstr.pipelines.watching.config_file import read_config
 from lstr.pipelines.watching.event import WatchedEvent, new_id
 from lstr.pipelines.watching.history import History
 from lstr.pipelines.watching.location import hold
+from lstr.pipelines.watching.service import Service
 from lstr_cli import watch
 from tests.support.patience import until
 from tests.support.processes import heed_interrupts
@@ -97,6 +99,19 @@ def test_a_channel_that_cannot_be_made(lstr, learnt, tmp_path):
     assert code == 2 and "hint: mend it" in err and "hunter2" not in out + err
     assert all(f"watch.toml:{line}: channels.{name}" in err for line, name in ((4, "hook"), (7, "phone"), (10, "nvr")))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["small.lstr", "watch.toml"], "nothing is begun"
+
+
+@pytest.mark.skipif(sys.platform != "linux" or Path("/dev/video63").exists(), reason="cameras are Video4Linux's")
+def test_a_camera_that_is_not_plugged_in(lstr, learnt, tmp_path):
+    """A mistake for --check; a service that begins with the machine, before the camera does, waits for it."""
+    (tmp_path / "watch.toml").write_text(f'model = "{learnt}"\n[sources.hall]\naddress = "camera:63"\n')
+    code, _, err = lstr("watch", tmp_path / "watch.toml", "--check")
+    assert code == 2 and "watch.toml:3: sources.hall.address: There is no camera /dev/video63. plug it in" in err
+    said: list[str] = []
+    config = read_config(tmp_path / "watch.toml")
+    assert check(config).actions.keys() == {"hall"}
+    with Service(config, said.append):
+        until(lambda: any("hall: There is no camera /dev/video63" in text for text in said), 60)
 
 
 def test_a_folder_that_another_service_has(lstr, learnt, tmp_path):

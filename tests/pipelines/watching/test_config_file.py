@@ -73,6 +73,13 @@ def write(tmp_path):
     return written
 
 
+def test_a_secret_that_is_no_text(write, monkeypatch):
+    """MQTT's library ended it with a traceback."""
+    monkeypatch.setitem(os.environb, b"LSTR_TEST_ADDRESS", b"http://u:\xff@door")
+    with pytest.raises(WatchConfigError, match="back door.address: LSTR_TEST_ADDRESS of the environment is no UTF-8"):
+        read_config(write(WHOLE))
+
+
 def test_all_that_can_be_said(write, tmp_path, monkeypatch):
     monkeypatch.setenv("LSTR_TEST_ADDRESS", "http://door/stream")
     config = read_config(write(WHOLE))
