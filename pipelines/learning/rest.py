@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # it brings numpy, and a shell that completes something waits for this module
     from lstr.pipelines.learning.plan import Doing
 
-MEASURED = 5.0  # seconds of a step, after which its own speed says more than the plan
+TRUST = 0.05
+"""The share of a step after which its own speed says as much as the plan: the first of it waits for networks"""
 
 
 class Rest:
@@ -22,7 +23,8 @@ class Rest:
         _, begun, before = self._begun
         planned = event.step.seconds * (1 - event.done / max(1, event.total))
         later = max(0.0, event.left - planned)
-        passed = now - begun
-        is_known = passed > MEASURED and event.done > before
-        of_step = passed / (event.done - before) * (event.total - event.done) if is_known else planned
+        of_step = planned
+        if event.done > before:
+            seconds = now - begun + TRUST * event.step.seconds
+            of_step = seconds / (event.done - before + TRUST * event.total) * (event.total - event.done)
         return of_step, later + of_step

@@ -1,6 +1,6 @@
 """A teller taught on scores of videos by models that lacked them: few weights, many chunks, the same each time."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,7 +9,7 @@ from lstr.chunk import FEATURES_PER_SECOND
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, VideoLabels, targets
 from lstr.labels.segment import Segment
 from lstr.pipelines.thresholds.by_actions import Scored
-from lstr.teller import INPUTS, Floats, Teller, inputs_of_video, logit
+from lstr.teller import INPUTS, LONGEST, Floats, Teller, inputs_of_video, logit
 
 HIDDEN = 4
 DECAY = 1e-4  # of the squared weights, beside the mean loss of a chunk
@@ -21,16 +21,18 @@ HARD = 0.05
 OF_HARD = 2 / 3  # of MOST_ROWS
 SEED = 0
 HIGHEST = INPUTS.index("highest of 8")
+LENGTH, SHARE = INPUTS.index("candidate's length"), INPUTS.index("candidate's share of a typical length")
 LONE = 1.0  # second: what an action without a label is taken to last
 
 
 class TellerData:
-    """What tellers of some videos see, and should say; worked out once for all of them."""
+    """What tellers of some videos see, and should say; worked out once for all of them, but for typical lengths, which
+    are those of the videos that a teller is taught on."""
 
     def __init__(self, videos: Sequence[Scored], classes: Sequence[str]):
         self.classes = tuple(classes)
-        self.lengths = typical_lengths([video.truth for video in videos], classes)
-        self.columns = [c for c, label in enumerate(classes) if label in self.lengths]
+        self.columns = [c for c, label in enumerate(classes) if label not in (BACKGROUND, AMBIGUOUS)]
+        self._truth = [video.truth for video in videos]
         self._rows = [self._of(video) for video in videos]
 
     def _of(self, video: Scored) -> tuple[Floats, NDArray[np.bool_], NDArray[np.bool_]]:
@@ -39,19 +41,28 @@ class TellerData:
         known = tuple(dict.fromkeys((*self.classes, BACKGROUND, AMBIGUOUS)))
         rows = targets(labels, known, len(video.scores)) > 0
         clear = ~rows[:, known.index(AMBIGUOUS)]
-        return inputs_of_video(video.scores, self.classes, self.lengths), rows[:, self.columns], clear
+        a_chunk = dict.fromkeys((self.classes[c] for c in self.columns), 1.0)
+        return inputs_of_video(video.scores, self.classes, a_chunk), rows[:, self.columns], clear
+
+    def _inputs(self, place: int, lengths: Mapping[str, float]) -> Floats:
+        """Inputs (L, A, INPUTS) of the video at a place, where actions typically last so many chunks."""
+        inputs = self._rows[place][0].copy()
+        typical = np.array([lengths[self.classes[c]] for c in self.columns])
+        inputs[..., SHARE] = np.minimum(np.rint(np.expm1(inputs[..., LENGTH])) / typical, LONGEST)
+        return inputs
 
     def teach(self, places: Sequence[int]) -> Teller:
         """A teller of the videos at these places."""
-        rows = [self._rows[place] for place in places]
+        lengths = typical_lengths([self._truth[place] for place in places], self.classes)
+        rows = [(self._inputs(place, lengths), *self._rows[place][1:]) for place in places]
         inputs = np.concatenate([inputs[clear].reshape(-1, len(INPUTS)) for inputs, _, clear in rows])
         wanted = np.concatenate([on[clear].ravel() for _, on, clear in rows])
-        return Teller(self.lengths, *_fit(*_sample(inputs, wanted)))
+        return Teller(lengths, *_fit(*_sample(inputs, wanted)))
 
     def told(self, teller: Teller, place: int, scores: NDArray[np.floating]) -> NDArray[np.float32]:
         """The scores (L, C) of the video at a place with the teller's probabilities in their place."""
         result = np.array(scores, dtype=np.float32)
-        result[:, self.columns] = teller.probability(self._rows[place][0])
+        result[:, self.columns] = teller.probability(self._inputs(place, teller.lengths))
         return result
 
 

@@ -1,5 +1,7 @@
 """Rule and teller are tried on videos that neither was chosen on, and the teller is taken where it is really better."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -130,3 +132,15 @@ def test_of_many_chunks_a_sample_teaches(monkeypatch):
     told = data.told(data.teach([0]), 0, many.scores)
     assert told[10:18, 1].mean() > 0.8 > 0.2 > told[30:38, 1].mean()
     assert Thresholds().on > told[:, 2].max()
+
+
+def test_what_is_told_of_a_video_knows_nothing_of_its_labels():
+    """Typical lengths were those of all videos, the one that is left out too."""
+    plain, other = video(0, True), video(1, True)
+    longer = Scored(other.scores, [replace(s, end=s.end + 1.0) for s in other.truth])
+    first, second = (TellerData([plain, one], CLASSES) for one in (other, longer))
+    tellers = [data.teach([0]) for data in (first, second)]
+    assert tellers[0].lengths == tellers[1].lengths == typical_lengths([plain.truth], CLASSES)
+    told = [data.told(teller, 1, other.scores) for data, teller in zip((first, second), tellers, strict=True)]
+    assert np.array_equal(*told) and np.array_equal(told[0], tellers[0].told(other.scores, CLASSES)), "as a stream"
+    assert first.teach([0, 1]).lengths != second.teach([0, 1]).lengths
