@@ -68,8 +68,9 @@ def text(key: str, value: Any) -> str:
         return "–"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if key == "size":
-        return f"{value.replace('x', ' × ')} pixels"
+    if key == "size":  # of a video as "320x240", of what a network sees its height and width
+        across, down = value.split("x") if isinstance(value, str) else reversed(value)
+        return f"{across} × {down} pixels"
     if key == "duration":
         return f"{value:.2f} s"
     if key == "hours":

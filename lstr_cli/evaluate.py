@@ -8,7 +8,7 @@ import click
 
 from lstr.pipelines.progress import Failed
 from lstr_cli import console
-from lstr_cli.command import Command
+from lstr_cli.command import Command, in_options
 from lstr_cli.next_steps import after_evaluate
 from lstr_cli.options import data_settings, device_option, mismatch_setting, tell_setting
 from lstr_cli.quantities import PerHour
@@ -29,6 +29,8 @@ OF_FEATURES = (
     "dataset",
     "rgb",
     "flow",
+    "skip_missing",
+    "allow_mismatch",
 )
 """Options that only an evaluation on feature folders has."""
 
@@ -207,9 +209,9 @@ def _on_videos(
             "Give --labels FILE with checkpoints and features; or model files, videos and labels, as in "
             "old.lstr new.lstr videos/ labels.json."
         )
-    unfit = [name for name in OF_FEATURES if options[name]]
+    unfit = [name for name in OF_FEATURES if options[name]] + ["mode"] * (options["mode"] != "batch")
     if unfit or settings:
-        name = f"--{unfit[0].replace('_', '-')}" if unfit else "--set model.…"
+        name = in_options(f"[[{unfit[0]}]]") if unfit else "--set model.…"
         raise click.UsageError(f"{name} is for checkpoints on features: leave it out, or give --labels and features.")
     shared = {name: options[name] for name in ("subset", "resamples", "device", "output")}
     chosen = ComparisonOptions(models, others[:-1], others[-1], **shared)

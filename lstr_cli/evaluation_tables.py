@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lstr.metrics.actions import sentence
-from lstr.pipelines.evaluation.event_rows import event_tables, figure_text, interval_text, mean_rows
+from lstr.pipelines.evaluation.event_rows import ahead_text, event_tables, figure_text, mean_rows
 from lstr.pipelines.evaluation.findings import Findings, Judged
 from lstr.pipelines.evaluation.instance_rows import summary_table
 from lstr_cli import console
@@ -34,7 +34,7 @@ def show_findings(findings: Findings) -> None:
         _show_means(judged)
         _show_instances(judged)
         rows = [
-            [entry.name] + [_ahead(row[figure]) for figure in AHEAD]
+            [entry.name] + [ahead_text(row[figure]) for figure in AHEAD]
             for entry, row in zip(judged[1:], findings.comparison, strict=True)
         ]
         console.show_table(f"ahead of {judged[0].name}", ("checkpoint", *AHEAD), rows, right=range(1, 1 + len(AHEAD)))
@@ -59,12 +59,6 @@ def show_comparison(comparison: "Comparison") -> None:
     _show_events(comparison.findings.judged)
     _show_means(comparison.findings.judged)
     _show_instances(comparison.findings.judged)
-
-
-def _ahead(row: dict) -> str:
-    if row["difference"] is None:
-        return "–"
-    return f"{row['difference']:+.3f} {interval_text(row['interval'], '+')}"
 
 
 def show_thresholds(document: dict) -> None:

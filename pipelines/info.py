@@ -21,7 +21,6 @@ if TYPE_CHECKING:  # it brings torch
     from lstr.pipelines.features.store import Store
 
 ZIP = b"PK\x03\x04"
-RECIPES = ("faithful", "fast", "kinetics", "kinetics-fast", "activitynet", "activitynet-fast")
 CHECKPOINTS = (".pt", ".pth", ".tar")
 
 
@@ -33,7 +32,9 @@ def describe(path: str | Path, settings: Mapping[str, str], progress: Tell = lam
     """
     path = Path(path)
     if not path.exists():
-        if str(path) in RECIPES:
+        from lstr.extractors.presets import PRESETS
+
+        if str(path) in PRESETS:
             return _recipe(str(path))
         raise MissingPathError(f"{path} does not exist.", "check the path; `ls` its folder.")
     if path.is_dir():

@@ -274,7 +274,7 @@ def write_archive(path: Path, document: Mapping[str, Any], card: str, parts: Map
             for name, content in {DOCUMENT: text.encode(), **contents}.items():
                 container.writestr(_info(name, container), content)
     except zipfile.LargeZipFile as error:
-        raise OutputError("A model file is of 4 GB at most.", "train a smaller model.") from error
+        raise OutputError("A model file is of 2 GB at most.", "train a smaller model.") from error
 
 
 def _info(name: str, container: zipfile.ZipFile) -> zipfile.ZipInfo:

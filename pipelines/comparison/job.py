@@ -11,7 +11,9 @@ from lstr.errors import CheckpointError, few
 from lstr.extractors.devices import choose_device
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES
 from lstr.extractors.weights.published_files import sha256_of
+from lstr.labels.check import check, stop_at_errors
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels, subset_named
+from lstr.pipelines.annotations.footage import footage_of_files
 from lstr.pipelines.annotations.label_file import read_label_file
 from lstr.pipelines.datasets.dataset import Dataset, Split
 from lstr.pipelines.datasets.seen_videos import SeenError
@@ -109,6 +111,8 @@ def compare_models(options: ComparisonOptions) -> Generator[Event, None, None]:
         who = "the model" if len(models) == 1 else f"one of the {'two' if len(models) == 2 else 'models'}"
         yield Notice(f"left out, for {who} has seen them: {few(left)}", warning=False)
     _check_classes(models, labels, str(options.labels))
+    held = replace(labels, videos={i: replace(labels.videos[i], subset=HELD_OUT) for i in videos}, has_subsets=True)
+    stop_at_errors(check(held, footage=footage_of_files(videos)), str(options.labels))
     names = names_of([model.path.absolute() for model in models])
     device, failed = choose_device(options.device), dict[str, Failed]()
     with TemporaryDirectory(prefix="lstr-comparison-") as folder:
@@ -124,7 +128,7 @@ def compare_models(options: ComparisonOptions) -> Generator[Event, None, None]:
                     yield replace(event, what=name) if isinstance(event, Progress) else event
         kept = [i for i in videos if i not in failed]
         scored = [
-            (name, model.checkpoint(device), _split(made[model.recipe.id], model, labels, kept))
+            (name, model.checkpoint(device), _split(made[model.recipe.id], model, held, kept))
             for name, model in zip(names, models, strict=True)
         ]
         findings = yield from judge(scored, Scoring(), options.resamples)
@@ -142,6 +146,7 @@ def unseen(videos: Mapping[str, Place], models: Sequence[ModelFile]) -> dict[str
         known |= {entry for pair in model.about["seen"].items() for entry in pair if entry}
         subsets = model.about.get("videos")
         known |= {i for i, subset in subsets.items() if subset in LEARNT_FROM} if isinstance(subsets, dict) else set()
+        known |= {*(model.about["checkpoint"]["metrics"].get("validation_videos") or ())}
     left = {i: path for i, path in videos.items() if i not in known}
     left = {i: path for i, path in left.items() if not (isinstance(path, Path) and sha256_of(path) in known)}
     if not left:
@@ -191,6 +196,5 @@ def _features(
 
 def _split(folder: Path, model: ModelFile, labels: Labels, ids: Sequence[str]) -> Split:
     """The videos of some ids with their features and labels, the classes as the model has them."""
-    videos = {i: replace(labels.videos[i], subset=HELD_OUT) for i in ids}
-    known = replace(labels, classes=model.classes, videos=videos, has_subsets=True)
+    known = replace(labels, classes=model.classes, videos={i: labels.videos[i] for i in ids})
     return Dataset(open_roots([folder]), known, "the labels").with_durations().split(HELD_OUT)

@@ -102,7 +102,7 @@ def compare(
     names: Sequence[str], documents: Sequence[dict[str, Any]], resampled: Sequence[Resampled]
 ) -> list[dict[str, Any]]:
     """How far each later checkpoint is ahead of the first in mAP, mcAP, event F1 (at an IoU of 0.3) and instance mAP,
-    with intervals over the same resamples, and the `verdict` on the two."""
+    with intervals over the same resamples (None without any), and the `verdict` on the two."""
     rows, old = [], documents[0]
     for name, new, means in list(zip(names, documents, resampled, strict=True))[1:]:
         row: dict[str, Any] = {"checkpoint": new["checkpoint"], "against": old["checkpoint"]}
@@ -111,7 +111,8 @@ def compare(
             row[figure] = {**values, "difference": None, "interval": None}
             if values["new"] is not None and values["old"] is not None:
                 row[figure]["difference"] = values["new"] - values["old"]
-                row[figure]["interval"] = bootstrap.interval(means[figure] - resampled[0][figure])
+                edges = bootstrap.interval(means[figure] - resampled[0][figure])
+                row[figure]["interval"] = None if np.isnan(edges).any() else edges
         rows.append(row | verdict(name, names[0], row, min(new["videos"], old["videos"])))
     return rows
 

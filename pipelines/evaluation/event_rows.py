@@ -1,7 +1,7 @@
 """Event metrics as the rows of tables, for the terminal, the page and the CSV; figures as text for people."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -147,6 +147,13 @@ def interval_text(edges: Sequence[float] | None, sign: str = "", digits: int = 3
     if edges is None or not all(map(math.isfinite, edges)):
         return ""
     return f"[{edges[0]:{sign}.{digits}f}, {edges[1]:{sign}.{digits}f}]"
+
+
+def ahead_text(row: Mapping[str, Any]) -> str:
+    """How far one checkpoint is ahead of another in a figure, with the interval; a dash where either has none."""
+    if row["difference"] is None:
+        return "–"
+    return f"{row['difference']:+.3f} {interval_text(row['interval'], '+')}".rstrip()
 
 
 def mean_rows(judged: Sequence[Judged]) -> Iterator[tuple[Judged, list[str]]]:

@@ -35,7 +35,7 @@ from lstr.pipelines.model_files.model_file import assumptions_of, open_checkpoin
 from lstr.pipelines.networks.checkpoint_recipe import stated_by, streams_taken
 from lstr.pipelines.progress import Finished, Notice, Progress
 from lstr.pipelines.thresholds.by_actions import Scored, choose_rule
-from lstr.pipelines.thresholds.choice import deciding_by, write_thresholds
+from lstr.pipelines.thresholds.choice import check_own, deciding_by, write_thresholds
 from lstr.timeline import DEFAULT, Thresholds
 
 RANDOM = "the features come from random networks: the results show what LSTR makes of them, no more."
@@ -93,9 +93,13 @@ class EvaluateOptions:
 
     def __post_init__(self) -> None:
         """Raises ConfigError for an unknown protocol, for false alarms that are no number or that nothing is chosen
-        for, and for a teller where thresholds are chosen."""
+        for, and for a teller or a report where thresholds are chosen."""
         if self.protocol not in (None, *PROTOCOLS):
             raise ConfigError(f"protocol is {self.protocol!r}.", f"choose one of: {', '.join(PROTOCOLS)}.")
+        if self.choose_thresholds and self.output:
+            raise ConfigError(
+                "Thresholds are written into the model, and there is no report of them.", "leave out [[output]]."
+            )
         if self.choose_thresholds and self.tell == "learnt":
             raise ConfigError(
                 "Thresholds are chosen for the rule; what was learnt goes.",
@@ -162,6 +166,8 @@ def evaluate(options: EvaluateOptions) -> Iterator[Event]:
     entries = [(name, *pair) for name, pair in zip(names, pairs, strict=True)]
     warnings: list[str] = []
     for _, loaded, split in entries:
+        if options.choose_thresholds:
+            check_own(loaded)
         warnings += check_fit(loaded, split, options.scoring)
         yield from map(Notice, [*warn_of_training(loaded), *assumptions_of(loaded)])
     yield from sets[0].notices(splits[0])

@@ -8,7 +8,7 @@ from typing import Any
 
 from lstr.chunk import CHUNK_SECONDS
 from lstr.metrics.actions import FOUND_IOU, FOUND_ONSET, length_text, sentence
-from lstr.pipelines.evaluation.event_rows import event_tables, figure_text, interval_text, mean_rows, rate_text
+from lstr.pipelines.evaluation.event_rows import ahead_text, event_tables, figure_text, mean_rows, rate_text
 from lstr.pipelines.evaluation.findings import Findings, Judged
 from lstr.pipelines.evaluation.instance_rows import class_tables
 from lstr.pipelines.evaluation.scoring import DECIDED_BY_OTHERS, MEASURED_BY_FOLDS
@@ -167,8 +167,7 @@ def _sentences(judged: Sequence[Judged]) -> str:
 def _differences(findings: Findings) -> str:
     rows = []
     for entry, row in zip(findings.judged[1:], findings.comparison, strict=True):
-        cells = [f"{row[m]['difference']:+.3f} {interval_text(row[m].get('interval'), '+')}" for m in ("mAP", "mcAP")]
-        rows.append([entry.name, *cells])
+        rows.append([entry.name, *(ahead_text(row[mean]) for mean in ("mAP", "mcAP"))])
     about = note("On the same resamples of the videos; an interval without 0 is a difference they agree on.")
     return f"<h3>Ahead of {escape(findings.judged[0].name)}</h3>{about}" + draw_table(["", "mAP", "mcAP"], rows)
 

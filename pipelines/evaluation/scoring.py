@@ -17,7 +17,7 @@ from lstr.labels.label_set import Labels, select, targets
 from lstr.metrics import per_frame as metrics
 from lstr.metrics.scoring_rule import EVERY_CHUNK, LSTR_RULE, ScoringRule
 from lstr.pipelines.datasets.dataset import Split
-from lstr.pipelines.datasets.seen_videos import check_unseen, seen_in, warn_of_training
+from lstr.pipelines.datasets.seen_videos import check_unseen, learnt_from, seen_in, warn_of_learnt, warn_of_training
 from lstr.pipelines.networks.checkpoint_recipe import check_recipe, streams_taken
 from lstr.pipelines.progress import Finished, Progress
 from lstr.rules import thresholds_of
@@ -125,7 +125,8 @@ def check_fit(loaded: Checkpoint, split: Split, scoring: Scoring = Scoring()) ->
         warnings.append(
             f"no published evaluation of kind {loaded.config.kind} is known: chunks are chosen as in LSTR's."
         )
-    return [*warnings, *check_unseen(loaded, scored, scoring.allow_seen)]
+    warnings += check_unseen(loaded, scored, scoring.allow_seen)
+    return warnings if scoring.folds else [*warnings, *warn_of_learnt(loaded, scored)]
 
 
 def _of_folds(split: Split, folds: Sequence[Fold]) -> Split:
@@ -141,7 +142,8 @@ def score_split(
     """Score every chunk of a split against its targets: mAP, mcAP, per class, and the two baselines.
 
     A model that anticipates adds `anticipation`: mAP and mcAP of its scores for each later chunk, by how far ahead.
-    Videos that networks of their features have seen are named in `seen`, with the streams. Raises as `check_fit`.
+    Videos that networks of their features have seen are named in `seen`, with the streams, and those that the
+    checkpoint has learnt from in `learnt_from`. Raises as `check_fit`.
     """
     warnings = [*check_fit(loaded, split, scoring), *warn_of_training(loaded)]
     split = split.narrowed(loaded.config, streams_taken(loaded))
@@ -150,6 +152,7 @@ def score_split(
     if scoring.published:
         split = published_set(split, rule)
     seen = seen_in(split, loaded.config)
+    learnt = [] if scoring.folds else learnt_from(loaded, (video.id for video in split.videos))
     start = perf_counter()
     scores: list[Scores] = []  # of each video (L, 1 + n_ahead, C)
     yield Progress("evaluate", 0, len(split.videos))
@@ -178,6 +181,7 @@ def score_split(
         "recipe": split.folder.recipe.id if split.folder.recipe else None,
         "random_weights": bool(split.folder.recipe and split.folder.recipe.is_random),
         **({"seen": seen} if seen else {}),
+        **({"learnt_from": learnt} if learnt else {}),
         **({"warnings": warnings} if warnings else {}),
     }
     yield Finished(Evaluation(loaded, split, now, document, rule, rules))

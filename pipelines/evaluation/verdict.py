@@ -13,7 +13,7 @@ def verdict(new: str, old: str, row: Mapping[str, Any], n_videos: int) -> dict[s
 
     row: for each of JUDGED the values of `new` and `old`, their `difference` (new less old) and its `interval`, by the
     same resamples of the videos for both. A difference is more than chance where its interval leaves out 0 in at least
-    FEWEST videos. One of a figure that has no value is none.
+    FEWEST videos; without an interval nobody can tell. One of a figure that has no value is none.
     """
     signs = {name: _sign(row[name], n_videos) for name in JUDGED}
     figures = " and ".join(f"{name} {_figures(row[name])}" for name in JUDGED if row[name]["difference"] is not None)
@@ -26,6 +26,8 @@ def verdict(new: str, old: str, row: Mapping[str, Any], n_videos: int) -> dict[s
         said = f"{better} is better than {old if better == new else new}{where}, by more than chance"
     elif n_videos < FEWEST:
         said = f"Which of {old} and {new} is better cannot be told from fewer than {FEWEST} videos"
+    elif any(row[name]["interval"] is None for name in JUDGED if row[name]["difference"] is not None):
+        said = f"Which of {old} and {new} is better cannot be told without resamples of the videos"
     else:
         said = f"Neither of {old} and {new} is better by more than chance"
     on = f"on {n_videos} video{'' if n_videos == 1 else 's'}"

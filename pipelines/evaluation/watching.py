@@ -33,11 +33,11 @@ Shown = dict[str, Any]
 def describe_watching(findings: Findings, folder: Path) -> dict[str, Any]:
     """What the page in `folder` shows of each checkpoint's videos, those with most errors first.
 
-    `held_out`: whether all are testing videos. `models`: `name` and `videos`, each with `id`, `duration`, `chunks`,
-    `begin` (seconds, where they do not begin at 0), `video` (its address, or None), `labels` (class, start, end, found
-    or missed, kind), `detections` (class, start, end, verdict, score, time of the announcement, kind) and `curves` of
-    the classes that have either: the highest score in each of equal stretches, as base64 of uint8. Kinds are words of
-    `lstr.pipelines.behaviour.kinds.words_of`.
+    `held_out`: whether all are testing videos, which no checkpoint has learnt from. `models`: `name` and `videos`, each
+    with `id`, `duration`, `chunks`, `begin` (seconds, where they do not begin at 0), `video` (its address, or None),
+    `labels` (class, start, end, found or missed, kind), `detections` (class, start, end, verdict, score, time of the
+    announcement, kind) and `curves` of the classes that have either: the highest score in each of equal stretches, as
+    base64 of uint8. Kinds are words of `lstr.pipelines.behaviour.kinds.words_of`.
 
     Copies of videos that browsers do not play are written into `folder`. Raises OutputError.
     """
@@ -56,6 +56,7 @@ def describe_watching(findings: Findings, folder: Path) -> dict[str, Any]:
         _add_addresses(entry, model["videos"], folder, addresses)
     actions = [label for label in classes if label not in (BACKGROUND, AMBIGUOUS)]
     held_out = all(labels.videos[video["id"]].subset == "testing" for model in models for video in model["videos"])
+    held_out = held_out and not any(entry.document.get("learnt_from") for entry in findings.judged)
     shown = {"classes": list(classes), "actions": actions, "colours": colours_of(classes)}
     return {**shown, "held_out": held_out, "models": models}
 

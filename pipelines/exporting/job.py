@@ -76,7 +76,8 @@ def export(options: ExportOptions) -> Generator[Any, None, None]:
     already, is no model file, or whose graphs differ from it; WeightsError where it does not hold its networks,
     ConfigError for a kind whose step is no graph, NetworkRuntimeError without ONNX Runtime, VideoError, OutputError.
     """
-    model, output = _exportable(options.model), free_path(options.output)
+    model = _exportable(options.model)
+    output = free_path(options.output, model.path)
     check_writable(output.absolute().parent)
     loaded = model.checkpoint()
     step = describe(loaded.model, options.streams)

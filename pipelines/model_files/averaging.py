@@ -13,6 +13,7 @@ from lstr.errors import CheckpointError
 from lstr.extractors.errors import RecipeError
 from lstr.extractors.recipe import Recipe, differences
 from lstr.extractors.streams import streams_of_model
+from lstr.pipelines.datasets.seen_videos import chosen_on
 from lstr.pipelines.model_files.model_file import is_model, load, open_model
 from lstr.pipelines.weights.known import find_networks
 
@@ -38,7 +39,9 @@ def write_average(path: str | Path, sources: Sequence[str | Path]) -> Path:
     model = average([one.model for one in members], [_columns(own, recipe) for own in taken], *recipe.dims)
     calibration = {stream: tables for one in members for stream, tables in one.calibration.items()}
     videos = dict.fromkeys(i for one in members for i in one.metrics.get("training_videos") or ())
-    metrics = {"training_videos": list(videos)} if videos else {}
+    chosen = dict.fromkeys(i for one in members for i in chosen_on(one))
+    named = {"training_videos": list(videos), "validation_videos": list(chosen)}
+    metrics = {name: ids for name, ids in named.items() if ids}
     checkpoint.save(path, model, first.classes, recipe.to_dict(), metrics, _extra(members), calibration)
     return Path(path)
 

@@ -197,7 +197,7 @@ def _int8(found: Mapping[str, Any]) -> str:
     """What it costs that its networks compute in int8."""
     cosines = ", ".join(f"{stream} {of['mean']:.4f}" for stream, of in found["cosine"].items())
     cost, text = found.get("mAP"), f"Its networks compute in int8 (cosine to float32: {cosines}"
-    if cost:
+    if cost and None not in cost.values():  # of videos without an action there is none
         text += f"; mAP {cost['int8']:.3f}, in float32 {cost['float32']:.3f}"
     return text + ")."
 

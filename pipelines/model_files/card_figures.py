@@ -53,6 +53,8 @@ def _how(metrics: Mapping[str, Any]) -> str:
         chosen = CHOSEN["decided_by_others" in metrics]
         return BY_FOLDS.format(in_folds=in_folds, videos=metrics["videos"], chosen=chosen)
     seen = " The networks of its features have seen some of them, which flatters it." if metrics.get("seen") else ""
+    if learnt := metrics.get("learnt_from"):
+        return f"On {metrics['videos']} videos, of which it has learnt from {len(learnt)}: new ones score lower.{seen}"
     return f"On {metrics['videos']} held-out videos.{seen}" if "videos" in metrics else ""
 
 

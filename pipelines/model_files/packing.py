@@ -101,9 +101,11 @@ def write_model(path: str | Path, checkpoint: Path, weights: Path | None, about:
     return _written(path, document, parts)
 
 
-def free_path(path: str | Path) -> Path:
-    """A path for a model file. Raises OutputError where another file is."""
+def free_path(path: str | Path, model: Path | None = None) -> Path:
+    """A path for a model file. Raises OutputError where another file is, or the model that is made into it."""
     path = Path(path)
+    if model and path.exists() and path.samefile(model):
+        raise OutputError(f"{path} is what this is made from, and would be replaced.", "choose another [[output]].")
     if path.exists() and not is_model(path):
         hint = "choose another name with [[output]], as in fall.lstr."
         raise OutputError(f"{path} exists and is no model file.", hint)

@@ -47,7 +47,7 @@ def unpack_model(path: str | Path, folder: str | Path) -> Path:
     OutputError for a folder that has such files already or cannot be written.
     """
     model, folder = open_model(path), Path(folder)
-    taken = next((folder / name for name in ("checkpoint.pt", "weights") if (folder / name).exists()), None)
+    taken = next((folder / name for name in ("checkpoint.pt", CARD, "weights") if (folder / name).exists()), None)
     if taken:
         raise OutputError(f"{taken} exists already.", "choose another folder with [[output]].")
     content = model.content()

@@ -32,7 +32,7 @@ from lstr.pipelines.datasets.dataset import subset_of
 from lstr.pipelines.extraction.prepare import sampled_inputs
 from lstr.pipelines.files.atomic import check_writable
 from lstr.pipelines.model_files.model_file import ModelFile, open_model
-from lstr.pipelines.model_files.packing import change_precision
+from lstr.pipelines.model_files.packing import change_precision, free_path
 from lstr.pipelines.networks.converted import run_on
 from lstr.pipelines.progress import Finished, Notice, Progress
 
@@ -78,7 +78,8 @@ def quantise(paths: Sequence[str | Path], options: QuantiseOptions) -> Generator
     int8 already, VideoError where no video can be read, LabelsError, WeightsError, OutputError or NetworkRuntimeError.
     """
     videos = find_videos(paths)
-    model, output = open_model(options.model), Path(options.output)
+    model = open_model(options.model)
+    output = free_path(options.output, model.path)
     choose_runtime(options.runtime, DEVICE)
     check_writable(output.absolute().parent)
     recipe = model.recipe.without_folds()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lstr.checkpoints.loaded import Checkpoint
+from lstr.errors import CheckpointError
 from lstr.pipelines.model_files.model_file import is_model
 from lstr.rules import changed, thresholds_of
 from lstr.teller import LearntRules
@@ -74,17 +75,27 @@ def delay_of(choice: ThresholdChoice) -> dict[str, float]:
     return choice.delays() if isinstance(choice, Thresholds) else {"started": 0.0, "ended": 0.0}
 
 
+def check_own(loaded: Checkpoint) -> None:
+    """Raise CheckpointError for a model of the Hugging Face Hub: its file here is that of an address and a commit."""
+    if loaded.hub:
+        raise CheckpointError(
+            f"{loaded.path} is what the Hub has, and stays as it is.", "copy it, and choose thresholds of the copy."
+        )
+
+
 def write_thresholds(loaded: Checkpoint, thresholds: Mapping[str, Thresholds]) -> Path:
     """Put thresholds into a checkpoint or model file, nothing else of it changed; returns it, which is replaced whole.
 
     A teller goes along with LearntRules, and one that was there goes with the thresholds that it was chosen beside.
 
-    A published file is left as it is: NAME.thresholds.pt beside it gets them. Raises CheckpointError.
+    A published file is left as it is: NAME.thresholds.pt beside it gets them. Raises CheckpointError, also for a file
+    of the Hub.
     """
     # Here, because they bring torch, which a detection may not need.
     from lstr.checkpoints import checkpoint
     from lstr.pipelines.model_files.packing import change_thresholds
 
+    check_own(loaded)
     stored = {label: rules.stored() for label, rules in thresholds.items()}
     teller = thresholds.stored() if isinstance(thresholds, LearntRules) else None
     if is_model(loaded.path):

@@ -309,10 +309,15 @@ class ModelRun:
             model,
             self.split.labels.classes,
             self._recipe(),
-            {**metrics, "training_videos": [video.id for video in self.split.videos]},
+            {**metrics, **self._videos()},
             {n: v for n, v in self.settings.items() if n != "model"} | run_record(folder, self.folder),
             folder.calibration(),
         )
+
+    def _videos(self) -> dict[str, list[str]]:
+        """The videos by id that it learns from, and those that choose its epoch."""
+        chosen = {"validation_videos": [video.id for video in self.validation.videos]} if self.validation else {}
+        return {"training_videos": [video.id for video in self.split.videos], **chosen}
 
     def _loaded(self, model: Model) -> Checkpoint:
         """An exported model as if it had been saved and loaded."""

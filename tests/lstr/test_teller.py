@@ -2,12 +2,14 @@
 
 import json
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from lstr.checkpoints import checkpoint
 from lstr.checkpoints.entries import fault_of_told, is_teller
+from lstr.errors import CheckpointError
 from lstr.pipelines.thresholds.choice import choose_thresholds, write_thresholds
 from lstr.rules import thresholds_of
 from lstr.teller import INPUTS, LearntRules, Listener, Teller, inputs_of_video
@@ -119,6 +121,8 @@ def test_a_checkpoint_carries_it_beside_its_thresholds(small_set, tmp_path):
     assert not isinstance(by_hand, LearntRules) and by_hand[classes[1]].on == 0.7, "thresholds are the rule's"
     with pytest.raises(ThresholdError, match="not of what was learnt"):
         choose_thresholds(loaded, {"on": 0.7, "tell": "learnt"})
+    with pytest.raises(CheckpointError, match="is what the Hub has, and stays as it is"):
+        write_thresholds(replace(loaded, hub={"commit": "a" * 40}), {label: DEFAULT for label in classes[1:]})
     write_thresholds(loaded, {label: DEFAULT for label in classes[1:]})
     assert not isinstance(thresholds_of(checkpoint.load(path)), LearntRules), "it goes with what it was chosen beside"
     with pytest.raises(ThresholdError, match="no learnt way"):

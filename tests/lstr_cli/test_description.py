@@ -32,6 +32,7 @@ def test_every_kind_is_described(lstr, small_set):
         small_set.checkpoint: ("checkpoint", "model settings", "d_model\t64"),
         recipe: ("recipe of features", "network\tmobilenetv3"),
         "faithful": ("recipe", "crops\t10"),
+        "pretrained": ("recipe", "size\t149 × 112 pixels"),
     }.items():
         code, out, _ = lstr("info", path)
         assert code == 0 and out.startswith(f"{path}: {words[0]}\n") and all(word in out for word in words), out

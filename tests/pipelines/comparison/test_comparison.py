@@ -13,6 +13,7 @@ from lstr.kinds import configure, make_model
 from lstr.pipelines.comparison.job import unseen
 from lstr.pipelines.datasets.seen_videos import SeenError
 from lstr.pipelines.evaluation.verdict import FEWEST
+from lstr.pipelines.model_files.averaging import write_average
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.model_files.packing import write_model
 from lstr.pipelines.weights.folder import open_weights
@@ -79,10 +80,18 @@ def test_what_cannot_be_compared(lstr, finetuned, models, tmp_path):
     for more in ("--published", "--allow-seen", "--choose-thresholds", "--set=model.n_heads=2", "--set=rgb_features=x"):
         code, _, err = lstr("evaluate", old, new, videos_of(finetuned), models / "labels.json", more)
         assert code == 2 and "is for checkpoints on features" in err, err
+    code, _, err = lstr("evaluate", old, new, videos_of(finetuned), models / "labels.json", "--set", "mode=stream")
+    assert code == 2 and "--set mode is for checkpoints on features" in err, err
     labels = json.loads((models / "labels.json").read_text())
     (tmp_path / "labels.json").write_text(json.dumps(labels | {"classes": ["fall", "jump"]}))
     code, _, err = lstr("evaluate", old, new, videos_of(finetuned), tmp_path / "labels.json")
     assert code == 4 and "classes that the models do not know: jump." in err
+    backwards = json.loads(json.dumps(labels))
+    for video in backwards["database"].values():
+        video["annotations"][0]["segment"] = [2, 1]
+    (tmp_path / "labels.json").write_text(json.dumps(backwards))
+    code, _, err = lstr("evaluate", old, new, videos_of(finetuned), tmp_path / "labels.json")
+    assert code == 2 and "labels.json has 1 error" in err and "labels check" in err, err
     (tmp_path / "broken.mp4").write_bytes(b"no video")
     labels["database"]["broken"] = labels["database"]["scene_00"]
     (tmp_path / "labels.json").write_text(json.dumps(labels))
@@ -133,3 +142,20 @@ def test_a_video_is_known_by_content_under_another_name(finetuned, models, tmp_p
         unseen({"scene_09": tmp_path / "gone.mp4"}, opened)
     with pytest.raises(SeenError, match=r"old\.lstr has not seen"):
         unseen({"other": renamed}, opened[:1])
+
+
+def test_a_video_that_chose_an_epoch_is_known(finetuned, models, tmp_path):
+    """Of runs of `lstr train` too, and of an average of them."""
+    left = next(i for i in finetuned.videos if i not in finetuned.training)
+    model = make_model(configure(**TINY), len(CLASSES)).eval()
+    recipe = json.loads(finetuned.weights.recipe.to_json())
+    seen = {"training_videos": ["scene_09"], "validation_videos": [left]}
+    save(tmp_path / "best.pt", model, CLASSES, recipe, seen, {})
+    save(tmp_path / "last.pt", model, CLASSES, recipe, {"training_videos": ["scene_09"]}, {})
+    both = write_average(tmp_path / "both.pt", [tmp_path / "last.pt", tmp_path / "best.pt"])
+    for run in (tmp_path / "best.pt", both):
+        packed = write_model(tmp_path / "run.lstr", run, finetuned.weights.path, {})
+        with pytest.raises(SeenError):
+            unseen({left: finetuned.videos[left]}, [packed])
+    last = write_model(tmp_path / "last.lstr", tmp_path / "last.pt", finetuned.weights.path, {})
+    assert unseen({left: finetuned.videos[left]}, [last]).keys() == {left}

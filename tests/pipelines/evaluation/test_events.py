@@ -225,6 +225,8 @@ def test_the_command_aims_at_false_alarms(lstr, small_set, tmp_path):
     code, _, err = lstr(*where, "--false-alarms", "1")
     assert code == 2 and "add --choose-thresholds" in err
     assert lstr(*where, "--choose-thresholds", "--false-alarms", "0")[0] == 2
+    code, _, err = lstr(*where, "--choose-thresholds", "-o", tmp_path / "report")
+    assert code == 2 and "hint: leave out -o" in err or "hint: leave out --output" in err
     assert "2/h" in lstr(*where, "--choose-thresholds", "--false-alarms", "2 a week")[2]
     code, out, err = lstr(*where, "--choose-thresholds", "--false-alarms", "24/day", "--json")
     assert code == 0 and "of video cannot show a rate of 1 an hour" in err, err

@@ -124,6 +124,17 @@ def test_checkpoints_are_compared_on_the_same_resamples():
     assert rows[1]["better"] is None and "cannot be told from fewer than 6 videos" in rows[1]["sentence"]
 
 
+def test_without_resamples_there_is_no_interval(tmp_path):
+    """It was [nan, nan]; and where a mean has no value, as of videos without an action, the page was not written."""
+    entries = [judged("a"), judged("b", seed=1)]
+    resampled = [resample(entry.evaluation, 0) for entry in entries]
+    (row,) = compare("ab", [entry.document for entry in entries], resampled)
+    assert row["mAP"]["difference"] and row["mAP"]["interval"] is None
+    quiet = {**row, "mAP": row["mAP"] | {"difference": None}}
+    page = write_evaluation(tmp_path, Findings(entries, [quiet])).read_text()
+    assert ">–</td>" in page and f"{row['mcAP']['difference']:+.3f}</td>" in page and "nan" not in page
+
+
 def test_a_verdict_needs_videos_and_an_interval_without_0():
     def row(low, high, f1=None):
         f1 = f1 or [low, high]
@@ -139,6 +150,11 @@ def test_a_verdict_needs_videos_and_an_interval_without_0():
     assert verdict("new", "old", row(-0.2, -0.05), 6)["better"] == "old"
     assert "better than old in mAP, by more" in verdict("new", "old", row(0.05, 0.2, [-0.1, 0.2]), 6)["sentence"]
     assert verdict("new", "old", row(-0.1, 0.2), 20)["sentence"].startswith("Neither of old and new is better by more")
+    undrawn = {name: {**one, "interval": None} for name, one in row(0.1, 0.2).items()}
+    assert verdict("new", "old", undrawn, 20)["sentence"] == (
+        "Which of old and new is better cannot be told without resamples of the videos: new has mAP 0.70 against 0.60 "
+        "(+0.10) and event F1 0.70 against 0.60 (+0.10), on 20 videos."
+    )
     mixed = verdict("new", "old", row(0.1, 0.2, [-0.2, -0.1]), 20)
     assert mixed["better"] is None and "better than old in mAP and worse in event F1" in mixed["sentence"]
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -88,6 +89,13 @@ def test_an_exported_file_scores_as_the_model(files):
     with lstr.load(exported.model.path) as detector:
         again = np.stack([decision.scores for decision in detector.detect(video)])
     assert abs(again - expected).max() < 1e-5
+
+
+def test_one_of_the_hub_says_so(files, tmp_path):
+    place = tmp_path / "models--me--falls" / "snapshots" / ("a" * 40)
+    place.mkdir(parents=True)
+    shutil.copy(files[2].model.path, place / "run.lstr")
+    assert lstr.load(place / "run.lstr").hub["commit"] == "a" * 40
 
 
 def test_openvino_scores_as_the_model_where_it_is_asked_for(files, lstr, tmp_path):
@@ -294,6 +302,9 @@ def test_what_cannot_be_exported(files, lstr, tmp_path):
     mistake(lstr("export", model.path), 2, "--output")
     mistake(lstr("export", model.path, "-o", files[0]), 2, "no model file")
     mistake(lstr("export", model.path, *to, "--set", "streams=0"), 2, "streams")
+    before = model.path.read_bytes()
+    mistake(lstr("export", model.path, "-o", model.path), 2, "would be replaced")
+    assert model.path.read_bytes() == before
     path = tampered(tmp_path / "p.lstr", model.path, lambda d, m: d["networks"]["rgb"].update({"from": "published"}))
     mistake(lstr("export", path, *to), 4, "does not hold its rgb network")
     assert not (tmp_path / "b.lstr").exists()

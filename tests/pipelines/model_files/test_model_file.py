@@ -100,6 +100,10 @@ def test_what_is_packed_comes_back_to_the_bit(packed, tmp_path):
         assert same(before["state_dict"], after["state_dict"]) and before["lstr"] == after["lstr"]
     with pytest.raises(OutputError, match="exists already"):
         unpack_model(packed.file, tmp_path / "fall")
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "card.md").write_text("license: mine")
+    with pytest.raises(OutputError, match="card.md exists already"):
+        unpack_model(packed.file, tmp_path / "own")
 
 
 @pytest.mark.long

@@ -28,7 +28,9 @@ def test_without_videos_there_is_no_int8(lstr, small_set, tmp_path):
     (tmp_path / "no.mp4").write_text("no video")
     mistake(lstr("quantise", model, tmp_path / "no.mp4", "-o", tmp_path / "b.lstr"), 3, "can be read")
     mistake(lstr("quantise", small_set.checkpoint, small_set.videos, "-o", tmp_path / "b.lstr"), 4, "model file")
-    assert not (tmp_path / "b.lstr").exists()
+    before = model.read_bytes()
+    mistake(lstr("quantise", model, small_set.videos, "-o", model), 2, "would be replaced")
+    assert not (tmp_path / "b.lstr").exists() and model.read_bytes() == before
 
 
 @pytest.mark.slow

@@ -256,6 +256,9 @@ def test_best_by_validation_and_early_end(feature_set, easy, tmp_path):
     assert max(scores) > 0.7 and steps[-1].step < steps[-1].steps, "it ended early"
     assert max(scores[-2:]) <= max(scores[:-2]), "two evaluations were no better"
     best = load(tmp_path / "run" / "best.pt")
+    assert best.metrics["validation_videos"] and not {*best.metrics["validation_videos"]} & {
+        *best.metrics["training_videos"]
+    }
     assert best.metrics["validation"]["mAP"] == max(scores)
     assert result_of(score_split(best, validation)).document["lstr"]["mAP"] == pytest.approx(max(scores), abs=1e-6)
     model, config = resolve("lstr-small", {**TINY_SETTINGS, **changes}, easy.dims)
