@@ -3,11 +3,11 @@
 import csv
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lstr.errors import brief
+from lstr.errors import brief, few
 from lstr.labels.label_set import Note
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet, plain_line
@@ -19,6 +19,9 @@ from lstr.pipelines.reports.table import RUN, cell_of
 
 TOTALS = ("total", "totals", "grand total", "subtotal", "sum", "average", "mean", "summe", "gesamt", "somme", "suma")
 """What spreadsheets write before a row that sums up the others."""
+
+ROUNDED = 0.1
+"""By how much the duration that a row states may differ from its end less its start: times are rounded."""
 
 DEEPEST_HEADER = 20
 """Lines of a table in which its header is looked for, where its first is none."""
@@ -106,7 +109,7 @@ def from_table(table: Table, name: str, options: ConvertOptions = DEFAULTS) -> A
                 }
     except csv.Error as error:
         raise AnnotationError(f"The table cannot be read ({error}).", "save it again as CSV in UTF-8.") from error
-    notes = (*layout.notes, *surplus.notes())
+    notes = (*layout.notes, *surplus.notes(), *_settle_durations(found))
     if names and any(entry["segments"] for entry in found.values()):
         others, likely = ", ".join(repr(column.name) for column in names), next(iter(names)).name
         if options.columns:
@@ -185,6 +188,20 @@ class Row:
         subject = text_of(self.cell(piece.subject))
         return Segment(start, start + end if piece.lasts else end, label, score, subject)
 
+    def duration(self, video_id: str, segments: Sequence[Segment]) -> "Duration | None":
+        """What the row, which has these segments, states as the video's duration. Raises AnnotationError."""
+        cell = self.whole("duration")
+        if not cell:
+            return None
+        frames = self.clock.frames or 1  # a duration is in seconds also where segments count frames
+        seconds = self.clock.time_of(cell, self.layout.whole["duration"], self.line, video_id)
+        seconds /= frames if ":" in cell else 1
+        counts = any(piece.start.counts_frames for piece in self.layout.pieces)
+        rate = self.clock.frames or (self.clock.rate_of(video_id) if counts else None) or 1
+        lasting = [(s.end - s.start) / frames for s in segments]
+        is_own = any(abs(seconds - one * unit) <= ROUNDED for one in lasting for unit in (1, rate))
+        return Duration(seconds, is_own, max((s.start / frames for s in segments), default=0.0))
+
     def is_timed(self, piece: Piece) -> bool:
         """Whether a segment begins or ends; how long something lasts may be said of the video."""
         return bool(self.cell(piece.start) or (self.cell(piece.end) and not piece.lasts))
@@ -192,6 +209,39 @@ class Row:
     def is_full(self, piece: Piece) -> bool:
         """Whether all that a segment needs is there."""
         return all((self.cell(piece.start), self.cell(piece.end), self.label_of(piece)))
+
+
+@dataclass(frozen=True)
+class Duration:
+    """What a row states as its video's duration."""
+
+    seconds: float
+    is_own: bool
+    """Whether a segment of the row lasts as long"""
+    start: float
+    """When the last segment of the row starts (s)"""
+
+
+def _settle_durations(found: Mapping[str, dict[str, Any]]) -> tuple[Note, ...]:
+    """Give videos the durations that their rows state; a note where rows state those of their segments, or differ."""
+    stated = {video: one for video, entry in found.items() if (one := entry.pop("durations"))}
+    passed = [video for video, one in stated.items() if len({row.seconds for row in one}) > 1 or _is_of_segments(one)]
+    if passed and _is_of_segments([row for one in stated.values() for row in one]):
+        passed = list(stated)
+    for video in stated.keys() - set(passed):
+        found[video]["duration"] = stated[video][0].seconds
+    if not passed:
+        return ()
+    sentence = (
+        f"the column 'duration' is not the length of {few(passed)}: it differs from row to row, or is how long a "
+        "segment lasts"
+    )
+    return (Note("duration", sentence),)
+
+
+def _is_of_segments(durations: Sequence[Duration]) -> bool:
+    """Whether durations are those of their segments, which a whole video that begins at 0 may have too."""
+    return all(row.is_own for row in durations) and any(row.start > ROUNDED for row in durations)
 
 
 def _cell(cells: Sequence[str], column: Column | None) -> str:
@@ -207,13 +257,10 @@ def _read_row(row: Row, header: Sequence[str], name: str, found: dict[str, dict[
             "write it into each row, for a spreadsheet leaves it out below merged cells; delete rows of totals.",
         )
     video_id = row.whole("video") or name
-    entry = found.setdefault(video_id, {"segments": []})
+    entry = found.setdefault(video_id, {"segments": [], "durations": []})
     if subset := row.whole("subset"):
         entry["subset"] = subset
-    if duration := row.whole("duration"):
-        column = row.layout.whole["duration"]
-        frames = row.clock.frames or 1  # a duration is in seconds also where segments count frames
-        entry["duration"] = row.clock.time_of(duration, column, row.line, video_id) / (frames if ":" in duration else 1)
+    segments = []
     for piece in row.layout.pieces:
         label = row.label_of(piece)
         if not label and row.is_timed(piece) and isinstance(piece.label, Column):
@@ -222,7 +269,10 @@ def _read_row(row: Row, header: Sequence[str], name: str, found: dict[str, dict[
                 f"write one under {header[piece.label.at].strip()!r}, or delete the times beside it.",
             )
         if label:
-            entry["segments"].append(row.segment(piece, label, video_id))
+            segments.append(row.segment(piece, label, video_id))
+    entry["segments"] += segments
+    if duration := row.duration(video_id, segments):
+        entry["durations"].append(duration)
 
 
 def _refuse_totals(header: Sequence[str], cells: Sequence[str], line: int, is_segment: bool) -> None:

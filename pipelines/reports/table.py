@@ -60,7 +60,7 @@ def to_csv(table: Table) -> str:
     """Numbers with all their digits; what is not known is empty, and no cell is a formula."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(table.names)
+    writer.writerow(map(cell_of, table.names))
     writer.writerows([None if _is_unknown(cell) else cell_of(cell) for cell in row] for row in table.rows)
     return out.getvalue()
 

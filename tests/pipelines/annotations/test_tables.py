@@ -13,6 +13,7 @@ from lstr.pipelines.annotations.format import DEFAULTS, ConvertOptions
 from lstr.pipelines.annotations.formats import FORMATS, read_annotations
 from lstr.pipelines.annotations.tables import Csv, Tsv, from_audacity, from_csv, text_of, to_audacity
 from lstr.pipelines.evaluation.report import csv_text
+from lstr.pipelines.reports.table import Column, Table, to_csv
 from tests.support.annotated import AWKWARD, ONE, scored, segments, sets, videos
 
 
@@ -64,6 +65,7 @@ def test_no_cell_is_a_formula_and_all_are_read_as_they_were():
         assert from_csv(text, "") == annotated and "plain" in cells and "it's" in cells
     text = csv_text([{"class": "=1", "AP": -0.5, "n": None}])
     assert text.splitlines()[1] == "'=1,-0.5,"
+    assert to_csv(Table("", [Column("=1"), Column("plain")], [["+1", -0.5]])) == "'=1,plain\n'+1,-0.5\n"
 
 
 def test_audacity_lines_are_three_cells_and_frequencies_are_left_out():
@@ -122,6 +124,32 @@ def test_unicode_text_of_excel_is_read_with_a_note(tmp_path, lstr):
 def test_a_duration_beside_a_start_is_the_segment_s():
     video = from_csv("video,start,duration_ms,label\na,0:10,1500,jump\n", "").videos["a"]
     assert segments(video) == [(10.0, 11.5, "jump")] and video.duration is None
+
+
+@pytest.mark.parametrize(
+    ("rows", "durations"),
+    [
+        (["a,300,302.5,2.5,groom"], [None]),
+        (["a,0,2,2,groom", "a,300,302.5,2.5,rear"], [None]),
+        (["a,0:05,0:07.52,2.5,groom", "a,300,302.49,2.5,rear"], [None]),
+        (["a,0,2,2,groom", "b,300,302.5,2.5,rear"], [None, None]),
+        (["a,300,302.5,600,groom", "a,310,311,500,rear", "b,1,2,60,rear"], [None, 60]),
+        (["a,300,302.5,600,groom", "a,310,311,,rear", "b,,,60,"], [600, 60]),
+        (["a,0,60,60,groom"], [60]),
+        (["a,82,112,5.33,fall"], [5.33]),  # numbers of frames, which `lstr labels check` tells by their video's length
+    ],
+)
+def test_a_duration_beside_an_end_is_the_video_s_unless_it_is_the_segment_s(rows, durations):
+    """A sheet of bouts: the last one's 2.5 s were the length of its video, and later labels were lost."""
+    read = from_csv("\n".join(["video,start,end,duration,label", *rows]), "")
+    assert [video.duration for video in read.videos.values()] == durations
+    assert [note.kind for note in read.notes] == ["duration"] * (None in durations)
+
+
+@pytest.mark.parametrize("options", [ConvertOptions(frames=25), ConvertOptions(rate_of=lambda _: 25)])
+def test_a_duration_that_counts_frames_as_start_and_end_do_is_not_the_video_s(options):
+    read = from_csv("video,start_frame,end_frame,duration,label\na,300,360,60,groom\n", "", options)
+    assert read.videos["a"].duration is None and len(read.notes) == 1
 
 
 @pytest.mark.parametrize(
