@@ -3,12 +3,15 @@
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import count
 from mimetypes import guess_type
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from lstr.errors import brief
+from lstr.extractors.video.inputs import VIDEO_SUFFIXES, is_video_name
 from lstr.labels.label_set import Note
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet, layers_of
@@ -89,9 +92,11 @@ def _add(tier: ET.Element, kind: str, value: str, **attributes: str) -> None:
 def from_eaf(text: str) -> tuple[AnnotatedVideo, tuple[str, ...]]:
     """An EAF file and the classes in its order: aligned annotations, labelled by their value, else by their tier.
 
-    Tiers that hang on others are left out, but for the scores of a file of ours. Raises AnnotationError.
+    Tiers that hang on others are left out, but for the scores of a file of ours. Times are those of the first medium.
+    Raises AnnotationError.
     """
-    return _video_of(_document(text))
+    root = _document(text)
+    return _video_of(root, _media_of(root)[:1])
 
 
 def _document(text: str) -> ET.Element:
@@ -104,7 +109,46 @@ def _document(text: str) -> ET.Element:
     return root
 
 
-def _video_of(root: ET.Element) -> tuple[AnnotatedVideo, tuple[str, ...]]:
+@dataclass(frozen=True)
+class Medium:
+    """A file that was annotated."""
+
+    path: str = ""
+    origin: int = 0
+    """Where in the file time 0 of the annotations is, ms"""
+
+
+def _media_of(root: ET.Element, name: str = "") -> list[Medium]:
+    """The media of a document, videos first, of these one of that name. Raises AnnotationError."""
+    media = []
+    for element in root.iter("MEDIA_DESCRIPTOR"):
+        path, origin = element.get("MEDIA_URL", ""), element.get("TIME_ORIGIN") or "0"
+        if path.startswith("file:"):
+            path = unquote(urlsplit(path).path)
+        try:
+            media.append(Medium(path, int(origin)))
+        except ValueError as error:
+            raise AnnotationError(
+                f"The time origin {brief(origin)} of {brief(path)} is no number of milliseconds.",
+                "set its offset in ELAN (Options, Media Synchronization Mode) and save the file again.",
+            ) from error
+    return sorted(
+        media, key=lambda one: (not is_video_name(Path(one.path), VIDEO_SUFFIXES), Path(one.path).stem != name)
+    )
+
+
+def _other_origins(media: Sequence[Medium]) -> tuple[Note, ...]:
+    """A note where media begin at different times, so that times are those of the first alone."""
+    other = next((one for one in media[1:] if one.origin != media[0].origin), None)
+    if other is None:
+        return ()
+    one, another = (f"{Path(medium.path).name!r} at {medium.origin / 1000:g} s" for medium in (media[0], other))
+    return (Note("several media", f"time 0 is in {one} and in {another}: times are taken as those of the former"),)
+
+
+def _video_of(root: ET.Element, media: Sequence[Medium]) -> tuple[AnnotatedVideo, tuple[str, ...]]:
+    """The annotations of a document, at the times of the first medium."""
+    medium = media[0] if media else Medium()
     # what has no time or score is "", which is no number
     slots = {slot.get("TIME_SLOT_ID"): slot.get("TIME_VALUE", "") for slot in root.iter("TIME_SLOT")}
     scores = {
@@ -123,7 +167,9 @@ def _video_of(root: ET.Element) -> tuple[AnnotatedVideo, tuple[str, ...]]:
         for element in tier.findall("ANNOTATION/ALIGNABLE_ANNOTATION"):
             label = (element.findtext("ANNOTATION_VALUE") or "").strip() or name
             try:
-                start, end = (int(slots[element.get(f"TIME_SLOT_REF{which}")]) / 1000 for which in "12")
+                start, end = (
+                    (int(slots[element.get(f"TIME_SLOT_REF{which}")]) + medium.origin) / 1000 for which in "12"
+                )
                 score = float(scores[element.get("ANNOTATION_ID")]) if element.get("ANNOTATION_ID") in scores else None
             except (KeyError, ValueError) as error:
                 raise AnnotationError(
@@ -134,12 +180,9 @@ def _video_of(root: ET.Element) -> tuple[AnnotatedVideo, tuple[str, ...]]:
             labels.append(label)
         classes |= dict.fromkeys(labels or [name])
     known = {element.get("NAME"): element.text for element in root.iter("PROPERTY")}
-    media = next((element.get("MEDIA_URL") for element in root.iter("MEDIA_DESCRIPTOR")), None)
-    if media and media.startswith("file:"):
-        media = unquote(urlsplit(media).path)
     duration = known.get(f"{PROPERTY}duration")
     subset = known.get(f"{PROPERTY}subset")
-    video = AnnotatedVideo(tuple(segments), subset, float(duration) if duration else None, media)
+    video = AnnotatedVideo(tuple(segments), subset, float(duration) if duration else None, medium.path or None)
     return video, tuple(classes)
 
 
@@ -166,8 +209,9 @@ class Elan(VideoText):
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
         root = _document(file.text)
-        video, classes = _video_of(root)
-        return AnnotationSet({video_id: video}, classes, _classes_of_two_kinds(root))
+        media = _media_of(root, Path(video_id).name)
+        video, classes = _video_of(root, media)
+        return AnnotationSet({video_id: video}, classes, (*_classes_of_two_kinds(root), *_other_origins(media)))
 
 
 EAF = Elan("eaf", ".eaf", EVERYTHING - {"subjects"}, from_eaf, to_eaf)

@@ -12,7 +12,7 @@ from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationErro
 from lstr.pipelines.annotations.elan import from_eaf, to_eaf
 from lstr.pipelines.annotations.formats import read_annotations
 from lstr.pipelines.annotations.label_file import read_label_file
-from tests.support.annotated import AWKWARD, CLASSES, scored, videos
+from tests.support.annotated import AWKWARD, CLASSES, scored, segments, videos
 
 
 def test_pympi_reads_a_tier_a_class_with_scores_below(tmp_path):
@@ -100,6 +100,35 @@ def test_a_note_says_which_is_the_class_where_tiers_name_some(tmp_path, values, 
     (tmp_path / "a.eaf").write_text(eaf_of(*values))
     notes = read_annotations(tmp_path / "a.eaf").notes
     assert bool(notes) == is_noted and all("'well' is a class beside 'jump'" in note.sentence for note in notes)
+
+
+MEDIA = (
+    '<MEDIA_DESCRIPTOR MEDIA_URL="file:///films/sound.wav" TIME_ORIGIN="9000"/>'
+    '<MEDIA_DESCRIPTOR MEDIA_URL="file:///films/front.mp4" TIME_ORIGIN="2250"/>'
+    '<MEDIA_DESCRIPTOR MEDIA_URL="file:///films/side.mp4"/>'
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "media", "start", "told"),
+    [
+        ("front", ' TIME_ORIGIN="2250"/>', 2.75, ""),
+        ("front", f"/>{MEDIA}", 2.75, "time 0 is in 'front.mp4' at 2.25 s and in 'side.mp4' at 0 s"),
+        ("side", f"/>{MEDIA}", 0.5, "time 0 is in 'side.mp4' at 0 s and in 'front.mp4' at 2.25 s"),
+        ("other", f"/>{MEDIA}", 2.75, "time 0 is in 'front.mp4'"),
+    ],
+)
+def test_times_are_those_of_the_video_however_it_was_synchronised(tmp_path, name, media, start, told):
+    """ELAN leaves out what comes before the time origin of a medium; its annotations begin there at 0."""
+    (tmp_path / f"{name}.eaf").write_text(eaf_of("run").replace("/></HEADER>", f"{media}</HEADER>"))
+    read = read_annotations(tmp_path / f"{name}.eaf")
+    assert segments(read.videos[name]) == [(start, round(start + 0.4, 9), "run")]
+    assert len(read.notes) == bool(told) and all(note.sentence.startswith(told) for note in read.notes)
+
+
+def test_a_time_origin_that_is_no_number_is_told():
+    with pytest.raises(AnnotationError, match="time origin 'soon' of 'a.mp4' is no number"):
+        from_eaf(eaf_of("run", media='a.mp4" TIME_ORIGIN="soon'))
 
 
 @pytest.mark.parametrize(
