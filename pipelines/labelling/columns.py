@@ -22,6 +22,7 @@ from lstr.pipelines.annotations.label_file import labels_from, with_plain_ids
 from lstr.pipelines.annotations.rows import Rows, Table, is_text
 from lstr.pipelines.annotations.tables import from_csv, is_header
 from lstr.pipelines.annotations.workbook import read_sheets
+from lstr.pipelines.labelling.remarks import UNTOLD, without_length
 
 SHOWN = 8
 """Rows of the table, and labels that come of it, that a person sees."""
@@ -150,14 +151,14 @@ def described(labels: Labels, videos: Mapping[str, Any]) -> dict[str, Any]:
         "videos": len(labels.videos) - len(unknown),
         "unknown": unknown,
         "rows": rows,
-        "notes": [note.sentence for note in labels.notes if note.kind not in ("no subsets", "id with ending")],
+        "notes": [note.sentence for note in labels.notes if note.kind not in UNTOLD],
         "doubts": _doubts(labels, videos),
     }
 
 
 def _doubts(labels: Labels, videos: Mapping[str, Any]) -> list[str]:
     """What is likely not meant."""
-    doubts = []
+    doubts = [f"{sentence[:1].upper()}{sentence[1:]}." for sentence in (without_length(labels),) if sentence]
     lengths = {name: seconds for name in labels.videos if (seconds := Rates(lambda: videos).seconds(name))}
     late = [s for name, end in lengths.items() for s in labels.videos[name].segments if s.start >= end]
     if late:

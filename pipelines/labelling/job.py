@@ -23,6 +23,7 @@ from lstr.pipelines.labelling.lessons import Lessons
 from lstr.pipelines.labelling.origin import began_with, origin_of
 from lstr.pipelines.labelling.project import Project
 from lstr.pipelines.labelling.proposer import Proposer, check_model
+from lstr.pipelines.labelling.remarks import remarks
 from lstr.pipelines.labelling.site import Site
 from lstr.pipelines.labelling.watched import Watched
 from lstr.pipelines.serving.kept_address import kept_address
@@ -65,8 +66,9 @@ class Labelling:
 def label(options: LabelOptions, tell: Tell | None = None) -> Iterator[Labelling]:
     """Serve the page of some videos; the labels are in their file at the end.
 
-    tell: gets a sentence about what else a folder holds. Raises MissingPathError, LabelsError, BusyError, ServingError,
-    CheckpointError where the model is none, and OutputError where the labels cannot be written.
+    tell: gets sentences about what else a folder holds, and how labels to begin with are taken. Raises
+    MissingPathError, LabelsError, BusyError, ServingError, CheckpointError where the model is none, and OutputError
+    where the labels cannot be written.
     """
     if options.model:
         check_model(options.model)
@@ -90,6 +92,9 @@ def label(options: LabelOptions, tell: Tell | None = None) -> Iterator[Labelling
         def served(begin: Labels | None, choice: Choice | None = None) -> ASGIApp:
             origin = origin_of(options.labels, choice) if begin else None
             project = labelling.project = opened.enter_context(Project(output, begin, durations, origin))
+            if begin and tell and not choice:  # else the page has told it
+                for sentence in remarks(begin, videos):
+                    tell(sentence)
             watched = opened.enter_context(Watched(videos))
             proposer = labelling.proposer = opened.enter_context(Proposer(project, videos, tell or (lambda text: None)))
             learning = LessonOptions(options.videos, settings=options.learning)
