@@ -150,9 +150,16 @@ def covered(spans: Spans, by: Spans | None = None) -> float:
 
 
 def is_ambiguous(detections: Spans, ambiguous: Spans) -> NDArray[np.bool_]:
-    """Which detections (M,) are labelled ambiguous in at least half, so that they are no false alarms."""
+    """Which detections (M,) are labelled ambiguous in at least half, so that they are no false alarms.
+
+    One of no length is where it lies in an ambiguous stretch.
+    """
+    if not len(ambiguous):
+        return np.zeros(len(detections), dtype=bool)
     shares = [
-        covered(span[None], ambiguous) >= MOSTLY * (span[1] - span[0]) - SLACK if len(ambiguous) else False
+        covered(span[None], ambiguous) >= MOSTLY * (span[1] - span[0]) - SLACK
+        if span[1] > span[0]
+        else ((ambiguous[:, 0] <= span[0]) & (span[0] <= ambiguous[:, 1])).any()
         for span in detections
     ]
     return np.array(shares, dtype=bool)

@@ -9,7 +9,17 @@ from scipy.optimize import linear_sum_assignment
 
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, VideoLabels, end_chunk, targets
 from lstr.labels.segment import Segment
-from lstr.metrics.actions import SLACK, VideoEvents, covered, labelled_spans, largest_pairs, overlaps
+from lstr.metrics.actions import (
+    SLACK,
+    VideoEvents,
+    covered,
+    is_ambiguous,
+    labelled_spans,
+    largest_pairs,
+    overlaps,
+    spans_of,
+)
+from lstr.metrics.event_errors import belong_together
 
 IOUS = (0.25, 0.5, 0.75)
 """Intersection over union from which two events are taken for one"""
@@ -71,12 +81,37 @@ def event_agreement(videos: Sequence[VideoEvents], classes: Sequence[str]) -> En
     most there can be of one label and one detection that overlap so well, and precision, recall and F1 (None without
     anything to divide by); `mean_iou` of the `overlapping` pairs, those with the highest sum of overlaps; and
     `seconds`: of the labels, of the detections and of both at once, and their `iou`. Seconds count once however many
-    events of a class are on.
+    events of a class are on. Events that `without_ambiguous` leaves out are in none.
     """
     actions = [label for label in classes if label not in (BACKGROUND, AMBIGUOUS)]
+    videos = [without_ambiguous(video) for video in videos]
     found = {label: [_events(video, label) for video in videos] for label in actions}
     per_class = {label: _summed(of_class) for label, of_class in found.items()}
     return {"together": _summed([one for of_class in found.values() for one in of_class]), "per_class": per_class}
+
+
+def without_ambiguous(video: VideoEvents) -> VideoEvents:
+    """The events of both observers without those that the other one cannot have, for it is ambiguous there.
+
+    That is so where at least half of an event is, unless the other has one of its action that overlaps it.
+    """
+    sides = (video.truth, video.detections)
+    truth, detections = (_judged(own, others) for own, others in (sides, sides[::-1]))
+    return VideoEvents(truth, detections, video.seconds)
+
+
+def _judged(own: Sequence[Segment], others: Sequence[Segment]) -> list[Segment]:
+    """One observer's events that can be judged by the other's, and all that is no action."""
+    ambiguous = spans_of(others, AMBIGUOUS)
+    spans = np.array([(s.start, s.end) for s in own], dtype=np.float64).reshape(-1, 2)
+    excused = is_ambiguous(spans, ambiguous)
+    return [
+        segment
+        for segment, span, is_excused in zip(own, spans, excused, strict=True)
+        if not is_excused
+        or segment.label in (BACKGROUND, AMBIGUOUS)
+        or belong_together(span[None], spans_of(others, segment.label)).any()
+    ]
 
 
 def _frames(video: VideoEvents, actions: Sequence[str]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

@@ -64,7 +64,8 @@ def footage_of_files(videos: Mapping[str, Any]) -> dict[str, Footage]:
 class Rates:
     """Frames a second of videos, by the name that a label file has for each; nothing is looked up before it is asked.
 
-    find: the videos by id. A video that is not among them has the rate of all the others, where that is one.
+    find: the videos by id, None for one whose file is not at hand. Such a video, and one that is not among them, has
+    the rate of all the others, where that is one.
     """
 
     def __init__(self, find: Callable[[], Mapping[str, Any]]):
@@ -74,7 +75,7 @@ class Rates:
     def __call__(self, name: str) -> float | None:
         """The rate of a video; None where nobody knows it."""
         video_id = plain_id(name, self._videos)
-        if video_id in self._videos:
+        if self._videos.get(video_id) is not None:
             return self._rate(video_id)
         return self._common
 
@@ -91,7 +92,7 @@ class Rates:
 
     @cached_property
     def _common(self) -> float | None:
-        rates = {self._rate(video_id) for video_id in self._videos}
+        rates = {self._rate(video_id) for video_id, video in self._videos.items() if video is not None}
         return rates.pop() if len(rates) == 1 else None
 
     def _rate(self, video_id: str) -> float | None:

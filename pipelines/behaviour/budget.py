@@ -8,8 +8,8 @@ from typing import Any
 
 from lstr.errors import ConfigError
 from lstr.labels.label_set import Labels
-from lstr.metrics.actions import length_text
-from lstr.metrics.budget import of_states, time_budget
+from lstr.metrics.actions import Spans, covered, length_text
+from lstr.metrics.budget import of_states, time_budget, unobserved
 from lstr.pipelines.behaviour.ethogram import draw_all
 from lstr.pipelines.behaviour.observed import (
     Watched,
@@ -59,7 +59,7 @@ FIGURES = {
 ABOUT = (
     "Total: seconds of all events; share: the part of the time watched in which the action is on. Mean and median: "
     "seconds of an event. Latency: from the start of a video to the first event, the median of the videos that have "
-    "one. A minute: events that begin, a minute watched."
+    "one. A minute: events that begin, a minute watched. What is labelled Ambiguous was not watched."
 )
 ABOUT_BINS = (
     "An event counts in the bin in which it begins; its seconds count in each bin as far as they lie in it. Latency is "
@@ -67,7 +67,8 @@ ABOUT_BINS = (
 )
 ABOUT_TRANSITIONS = (
     "How often the action of a row is followed by that of a column, and as a share of what follows it. The next action "
-    "is the one that begins next; where labels say who acts, of the same subject."
+    "is the one that begins next; where labels say who acts, of the same subject. Nothing follows across time that is "
+    "labelled Ambiguous."
 )
 
 
@@ -167,11 +168,11 @@ def make_budget(options: BudgetOptions) -> Iterator[Event]:
     if options.output:
         check_writable(Path(options.output))
     files = files_of(options.videos)
-    labels = read_all(options.labels, files)
+    labels, notes = read_all(options.labels, files)
+    yield from map(Notice, notes)
     watched = watched_of([labels], files)
-    for text in (told(watched, len(labels.videos)), past_the_end([labels], watched)):
-        if text:
-            yield Notice(text)
+    about = (told(watched, len(labels.videos)), past_the_end([labels], watched), _told_gaps(_gaps_of(labels, watched)))
+    yield from map(Notice, filter(None, about))
     document = describe(options.labels, labels, watched, options.bin)
     budget = Budget(document)
     if options.output:
@@ -184,52 +185,77 @@ def describe(
 ) -> dict[str, Any]:
     """The budget in JSON's types; each row is of an action, or of an action of one subject where labels say who."""
     actions, subjects = actions_in([labels]), subjects_in(labels)
-    lengths = {name: one.seconds for name, one in watched.items()}
+    lengths, gaps = {name: one.seconds for name, one in watched.items()}, _gaps_of(labels, watched)
     of_actions = groups_of(labels, actions, lengths)
     of_subjects = groups_by_subject(labels, actions, subjects, lengths)
     told_of = [within(labels.videos[name].segments, end) for name, end in lengths.items()]
+    unknown = list(gaps.values())
 
     def both(names: Sequence[str], whole: str) -> dict[str, Any]:
         seconds = {name: lengths[name] for name in names}
         found: dict[str, Any] = {}
         for groups, of_whom in ((of_actions, ""), (of_subjects, "_by_subject")):
-            found[f"{whole}{of_whom}"] = _rows(groups, seconds)
-            found[f"bins{of_whom}"] = _bins(groups, seconds, bin_seconds)
+            found[f"{whole}{of_whom}"] = _rows(groups, seconds, gaps)
+            found[f"bins{of_whom}"] = _bins(groups, seconds, gaps, bin_seconds)
         return found
 
+    together = both(list(lengths), "together")
     return {
         "labels": list(map(str, sources)),
         "videos": len(lengths),
-        "observed_seconds": sum(lengths.values()),
+        "observed_seconds": together["together"][0]["observed"],
         "lengths": origins(watched),
         "subjects": subjects,
         "bin_seconds": bin_seconds,
-        **both(list(lengths), "together"),
+        **together,
         "per_video": {
             name: {"seconds": one.seconds, "length": one.origin, **both([name], "actions")}
             for name, one in watched.items()
         },
-        "transitions": of_states(actions, transitions_of(told_of, actions, subjects)),
+        "transitions": of_states(actions, transitions_of(told_of, actions, subjects, unknown)),
         "transitions_with_pauses": of_states(
-            (*actions, PAUSE), transitions_of(told_of, actions, subjects, pauses=True)
+            (*actions, PAUSE), transitions_of(told_of, actions, subjects, unknown, pauses=True)
         ),
-        "transitions_by_subject": transitions_by_subject(told_of, actions, subjects),
+        "transitions_by_subject": transitions_by_subject(told_of, actions, subjects, unknown),
     }
 
 
+def _gaps_of(labels: Labels, watched: Mapping[str, Watched]) -> dict[str, Spans]:
+    """What of each video was not watched, (N, 2) s."""
+    return {name: unobserved(labels.videos[name].segments, one.seconds) for name, one in watched.items()}
+
+
+def _told_gaps(gaps: Mapping[str, Spans]) -> str:
+    """A sentence where a part of videos was not watched; else empty."""
+    parts = [covered(spans) for spans in gaps.values() if len(spans)]
+    if not parts:
+        return ""
+    some = f"{sum(parts):.1f} s of {len(parts)} of {_counted(len(gaps), 'video')}"
+    return f"{some} are not labelled (Ambiguous), and do not count as watched"
+
+
 def _rows(
-    groups: Sequence[Group], lengths: Mapping[str, float], start: float = 0.0, end: float = math.inf
+    groups: Sequence[Group],
+    lengths: Mapping[str, float],
+    gaps: Mapping[str, Spans],
+    start: float = 0.0,
+    end: float = math.inf,
 ) -> list[dict[str, Any]]:
-    """A row for each group, of videos of these lengths from `start` to `end` (s)."""
+    """A row for each group, of videos of these lengths from `start` to `end` (s), without their gaps."""
+    seconds, unknown = list(lengths.values()), [gaps[name] for name in lengths]
     return [
-        {**one.leading, **time_budget([one.spans[name] for name in lengths], list(lengths.values()), start, end)}
+        {**one.leading, **time_budget([one.spans[name] for name in lengths], seconds, start, end, unknown)}
         for one in groups
     ]
 
 
-def _bins(groups: Sequence[Group], lengths: Mapping[str, float], bin_seconds: float | None) -> list[dict[str, Any]]:
+def _bins(
+    groups: Sequence[Group], lengths: Mapping[str, float], gaps: Mapping[str, Spans], bin_seconds: float | None
+) -> list[dict[str, Any]]:
     edges = _edges(max(lengths.values(), default=0.0), bin_seconds)
-    return [{"start": start, "end": end, **row} for start, end in edges for row in _rows(groups, lengths, start, end)]
+    return [
+        {"start": start, "end": end, **row} for start, end in edges for row in _rows(groups, lengths, gaps, start, end)
+    ]
 
 
 def _told(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from typing import Any
 from lstr.errors import LabelsError, few
 from lstr.labels.label_set import Labels
 from lstr.metrics.actions import VideoEvents
-from lstr.metrics.agreement import IOUS, event_agreement, frame_agreement
+from lstr.metrics.agreement import IOUS, event_agreement, frame_agreement, without_ambiguous
 from lstr.metrics.event_errors import EDGE, measure_errors
 from lstr.pipelines.behaviour.ethogram import draw_all
 from lstr.pipelines.behaviour.kinds import OF_DETECTIONS, OF_LABELS
@@ -18,6 +18,7 @@ from lstr.pipelines.behaviour.observed import (
     Watched,
     actions_in,
     files_of,
+    notes_of,
     origins,
     past_the_end,
     read_events,
@@ -27,6 +28,7 @@ from lstr.pipelines.behaviour.observed import (
     within,
 )
 from lstr.pipelines.behaviour.page import Report, write_report
+from lstr.pipelines.behaviour.subjects import subjects_in
 from lstr.pipelines.files.atomic import check_writable
 from lstr.pipelines.progress import Finished, Notice, Progress
 from lstr.pipelines.reports.table import Cell, Column, Table
@@ -42,6 +44,7 @@ FRAMES, EVENTS, OF_A, OF_B, BY_VIDEO = (
     "by video",
 )
 """The tables"""
+WHO = "labels say who acts, which is not compared: what each does counts as if one did all of it"
 NOTES = {
     FRAMES: (
         "Chunks of 0.25 s in which an action is on. Observed: the share in which both say the same; expected: what two "
@@ -179,10 +182,13 @@ def compare_labels(options: CompareOptions) -> Iterator[Event]:
         check_writable(Path(options.output))
     files = files_of(options.videos)
     first = read_events(options.labels, files)
-    second = read_events(options.others, {**dict.fromkeys(files), **dict.fromkeys(first.videos)})
+    second = read_events(options.others, {**dict.fromkeys(first.videos), **files})
+    yield from map(Notice, notes_of([(options.labels, first), (options.others, second)]))
     sets = _renamed([first, second], options)
     shared, left = _shared(sets, options)
     yield from map(Notice, [*left, *_of_classes(sets)])
+    if any(map(subjects_in, shared)):
+        yield Notice(WHO)
     watched = watched_of(shared, files)
     for text in (told(watched, len(shared[0].videos)), past_the_end(shared, watched)):
         if text:
@@ -209,14 +215,14 @@ def describe(options: CompareOptions, sets: Sequence[Labels], watched: Mapping[s
         "edge_seconds": EDGE,
         "frames": frame_agreement(every, actions),
         "events": event_agreement(every, actions),
-        "kinds": measure_errors(every, actions),
+        "kinds": measure_errors(list(map(without_ambiguous, every)), actions),
         "per_video": {name: _of_video(video, actions) for name, video in videos.items()},
     }
 
 
 def _of_video(video: VideoEvents, actions: Sequence[str]) -> dict[str, Any]:
     events, frames = event_agreement([video], actions)["together"], frame_agreement([video], actions)
-    kinds = measure_errors([video], actions)["together"]
+    kinds = measure_errors([without_ambiguous(video)], actions)["together"]
     return {
         "seconds": video.seconds,
         "chunks": frames["chunks"],

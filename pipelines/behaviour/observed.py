@@ -1,7 +1,7 @@
 """Labels of videos with how long each was watched, from label files and from what `lstr detect` wrote."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,6 +21,8 @@ from lstr.pipelines.annotations.label_files import joined
 STATED, OF_FILE, LAST_END = "stated in the labels", "of the video file", "the last end"
 """Where the length of a video is from"""
 TIMELINE = FORMATS["json"]
+OF_NO_WEIGHT = ("no subsets", "subset name", "id with ending", "scores")
+"""Kinds of notes on what no report depends on"""
 
 
 @dataclass(frozen=True)
@@ -52,10 +54,22 @@ def read_events(path: str | Path, present: Collection[str] = ()) -> Labels:
     return labels
 
 
-def read_all(paths: Sequence[str], present: Collection[str] = ()) -> Labels:
-    """Several files as one; of a video that is in several the last counts. Raises LabelsError."""
+def read_all(paths: Sequence[str], present: Collection[str] = ()) -> tuple[Labels, list[str]]:
+    """Several files as one, and what is to be told of them; of a video that is in several the last counts.
+
+    Raises LabelsError.
+    """
     read = [(path, read_events(path, present)) for path in paths]
-    return read[0][1] if len(read) == 1 else joined(read)
+    if len(read) == 1:
+        return read[0][1], notes_of(read)
+    labels = joined(read)
+    return labels, [note.sentence for note in labels.notes if note.kind not in OF_NO_WEIGHT]
+
+
+def notes_of(read: Iterable[tuple[str, Labels]]) -> list[str]:
+    """How files, each with its name, were taken otherwise than they are written, as far as a report depends on it."""
+    notes = (f"{path}: {note.sentence}" for path, one in read for note in one.notes if note.kind not in OF_NO_WEIGHT)
+    return list(dict.fromkeys(notes))
 
 
 def files_of(videos: Sequence[str]) -> dict[str, Path]:

@@ -54,20 +54,27 @@ def groups_by_subject(
 
 
 def transitions_of(
-    videos: Sequence[Sequence[Segment]], actions: Sequence[str], subjects: Sequence[str], pauses: bool = False
+    videos: Sequence[Sequence[Segment]],
+    actions: Sequence[str],
+    subjects: Sequence[str],
+    gaps: Sequence[Spans],
+    pauses: bool = False,
 ) -> Any:
-    """Counts (A, A) of what follows what, within each subject and never across two; (A + 1, A + 1) with `pauses`."""
+    """Counts (A, A) of what follows what, within each subject and never across two; (A + 1, A + 1) with `pauses`.
+
+    gaps: where nobody watched each video, as of `lstr.metrics.budget.unobserved`.
+    """
     return sum(
-        transitions([of_subject(segments, subject) for segments in videos], actions, pauses)
+        transitions([of_subject(segments, subject) for segments in videos], actions, pauses, gaps=gaps)
         for subject in subjects or [""]
     )
 
 
 def transitions_by_subject(
-    videos: Sequence[Sequence[Segment]], actions: Sequence[str], subjects: Sequence[str]
+    videos: Sequence[Sequence[Segment]], actions: Sequence[str], subjects: Sequence[str], gaps: Sequence[Spans]
 ) -> dict[str, Any]:
-    """What follows what of each subject, in JSON's types."""
-    return {subject: of_states(actions, transitions_of(videos, actions, [subject])) for subject in subjects}
+    """What follows what of each subject, in JSON's types; gaps as in `transitions_of`."""
+    return {subject: of_states(actions, transitions_of(videos, actions, [subject], gaps)) for subject in subjects}
 
 
 def followers(told: Mapping[str, Mapping[str, Any]]) -> Iterator[list[Any]]:

@@ -165,6 +165,8 @@ def test_what_is_mostly_ambiguous_is_no_false_alarm():
     entry = measure(truth, cut((1, 3), (20, 24), (21.5, 30)))["together"]
     assert (entry["found"], entry["false_alarms"], entry["detections"]) == (1, 1, 2)
     assert entry["iou"]["0.5"]["precision"] == 0.5 and entry["false_seconds"] == 8
+    moments = measure(truth, cut((10, 10), (21, 21)))["together"]
+    assert (moments["false_alarms"], moments["detections"]) == (1, 1), "none is excused for what is ambiguous elsewhere"
 
 
 def test_intervals_are_those_of_the_resampled_videos():

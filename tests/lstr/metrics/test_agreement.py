@@ -10,7 +10,7 @@ from sklearn.metrics import cohen_kappa_score
 
 from lstr.labels.segment import Segment
 from lstr.metrics.actions import VideoEvents
-from lstr.metrics.agreement import IOUS, event_agreement, frame_agreement, frames_of, kappa
+from lstr.metrics.agreement import IOUS, event_agreement, frame_agreement, frames_of, kappa, without_ambiguous
 
 CLASSES = ("Background", "hug", "point", "Ambiguous")
 
@@ -109,6 +109,27 @@ def test_overlaps_are_those_of_plain_loops(drawn):
     assert found["mean_iou"] == (pytest.approx(sums / overlapping) if overlapping else None)
     assert found["seconds"]["both"] == pytest.approx(seconds[0])
     assert found["seconds"]["iou"] == (pytest.approx(seconds[0] / seconds[1]) if seconds[1] else None)
+
+
+def test_what_is_ambiguous_to_the_other_is_left_out_of_both():
+    unsure = cut((10, 20), label="Ambiguous")
+    one, other = [*cut((2, 4), (30, 30)), *unsure], cut((2, 4), (9, 12), (9, 10.5), (15, 15), (30, 30))
+    video = VideoEvents(one, other, 40.0)
+    assert list(without_ambiguous(video).detections) == cut((2, 4), (9, 10.5), (30, 30))
+    found = event_agreement([VideoEvents(one, cut((2, 4), (9, 12)), 40.0)], CLASSES)["per_class"]["hug"]
+    assert (found["truth"], found["detections"], found["seconds"]["iou"]) == (2, 1, 1.0)
+    near = VideoEvents([*cut((2, 4)), *cut((4, 8), label="Ambiguous")], cut((2, 7)), 10.0)
+    assert without_ambiguous(near) == near, "the other has an event of the action there"
+
+
+@given(st.lists(sides, max_size=3))
+def test_it_does_not_matter_who_is_first(drawn):
+    found, swapped = (
+        event_agreement([VideoEvents(*one[::step], seconds=30.0) for one in drawn], CLASSES)["together"]
+        for step in (1, -1)
+    )
+    assert (found["truth"], found["detections"]) == (swapped["detections"], swapped["truth"])
+    assert [one["f1"] for one in found["matched"].values()] == [one["f1"] for one in swapped["matched"].values()]
 
 
 def _iou(a, b):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lstr.labels.segment import Segment
-from lstr.metrics.budget import of_states, time_budget, transitions
+from lstr.metrics.budget import of_states, time_budget, transitions, unobserved
 
 
 def test_a_budget_made_by_hand():
@@ -38,6 +38,32 @@ def test_events_at_once_share_their_time_once():
     """As two animals that sleep: each sleeps, and the share is of the time in which any does."""
     found = time_budget([np.array([[0.0, 6.0], [4.0, 8.0]])], [10.0])
     assert (found["seconds"], found["share"]) == (10.0, 0.8)
+
+
+def test_time_that_nobody_labelled_was_not_watched():
+    """By hand: ambiguous from 2 to 6 and from 8 on, but for an action from 5 to 9."""
+    video = [Segment(2, 6, "Ambiguous"), Segment(5, 9, "a"), Segment(8, 20, "Ambiguous"), Segment(3, 3, "a")]
+    assert unobserved(video, 12.0).tolist() == [[2, 3], [3, 5], [9, 12]]
+    assert unobserved(video[:1], 1.0).tolist() == unobserved([], 5.0).tolist() == []
+    spans, gaps = [np.array([[5.0, 9.0]])], [unobserved([*video[:3]], 12.0)]
+    found = time_budget(spans, [12.0], gaps=gaps)
+    assert (found["observed"], found["share"], found["latency"]) == (6.0, pytest.approx(4 / 6), 2.0)
+    first, last = (time_budget(spans, [12.0], start, start + 4, gaps) for start in (0, 8))
+    assert (first["observed"], first["count"], last["observed"], last["share"]) == (2.0, 0, 1.0, 1.0)
+    nothing = time_budget(spans, [12.0], 9.0, 12.0, gaps)
+    assert nothing["observed"] == 0.0 and nothing["share"] is nothing["per_minute"] is None
+
+
+def test_nothing_follows_across_time_that_nobody_labelled():
+    video = [Segment(0, 1, "a"), Segment(5, 6, "b"), Segment(8, 9, "a")]
+    for gaps, counts in (
+        ([[2.0, 4.0]], [[0, 0, 0], [0, 0, 1], [1, 0, 0]]),
+        ([[1.0, 1.25], [4.0, 4.0], [8.5, 20.0]], [[0, 0, 1], [0, 0, 1], [1, 1, 0]]),
+        ([[0.0, 0.5], [6.1, 8.0]], [[0, 0, 1], [0, 0, 0], [0, 1, 0]]),
+    ):
+        assert transitions([video], "ab", pauses=True, gaps=[np.array(gaps)]).tolist() == counts
+    plain = transitions([video], "ab", gaps=[np.array([[2.0, 4.0]])])
+    assert plain.tolist() == [[0, 0], [1, 0]]
 
 
 times = st.tuples(st.integers(0, 30), st.integers(0, 10)).map(lambda drawn: (drawn[0] / 2, sum(drawn) / 2))

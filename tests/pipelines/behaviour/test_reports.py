@@ -67,6 +67,43 @@ def test_lengths_come_from_labels_videos_or_the_last_end(tmp_path, lstr):
     assert json.loads(lstr("labels", "budget", instant, "--json")[1])["together"][0]["count"] == 1
 
 
+def test_both_observers_count_frames_at_the_rates_of_the_videos(tmp_path, lstr):
+    """The first table was read, and the same as the second was refused; `far` has the rate of the others."""
+    (tmp_path / "videos").mkdir()
+    write_greys(tmp_path / "videos" / "greys.mp4")
+    text = "video,start_frame,end_frame,label\ngreys,24,48,hug\nfar,24,48,hug\n"
+    sides = [tmp_path / name for name in ("a.csv", "b.csv")]
+    for side in sides:
+        side.write_text(text)
+    code, out, err = lstr("labels", "compare", *sides, tmp_path / "videos", "--json")
+    assert code == 0, err
+    assert json.loads(out)["frames"]["together"]["kappa"] == 1.0 and json.loads(out)["videos"] == 2
+
+
+def test_what_nobody_labelled_is_not_watched(tmp_path, lstr):
+    """As of an observation of a part of a video: its first and last 5 s were watched, and nothing seen in them."""
+    part = {"one": [("Ambiguous", 0, 5), ("hug", 6, 8), ("hug", 10, 11), ("Ambiguous", 15, 20)], "two": [("hug", 0, 1)]}
+    path = write(tmp_path / "part.json", part)
+    code, out, err = lstr("labels", "budget", path, "--bin", "10s", "--json")
+    document = json.loads(out)
+    assert code == 0 and "10.0 s of 1 of 2 videos are not labelled (Ambiguous), and do not count as watched" in err
+    assert document["observed_seconds"] == 30.0
+    (row,), (one,) = document["together"], document["per_video"]["one"]["actions"]
+    assert (row["share"], row["per_minute"], row["latency"]) == (pytest.approx(4 / 30), 6.0, 0.5)
+    assert (one["observed"], one["share"], one["latency"]) == (10.0, 0.3, 1.0)
+    assert [row["observed"] for row in document["per_video"]["one"]["bins"]] == [5.0, 5.0]
+    assert "not labelled" not in lstr("labels", "budget", write(tmp_path / "a.json", A))[2]
+
+
+def test_how_labels_were_taken_is_told(tmp_path, lstr):
+    path = tmp_path / "a.csv"
+    path.write_text("video,duration,start,end,label\none.mp4,20,1,2,hug,more\n")
+    for words in (("budget", path), ("compare", path, path)):
+        code, _, err = lstr("labels", *words)
+        assert code == 0 and err.count("line 2 has more cells than the header has names: 'more' is not read") == 1, err
+        assert str(path) in err and "no video has a subset" not in err
+
+
 WHO = """Observation id,Media file,Total length,FPS,Subject,Behavior,Behavior type,Start (s),Stop (s)
 o,one.mp4,20,25,ann,hug,STATE,2,8
 o,one.mp4,20,25,ben,hug,STATE,4,6
@@ -127,6 +164,20 @@ def test_two_files_are_compared(files, lstr, tmp_path):
     assert len(row) == len(set(row)) == 31
     same = json.loads(lstr("labels", "compare", files[0], files[0], "--json")[1])
     assert same["frames"]["together"]["kappa"] == 1.0 and same["events"]["together"]["mean_iou"] == 1.0
+
+
+def test_events_are_compared_where_both_are_sure_and_whoever_acts(tmp_path, lstr):
+    a = write(tmp_path / "a.json", {"one": [("hug", 2, 8), ("Ambiguous", 10, 20)]})
+    b = write(tmp_path / "b.json", {"one": [("hug", 2, 8), ("kick", 11, 13)]}, classes=["hug", "kick"])
+    for sides in ((a, b), (b, a)):
+        code, out, err = lstr("labels", "compare", *sides, "--json")
+        found = json.loads(out)
+        assert code == 0 and "who acts" not in err
+        assert found["events"]["together"]["matched"]["0.5"]["f1"] == found["frames"]["together"]["kappa"] == 1.0
+        kinds = found["kinds"]["together"]
+        assert sum(kinds["labels"].values()) == sum(kinds["detections"].values()) == 1 == kinds["labels"]["correct"]
+    (tmp_path / "codes.csv").write_text(WHO)
+    assert "say who acts, which is not compared" in lstr("labels", "compare", tmp_path / "codes.csv", b)[2]
 
 
 def test_what_detect_wrote_is_read_as_labels_are(files, lstr, tmp_path):
