@@ -53,6 +53,7 @@ def command(videos, output, labels, model, port, no_browser):
     from lstr.pipelines.labelling.job import LabelOptions, label
 
     options = LabelOptions(videos, output, labels, port=port, model=model)
+    labelling = None
     try:
         with label(options, console.say) as labelling:
             click.echo(labelling.server.address)  # with its token, which console.show would hide
@@ -62,6 +63,8 @@ def command(videos, output, labels, model, port, no_browser):
                     webbrowser.open(labelling.server.address)
             labelling.server.wait()
     except KeyboardInterrupt:  # how a person ends it
+        if labelling is None:  # before the page was there
+            raise
         interruption.take()
     if labelling.path.exists():  # not where nobody told what the columns are
         console.say_next("lstr", "learn", *videos, labelling.path)
