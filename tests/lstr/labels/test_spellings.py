@@ -26,6 +26,7 @@ def test_case_accents_and_spaces_make_no_other_class(names):
     (question,) = spellings_of(labels_of(names[0], *names, "other"))
     assert question.startswith(f"are these one class? {names[0]!r} (2), ")
     assert all(repr(name) in question for name in names) and f"={names[0]}" in question
+    assert "-o labels.json" not in question, "FILE may be that one, and a project with comments and keys"
     assert [f.detail for f in check(labels_of(*names)) if f.kind == "spellings"]
 
 
