@@ -8,6 +8,7 @@ function momentAt(x) {
   return time - times[at] < after - time ? times[at] : after;
 }
 function beginDrag(event, key, edge) {
+  if (refusedWhileOpening()) return;
   const draft = draftOf(key), label = draft ?? labelsOf()[key], surface = $("surface");
   event.preventDefault();
   event.stopImmediatePropagation();
@@ -36,6 +37,7 @@ function beginDrag(event, key, edge) {
 function buildEdges() {
   const surface = $("surface");
   surface.addEventListener("pointerdown", (event) => {
+    document.activeElement.blur(); /* what is typed there is of the label that is chosen still */
     if (event.button || event.target !== surface) return;
     const hit = barAt(event.clientX, event.clientY);
     if (hit?.edge && event.pointerType !== "touch") beginDrag(event, hit.key, hit.edge);

@@ -2,6 +2,8 @@
 const video = $("video"), still = $("still");
 let times = new Float64Array([0]), duration = 1, ahead = 0; /* of the video; seconds that a player's clock is ahead */
 let number = 0, shownNumber = -1, wanted = -1, loading = false; /* frames: at the cursor, on show, asked for */
+let opened = -1; /* the place of the video whose times these are: the chosen one once it is open */
+const isOpening = () => opened !== chosenVideo;
 let rate = 0, lastTick = 0, films = false, filmTime = null; /* rate: of playing; negative is backwards, 0 is still */
 let loop = null; /* [start, end] in seconds of a clip that is played again and again */
 const kept = new Map(); /* pictures near the cursor, by number */
@@ -160,12 +162,11 @@ async function openVideo(at) {
   films = false;
   kept.clear();
   video.removeAttribute("src");
-  const asking = fetch("/times/" + at);
-  tellReading(at, asking);
-  const answer = await asking;
+  const { answer, content } = await timesOf(at);
   if (at !== chosenVideo) return false;
   if (!answer.ok) {
-    const { error = "This video cannot be read" } = await answer.json().catch(() => ({}));
+    const { error = "This video cannot be read" } = await new Response(content).json().catch(() => ({}));
+    opened = at;
     times = new Float64Array([0]);
     duration = videos[at].duration || 1;
     still.hidden = true;
@@ -173,11 +174,24 @@ async function openVideo(at) {
     $("no-video").replaceChildren(make("b", "", "This video cannot be shown"), error);
     return true;
   }
-  times = new Float64Array(await answer.arrayBuffer());
+  opened = at;
+  times = new Float64Array(content);
   duration = Number(answer.headers.get("x-duration"));
   ahead = Number(answer.headers.get("x-start"));
   waitForFilm(at);
   return true;
+}
+/* When the frames of a video are, asked for until something answers or another video is wanted. */
+async function timesOf(at) {
+  for (; at === chosenVideo; await pause(500)) {
+    const asking = fetch("/times/" + at);
+    tellReading(at, asking);
+    try {
+      const answer = await asking;
+      return { answer, content: await answer.arrayBuffer() };
+    } catch { /* lstr label does not run, which the page says already */ }
+  }
+  return {};
 }
 /* A long file takes a while to be read, before each frame can be told from the next; then its part is told. */
 async function tellReading(at, asking) {

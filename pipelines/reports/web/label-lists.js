@@ -103,13 +103,16 @@ function markRow() {
   row.setAttribute("aria-current", "true");
   $("rows").scrollTop = row.offsetTop - $("rows").clientHeight / 2;
 }
+let edited = null, typed = null; /* the label whose values the fields have; the field in which a person is typing */
 function showChosen() {
   const label = chosen && labelsOf()[chosen];
+  if (edited !== chosen) typed = null;
+  edited = chosen;
   $("editor").hidden = !label;
   $("none-chosen").hidden = Boolean(label);
   if (label) {
     const fields = { "label-action": label.action, "label-subject": label.subject, "label-start": label.start, "label-end": label.end ?? "", "label-comment": label.comment };
-    for (const [id, value] of Object.entries(fields)) $(id).value = value;
+    for (const [id, value] of Object.entries(fields)) if ($(id) !== typed) $(id).value = value;
   }
   showRows();
 }
@@ -122,6 +125,9 @@ function buildFields() {
     const time = Number(text), at = numberAt(time);
     return time >= duration - 1e-6 ? duration : times[at];
   };
+  $("editor").addEventListener("input", ({ target }) => { typed = target; });
+  $("editor").addEventListener("change", () => { typed = null; }, true);
+  $("editor").addEventListener("focusout", () => { if (typed) { typed = null; showChosen(); } });
   $("label-comment").maxLength = $("video-comment").maxLength = report.longest;
   $("label-action").addEventListener("change", () => changeChosen({ action: $("label-action").value }));
   $("label-subject").addEventListener("change", () => { addSubject($("label-subject").value.trim()); changeChosen({ subject: $("label-subject").value.trim() }); });

@@ -4,31 +4,40 @@ let chosen = null; /* the key of a label of this video */
 const actionsInOrder = () => Object.entries(held.action).sort(([, one], [, other]) => one.place - other.place || (one.name < other.name ? -1 : 1));
 const nameOf = (action) => (action === nothing ? "Nothing happens" : held.action[action]?.name ?? "?");
 const inOrder = () => Object.entries(labelsOf()).sort(([, one], [, other]) => one.start - other.start || (one.end ?? Infinity) - (other.end ?? Infinity));
-const openLabel = (action, subject) => Object.entries(labelsOf()).find(([, label]) => label.action === action && label.subject === subject && label.end === null);
+const openLabel = (action, subject, video) => Object.entries(labelsOf(video)).find(([, label]) => label.action === action && label.subject === subject && label.end === null);
 const subjectNow = () => $("subject").value.trim();
 const putLabel = (video, key, after) => ({ kind: "label", video, key, after });
 
 /* Where a label ends that is ended now: where the frame at the cursor begins; after the last frame it is all over. */
 const endNow = () => (number >= times.length - 1 ? duration : now);
 
+/* The cursor is still that of another video until the times of this one are there. */
+function refusedWhileOpening() {
+  if (isOpening()) tell("This video is still being opened: nothing can be timed in it yet");
+  return isOpening();
+}
+/* An answer that comes late chooses no other label below the words that a person is typing. */
+const isEditing = () => document.activeElement.matches("#editor input");
+
 /* A key starts an action at the cursor, or stops it there; going back before its start turns it round. */
 function toggleAction(action) {
+  if (refusedWhileOpening()) return;
   const time = now, stop = endNow(), video = videoId(), subject = action === nothing ? "" : subjectNow(), key = newKey();
   addSubject(subject);
   ask(() => {
-    if (video !== videoId()) return null;
-    const open = openLabel(action, subject);
+    const open = openLabel(action, subject, video);
     if (!open) return [putLabel(video, key, { action, start: time, end: null, subject, comment: "" })];
     const [name, label] = open, [start, end] = time < label.start ? [time, label.start] : [label.start, stop];
     return [putLabel(video, name, end - start < 1e-6 ? null : { ...label, start, end })];
   }, (entry) => {
     const [change] = entry.changes, { after } = change;
-    if (video === videoId()) chooseLabel(after ? change.key : null, false);
+    if (video === videoId() && !isEditing()) chooseLabel(after ? change.key : null, false);
     tell(after === null ? nameOf(action) + ": not started after all" : nameOf(action) + (after.end === null ? " starts at " + clock(time) : " ends at " + clock(after.end)));
   });
 }
 /* Changes what is chosen; an edge never passes the other one, nor the ends of the video. */
 function changeChosen(changes, key = chosen) {
+  if (("start" in changes || "end" in changes) && refusedWhileOpening()) return showChosen();
   const video = videoId();
   ask(() => {
     const label = held.label[video]?.[key];

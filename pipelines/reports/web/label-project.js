@@ -40,7 +40,7 @@ function turn(deed, video = videoId(), isShown = () => false) {
     if (!entry) return tell(deed === "undo" ? "There is nothing to undo in this video" : "There is nothing to do again in this video");
     tell(deed === "undo" ? "Undone" : "Done again");
     const label = entry.changes.find(({ kind, after }) => kind === "label" && after);
-    if (!isShown(entry) && label && video === videoId()) chooseLabel(label.key);
+    if (!isShown(entry) && label && video === videoId() && !isEditing()) chooseLabel(label.key);
   } });
   sendNext();
 }

@@ -133,6 +133,7 @@ function pressAction(action, button) {
   return action === nothing ? decide("reject") : decide("accept", action);
 }
 function changeDraft(changes) {
+  if (refusedWhileOpening()) return null;
   const after = { ...reviewed.draft, ...changes };
   if (after.start >= after.end) return tell("A label starts before it ends");
   reviewed.draft = after;

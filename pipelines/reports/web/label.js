@@ -44,6 +44,7 @@ async function goVideo(at) {
   history.replaceState(null, "", "#" + at);
   $("title").textContent = document.title = videos[at].id;
   showVideos();
+  showChosen();
   if (!(await openVideo(at))) return;
   $("surface").setAttribute("aria-valuemax", duration.toFixed(3));
   fillLanes();

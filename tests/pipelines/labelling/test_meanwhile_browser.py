@@ -1,0 +1,124 @@
+"""What a person types and presses in a real headless Chromium while something else happens: nothing is lost."""
+
+import threading
+
+import pytest
+
+from lstr.extractors.video.frame_index import index_frames
+from lstr.pipelines.labelling import watched
+from lstr.pipelines.labelling.values import Label
+from tests.support.browser import until
+from tests.support.labelling import action, labels_of, press, put, settled
+from tests.support.videos import write_video
+
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("videos")
+    for name in "ab":
+        write_video(folder / f"{name}.mp4", range(0, 2000, 20), options={"g": "6"})
+    return folder
+
+
+@pytest.fixture
+def kick(labelling) -> str:
+    """An action with the key i, and two labels of it in the video a: x and y."""
+    kick = action(labelling.project, "kick", "i")
+    put(labelling.project, Label(kick, 0.1, 0.5), "a", "x")
+    put(labelling.project, Label(kick, 1.0, 1.5), "a", "y")
+    return kick
+
+
+def click_lane(page, time: float) -> None:
+    box = page.locator("#surface").bounding_box()
+    page.mouse.click(box["x"] + box["width"] * time / page.evaluate("duration"), box["y"] + 15)
+    settled(page)
+
+
+def test_a_click_on_the_timeline_keeps_what_was_typed(labelling, tab, kick):
+    page, labels = tab(), labelling.project.state.labels
+    press(page, "ArrowDown", "Enter")
+    page.keyboard.type("slips")
+    click_lane(page, 1.25)
+    assert page.evaluate("chosen") == "y" and [labels["a"][key].comment for key in "xy"] == ["slips", ""]
+    page.focus("#label-subject")
+    page.keyboard.type("Anna")
+    click_lane(page, 1.8)
+    assert page.evaluate("chosen") is None and [labels["a"][key].subject for key in "xy"] == ["", "Anna"]
+
+
+def test_a_change_from_elsewhere_leaves_the_field_in_which_somebody_types(labelling, tab, kick):
+    page, project = tab(), labelling.project
+    press(page, "ArrowDown", "Enter")
+    page.keyboard.type("half")
+    put(project, Label(kick, 0.1, 0.6), "a", "x")
+    until(page, "labelsOf().x.end === 0.6")
+    assert (page.input_value("#label-comment"), page.input_value("#label-end")) == ("half", "0.6")
+    page.keyboard.type(" of it")
+    press(page, "Escape")
+    assert project.state.labels["a"]["x"] == Label(kick, 0.1, 0.6, "", "half of it")
+    press(page, "Enter")
+    put(project, Label(kick, 0.1, 0.6, "", "all of it"), "a", "x")
+    until(page, "$('label-comment').value === 'all of it'")
+    page.fill("#label-end", "0.02")
+    press(page, "Enter")
+    assert page.input_value("#label-end") == "0.6", "what was refused does not stay"
+
+
+def test_a_late_answer_chooses_no_other_label_below_what_is_typed(labelling, tab, kick):
+    page, project = tab(overtaken="ERR_FAILED"), labelling.project
+    page.route("**/change", lambda route: route.abort())
+    for key in ("n", "ArrowDown", "Enter"):
+        page.keyboard.press(key)
+    page.keyboard.type("half")
+    page.unroute("**/change")
+    settled(page)
+    assert len(labels_of(page)) == 3 and page.evaluate("chosen") == "x"
+    page.keyboard.type(" of it")
+    press(page, "Escape")
+    assert project.state.labels["a"]["x"].comment == "half of it"
+
+
+def test_nothing_is_timed_in_a_video_that_is_still_being_opened(labelling, tab, kick, folder, monkeypatch):
+    goes_on = threading.Event()
+
+    def slowly(path, tell):
+        if path.stem == "b":
+            goes_on.wait(60)
+        return index_frames(path, tell)
+
+    monkeypatch.setattr(watched, "index_frames", slowly)
+    page = tab()
+    press(page, "ArrowRight", "ArrowRight")
+    try:
+        for key in ("PageDown", "i"):
+            page.keyboard.press(key)
+        until(page, "$('told').textContent.includes('still being opened')")
+        page.click("#surface", position={"x": 50, "y": 15})
+        page.keyboard.press("[")
+    finally:
+        goes_on.set()
+    until(page, "!isOpening()")
+    settled(page)
+    assert labels_of(page) == [] and "b" not in labelling.project.state.labels
+    press(page, "ArrowRight", "i")
+    assert labels_of(page) == [("kick", index_frames(folder / "b.mp4").times[1], None)]
+
+
+def test_a_label_is_stopped_though_another_video_was_opened_before_anything_answered(labelling, tab, folder):
+    kick, page = action(labelling.project, "kick", "i"), tab(overtaken="ERR_FAILED")
+    away = ("**/change", "**/times/*")
+    for address in away:
+        page.route(address, lambda route: route.abort())
+    for key in ("i", "ArrowRight", "ArrowRight", "i", "PageDown"):
+        page.keyboard.press(key)
+    until(page, "asked.length === 2 && videoId() === 'b' && isOpening()")
+    for address in away:
+        page.unroute(address)
+    until(page, "!isOpening()")
+    settled(page)
+    (label,) = labelling.project.state.labels["a"].values()
+    assert label == Label(kick, 0.0, index_frames(folder / "a.mp4").times[2])
+    assert labels_of(page) == [] and page.evaluate("[now, chosen]") == [0, None]
