@@ -97,6 +97,6 @@ class Mp4(Picture):
             raise MissingPathError(
                 f"The video of {detection.id!r} ({named}) is not there.", "name its file or folder with [[video]]."
             )
-        lines = to_jsonl(detection.annotated.first[1]).splitlines() if detection.scores is None else ()
+        lines = to_jsonl(detection.annotated.first[1]).split("\n")[:-1] if detection.scores is None else ()
         events = detection.events or [json.loads(line) for line in lines]
         write_overlay(path, detection.video, Lanes(tuple(timeline["classes"]), events, detection.scores))

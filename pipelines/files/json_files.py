@@ -50,7 +50,7 @@ def keep_jsonl(path: Path, is_kept: Callable[[Any], bool]) -> None:
 def read_jsonl(path: Place) -> list[Any]:
     """The values of a JSONL file, but for a line that a kill cut short; empty when it does not exist."""
     values = []
-    for line in (content_of(path) or b"").decode(errors="replace").splitlines():
+    for line in (content_of(path) or b"").split(b"\n"):  # str.splitlines ends lines in texts too, as at U+2028
         with suppress(ValueError, RecursionError):
-            values.append(json.loads(line))
+            values.append(json.loads(line.decode(errors="replace")))
     return values

@@ -124,6 +124,18 @@ def test_it_goes_on_with_history_and_revisions(tmp_path):
         assert again.state.labels[A]["x"].end == 2.0
 
 
+def test_no_character_of_a_comment_ends_a_line_of_the_journal(tmp_path):
+    with Project(tmp_path / "labels.json") as first:
+        put(first, Label(NOTHING, 1.0, 2.0, comment="one\u2028two\u2029three\x85four"), A, "x")
+        put(first, Label(NOTHING, 3.0, 4.0), A, "y")
+        state, revision = first.snapshot()[1], first.revision
+    with Project(tmp_path / "labels.json") as again:
+        assert (again.state, again.revision) == (state, revision) and again.history.depths(A) == (2, 0)
+    first.path.unlink()
+    with Project(tmp_path / "labels.json") as third:
+        assert third.state == state, "the journal alone is enough"
+
+
 def test_a_kill_between_the_journal_and_the_file_loses_nothing(tmp_path):
     with Project(tmp_path / "labels.json") as first:
         fall = action(first, "fall")
