@@ -218,12 +218,16 @@ class Project:
             return self._go_on(lines, content)
         if content is not None:
             state, stated = from_document(content, str(self.path))
-            if not is_ours(content):
-                shutil.copy2(self.path, self.path.with_name(f"{self.path.name}.before"))
+            self._keep(content)
         else:
             state, stated = from_labels(begin) if begin else (State(), {})
         self._begin(state, stated, 0)
         return stated
+
+    def _keep(self, content: Any) -> None:
+        """Copy a file that something else has written, before ours takes its place."""
+        if not is_ours(content):
+            shutil.copy2(self.path, self.path.with_name(f"{self.path.name}.before"))
 
     def _begin(self, state: State, durations: Mapping[str, float], revision: int) -> None:
         """Let the journal go on from these values."""
@@ -253,6 +257,7 @@ class Project:
                     self._remember(entry)
         if content is not None:
             written, stated = from_document(content, str(self.path))
+            self._keep(content)
             if not _alike(written, self.state):
                 self._take_over(written, stated, [] if is_theirs else later)
                 return stated

@@ -173,6 +173,19 @@ def test_a_file_that_was_changed_by_hand_counts(tmp_path):
         put(again, Label(fall, 7.0, 8.0), A, "z")
     with Project(first.path) as third:
         assert len(third.state.labels[A]) == 3
+    assert not list(tmp_path.glob("*.before")), "it is still ours"
+
+
+def test_a_file_that_something_else_put_in_its_place_is_kept(tmp_path):
+    with Project(tmp_path / "labels.json") as first:
+        put(first, Label(action(first, "fall"), 1.0, 2.0), A, "x")
+    other = {"version": "another tool", "database": {"a": {"annotations": [{"label": "walk", "segment": [1, 2]}]}}}
+    first.path.write_text(json.dumps(other))
+    with Project(first.path) as again:
+        assert list(again.state.labels) == ["a"]
+        put(again, About(complete=False), "a")
+    assert json.loads((tmp_path / "labels.json.before").read_text()) == other
+    assert json.loads(first.path.read_text())["version"] != other["version"]
 
 
 def test_labels_of_before_begin_a_project(tmp_path):
