@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from lstr.pipelines.labelling.values import OF_VIDEO, Action, Change, RefusedError, change_of
+from lstr.pipelines.labelling.values import OF_VIDEO, Action, Change, Label, RefusedError, change_of
 
 Deed = Literal["do", "undo", "redo", "propose"]
 """What a person does to a video, and what a model proposes, which nobody undoes."""
@@ -61,6 +61,8 @@ class History:
                 self.former[change.key] = change.before
         if not entry.video:
             return
+        if entry.deed in ("undo", "redo"):
+            self._hand_over(entry)
         done, undone = (side.setdefault(entry.video, []) for side in (self.done, self.undone))
         if entry.deed == "propose":
             gone = {change.place for change in entry.changes if change.after is None}
@@ -73,6 +75,17 @@ class History:
             undone.append(done.pop())
         else:
             done.append(undone.pop())
+
+    def _hand_over(self, entry: Entry) -> None:
+        """Let all labels be of another action that an entry has brought back as labels of that one: see `revived`."""
+        meant = self.next(entry.video, entry.deed)
+        pairs = zip(reversed(meant), reversed(entry.changes), strict=False)  # actions that came back stand before
+        values = [(one.after, other.after) for one, other in pairs]
+        labels = [(one, other) for one, other in values if isinstance(one, Label) and isinstance(other, Label)]
+        heirs = {one.action: other.action for one, other in labels if one.action != other.action}
+        if heirs:
+            for deeds in [*self.done.values(), *self.undone.values()]:
+                deeds[:] = [tuple(change.handed(heirs) for change in changes) for changes in deeds]
 
     def next(self, video: str, deed: Deed) -> tuple[Change, ...]:
         """The changes that undo the last thing done to a video, or do again what was undone last; () without any."""

@@ -118,13 +118,20 @@ class State:
 def revived(changes: Iterable[Change], state: State, former: Mapping[str, Action]) -> list[Change]:
     """The changes, after others that bring back the actions of their labels where these have been removed meanwhile.
 
-    former: the last value of each action that is no more.
+    former: the last value of each action that is no more. Where another action has its name now, the labels are of
+    that one.
     """
     changes = list(changes)
     wanted = {change.after.action for change in changes if isinstance(change.after, Label)} - {NOTHING}
+    named = {action.name: key for key, action in state.actions.items()}
     taken = {action.key.lower() for action in state.actions.values()}
-    back = []
+    back: list[Change] = []
+    heirs: dict[str, str] = {}
     for key in sorted(wanted - state.actions.keys()):
         action = former[key]
-        back.append(Change("action", "", key, None, replace(action, key="") if action.key in taken else action))
-    return back + changes
+        if action.name in named:
+            heirs[key] = named[action.name]
+        else:
+            free = replace(action, key="") if action.key.lower() in taken else action
+            back.append(Change("action", "", key, None, free))
+    return back + [change.handed(heirs) for change in changes]
