@@ -50,6 +50,7 @@ def decide(path: Path, thresholds: Thresholds) -> tuple[AnnotatedVideo, tuple[st
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise AnnotationError(f"The scores cannot be read ({error}).", "run `lstr detect` again.") from error
     timeline = Timeline(classes, thresholds, clock)
-    events = [event for k, row in enumerate(scores) for event in timeline.push(clock.at(k + 1), row)]
+    decided = (k for k, row in enumerate(scores) if not np.isnan(row).any())  # in a gap there are no scores
+    events = [event for k in decided for event in timeline.push(clock.at(k + 1), scores[k])]
     events += timeline.finish(clock.at(len(scores)))
     return AnnotatedVideo(tuple(segments_in(events)), duration=duration, media=source), classes

@@ -108,6 +108,18 @@ def test_detections_become_labels_to_train_on(small_set, tmp_path, lstr):
     )
 
 
+def test_stored_scores_with_a_gap(tmp_path):
+    """A camera that was away; no action lasts where nothing was seen."""
+    timeline = {"format": "lstr-timeline/1", "classes": ["Background", "kick"], "duration": 3.0, "source": "v"}
+    (tmp_path / "v.json").write_text(json.dumps(timeline))
+    scores = np.tile(np.float32([0.9, 0.1]), (12, 1))
+    scores[2:10] = 0.1, 0.9
+    scores[[0, 5, 6]] = np.nan
+    np.save(tmp_path / "v.scores.npy", scores)
+    found = read_annotations(tmp_path / "v.scores.npy").videos["v"].segments
+    assert [(one.start, one.end, one.label) for one in found] == [(0.5, 1.25, "kick"), (1.75, 2.5, "kick")]
+
+
 def test_stored_scores_are_decided_again(small_set, tmp_path, lstr):
     output = tmp_path / "t"
     lstr("detect", small_set.features, "-c", small_set.checkpoint, "-o", output, "-f", "json,npy")
