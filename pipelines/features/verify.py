@@ -67,7 +67,8 @@ def verify(folder: FeatureFolder, progress: Tell = lambda *_: None) -> Verified:
                 if sha256_of(path) != stored:
                     faults.append(Fault(video_id, stream, "its bytes are not those that were written (SHA-256)"))
         if len(set(lengths.values())) > 1:
-            faults.append(Fault(video_id, "", f"lengths differ: rgb {lengths['rgb']}, flow {lengths['flow']}"))
+            different = ", ".join(f"{stream} {length}" for stream, length in lengths.items())
+            faults.append(Fault(video_id, "", f"lengths differ: {different}"))
         if record and any(length != record.get("chunks") for length in lengths.values()):
             faults.append(Fault(video_id, "", f"its record says {record.get('chunks')} chunks"))
         found.faults += faults

@@ -8,7 +8,7 @@ import pytest
 
 from lstr.extractors.errors import MissingPathError, OutputError
 from lstr.extractors.recipe import NetworkRecipe, Recipe
-from lstr.pipelines.features.folder import open_features
+from lstr.pipelines.features.folder import FeatureFolder, open_features
 from lstr.pipelines.features.norms import norms, plot_features
 from lstr.pipelines.features.remote_folder import create_folder
 from lstr.pipelines.features.verify import verify
@@ -95,6 +95,13 @@ def test_each_fault_is_named(folder, words, lstr):
     found = verify(folder)
     assert {fault.id for fault in found.faults} == {"set a/v1"} and set(found.chunks) == {"set a/v0", "set a/v2"}
     assert any(words in fault.what for fault in found.faults), found.faults
+
+
+def test_lengths_of_other_streams_than_the_usual_two(folder):
+    """Their names were taken for rgb and flow, which was a KeyError."""
+    edit(folder.array("flow", "set a/v1"), lambda rows: rows[:9])
+    grey = FeatureFolder(folder.path, {"grey": folder.folders["rgb"], "change": folder.folders["flow"]}, None)
+    assert "lengths differ: grey 12, change 9" in [fault.what for fault in verify(grey).faults]
 
 
 SMALL = ("rows are all zero", "not finite")  # inside an array: for these the whole file must be read
