@@ -56,6 +56,25 @@ class FrameIndex:
         return max(0, int(np.searchsorted(self.times, time + SAME, side="right")) - 1)
 
 
+def find_start(path: Path) -> float:
+    """Seconds by which a player's clock is ahead when the first frame that decodes is shown; no more is read.
+
+    Raises VideoError where the file cannot be read or holds no such frame.
+    """
+    try:
+        with open_container(path) as container:
+            stream = best_video(container, str(path))
+            picture = next(container.decode(stream), None)
+            if picture is None:
+                raise VideoError(f"{path} holds no decodable frame.", "record or download the file again.")
+            if picture.pts is None or counts_frames(container, stream):
+                return 0.0
+            began = Fraction(container.start_time or 0, av.time_base)
+            return round(float(seconds(picture.pts, picture.time_base) - began), DIGITS)
+    except (av.error.FFmpegError, OSError, ValueError) as error:
+        raise unreadable(str(path), error) from error
+
+
 def index_frames(path: Path, tell: Callable[[float], object] | None = None) -> FrameIndex:
     """Read a file's packets. Raises VideoError where it cannot be read or holds no frame.
 

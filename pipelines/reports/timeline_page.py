@@ -14,6 +14,7 @@ import av
 import numpy as np
 
 from lstr.extractors.errors import VideoError
+from lstr.extractors.video.frame_index import find_start
 from lstr.labels.segment import Segment
 from lstr.pipelines.files.atomic import write_text
 from lstr.pipelines.reports.page import Script, build_page, plain, read_markup, read_part
@@ -86,6 +87,7 @@ def write_report(
         "video": None if held or shown is None else video_url(shown, path.parent),
         "embedded": {"type": MEDIA_TYPES.get(held.suffix.lower(), "video/mp4")} if held else None,
         "proxy": is_copy,
+        "ahead": 0.0 if is_copy or shown is None else _start_of(shown),
         "colours": colours_of(names),
         "palette": CLASSES,
         "scores": {"full_scale": FULL_SCALE, "missing": NO_SCORE, "base64": PLACE},
@@ -110,6 +112,13 @@ def find_shown(video: Path, page: Path) -> Path:
         return video if is_playable(video) else write_proxy(video, page.parent, page.stem)
     except (VideoError, av.error.FFmpegError, OSError, ValueError):  # the page then says that it cannot be played
         return video
+
+
+def _start_of(video: Path) -> float:
+    try:
+        return find_start(video)
+    except VideoError:  # the page then says that it cannot be played
+        return 0.0
 
 
 def encoded_scores(scores: np.ndarray) -> Iterator[str]:

@@ -30,16 +30,25 @@ def until(page, expression: str) -> None:
     raise AssertionError(f"never came: {expression}")
 
 
-def write_greys(path, codec: str = "libx264") -> None:
-    """A file of plain greys, another one every two seconds."""
+def write_greys(path, codec: str = "libx264", late: int = 0) -> None:
+    """A file of plain greys, another one every two seconds; they begin `late` seconds after the sound."""
     with av.open(str(path), "w") as container:
         options = {"g": "12", "preset": "ultrafast", "x265-params": "log-level=none"}
         stream = container.add_stream(codec, rate=Fraction(24), options=options)
         stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        sound = container.add_stream("aac", rate=8000, layout="mono") if late else None
         for k in range(SECONDS * 24):
             image = np.full((48, 64, 3), GREYS[k // 48], np.uint8)
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
+            frame = av.VideoFrame.from_ndarray(image, format="rgb24")
+            frame.pts, frame.time_base = late * 24 + k, Fraction(1, 24)
+            container.mux(stream.encode(frame))
         container.mux(stream.encode())
+        for k in range(0, (SECONDS + late) * 8000 if sound else 0, 1000):
+            samples = av.AudioFrame.from_ndarray(np.zeros((1, 1000), np.float32), format="fltp", layout="mono")
+            samples.sample_rate, samples.pts, samples.time_base = 8000, k, Fraction(1, 8000)
+            container.mux(sound.encode(samples))
+        if sound:
+            container.mux(sound.encode())
 
 
 def segment(label: str, start: float, end: float, score: float) -> dict:

@@ -1,12 +1,14 @@
 /* The cursor: the video leads it where it plays, a clock does where it cannot. */
 const video = $("video");
+const { ahead } = report; /* seconds that its clock is ahead, where the pictures begin after the sound */
+const shownNow = () => Math.max(0, Math.min(video.currentTime - ahead, duration));
 let watchable = false, playing = false, lastTick = 0, shown = -2;
 
 function frame(tick) {
   frameAsked = false;
   if (playing) {
     const passed = lastTick ? (tick - lastTick) / 1000 * Number($("rate").value) : 0;
-    now = watchable ? Math.min(video.currentTime, duration) : Math.min(duration, now + passed);
+    now = watchable ? shownNow() : Math.min(duration, now + passed);
     lastTick = tick;
     moved = true;
     if (!watchable && now >= duration) setPlaying(false);
@@ -48,7 +50,7 @@ function showDecision(chunk) {
 }
 function seek(time) {
   now = Math.max(0, Math.min(duration, time));
-  if (watchable) video.currentTime = now;
+  if (watchable) video.currentTime = now + ahead;
   if (now < view[0] || now > view[1]) look(now - (view[1] - view[0]) / 2, view[1] - view[0]);
   moved = true;
   schedule();
@@ -87,12 +89,12 @@ function openVideo() {
     /* a picture the browser cannot decode may come without an error, as sound alone */
     if (!video.videoWidth) return cannot();
     watchable = true;
-    if (now) video.currentTime = now;
+    if (now + ahead) video.currentTime = now + ahead;
     if (playing) video.play().catch(() => setPlaying(false));
   });
   video.addEventListener("play", () => setPlaying(true));
   for (const kind of ["pause", "ended"]) video.addEventListener(kind, () => {
-    now = Math.min(duration, video.currentTime);
+    now = shownNow();
     moved = true;
     setPlaying(false);
   });

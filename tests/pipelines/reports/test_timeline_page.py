@@ -16,6 +16,7 @@ import pytest
 from lstr.extractors.errors import OutputError
 from lstr.labels.segment import Segment
 from lstr.pipelines.reports.timeline_page import AT_ONCE, FULL_SCALE, encoded_scores, write_report
+from tests.support.browser import write_greys
 from tests.support.pages import HOSTILE, Page, decode_scores, make_scores, make_timeline
 
 
@@ -142,6 +143,17 @@ def test_video_near_the_report_is_linked_relative(tmp_path, small, video, link):
     address = Page(tmp_path / "out" / "r.html").data["video"]
     assert unquote(address) == link
     assert re.fullmatch(r"[\w./%~-]+", address, re.ASCII)
+
+
+@pytest.mark.parametrize(
+    ("name", "ahead"), [("late.mp4", 1.0), pytest.param("late.mkv", 0.0, marks=pytest.mark.long), ("gone.mp4", 0.0)]
+)
+def test_the_page_knows_how_far_the_players_clock_is_ahead(tmp_path, small, name, ahead):
+    """Of pictures that begin after the sound; a copy, of what browsers cannot play, has none."""
+    if name.startswith("late"):
+        write_greys(tmp_path / name, late=1)
+    write_report(tmp_path / "r.html", *small, video=tmp_path / name)
+    assert Page(tmp_path / "r.html").data["ahead"] == pytest.approx(ahead, abs=0.13)
 
 
 def test_relative_paths_are_taken_from_the_working_folder(tmp_path, small, monkeypatch):

@@ -33,6 +33,22 @@ def test_an_embedded_video_needs_no_other_file(show, tmp_path, name):
     assert page.locator("#media").count() == 0
 
 
+def test_pictures_that_begin_after_the_sound(show, tmp_path):
+    """The clock of a player begins with the sound, that of the lanes with the pictures."""
+    write_greys(tmp_path / "late.mp4", late=1)
+    page = show(report_on(tmp_path / "late.mp4", tmp_path / "report.html"))
+    until(page, "watchable")
+    wait_for_picture(page, GREYS[0])
+    click_at(page, 3.5)
+    wait_for_picture(page, GREYS[1])
+    assert page.evaluate("video.currentTime") == pytest.approx(4.5, abs=0.05)
+    page.click("#play")
+    until(page, "now > 3.8")
+    page.click("#play")
+    until(page, "video.paused && !playing")
+    assert page.evaluate("video.currentTime - now") == pytest.approx(1, abs=0.05)
+
+
 def test_a_video_that_is_gone_leaves_a_timeline_that_works(show, report, tmp_path):
     shutil.copy(report, tmp_path / "alone.html")
     page = show(tmp_path / "alone.html", missing="ERR_FILE_NOT_FOUND")
