@@ -7,7 +7,7 @@ frames are counted where timestamps are of no use.
 A frame is shown until the next one, as in a file, unless that is more than GAP_SECONDS away (or four of the source's
 own steps, if it is that slow): then what lies between was not seen. A chunk consists of frames that were seen, so
 chunks are missing where the source was away, and chunk numbers keep to the time. After a reconnection the clock goes
-on by the time it took.
+on by the time it took. An event whose end turned it into a recording (HLS) is over: it is not read from its beginning.
 A source with a gate is decoded only while that is open. What came shortly before it opens is then read as fast as it is
 taken, none of it dropped, each chunk at the time at which its frames came.
 """
@@ -108,7 +108,8 @@ class LiveReader:
     @property
     def on_lag(self) -> str:
         """What happens to chunks that come too fast: `drop` or `wait`."""
-        goes_on = self.input.drops and not (self._reader and self._reader.finite)
+        reader = self._reader
+        goes_on = self.input.drops and not (reader and reader.finite and reader.decoded)
         return self.options.on_lag or ("drop" if goes_on else "wait")
 
     @property
@@ -171,13 +172,17 @@ class LiveReader:
         with self.changed:
             self.changed.notify_all()
 
+    def join(self, seconds: float) -> None:
+        """Wait until it reads no more, for so long at most."""
+        self._thread.join(max(0.0, seconds))
+
     def __enter__(self) -> "LiveReader":
         self._thread.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.stop()
-        self._thread.join(QUIET)
+        self.join(QUIET)
 
     def _work(self) -> None:
         try:
@@ -205,12 +210,13 @@ class LiveReader:
             if lost and not self._link.has_received and not isinstance(lost, StalledError):
                 if "://" not in str(self.input.source) or not comes_later(lost):
                     raise lost  # an address with a mistake is not tried again
-                self._noted.append(f"{lost} It is tried again for {self.options.timeout:g} s.")
             attempts = 0 if self._link.sign > before else attempts + 1
             self._link.leave()
             left = self._link.sign + self.options.timeout - monotonic()
             if left <= 0:
                 raise self._given_up(lost) from lost
+            if lost and not self._link.has_received:
+                self._noted.append(f"{lost} It is tried again for {self.options.timeout:g} s.")
             self._stopped.wait(min(DELAYS[min(attempts, len(DELAYS) - 1)], left))
             if monotonic() - self._link.sign >= self.options.timeout:
                 raise self._given_up(lost) from lost
@@ -222,7 +228,8 @@ class LiveReader:
         opening = Opening(self.input.options, self.input.demuxer, (patience, patience))
         gate = PacketGate(self._gate) if self._gate else None
         stopped, hold = self._stopped.is_set, self._link.hold
-        reader = PyAVReader(self.input.source, "skip", True, opening, stopped, self._packets, gate, hold)
+        again = self._link.has_received  # a recording is never connected to again
+        reader = PyAVReader(self.input.source, "skip", True, opening, stopped, self._packets, gate, hold, again)
         self._counted, self._reader, self._origin = [self.frames, self.decode_errors], reader, None
         try:
             with DECODE, closing(reader.frames(self._long_side)) as frames:
@@ -355,6 +362,7 @@ class LiveReader:
 
     def _given_up(self, lost: VideoError | None) -> VideoError:
         """What ends a source that has been silent for too long: what kept it from the first frame, or the silence."""
-        if lost and self._last is None and not isinstance(lost, StalledError):
-            return lost
-        return stalled(self.input, self.options.timeout)
+        silent = stalled(self.input, self.options.timeout)
+        if lost is None or self._last is not None:
+            return silent
+        return VideoError(str(silent), silent.hint) if isinstance(lost, StalledError) else lost

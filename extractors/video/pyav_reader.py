@@ -52,6 +52,7 @@ class PyAVReader:
     `skip` it and go on. `live` yields each frame at once instead of decoding in several frames' time. `stopped` is
     called while a pipe is silent, and while its gate is closed; True ends it. `packets` gets each packet of the video
     stream before it is decoded. A packet is decoded when `gate` gives it; `hold` hears of one that it does not give.
+    With `endless` no frames come of what turns out to be a recording: it is an event that was watched to its end.
     """
 
     decoder = "pyav"
@@ -66,7 +67,9 @@ class PyAVReader:
         packets: PacketSink | None = None,
         gate: PacketGate | None = None,
         hold: Callable[[], None] = lambda: None,
+        endless: bool = False,
     ):
+        self._endless = endless
         self.name = shown(source)
         timeout = opening.timeout
         self._patience = timeout[1] if isinstance(timeout, tuple) else timeout
@@ -100,6 +103,8 @@ class PyAVReader:
             with self._at_hand() as source, open_container(source, self._opening) as container:
                 self.finite = bool(container.duration) or (container.size > 0 and container.format.name != "hls")
                 self.timeless = container.format.name in TIMELESS
+                if self._endless and self.finite:
+                    return
                 yield from self._frames(container, long_side)
         except av.error.ExitError as error:
             raise self._silent() from error

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from lstr.extractors.errors import MissingPathError, StalledError, VideoError
-from lstr.extractors.video import live_link
+from lstr.extractors.video import live_link, live_reader
 from lstr.extractors.video.file_reader import read_chunks
 from lstr.extractors.video.frames import SourceFrame
 from lstr.extractors.video.live_input import PROMPT, Input, parse_live
@@ -120,6 +120,34 @@ def test_a_playlist_of_segments_over_http(clips):
         server.shutdown()
         server.server_close()
     assert reader.error is None and reader.frames == 120 and indices(chunks) == list(range(16))
+
+
+class Ending(Quiet):
+    """A live event, which is over when its playlist is asked for again: it then says so, and is a recording."""
+
+    def do_GET(self):
+        super().do_GET()
+        if self.path == "/event.m3u8":
+            path = Path(self.directory) / "event.m3u8"
+            path.write_text(path.read_text().removesuffix("#EXT-X-ENDLIST\n") + "#EXT-X-ENDLIST\n")
+
+
+def test_an_event_that_ends_is_not_read_again(clips, monkeypatch):
+    """Connected to again, it began with its first segment, and all its actions were told a second time."""
+    monkeypatch.setattr(live_reader, "DELAYS", (0.05,))
+    folder = clips["folder"]
+    (folder / "event.m3u8").write_text(
+        "#EXTM3U\n#EXT-X-VERSION:3\n#EXT-X-TARGETDURATION:1\n#EXTINF:0.5,\nfirst.ts\n#EXTINF:0.5,\nnext.ts\n"
+    )
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Ending, directory=folder))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        reader, chunks = read(parse_live(f"http://127.0.0.1:{server.server_port}/event.m3u8"))
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert reader.error is None and reader.reconnects == 0 and reader.on_lag == "drop"
+    assert reader.frames == 120 and indices(chunks) == sorted({*indices(chunks)}) and indices(chunks)[-1] <= 15
 
 
 @pytest.mark.long
@@ -386,6 +414,17 @@ def test_an_address_with_a_mistake_fails_at_once(status):
     with served([b"no"], [b"no"], head=b"HTTP/1.0 %s\r\n\r\n" % status) as port:
         reader, chunks = read(parse_live(f"http://127.0.0.1:{port}/x"), timeout=600)
     assert type(reader.error) is VideoError and not chunks and reader.news() == []
+
+
+def test_a_network_that_swallows_everything(monkeypatch):
+    """A line says so as soon as an attempt is over, and the end is that of a camera that is off."""
+    monkeypatch.setattr(live_reader, "SILENCE", 0.2)
+    with served(*[[None]] * 9) as port:
+        reader, chunks = read(parse_live(f"http://127.0.0.1:{port}/x"), timeout=0.9)
+    assert type(reader.error) is VideoError and reader.error.exit_code == 3 and not chunks
+    assert "sent no frame for 0.9 s" in str(reader.error) and "check that it is on" in reader.error.hint
+    (told,) = reader.news()
+    assert "sent nothing for too long. It is tried again for 0.9 s." in told
 
 
 def test_a_camera_that_is_off_at_first(clips):
