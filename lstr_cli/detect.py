@@ -234,7 +234,7 @@ def command(sources, as_json, **options):
         job = stack.enter_context(closing(detect_sources(sources, chosen)))
         stack.enter_context(screen)
         result = _follow(job, screen, stack.enter_context(ThreadPoolExecutor(1, "messages")), ended)
-    heard = interruption.take() if result.left else None
+        heard = interruption.take() if result.left else None
     if result.index:
         console.say(f"index: {result.index}")
     if result.left:

@@ -16,8 +16,9 @@ from signal import SIGHUP, SIGINT, SIGTERM
 from time import monotonic
 
 SENTENCES = {SIGINT: "Interrupted.", SIGTERM: "Terminated.", SIGHUP: "Hung up."}
-HINT = "everything finished so far is kept; run the same command again (train, finetune: with --resume)."
-AT_ONCE = "what was being written is not finished; run the same command again (train, finetune: with --resume)."
+AGAIN = "run the same command again (train, finetune: with --resume; detect begins anew)."
+HINT = f"everything finished so far is kept; {AGAIN}"
+AT_ONCE = f"what was being written is not finished; {AGAIN}"
 SAME = 1.0  # seconds within which several signals are one request: `timeout` and closed terminals send two
 DEAF = 4.0  # seconds until the main thread has to have heard
 GLANCE = 1.0  # seconds between two looks whether the main thread winds down

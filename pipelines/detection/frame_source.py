@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
-from itertools import accumulate, islice
+from itertools import accumulate
 from numbers import Rational
 from typing import Any
 
@@ -40,9 +40,8 @@ class FrameSource(Recorded):
         twostream, workers, known = networks.open()
         warnings = [*known]
         seen = seen_chunks(source_frames(self.frames, twostream.recipe.long_side), limits.first)
-        chunks = _looked_at(seen, networks.loaded, warnings)
-        wanted = [n for n in (limits.max_chunks, limits.end and limits.end - limits.first) if n is not None]
-        rows = twostream.rows(islice(chunks, min(wanted)) if wanted else chunks, workers, live=True)
+        chunks = _looked_at(_chosen(seen, limits), networks.loaded, warnings)
+        rows = twostream.rows(chunks, workers, live=True)
         return Source(self.id, self.origin, None, None, None, rows, warnings)
 
 
@@ -50,6 +49,17 @@ def seen_chunks(frames: Iterator[SourceFrame], first: int = 0) -> Iterator[Chunk
     """Chunks of frames, from `first` on, without those of more than two seconds in which no frame came."""
     for begin, stretch in stretches(frames):
         yield from chunks_of(stretch, max(first, begin))
+
+
+def _chosen(chunks: Iterator[Chunk], limits: Limits) -> Iterator[Chunk]:
+    """Those within the limits; after the last one no frame is asked for."""
+    with closed_after(chunks) as source:
+        for number, chunk in enumerate(source, 1):
+            if limits.end is not None and chunk.index >= limits.end:
+                return
+            yield chunk
+            if number == limits.max_chunks or chunk.index + 1 == limits.end:
+                return
 
 
 def _looked_at(chunks: Iterator[Chunk], loaded: Checkpoint, warnings: list[str]) -> Iterator[Chunk]:

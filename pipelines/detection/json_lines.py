@@ -19,8 +19,9 @@ class JsonLines(Sink):
     """The lines of a source in ID.jsonl of a folder, or in a stream that is open, where `named` ones say their source.
 
     A file needs all of them; the reader of a stream, as a pipe, may be slower than a camera. The file of a live source
-    is a new one, and goes if nothing is decided. With `events_only` decisions are left out, and chunks that were
-    dropped: there is a line each time that an action starts or ends, or a source comes back.
+    is a new one, and goes if nothing is decided; that of a recorded one takes the place of an earlier run's with the
+    first decision. With `events_only` decisions are left out, and chunks that were dropped: there is a line each time
+    that an action starts or ends, or a source comes back.
     """
 
     def __init__(self, target: Path | TextIO, named: bool = False, events_only: bool = False):
@@ -31,13 +32,17 @@ class JsonLines(Sink):
         self._stream: TextIO | None = None
 
     def open(self, source: Opened) -> None:
-        """Raises OutputError where the file cannot be opened."""
+        """Raises OutputError where the file of a live source cannot be opened."""
         self._name = {"source": source.id} if self._is_named else {}
-        self._stream = self._target if not isinstance(self._target, Path) else _opened(self._target, source)
-        self._is_spare = bool(source.dated)
+        self._source, self._is_spare = source, bool(source.dated)
+        if source.dated or not isinstance(self._target, Path):
+            self._begin()
 
     def take(self, decision: Decision) -> None:
+        """Write its lines. Raises OutputError where the file cannot be opened."""
         self._is_spare = False
+        if self._stream is None:
+            self._begin()
         lines = decision.lines()
         if self._events_only:
             lines = [line for line in lines if "event" in line or line.get("gap") == "unseen"]
@@ -55,6 +60,9 @@ class JsonLines(Sink):
                 self._stream.close()
                 if self._is_spare:  # else each restart would leave one
                     Path(self._stream.name).unlink(missing_ok=True)
+
+    def _begin(self) -> None:
+        self._stream = _opened(self._target, self._source) if isinstance(self._target, Path) else self._target
 
     def _write(self, values: Iterable[Mapping[str, Any]]) -> None:
         lines = [json.dumps({**self._name, **value}, ensure_ascii=False) + "\n" for value in values]

@@ -4,6 +4,7 @@ from collections.abc import Generator, Iterator
 from time import monotonic
 
 from lstr.extractors.devices import choose_device, videos_at_once
+from lstr.extractors.errors import VideoError
 from lstr.extractors.flow.workers import default_workers
 from lstr.extractors.prefetch import Ahead, closed_after
 from lstr.extractors.video.gaps import Gap
@@ -64,6 +65,8 @@ class RecordedRun(Running):
                     yield from self.troubles()
                     if self.left:
                         break
+            if source.video and not self.status.decided and not self.left:
+                raise _too_short(source.origin)
             warnings = [*warnings_of(self.deciding.loaded), *source.warnings]
             self.close(End(self.finish(), None if self.left else source.duration, warnings))
         except BaseException as error:
@@ -92,6 +95,14 @@ class RecordedRun(Running):
                 yield from self.deciding.step(stream, [Ready(self, 0, row, monotonic(), gaps)])
         if self._since:  # afterwards it may wait until the sources before it are out
             self._since.stop()
+
+
+def _too_short(origin: str) -> VideoError:
+    """What a file fails with whose frames end before those that it promises, and before anything was decided."""
+    return VideoError(
+        f"{origin} ended before the first decision.",
+        "a decision takes a quarter of a second of video, from [[start]] on; start earlier, or record it again.",
+    )
 
 
 def default_at_once(device: str | None) -> int:

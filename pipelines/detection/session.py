@@ -11,6 +11,7 @@ from lstr.extractors.errors import OutputError
 from lstr.extractors.prefetch import Ahead
 from lstr.extractors.video.frames import Chunk
 from lstr.extractors.video.live_input import Input
+from lstr.extractors.video.live_link import QUIET
 from lstr.extractors.video.live_reader import LiveOptions, LiveReader
 from lstr.extractors.video.packet_gate import Gate
 from lstr.extractors.video.packet_ring import PacketSink
@@ -170,18 +171,27 @@ class Session:
     def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
         """The files of live sources are written where an exception ends it."""
         self._end_live(abandon=kind in (None, GeneratorExit))
-        if self._rows:
-            self._rows.close()
-        for reader in self._readers:
-            reader.__exit__()
+        self._end_threads()
         if self._owns_networks:
             self._networks.close()
 
     def leave(self) -> Iterator[Event]:
-        """Read no more of the live sources; what came of each, when its files are written."""
+        """Read no more of the live sources; what came of each, when its files are written. Afterwards none is added."""
         self._end_live()
         for source in [*self._live]:
             yield from self._settle(source)
+        self._end_threads()
+
+    def _end_threads(self) -> None:
+        """Wait for what the networks compute, and for the readers together as long as for one."""
+        if self._rows:
+            self._rows.close()
+        readers, self._readers = self._readers, []
+        for reader in readers:
+            reader.stop()
+        ends = monotonic() + QUIET
+        for reader in readers:
+            reader.join(ends - monotonic())
 
     def _end_live(self, abandon: bool = False) -> None:
         """End the live sources, and wait for their sinks."""

@@ -10,13 +10,14 @@ from collections import Counter
 from contextlib import ExitStack, closing, suppress
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from lstr.checkpoints import checkpoint
-from lstr.extractors.errors import OutputError
+from lstr.extractors.errors import OutputError, VideoError
 from lstr.extractors.run import FeatureRow
 from lstr.extractors.video.live_input import PROMPT, Input
 from lstr.extractors.video.live_reader import LiveOptions
@@ -24,6 +25,7 @@ from lstr.kinds import configure, make_model
 from lstr.pipelines.detection import json_lines
 from lstr.pipelines.detection.events import Decided, Ended, Opened, Undecided
 from lstr.pipelines.detection.files import OutputOptions
+from lstr.pipelines.detection.frame_source import FrameSource
 from lstr.pipelines.detection.json_lines import JsonLines
 from lstr.pipelines.detection.session import Session
 from lstr.pipelines.detection.sink import End, Sink
@@ -35,7 +37,7 @@ from lstr.timeline import Thresholds
 from tests.support.detections import dated_file, opened
 from tests.support.feature_set import TINY
 from tests.support.means import Means, tiny_checkpoint
-from tests.support.served import piped
+from tests.support.served import piped, served
 from tests.support.videos import write_video
 
 CLASSES = ("Background", "kick", "wave", "dive")
@@ -213,6 +215,66 @@ def test_a_file_waits_for_a_sink_and_a_broken_one_is_left_behind(loaded):
     assert chunks_of(events, "a") == [0, 1, 2, 3] and isinstance(events[-1], Ended)
     (notice,) = [event.text for event in events if isinstance(event, Notice)]
     assert "gone" in notice and "go on without the broker" in notice
+
+
+class InOrder(Means):
+    """The smallest networks, for the frames of a program."""
+
+    def rows(self, chunks, workers, live=False):
+        return map(self.row_of, chunks)
+
+
+@pytest.mark.parametrize("pause", [0, 60])
+def test_a_duration_of_frames_is_time(loaded, pause):
+    """What comes after a pause of a minute was decided, chunk by chunk, until there were as many as in ten seconds."""
+    given = []
+
+    def frames():
+        for n in count():
+            given.append(n)
+            yield np.full((48, 64, 3), n % 256, np.uint8), n / 24 + (pause if n >= 120 else 0)
+
+    with Session(loaded, opened(loaded, (InOrder(), None)), limits=Limits(duration=10)) as session:
+        session.add(FrameSource("door", "door", frames()))
+        chunks = chunks_of(session.events(), "door")
+    assert chunks[:20] == list(range(20)) and chunks[-1] < 40 and (pause or len(chunks) == 40)
+    assert len(given) <= 241, "no more than it takes to know that the time is over"
+
+
+def test_a_file_that_ends_before_its_first_decision_has_failed(loaded, tmp_path):
+    """It was silence with exit code 0, and it emptied the lines of an earlier run."""
+    output = OutputOptions(tmp_path, ("json", "jsonl"))
+    with Session(loaded, output=output) as session:
+        session.add(stored("a", 4))
+        events = session.events()
+        next(event for event in events if isinstance(event, Decided))
+        assert [line["chunk"] for line in lines_of(tmp_path, "a") if "chunk" in line] == [0], "they are there at once"
+        list(events)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    log = FailureLog(None)
+    with Session(loaded, output=output, log=log) as session:
+        session.add(Source("a", "a.mp4", Path("a.mp4"), 1.0, 4, iter(())))
+        *_, failed = session.events()
+    assert isinstance(failed, Failed) and type(failed.error) is VideoError and failed.error.exit_code == 3
+    assert "a.mp4 ended before the first decision" in failed.reason and "record it again" in failed.hint
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before and len(before) == 2
+
+
+def test_leaving_waits_for_readers_that_hear_nothing_and_not_twice(loaded, networks, monkeypatch):
+    """Waited for after the interrupt was handled, they made the command believe that a library had swallowed it."""
+    monkeypatch.setattr("lstr.pipelines.detection.session.QUIET", 0.3)
+    with ExitStack() as stack, Session(loaded, networks, 2) as session:
+        for name in ("a", "b"):
+            session.add(Input(name, f"http://127.0.0.1:{stack.enter_context(served([None]))}/x"))
+        with closing(session.events()) as events:
+            for _ in range(2):
+                next(event for event in events if isinstance(event, Opened))
+            time.sleep(0.1)  # until both wait for an answer
+        began = time.monotonic()
+        assert [type(event) for event in session.leave()] == [Undecided] * 2
+        left = time.monotonic()
+        session.__exit__(None)
+        assert left - began >= 0.3 and time.monotonic() - left < 0.2
 
 
 WAITS = LiveOptions(on_lag="wait")
