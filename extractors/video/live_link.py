@@ -86,3 +86,14 @@ def stalled(source: Input, timeout: float) -> StalledError:
         f"{shown(source.source)} sent no frame for {timeout:g} s.",
         f"{check}; [[timeout=SECONDS]] is how long it may be silent.",
     )
+
+
+def given_up(source: Input, timeout: float, lost: VideoError | None) -> VideoError:
+    """What ends a source that has been silent for too long: what kept it from its first frame, `lost`, or the silence.
+
+    Before the first frame silence is no stall: nobody knows whether there is a camera at all.
+    """
+    silent = stalled(source, timeout)
+    if lost is None:
+        return silent
+    return VideoError(str(silent), silent.hint) if isinstance(lost, StalledError) else lost

@@ -28,7 +28,7 @@ from lstr.extractors.video.containers import Opening
 from lstr.extractors.video.frames import Chunk, SourceFrame, chunks_of
 from lstr.extractors.video.gaps import RESTING, Gap, joined
 from lstr.extractors.video.live_input import Input
-from lstr.extractors.video.live_link import QUIET, Link, stalled, too_short
+from lstr.extractors.video.live_link import QUIET, Link, given_up, stalled, too_short
 from lstr.extractors.video.moment import Moment
 from lstr.extractors.video.packet_gate import Gate, PacketGate
 from lstr.extractors.video.packet_ring import PacketSink
@@ -213,13 +213,11 @@ class LiveReader:
             attempts = 0 if self._link.sign > before else attempts + 1
             self._link.leave()
             left = self._link.sign + self.options.timeout - monotonic()
-            if left <= 0:
-                raise self._given_up(lost) from lost
-            if lost and not self._link.has_received:
+            if lost and not self._link.has_received and left > 0:
                 self._noted.append(f"{lost} It is tried again for {self.options.timeout:g} s.")
-            self._stopped.wait(min(DELAYS[min(attempts, len(DELAYS) - 1)], left))
+            self._stopped.wait(max(0.0, min(DELAYS[min(attempts, len(DELAYS) - 1)], left)))
             if monotonic() - self._link.sign >= self.options.timeout:
-                raise self._given_up(lost) from lost
+                raise given_up(self.input, self.options.timeout, lost if self._last is None else None) from lost
 
     def _connection(self) -> VideoError | None:
         """Read one connection to its end; what ended it, None where the source did."""
@@ -359,10 +357,3 @@ class LiveReader:
 
     def _is_over(self) -> bool:
         return self._end is not None and self._next >= self._end
-
-    def _given_up(self, lost: VideoError | None) -> VideoError:
-        """What ends a source that has been silent for too long: what kept it from the first frame, or the silence."""
-        silent = stalled(self.input, self.options.timeout)
-        if lost is None or self._last is not None:
-            return silent
-        return VideoError(str(silent), silent.hint) if isinstance(lost, StalledError) else lost

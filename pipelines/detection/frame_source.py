@@ -52,7 +52,7 @@ def seen_chunks(frames: Iterator[SourceFrame], first: int = 0) -> Iterator[Chunk
 
 
 def _chosen(chunks: Iterator[Chunk], limits: Limits) -> Iterator[Chunk]:
-    """Those within the limits; after the last one no frame is asked for."""
+    """The chunks within the limits; after the last one no frame is asked for."""
     with closed_after(chunks) as source:
         for number, chunk in enumerate(source, 1):
             if limits.end is not None and chunk.index >= limits.end:
