@@ -153,7 +153,7 @@ def ahead_text(row: Mapping[str, Any]) -> str:
     """How far one checkpoint is ahead of another in a figure, with the interval; a dash where either has none."""
     if row["difference"] is None:
         return "–"
-    return f"{row['difference']:+.3f} {interval_text(row['interval'], '+')}".rstrip()
+    return f"{row['difference']:+.3f} {interval_text(row.get('interval'), '+')}".rstrip()
 
 
 def mean_rows(judged: Sequence[Judged]) -> Iterator[tuple[Judged, list[str]]]:

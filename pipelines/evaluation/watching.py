@@ -16,7 +16,7 @@ from lstr.pipelines.evaluation.analysis import detect_events, labelled_segments
 from lstr.pipelines.evaluation.findings import Findings, Judged
 from lstr.pipelines.reports.figure import thinned
 from lstr.pipelines.reports.palette import colours_of
-from lstr.pipelines.reports.timeline_page import find_shown, video_url
+from lstr.pipelines.reports.timeline_page import find_ahead, find_shown, video_url
 
 FOUND, MISSED, FALSE, LEFT_OUT = "found", "missed", "false", "left out"
 COPIED_SECONDS = 600
@@ -35,9 +35,9 @@ def describe_watching(findings: Findings, folder: Path) -> dict[str, Any]:
 
     `held_out`: whether all are testing videos, which no checkpoint has learnt from. `models`: `name` and `videos`, each
     with `id`, `duration`, `chunks`, `begin` (seconds, where they do not begin at 0), `video` (its address, or None),
-    `labels` (class, start, end, found or missed, kind), `detections` (class, start, end, verdict, score, time of the
-    announcement, kind) and `curves` of the classes that have either: the highest score in each of equal stretches, as
-    base64 of uint8. Kinds are words of `lstr.pipelines.behaviour.kinds.words_of`.
+    `ahead` (seconds of a player's clock), `labels` (class, start, end, found or missed, kind), `detections` (class,
+    start, end, verdict, score, time of the announcement, kind) and `curves` of classes that have either: the highest
+    score in each of equal stretches, as base64 of uint8. Kinds are words of `lstr.pipelines.behaviour.kinds.words_of`.
 
     Copies of videos that browsers do not play are written into `folder`. Raises OutputError.
     """
@@ -46,7 +46,7 @@ def describe_watching(findings: Findings, folder: Path) -> dict[str, Any]:
     models: list[dict[str, Any]] = [{"name": entry.name, "videos": _judged_videos(entry)} for entry in findings.judged]
     n_curves = sum(len(_lanes(video)) for model in models for video in model["videos"])
     most = max(LEAST_POINTS, min(MOST_POINTS, ALL_POINTS // max(1, n_curves)))
-    addresses: dict[str, str | None] = {}
+    addresses: dict[str, Shown] = {}
     for entry, model in zip(findings.judged, models, strict=True):
         scores = dict(zip((video.id for video in entry.evaluation.split.videos), entry.evaluation.scores, strict=True))
         model["videos"].sort(key=lambda video: -_n_errors(video))
@@ -127,18 +127,18 @@ def _lanes(video: Mapping[str, Any]) -> list[int]:
     return sorted({entry[0] for entry in (*video["labels"], *video["detections"])})
 
 
-def _add_addresses(entry: Judged, videos: list[Shown], folder: Path, addresses: dict[str, str | None]) -> None:
-    """Add the address of each video; None where its file is not on this machine."""
+def _add_addresses(entry: Judged, videos: list[Shown], folder: Path, addresses: dict[str, Shown]) -> None:
+    """Add the address of each video, None where its file is not on this machine, and by how much its clock is ahead."""
     seconds = COPIED_SECONDS
     for video in videos:
         if video["id"] not in addresses:
-            source, address = _source(entry.evaluation.split.folder.read_record(video["id"]) or {}), None
+            source = _source(entry.evaluation.split.folder.read_record(video["id"]) or {})
+            addresses[video["id"]] = {"video": None}
             if source:
                 shown = source if seconds <= 0 else find_shown(source, folder / "videos" / f"{video['id']}.html")
                 seconds -= 0 if shown == source else video["duration"]
-                address = video_url(shown, folder)
-            addresses[video["id"]] = address
-        video["video"] = addresses[video["id"]]
+                addresses[video["id"]] = {"video": video_url(shown, folder), "ahead": find_ahead(source, shown)}
+        video.update(addresses[video["id"]])
 
 
 def _source(record: Mapping[str, Any]) -> Path | None:

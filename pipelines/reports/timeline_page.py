@@ -87,7 +87,7 @@ def write_report(
         "video": None if held or shown is None else video_url(shown, path.parent),
         "embedded": {"type": MEDIA_TYPES.get(held.suffix.lower(), "video/mp4")} if held else None,
         "proxy": is_copy,
-        "ahead": 0.0 if is_copy or shown is None else _start_of(shown),
+        "ahead": find_ahead(Path(video), shown) if video and shown else 0.0,
         "colours": colours_of(names),
         "palette": CLASSES,
         "scores": {"full_scale": FULL_SCALE, "missing": NO_SCORE, "base64": PLACE},
@@ -114,7 +114,10 @@ def find_shown(video: Path, page: Path) -> Path:
         return video
 
 
-def _start_of(video: Path) -> float:
+def find_ahead(video: Path, shown: Path) -> float:
+    """Seconds by which a player's clock is ahead where the pictures begin after the sound; a copy has none."""
+    if shown != video:
+        return 0.0
     try:
         return find_start(video)
     except VideoError:  # the page then says that it cannot be played

@@ -12,6 +12,7 @@ const spanOf = ([label, start, end, verdict, ...more]) => ({ label: classes[labe
 const isError = ({ verdict }) => verdict in NAMES;
 const byStart = (one, other) => one.start - other.start || one.end - other.end;
 const errorsOf = (video) => [...video.labels, ...video.detections].map(spanOf).filter(isError).sort(byStart);
+const shownNow = () => Math.max(0, Math.min(player.currentTime - shown.ahead, shown.duration)); /* ahead: of pictures that begin after the sound */
 const clock = (time, digits = 2) => clockText(time, digits, shown.duration >= 3600);
 const spoken = ({ verdict, kind, label, start, end }) => NAMES[verdict] + ", " + label + ", " + clock(start) + " to " + clock(end) + " (" + kind + ")";
 const keysOf = ({ verdict, kind, label }) => ["", verdict, "~" + kind, "=" + label]; /* what an error is chosen by */
@@ -156,7 +157,7 @@ function seekError(direction) {
 /* The cursor. */
 function seek(time) {
   now = Math.max(0, Math.min(shown.duration, time));
-  if (watchable) player.currentTime = now;
+  if (watchable) player.currentTime = now + shown.ahead;
   const span = view[1] - view[0];
   if (now < view[0] || now > view[1]) look(now - span / 2, span);
   schedule();
@@ -175,7 +176,7 @@ function frame() {
   frameAsked = false;
   if (!shown) return;
   playing = watchable && !player.paused;
-  if (playing) now = Math.min(player.currentTime, shown.duration);
+  if (playing) now = shownNow();
   if (playing && (now > view[1] || now < view[0])) look(now, view[1] - view[0]);
   $("cursor").style.transform = "translateX(" + (now - view[0]) / (view[1] - view[0]) * surface.clientWidth + "px)";
   $("clock").textContent = clock(now) + " / " + clock(shown.duration);
@@ -246,10 +247,10 @@ player.addEventListener("error", cannotPlay);
 player.addEventListener("loadedmetadata", () => {
   if (!player.videoWidth) return cannotPlay();
   watchable = true;
-  player.currentTime = now;
+  player.currentTime = now + shown.ahead;
 });
 player.addEventListener("play", schedule);
-player.addEventListener("seeked", () => { if (watchable) now = Math.min(player.currentTime, shown.duration); schedule(); });
+player.addEventListener("seeked", () => { if (watchable) now = shownNow(); schedule(); });
 surface.addEventListener("pointerdown", (event) => {
   if (event.button) return;
   surface.setPointerCapture(event.pointerId);

@@ -88,10 +88,12 @@ def test_pictures_are_those_of_the_features(tmp_path, monkeypatch, codec, shown)
     """A file that has changed since is another video, and one that browsers do not play is copied, within a bound."""
     video, folder = tmp_path / "greys.mp4", tmp_path / "report"
     folder.mkdir()
-    write_greys(video, codec)
+    write_greys(video, codec, late=1)
 
     def address() -> str | None:
-        return describe_watching(Findings([judged({"b": video})]), folder)["models"][0]["videos"][0]["video"]
+        first = describe_watching(Findings([judged({"b": video})]), folder)["models"][0]["videos"][0]
+        assert first["ahead"] == pytest.approx(0.0 if "proxy" in first["video"] else 1.0, abs=0.13), "after the sound"
+        return first["video"]
 
     assert address() == shown
     assert (folder / "videos" / "b.lstr-proxy.mp4").exists() == (codec == "mpeg4")
