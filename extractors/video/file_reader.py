@@ -12,7 +12,9 @@ Which reader, by measurement on the shared odd videos (`benchmarks/odd_videos.py
   has no list of what it may open, takes it for nothing that names other files;
 - it is installed, which it is on Linux on x86-64 alone;
 - its packets have increasing times and none is damaged: times are read from the packets by PyAV, for decord
-  returns them as floats, and a float cannot decide a slot whose border it sits on.
+  returns them as floats, and a float cannot decide a slot whose border it sits on;
+- no packet is shown before its first picture that decodes: of a file that was cut out of another one decord shows the
+  pictures at the times of the first packets, which give none, and at the end copies of the last one.
 
 PyAV reads every other file, and goes on with one at which decord fails: where decord raises, returns a frame of another
 shape, counts other frames than the file has packets, or where the video decoder inside it logs anything, which is the
@@ -133,6 +135,7 @@ def suits_decord(video: Video) -> bool:
         and video.clock == "container"
         and len(set(video.timestamps)) == len(video.timestamps)
         and not video.damage
+        and not video.left_out
         and _is_plain(video.path)
     )
 

@@ -1,4 +1,4 @@
-"""When each frame of a file is shown, from its packets alone: which frame a moment has, and where decoding begins."""
+"""When each frame of a file is shown, from its packets: which frame a moment has, and where decoding begins."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from lstr.extractors.errors import VideoError
 from lstr.extractors.video.containers import best_video, open_container
+from lstr.extractors.video.first_picture import first_picture
 from lstr.extractors.video.probe import counts_frames, frame_step, seconds, unreadable
 
 DIGITS = 6
@@ -76,12 +77,15 @@ def find_start(path: Path) -> float:
 
 
 def index_frames(path: Path, tell: Callable[[float], object] | None = None) -> FrameIndex:
-    """Read a file's packets. Raises VideoError where it cannot be read or holds no frame.
+    """Read a file's packets; time begins at the first picture that decodes, which alone is decoded.
+
+    Raises VideoError where the file cannot be read or holds no frame that decodes.
 
     tell: gets now and then which part of the file has been read, from 0 to 1.
     """
     size = path.stat().st_size if tell and path.is_file() else 0
     try:
+        first = first_picture(path, skip_damaged=True)
         with open_container(path) as container:
             stream = best_video(container, str(path))
             starts: list[int] = []
@@ -107,9 +111,10 @@ def index_frames(path: Path, tell: Callable[[float], object] | None = None) -> F
     if not starts and not missing:
         raise VideoError(f"{path} has a video stream without frames.", "record or download the file again.")
     if by_rate or base is None:
-        numbers = np.arange(len(starts) + missing)
+        numbers = np.arange(len(starts) + missing - first.lost)
         return FrameIndex(path, numbers, numbers[:1], step, step, 0.0, True)
-    ticks = np.unique(np.array(starts, np.int64))
+    ticks = first.onwards(np.unique(np.array(starts, np.int64)), base)
     last = seconds(end - int(ticks[-1]), base)
     start = float(seconds(int(ticks[0]), base) - began)
-    return FrameIndex(path, ticks, np.unique(np.array(keys, np.int64)), base, last if last > 0 else step, start, False)
+    begins = np.unique(np.array([key for key in keys if key >= ticks[0]], np.int64))
+    return FrameIndex(path, ticks, begins, base, last if last > 0 else step, start, False)

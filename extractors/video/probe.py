@@ -1,4 +1,4 @@
-"""What a video file holds, from its packets: frame times, size, damage; only its first frame is decoded."""
+"""What a video file holds, from its packets: frame times, size, damage; only its first picture is decoded."""
 
 import errno
 import shlex
@@ -8,10 +8,12 @@ from fractions import Fraction
 from pathlib import Path
 
 import av
+import numpy as np
 
 from lstr.extractors.addresses import STDIN
 from lstr.extractors.errors import MissingPathError, VideoError
 from lstr.extractors.video.containers import best_video, open_container
+from lstr.extractors.video.first_picture import first_picture
 from lstr.extractors.video.frames import CHUNK, FPS, n_frames_until, upright, working_size
 
 MISSING_SECONDS = 0.5  # a container that ends earlier than it announces by more than this was cut off
@@ -30,7 +32,7 @@ LATER = {
 
 @dataclass(frozen=True)
 class Video:
-    """What the container holds of its video stream; times are exact seconds relative to the first frame."""
+    """What the container holds of its video stream; times are exact seconds relative to the first picture."""
 
     path: Path
     width: int
@@ -44,13 +46,15 @@ class Video:
     n_streams: int
     """Video streams in the file; the one FFmpeg thinks best is read."""
     timestamps: tuple[Fraction, ...]
-    """Start of each frame, in display order."""
+    """Start of each frame, in display order, from the first one that decodes on."""
     last_duration: Fraction
     header_frames: int
     clock: str
     """`container`, or `average rate` where the timestamps are missing or not in the order of the frames."""
     damage: str
     """What is wrong with the packets, in a phrase; empty when nothing is."""
+    left_out: int
+    """Packets that are shown before the first picture that decodes, and so not at all."""
 
     @property
     def duration(self) -> float:
@@ -73,7 +77,7 @@ class Video:
 
 
 def probe(path: str | Path) -> Video:
-    """Read a file's packets for its frame times and decode its first frame.
+    """Read a file's packets for its frame times and decode its first picture, at which its time begins.
 
     Raises MissingPathError when the file does not exist, VideoError when it holds no readable video stream.
     """
@@ -88,12 +92,12 @@ def probe(path: str | Path) -> Video:
     if path.stat().st_size == 0:
         raise VideoError(f"{path} is empty (0 bytes).", "copy or record the file again.")
     try:
-        rotation, bits = _first_picture(path)
+        first = first_picture(path)
         with open_container(path) as container:
             stream = best_video(container, str(path))
             end = Ending(container)
-            starts: list[Fraction] = []
-            latest, last_end, missing, bad = None, Fraction(0), 0, 0
+            starts: list[int] = []
+            latest, last_end, missing, bad = None, 0, 0, 0
             for packet in end.watch(container.demux()):
                 if packet.stream is not stream or packet.size == 0 or packet.is_discard:
                     continue
@@ -101,14 +105,14 @@ def probe(path: str | Path) -> Video:
                 if packet.pts is None:
                     missing += 1
                     continue
-                start = seconds(packet.pts, packet.time_base)
-                if latest is None or start >= latest:
-                    latest, last_end = start, start + seconds(packet.duration or 0, packet.time_base)
-                starts.append(start)
+                if latest is None or packet.pts >= latest:
+                    latest, last_end = packet.pts, packet.pts + (packet.duration or 0)
+                starts.append(packet.pts)
             damage = f"{bad} of its packets are damaged" if bad else end.missing()
-            step, by_rate = frame_step(stream), missing > 0 or counts_frames(container, stream)
-            context = stream.codec_context
-            facts = (context.width, context.height, stream.codec.canonical_name, bits, aspect_of(stream), rotation)
+            base, step = stream.time_base, frame_step(stream)
+            by_rate = base is None or missing > 0 or counts_frames(container, stream)
+            context, codec = stream.codec_context, stream.codec.canonical_name
+            facts = (context.width, context.height, codec, first.bits, aspect_of(stream), first.rotation)
             n_streams, header_frames = len(container.streams.video), stream.frames
     except PermissionError as error:
         raise VideoError(
@@ -118,13 +122,17 @@ def probe(path: str | Path) -> Video:
         raise unreadable(str(path), error) from error
     if not starts and not missing:
         raise VideoError(f"{path} has a video stream without frames.", "record or download the file again.")
-    times = sorted(starts)
-    if by_rate:
-        times = [i * step for i in range(len(starts) + missing)]
-    last_duration = step if by_rate or last_end <= times[-1] else last_end - times[-1]
-    timestamps = tuple(t - times[0] for t in times)
+    n = len(starts) + missing
+    if by_rate or base is None:
+        base, ticks, last_duration = step, np.arange(n - first.lost), step
+    else:
+        ticks = first.onwards(np.sort(np.array(starts, np.int64)), base)
+        last = last_end - int(ticks[-1])
+        last_duration = last * base if last > 0 else step
+    timestamps = tuple((tick - int(ticks[0])) * base for tick in ticks.tolist())
     clock = AVERAGE_RATE if by_rate else "container"
-    return Video(path, *facts, n_streams, timestamps, last_duration, header_frames, clock, damage)
+    left_out = n - len(ticks)
+    return Video(path, *facts, n_streams, timestamps, last_duration, header_frames, clock, damage, left_out)
 
 
 def seconds(ticks: int, time_base: Fraction | None) -> Fraction:
@@ -169,14 +177,6 @@ class Ending:
         if self.announced is None or self.announced - self.reached <= MISSING_SECONDS:
             return ""
         return f"it ends after {self.reached:.1f} of {self.announced:.1f} s"
-
-
-def _first_picture(path: Path) -> tuple[int, int]:
-    """(degrees by which frames must be turned, bits of a sample) of the first frame that decodes."""
-    with open_container(path) as container:
-        for frame in container.decode(best_video(container, str(path))):
-            return frame.rotation, max(component.bits for component in frame.format.components)
-    raise VideoError(f"{path} holds no decodable frame.", "record or download the file again.")
 
 
 def unreadable(name: str, error: Exception) -> VideoError:

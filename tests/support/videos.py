@@ -11,18 +11,20 @@ import av
 import numpy as np
 
 
-def remux(source: Path, target: Path) -> Path:
-    """The same video packets in another container."""
+def remux(source: Path, target: Path, first: int = 0) -> Path:
+    """The same video packets, from number `first` on in the order of decoding, in another container."""
     with av.open(str(source)) as opened, av.open(str(target), "w") as output:
         stream = output.add_stream_from_template(opened.streams.video[0])
-        for packet in opened.demux(video=0):
-            if packet.dts is not None:
+        for number, packet in enumerate(opened.demux(video=0)):
+            if packet.dts is not None and number >= first:
                 packet.stream = stream
                 output.mux(packet)
     return target
 
 
 FULL = 10**6  # a longer side that shrinks nothing
+# x265's own groups: pictures after a key frame that are shown before it need those before it too
+OPEN_GROUPS = {"x265-params": "keyint=25:min-keyint=25:scenecut=0:bframes=4:pools=1:frame-threads=1:log-level=none"}
 
 
 def write_video(

@@ -12,13 +12,20 @@ from lstr.extractors.errors import VideoError
 from lstr.extractors.video.exact_frames import ExactFrames
 from lstr.extractors.video.frame_index import index_frames
 from lstr.extractors.video.pyav_reader import PyAVReader
-from tests.support.videos import FULL, write_video
+from tests.support.videos import FULL, remux, write_video
 
 STEPS = random.Random(3)
 VARIABLE = list(accumulate(STEPS.choice([10, 20, 25, 40, 300]) for _ in range(70)))
 B_FRAMES = {"g": "15", "bf": "3", "b_strategy": "0", "preset": "fast"}
 OPEN = {"x264-params": "open-gop=1:keyint=15:min-keyint=15:bframes=4:b-adapt=0:scenecut=0"}
+VP8 = {"g": "10", "deadline": "realtime", "cpu-used": "8"}
 REFRESHED = {"x264-params": "intra-refresh=1:keyint=20:bframes=0"}
+
+
+def write_part(path, ending: str):
+    """A stream copy that begins within a group: its first pictures cannot be decoded."""
+    whole = write_video(path / "whole.ts", range(0, 1200, 20), options={**B_FRAMES, "g": "20"}, noise=True)
+    return remux(whole, path / f"a{ending}", 7)
 
 
 def write_rate(path, rate: Fraction, rotation: int = 0):
@@ -52,6 +59,8 @@ MADE = {
     "23.976": lambda path: write_rate(path / "a.mp4", Fraction(24000, 1001)),
     "59.94": lambda path: write_rate(path / "a.mp4", Fraction(60000, 1001)),
     "rotated": lambda path: write_rate(path / "a.mp4", Fraction(30), rotation=90),
+    "part": lambda path: write_part(path, ".mkv"),
+    "part without times": lambda path: write_part(path, ".h264"),
     "odd samples": lambda path: write_video(path / "a.mp4", range(0, 600, 20), aspect=Fraction(4, 3), noise=True),
 }
 
@@ -111,6 +120,14 @@ def test_a_damaged_frame_is_one_sentence_and_the_others_are_shown(tmp_path):
         assert np.array_equal(frames.image(10, FULL), whole[10]) and np.array_equal(frames.image(50, FULL), whole[50])
         with pytest.raises(VideoError, match="cannot be decoded"):
             frames.image(20, FULL)
+
+
+def test_time_begins_at_the_first_picture_that_is_whole(tmp_path):
+    """As in a live source; a file with damage of which features are made ends there instead."""
+    path = write_video(tmp_path / "a.mkv", range(0, 400, 20), codec="libvpx", options=VP8)
+    index = index_frames(remux(path, tmp_path / "part.mkv", 7))
+    assert len(index.ticks) == 10 and index.ticks[0] == index.keys[0] == 333
+    assert index.start == pytest.approx(3 / 30, abs=1e-3)
 
 
 @pytest.mark.parametrize("content", [b"", b"no video", None])

@@ -16,7 +16,7 @@ import pytest
 
 from lstr.extractors.errors import MissingPathError, StalledError, VideoError
 from lstr.extractors.video import live_link, live_reader
-from lstr.extractors.video.file_reader import read_chunks
+from lstr.extractors.video.file_reader import open_chunks, read_chunks
 from lstr.extractors.video.frames import SourceFrame
 from lstr.extractors.video.live_input import PROMPT, Input, parse_live
 from lstr.extractors.video.live_reader import LiveOptions, LiveReader
@@ -25,7 +25,7 @@ from lstr.extractors.video.stretches import stretches
 from tests.support.patience import patiently
 from tests.support.served import TS_HEAD, camera, piped, served
 from tests.support.stamps import TICKS, WRAP, restamped
-from tests.support.videos import write_video
+from tests.support.videos import remux, write_video
 
 SIDE = 320
 
@@ -98,6 +98,17 @@ def test_the_same_bytes_give_the_same_chunks_however_they_come(clips):
         assert indices(chunks) == [chunk.index for chunk in from_file] == list(range(8))
         assert all(np.array_equal(a.frames, b.frames) for a, b in zip(chunks, from_file, strict=True))
         assert reader.dropped == reader.unseen == 0 and reader.frames == 60 and reader.error is None
+
+
+def test_a_part_of_a_video_gives_the_chunks_of_its_file_through_a_pipe(tmp_path):
+    """It begins within a group, a second and more before the first key frame: longer than a pipe is looked at first."""
+    whole = write_video(tmp_path / "a.ts", range(0, 2420, 20), options={"g": "60", "preset": "ultrafast"}, noise=True)
+    path = remux(whole, tmp_path / "part.ts", 20)
+    video, _, from_file = open_chunks(path, SIDE)
+    with piped(path.read_bytes()) as file:
+        reader, chunks = read(stdin(file))
+    assert reader.error is None and reader.frames == 61 and video.n_chunks == 8 and indices(chunks) == [*range(8)]
+    assert all(np.array_equal(a.frames, b.frames) for a, b in zip(chunks, from_file, strict=True))
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):

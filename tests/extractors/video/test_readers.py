@@ -6,15 +6,17 @@ from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 
+import av
 import cv2
 import numpy as np
 import pytest
 
-from lstr.extractors.video.file_reader import FrameReader
+from lstr.extractors.video.file_reader import FrameReader, suits_decord
+from lstr.extractors.video.frame_index import index_frames
 from lstr.extractors.video.frames import Reader, resample
 from lstr.extractors.video.probe import probe
 from lstr.extractors.video.pyav_reader import PyAVReader
-from tests.support.videos import FULL, ffmpeg_24, write_video
+from tests.support.videos import FULL, OPEN_GROUPS, ffmpeg_24, remux, write_video
 
 TIMES = {
     "30": range(0, 1800, 20),
@@ -99,6 +101,40 @@ class TestReader:
         assert probe(path).size(320) == (320, 180)
         assert {frame.image.shape for frame in read(path).frames(320)} == {(180, 320, 3)}
         assert {frame.image.shape for frame in read(path).frames(FULL)} == {(202, 360, 3)}
+
+
+CUT = {"within a group.ts": 9, "within a group.mp4": 7, "before an open group.mkv": 4}
+"""Packets of each file that are shown before its first picture that decodes."""
+
+
+@pytest.fixture(scope="module")
+def cut(tmp_path_factory) -> dict[str, Path]:
+    """Stream copies of a part of a video, by name."""
+    folder = tmp_path_factory.mktemp("cut")
+    closed = write_video(folder / "closed.ts", range(0, 1800, 24), options={"g": "25", "bf": "2"})
+    opened = write_video(folder / "opened.ts", range(0, 1800, 24), codec="libx265", options=OPEN_GROUPS, noise=True)
+    with av.open(str(opened)) as container:
+        keys = [number for number, packet in enumerate(container.demux(video=0)) if packet.is_keyframe]
+    return {
+        name: remux(opened, folder / name, keys[1]) if "open" in name else remux(closed, folder / name, 16)
+        for name in CUT
+    }
+
+
+@pytest.mark.parametrize("name", CUT)
+@pytest.mark.parametrize(
+    "reader", [pytest.param(name, marks=pytest.mark.long if "decord" in name else ()) for name in READERS]
+)
+def test_a_part_of_a_video_begins_at_its_first_picture_that_decodes(reader, name, cut):
+    path = cut[name]
+    video, index, frames = probe(path), index_frames(path), list(READERS[reader](path).frames(FULL))
+    assert video.left_out == CUT[name] and not suits_decord(video)
+    assert tuple(frame.time for frame in frames) == video.timestamps
+    assert frames[-1].time + frames[-1].duration == video.timestamps[-1] + video.last_duration
+    assert index.times == pytest.approx([float(frame.time) for frame in frames], abs=1e-6)
+    assert index.duration == pytest.approx(video.duration, abs=1e-6)
+    ours, ffmpegs = [frame.image for frame in resample(frames)], list(ffmpeg_24(path))
+    assert len(ffmpegs) == len(ours) == video.n_frames and all(map(np.array_equal, ours, ffmpegs))
 
 
 @pytest.mark.parametrize("decoder", ["decord", "pyav"])
