@@ -119,7 +119,7 @@ def main() -> None:
             ("one hour, float32, thinned", hour, [*thinned, str(options.every), str(hour)]),
         ):
             seen = probe(video)
-            facts = {"seconds_of_video": round(seen.duration, 2), "source_frames": len(seen.timestamps)}
+            facts = {"seconds_of_video": round(seen.duration, 2), "source_frames": len(seen.ticks)}
             measured[name] = {**facts, "chunks": seen.n_chunks, **watch(command)}
             print(name, measured[name], flush=True)
     peak = {name: entry["peak_mb"] for name, entry in measured.items()}

@@ -118,7 +118,7 @@ def _video(path: Path) -> dict:
         "sample_aspect": str(video.sample_aspect),
         "rotation": video.rotation,
         "duration": video.duration,
-        "frames": len(video.timestamps),
+        "frames": len(video.ticks),
         "header_frames": video.header_frames,
         "frames_24fps": video.n_frames,
         "chunks": video.n_chunks,

@@ -74,7 +74,7 @@ class DecordProcess:
         request = {
             "path": os.path.abspath(video.path),  # a bare name could be a protocol's, as concat:a|b is
             "codec": video.codec,
-            "n_frames": len(video.timestamps),
+            "n_frames": len(video.ticks),
             "shape": upright((video.width, video.height), video.rotation),
             "size": size,
             "alarm": ALARM * seconds,
@@ -124,9 +124,11 @@ def decord_frames(video: "Video", long_side: int, seconds: float = SECONDS) -> G
 
     Raises DecordError where decord fails or is not to be trusted, VideoError where a call takes more than `seconds`.
     """
-    ends = (*video.timestamps[1:], video.timestamps[-1] + video.last_duration)
+    n = len(video.ticks)
     with decord_process() as process, closing(process.read(video, video.size(long_side), seconds)) as images:
-        for time, end, image in zip(video.timestamps, ends, images, strict=True):
+        for number, image in zip(range(n), images, strict=True):
+            time = video.time(number)
+            end = video.time(number + 1) if number + 1 < n else video.end
             yield SourceFrame(time, end - time, partial(np.asarray, image))
 
 

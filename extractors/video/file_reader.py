@@ -128,12 +128,12 @@ def suits_decord(video: Video) -> bool:
     sides = (video.width, video.height)
     return (
         has_decord()
-        and video.width * video.height * 3 * len(video.timestamps) <= AHEAD_BYTES
+        and video.width * video.height * 3 * len(video.ticks) <= AHEAD_BYTES
         and video.bits == 8
         and all(side > SMALLEST and side % 2 == 0 for side in sides)
         and video.codec not in ("av1", "mpeg4")
         and video.clock == "container"
-        and len(set(video.timestamps)) == len(video.timestamps)
+        and bool((video.ticks[1:] > video.ticks[:-1]).all())
         and not video.damage
         and not video.left_out
         and _is_plain(video.path)

@@ -1,5 +1,6 @@
 """When each frame of a file is shown, from its packets: which frame a moment has, and where decoding begins."""
 
+from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -88,8 +89,7 @@ def index_frames(path: Path, tell: Callable[[float], object] | None = None) -> F
         first = first_picture(path, skip_damaged=True)
         with open_container(path) as container:
             stream = best_video(container, str(path))
-            starts: list[int] = []
-            keys: list[int] = []
+            starts, keys = array("q"), array("q")
             missing = end = 0
             for packet in container.demux(stream):
                 if packet.size == 0 or packet.is_discard:
@@ -113,8 +113,9 @@ def index_frames(path: Path, tell: Callable[[float], object] | None = None) -> F
     if by_rate or base is None:
         numbers = np.arange(len(starts) + missing - first.lost)
         return FrameIndex(path, numbers, numbers[:1], step, step, 0.0, True)
-    ticks = first.onwards(np.unique(np.array(starts, np.int64)), base)
+    ticks = first.onwards(np.unique(np.frombuffer(starts, np.int64)), base)
     last = seconds(end - int(ticks[-1]), base)
     start = float(seconds(int(ticks[0]), base) - began)
-    begins = np.unique(np.array([key for key in keys if key >= ticks[0]], np.int64))
+    begins = np.unique(np.frombuffer(keys, np.int64)) if keys else ticks[:0]
+    begins = begins[begins >= ticks[0]]
     return FrameIndex(path, ticks, begins, base, last if last > 0 else step, start, False)

@@ -2,6 +2,7 @@
 
 import errno
 import shlex
+from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import av
 import numpy as np
+from numpy.typing import NDArray
 
 from lstr.extractors.addresses import STDIN
 from lstr.extractors.errors import MissingPathError, VideoError
@@ -32,7 +34,7 @@ LATER = {
 
 @dataclass(frozen=True)
 class Video:
-    """What the container holds of its video stream; times are exact seconds relative to the first picture."""
+    """What the container holds of its video stream."""
 
     path: Path
     width: int
@@ -45,9 +47,12 @@ class Video:
     rotation: int
     n_streams: int
     """Video streams in the file; the one FFmpeg thinks best is read."""
-    timestamps: tuple[Fraction, ...]
-    """Start of each frame, in display order, from the first one that decodes on."""
+    ticks: NDArray[np.int64]
+    """(n,) start of each frame on the container's clock, in units of `time_base`, in display order, from the first one
+    that decodes on; numbers of frames where the clock is `average rate`. A day at 25 frames per second takes 17 MB."""
+    time_base: Fraction
     last_duration: Fraction
+    """Seconds that the last frame is shown."""
     header_frames: int
     clock: str
     """`container`, or `average rate` where the timestamps are missing or not in the order of the frames."""
@@ -57,19 +62,28 @@ class Video:
     """Packets that are shown before the first picture that decodes, and so not at all."""
 
     @property
+    def end(self) -> Fraction:
+        """Seconds from the first frame's start to the last frame's end, exactly."""
+        return self.time(-1) + self.last_duration
+
+    @property
     def duration(self) -> float:
         """Seconds from the first frame's start to the last frame's end."""
-        return float(self.timestamps[-1] + self.last_duration)
+        return float(self.end)
 
     @property
     def n_frames(self) -> int:
         """Number of frames at 24 FPS: floor(duration · 24 + 1/2)."""
-        return n_frames_until(self.timestamps[-1] + self.last_duration)
+        return n_frames_until(self.end)
 
     @property
     def n_chunks(self) -> int:
         """Number of whole chunks; the short tail is dropped."""
         return self.n_frames // CHUNK
+
+    def time(self, number: int) -> Fraction:
+        """Exact seconds from the first frame's start to that of frame `number`, of the last one where it is -1."""
+        return (int(self.ticks[number]) - int(self.ticks[0])) * self.time_base
 
     def size(self, long_side: int) -> tuple[int, int]:
         """(width, height) of the frames as read: square samples, upright, at the working size."""
@@ -96,7 +110,7 @@ def probe(path: str | Path) -> Video:
         with open_container(path) as container:
             stream = best_video(container, str(path))
             end = Ending(container)
-            starts: list[int] = []
+            starts = array("q")
             latest, last_end, missing, bad = None, 0, 0, 0
             for packet in end.watch(container.demux()):
                 if packet.stream is not stream or packet.size == 0 or packet.is_discard:
@@ -126,13 +140,12 @@ def probe(path: str | Path) -> Video:
     if by_rate or base is None:
         base, ticks, last_duration = step, np.arange(n - first.lost), step
     else:
-        ticks = first.onwards(np.sort(np.array(starts, np.int64)), base)
+        ticks = first.onwards(np.sort(np.frombuffer(starts, np.int64)), base)
         last = last_end - int(ticks[-1])
         last_duration = last * base if last > 0 else step
-    timestamps = tuple((tick - int(ticks[0])) * base for tick in ticks.tolist())
     clock = AVERAGE_RATE if by_rate else "container"
     left_out = n - len(ticks)
-    return Video(path, *facts, n_streams, timestamps, last_duration, header_frames, clock, damage, left_out)
+    return Video(path, *facts, n_streams, ticks, base, last_duration, header_frames, clock, damage, left_out)
 
 
 def seconds(ticks: int, time_base: Fraction | None) -> Fraction:

@@ -197,7 +197,7 @@ def rendered(folder: Path, n_chunks: int) -> list[Path]:
 def describe(path: Path) -> dict:
     """What a reader of the record must know about a video."""
     video = probe(path)
-    rate = len(video.timestamps) / video.duration
+    rate = len(video.ticks) / video.duration
     return {"name": path.name, "width": video.width, "height": video.height, "fps": round(rate, 2)}
 
 

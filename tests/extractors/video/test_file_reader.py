@@ -4,6 +4,7 @@ import os
 import socket
 import sys
 import threading
+import tracemalloc
 from fractions import Fraction
 
 import av
@@ -32,6 +33,19 @@ def test_chunks(tmp_path):
     assert [c.end_time for c in chunks] == [0.25 * (k + 1) for k in range(6)]
     assert chunks[0].frames.shape == (CHUNK, 48, 64, 3) and chunks[0].frames.dtype == np.uint8
     assert float(reader.end) == video.duration
+
+
+def test_a_long_file_takes_a_few_bytes_of_each_frame(tmp_path):
+    path = write_video(tmp_path / "v.mp4", range(0, 40_000, 20), size=(16, 16), options={"preset": "ultrafast"})
+    probe(path)  # makes what is made once
+    tracemalloc.start()
+    try:
+        video = probe(path)
+        kept, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    n = len(video.ticks)
+    assert n == 2000 and kept < 16 * n and most < 40 * n and video.time(n - 1) == Fraction(n - 1, 30)
 
 
 def test_a_chunk_needs_nothing_after_the_frame_that_closes_it(tmp_path):
