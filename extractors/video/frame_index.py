@@ -64,15 +64,11 @@ def find_start(path: Path) -> float:
     Raises VideoError where the file cannot be read or holds no such frame.
     """
     try:
+        first = first_picture(path, skip_damaged=True)
         with open_container(path) as container:
-            stream = best_video(container, str(path))
-            picture = next(container.decode(stream), None)
-            if picture is None:
-                raise VideoError(f"{path} holds no decodable frame.", "record or download the file again.")
-            if picture.pts is None or counts_frames(container, stream):
+            if first.start is None or counts_frames(container, best_video(container, str(path))):
                 return 0.0
-            began = Fraction(container.start_time or 0, av.time_base)
-            return round(float(seconds(picture.pts, picture.time_base) - began), DIGITS)
+            return round(float(first.start - Fraction(container.start_time or 0, av.time_base)), DIGITS)
     except (av.error.FFmpegError, OSError, ValueError) as error:
         raise unreadable(str(path), error) from error
 
