@@ -217,7 +217,7 @@ class LiveReader:
                 self._noted.append(f"{lost} It is tried again for {self.options.timeout:g} s.")
             self._stopped.wait(max(0.0, min(DELAYS[min(attempts, len(DELAYS) - 1)], left)))
             if monotonic() - self._link.sign >= self.options.timeout:
-                raise given_up(self.input, self.options.timeout, lost if self._last is None else None) from lost
+                raise given_up(self.input, self.options.timeout, None if self._link.has_received else lost) from lost
 
     def _connection(self) -> VideoError | None:
         """Read one connection to its end; what ended it, None where the source did."""
