@@ -138,10 +138,13 @@ function buildFields() {
   }
   $("delete").addEventListener("click", removeChosen);
   $("let-go").addEventListener("click", () => chooseLabel(null));
+  let written = ""; /* the video whose comment is being written: what another window decides may lead to the next one */
+  $("video-comment").addEventListener("focus", () => { written = videoId(); });
   $("video-comment").addEventListener("change", () => {
-    const id = videoId(), comment = $("video-comment").value;
+    const id = written, comment = $("video-comment").value;
     ask(() => [{ kind: "about", video: id, after: { ...aboutOf(id), comment } }]);
   });
+  $("video-comment").addEventListener("blur", () => { if (written !== videoId()) $("video-comment").value = aboutOf().comment; });
   $("complete").addEventListener("change", () => setComplete($("complete").checked));
   $("subject").addEventListener("change", () => addSubject(subjectNow()));
   $("add-action").addEventListener("submit", (event) => {

@@ -122,3 +122,16 @@ def test_a_label_is_stopped_though_another_video_was_opened_before_anything_answ
     (label,) = labelling.project.state.labels["a"].values()
     assert label == Label(kick, 0.0, index_frames(folder / "a.mp4").times[2])
     assert labels_of(page) == [] and page.evaluate("[now, chosen]") == [0, None]
+
+
+def test_a_comment_is_of_the_video_at_which_it_was_begun(labelling, tab):
+    """What another window decides about the proposal under review leads to the next video."""
+    page = tab()
+    page.focus("#video-comment")
+    page.keyboard.type("too dark")
+    page.evaluate("goVideo(1)")
+    until(page, "videoId() === 'b' && !isOpening()")
+    page.evaluate("$('video-comment').blur()")
+    settled(page)
+    about = labelling.project.state.abouts
+    assert about["a"].comment == "too dark" and "b" not in about and page.input_value("#video-comment") == ""
