@@ -50,7 +50,7 @@ def check_unseen(loaded: Checkpoint, split: Split, allow: bool) -> list[str]:
 
 
 def learnt_from(loaded: Checkpoint, ids: Iterable[str]) -> list[str]:
-    """Those of some videos, by id, that a checkpoint itself or a network in its file has learnt from."""
+    """Which of some videos, by id, a checkpoint itself or a network in its file has learnt from."""
     known = {*(loaded.metrics.get("training_videos") or ()), *(loaded.about.get("seen") or ())}
     return sorted(known.intersection(ids))
 
@@ -61,13 +61,6 @@ def warn_of_learnt(loaded: Checkpoint, split: Split) -> list[str]:
         return []
     some = f"{len(learnt)} of the {len(split.videos)} videos to score, first {learnt[0]!r}"
     return [f"{loaded.path} has learnt from {some}: new ones are likely to score lower."]
-
-
-def chosen_on(loaded: Checkpoint) -> list[str]:
-    """The videos by id, as far as it is recorded, on which an epoch of a checkpoint was chosen."""
-    subsets = loaded.about.get("videos")
-    named = [i for i, subset in subsets.items() if subset == "validation"] if isinstance(subsets, dict) else []
-    return [*(loaded.metrics.get("validation_videos") or ()), *named]
 
 
 def seen_phrase(seen: Seen, of: int, what: str) -> str:

@@ -16,7 +16,7 @@ from lstr.pipelines.watching.event import WatchedEvent, new_id
 from lstr.pipelines.watching.history import VERSION, History, HistoryError, Wanted
 from lstr.pipelines.watching.telling.delivery import JITTER, LONGEST
 
-NOW = datetime(2026, 11, 26, 14, 3, 12).astimezone()
+NOW = datetime.now().astimezone().replace(microsecond=0)  # nobody is told of what is older than a day
 ROOT = Path(__file__).resolve().parents[3]
 
 
