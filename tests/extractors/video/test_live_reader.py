@@ -4,6 +4,8 @@ import http.server
 import io
 import socket
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from fractions import Fraction
 from functools import partial
 from itertools import islice
@@ -116,6 +118,18 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
         pass
 
 
+@contextmanager
+def serving(handler) -> Iterator[int]:
+    """The port of a server of files."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
 def test_a_playlist_of_segments_over_http(clips):
     """HLS: two segments, whose frames follow one another as in one file."""
     folder = clips["folder"]
@@ -123,13 +137,8 @@ def test_a_playlist_of_segments_over_http(clips):
         "#EXTM3U\n#EXT-X-VERSION:3\n#EXT-X-TARGETDURATION:2\n#EXT-X-PLAYLIST-TYPE:VOD\n"
         "#EXTINF:2.0,\nfirst.ts\n#EXTINF:2.0,\nnext.ts\n#EXT-X-ENDLIST\n"
     )
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=folder))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        reader, chunks = read(parse_live(f"http://127.0.0.1:{server.server_port}/list.m3u8"))
-    finally:
-        server.shutdown()
-        server.server_close()
+    with serving(partial(Quiet, directory=folder)) as port:
+        reader, chunks = read(parse_live(f"http://127.0.0.1:{port}/list.m3u8"))
     assert reader.error is None and reader.frames == 120 and indices(chunks) == list(range(16))
 
 
@@ -150,13 +159,8 @@ def test_an_event_that_ends_is_not_read_again(clips, monkeypatch):
     (folder / "event.m3u8").write_text(
         "#EXTM3U\n#EXT-X-VERSION:3\n#EXT-X-TARGETDURATION:1\n#EXTINF:0.5,\nfirst.ts\n#EXTINF:0.5,\nnext.ts\n"
     )
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Ending, directory=folder))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        reader, chunks = read(parse_live(f"http://127.0.0.1:{server.server_port}/event.m3u8"))
-    finally:
-        server.shutdown()
-        server.server_close()
+    with serving(partial(Ending, directory=folder)) as port:
+        reader, chunks = read(parse_live(f"http://127.0.0.1:{port}/event.m3u8"))
     assert reader.error is None and reader.reconnects == 0 and reader.on_lag == "drop"
     assert reader.frames == 120 and indices(chunks) == sorted({*indices(chunks)}) and indices(chunks)[-1] <= 15
 
