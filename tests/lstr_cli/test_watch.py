@@ -101,6 +101,7 @@ def test_a_channel_that_cannot_be_made(lstr, learnt, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["small.lstr", "watch.toml"], "nothing is begun"
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux" or Path("/dev/video63").exists(), reason="cameras are Video4Linux's")
 def test_a_camera_that_is_not_plugged_in(lstr, learnt, tmp_path):
     """A mistake for --check; a service that begins with the machine, before the camera does, waits for it."""

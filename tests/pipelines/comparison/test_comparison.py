@@ -144,6 +144,7 @@ def test_a_video_is_known_by_content_under_another_name(finetuned, models, tmp_p
         unseen({"other": renamed}, opened[:1])
 
 
+@pytest.mark.long
 def test_a_video_that_chose_an_epoch_is_known(finetuned, models, tmp_path):
     """Of runs of `lstr train` too, and of an average of them."""
     left = next(i for i in finetuned.videos if i not in finetuned.training)

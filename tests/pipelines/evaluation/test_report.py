@@ -124,6 +124,7 @@ def test_checkpoints_are_compared_on_the_same_resamples():
     assert rows[1]["better"] is None and "cannot be told from fewer than 6 videos" in rows[1]["sentence"]
 
 
+@pytest.mark.long
 def test_without_resamples_there_is_no_interval(tmp_path):
     """It was [nan, nan]; and where a mean has no value, as of videos without an action, the page was not written."""
     entries = [judged("a"), judged("b", seed=1)]
