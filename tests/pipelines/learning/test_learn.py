@@ -375,6 +375,7 @@ def test_learning_from_videos_of_which_none_can_be_read_is_refused(videos, tmp_p
     assert "lstr info" in caught.value.hint
 
 
+@pytest.mark.long
 def test_the_model_that_is_begun_with_is_not_replaced(videos, learnt, tmp_path):
     model = shutil.copy(learnt[1].model, tmp_path / "m.lstr")
     with pytest.raises(OutputError, match="would be replaced"):
