@@ -138,15 +138,19 @@ def labelled_spans(segments: Sequence[Segment], label: str, seconds: float) -> S
     return spans
 
 
+def are_inside(spans: Spans, moments: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which moments (K,) lie in any of the spans, their ends too."""
+    spans = spans[spans[:, 0] <= spans[:, 1]]
+    begun = np.searchsorted(np.sort(spans[:, 0]), moments, side="right")
+    return np.asarray(begun > np.searchsorted(np.sort(spans[:, 1]), moments, side="left"))
+
+
 def covered(spans: Spans, by: Spans | None = None) -> float:
     """Seconds that lie in any of the spans, and in any of `by` if that is set."""
     edges = np.unique(np.concatenate([spans, spans[:0] if by is None else by]))
     middles, lengths = (edges[1:] + edges[:-1]) / 2, np.diff(edges)
-    inside = np.ones(len(middles), dtype=bool)
-    for some in (spans, by):
-        if some is not None:
-            inside &= ((some[:, :1] <= middles) & (middles <= some[:, 1:])).any(axis=0)
-    return float(lengths[inside].sum())
+    wanted = are_inside(spans, middles) if by is None else are_inside(spans, middles) & are_inside(by, middles)
+    return float(lengths[wanted].sum())
 
 
 def is_ambiguous(detections: Spans, ambiguous: Spans) -> NDArray[np.bool_]:
@@ -159,7 +163,7 @@ def is_ambiguous(detections: Spans, ambiguous: Spans) -> NDArray[np.bool_]:
     shares = [
         covered(span[None], ambiguous) >= MOSTLY * (span[1] - span[0]) - SLACK
         if span[1] > span[0]
-        else ((ambiguous[:, 0] <= span[0]) & (span[0] <= ambiguous[:, 1])).any()
+        else are_inside(ambiguous, span[:1])[0]
         for span in detections
     ]
     return np.array(shares, dtype=bool)

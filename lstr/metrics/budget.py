@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.labels.label_set import AMBIGUOUS
 from lstr.labels.segment import Segment
-from lstr.metrics.actions import SLACK, Spans, covered, labelled_spans
+from lstr.metrics.actions import SLACK, Spans, are_inside, covered, labelled_spans
 
 PAUSE = 1 / FEATURES_PER_SECOND
 """Seconds without any action from which on there is a pause: less is what is left between two labels"""
@@ -29,10 +29,7 @@ def unobserved(segments: Sequence[Segment], seconds: float) -> Spans:
     known = np.concatenate([NOWHERE, *spans.values()])
     edges = np.unique(np.concatenate([ambiguous, known]))
     middles = (edges[1:] + edges[:-1]) / 2
-    is_ambiguous, is_known = (
-        ((some[:, :1] <= middles) & (middles <= some[:, 1:])).any(axis=0) for some in (ambiguous, known)
-    )
-    return np.stack([edges[:-1], edges[1:]], axis=1)[is_ambiguous & ~is_known]
+    return np.stack([edges[:-1], edges[1:]], axis=1)[are_inside(ambiguous, middles) & ~are_inside(known, middles)]
 
 
 def time_budget(

@@ -171,9 +171,10 @@ def make_budget(options: BudgetOptions) -> Iterator[Event]:
     labels, notes = read_all(options.labels, files)
     yield from map(Notice, notes)
     watched = watched_of([labels], files)
-    about = (told(watched, len(labels.videos)), past_the_end([labels], watched), _told_gaps(_gaps_of(labels, watched)))
+    gaps = {name: unobserved(labels.videos[name].segments, one.seconds) for name, one in watched.items()}
+    about = (told(watched, len(labels.videos)), past_the_end([labels], watched), _told_gaps(gaps))
     yield from map(Notice, filter(None, about))
-    document = describe(options.labels, labels, watched, options.bin)
+    document = describe(options.labels, labels, watched, gaps, options.bin)
     budget = Budget(document)
     if options.output:
         budget = Budget(document, (yield from _write(Path(options.output), budget, labels, watched)))
@@ -181,11 +182,18 @@ def make_budget(options: BudgetOptions) -> Iterator[Event]:
 
 
 def describe(
-    sources: Sequence[str], labels: Labels, watched: Mapping[str, Watched], bin_seconds: float | None
+    sources: Sequence[str],
+    labels: Labels,
+    watched: Mapping[str, Watched],
+    gaps: Mapping[str, Spans],
+    bin_seconds: float | None,
 ) -> dict[str, Any]:
-    """The budget in JSON's types; each row is of an action, or of an action of one subject where labels say who."""
+    """The budget in JSON's types; each row is of an action, or of an action of one subject where labels say who.
+
+    gaps: where nobody watched each video, as of `lstr.metrics.budget.unobserved`.
+    """
     actions, subjects = actions_in([labels]), subjects_in(labels)
-    lengths, gaps = {name: one.seconds for name, one in watched.items()}, _gaps_of(labels, watched)
+    lengths = {name: one.seconds for name, one in watched.items()}
     of_actions = groups_of(labels, actions, lengths)
     of_subjects = groups_by_subject(labels, actions, subjects, lengths)
     told_of = [within(labels.videos[name].segments, end) for name, end in lengths.items()]
@@ -218,11 +226,6 @@ def describe(
         ),
         "transitions_by_subject": transitions_by_subject(told_of, actions, subjects, unknown),
     }
-
-
-def _gaps_of(labels: Labels, watched: Mapping[str, Watched]) -> dict[str, Spans]:
-    """What of each video was not watched, (N, 2) s."""
-    return {name: unobserved(labels.videos[name].segments, one.seconds) for name, one in watched.items()}
 
 
 def _told_gaps(gaps: Mapping[str, Spans]) -> str:
