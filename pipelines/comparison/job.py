@@ -30,12 +30,12 @@ from lstr.pipelines.features.joined_folders import open_roots
 from lstr.pipelines.files.atomic import check_writable
 from lstr.pipelines.files.remote import Place
 from lstr.pipelines.files.videos import find_sources
-from lstr.pipelines.model_files.model_file import ModelFile, open_model
+from lstr.pipelines.model_files.model_file import ModelFile, chosen_on, open_model
 from lstr.pipelines.networks.recipes import choose_recipe, weights_for
 from lstr.pipelines.progress import Failed, Finished, Notice, Progress
 
 HELD_OUT = "testing"
-LEARNT_FROM = ("training", "validation")
+LEARNT_FROM = "training"
 
 
 @dataclass(frozen=True)
@@ -144,9 +144,9 @@ def unseen(videos: Mapping[str, Place], models: Sequence[ModelFile]) -> dict[str
     known: set[str] = set()
     for model in models:
         known |= {entry for pair in model.about["seen"].items() for entry in pair if entry}
+        known |= {*chosen_on(model.about["checkpoint"]["metrics"], model.about)}
         subsets = model.about.get("videos")
-        known |= {i for i, subset in subsets.items() if subset in LEARNT_FROM} if isinstance(subsets, dict) else set()
-        known |= {*(model.about["checkpoint"]["metrics"].get("validation_videos") or ())}
+        known |= {i for i, subset in subsets.items() if subset == LEARNT_FROM} if isinstance(subsets, dict) else set()
     left = {i: path for i, path in videos.items() if i not in known}
     left = {i: path for i, path in left.items() if not (isinstance(path, Path) and sha256_of(path) in known)}
     if not left:

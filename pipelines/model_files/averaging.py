@@ -13,7 +13,7 @@ from lstr.errors import CheckpointError
 from lstr.extractors.errors import RecipeError
 from lstr.extractors.recipe import Recipe, differences
 from lstr.extractors.streams import streams_of_model
-from lstr.pipelines.model_files.model_file import is_model, load, open_model
+from lstr.pipelines.model_files.model_file import chosen_on, is_model, load, open_model
 from lstr.pipelines.weights.known import find_networks
 
 HINT = "average models that were trained with the same labels on features of the same networks."
@@ -38,7 +38,7 @@ def write_average(path: str | Path, sources: Sequence[str | Path]) -> Path:
     model = average([one.model for one in members], [_columns(own, recipe) for own in taken], *recipe.dims)
     calibration = {stream: tables for one in members for stream, tables in one.calibration.items()}
     videos = dict.fromkeys(i for one in members for i in one.metrics.get("training_videos") or ())
-    chosen = dict.fromkeys(i for one in members for i in _chosen_on(one))
+    chosen = dict.fromkeys(i for one in members for i in chosen_on(one.metrics, one.about))
     named = {"training_videos": list(videos), "validation_videos": list(chosen)}
     metrics = {name: ids for name, ids in named.items() if ids}
     checkpoint.save(path, model, first.classes, recipe.to_dict(), metrics, _extra(members), calibration)
@@ -56,13 +56,6 @@ def averaged(sources: Sequence[Path], output: Path) -> Iterator[Path]:
         yield write_average(beside, sources)
     finally:
         beside.unlink(missing_ok=True)
-
-
-def _chosen_on(loaded: Checkpoint) -> list[str]:
-    """The videos by id, as far as it is recorded, on which an epoch of a checkpoint was chosen."""
-    subsets = loaded.about.get("videos")
-    named = [i for i, subset in subsets.items() if subset == "validation"] if isinstance(subsets, dict) else []
-    return [*(loaded.metrics.get("validation_videos") or ()), *named]
 
 
 def _joined(members: Sequence[Checkpoint], recipes: Sequence[Recipe]) -> Recipe:

@@ -248,6 +248,16 @@ def load(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Checkp
     return checkpoint.load(path, overrides)
 
 
+def chosen_on(metrics: Mapping[str, Any], about: Mapping[str, Any]) -> list[str]:
+    """The videos by id, as far as it is recorded, on which an epoch was chosen.
+
+    metrics: of a checkpoint, as `lstr train` writes them; about: its model.json, as of `lstr learn`, empty without one.
+    """
+    subsets = about.get("videos")
+    named = [i for i, subset in subsets.items() if subset == "validation"] if isinstance(subsets, dict) else []
+    return [*(metrics.get("validation_videos") or ()), *named]
+
+
 def assumptions_of(loaded: Checkpoint) -> list[str]:
     """What was assumed because a published checkpoint does not say it, in a sentence; empty when nothing was."""
     if not loaded.assumed:
