@@ -6,9 +6,8 @@ from lstr.pipelines.labelling.job import LabelOptions, label
 from lstr.pipelines.labelling.lesson import LEARNT, STOPPED, Lesson, files_of
 from lstr.pipelines.labelling.values import Label
 from tests.support.browser import until
-from tests.support.labelling import action, put
+from tests.support.labelling import action, put, write_two
 from tests.support.lessons import options, write_labelled
-from tests.support.videos import write_video
 
 pytestmark = pytest.mark.long
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -47,10 +46,7 @@ DIFFERENCES = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("videos")
-    for name in "ab":
-        write_video(folder / f"{name}.mp4", range(0, 1000, 20), options={"g": "6"})
-    return folder
+    return write_two(tmp_path_factory.mktemp("videos"), 1000)
 
 
 @pytest.fixture

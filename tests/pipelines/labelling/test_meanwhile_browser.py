@@ -8,18 +8,14 @@ from lstr.extractors.video.frame_index import index_frames
 from lstr.pipelines.labelling import watched
 from lstr.pipelines.labelling.values import Label
 from tests.support.browser import until
-from tests.support.labelling import action, labels_of, press, put, settled
-from tests.support.videos import write_video
+from tests.support.labelling import action, labels_of, press, put, settled, write_two
 
 pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("videos")
-    for name in "ab":
-        write_video(folder / f"{name}.mp4", range(0, 2000, 20), options={"g": "6"})
-    return folder
+    return write_two(tmp_path_factory.mktemp("videos"), 2000)
 
 
 @pytest.fixture
