@@ -55,8 +55,7 @@ async function stepThrough(file, own) {
     if (!over()) failed(file.name + " cannot be read to its end: " + error.message + ".", "What was decided until then stays.");
     if (!over()) tell({ kind: "end", run: own, slot: 0 });
   } finally {
-    player.removeAttribute("src");
-    player.load();
+    closeMedia(player);
     URL.revokeObjectURL(address);
   }
 }

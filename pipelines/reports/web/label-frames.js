@@ -161,7 +161,7 @@ async function openVideo(at) {
   wanted = shownNumber = -1;
   films = false;
   kept.clear();
-  video.removeAttribute("src");
+  closeMedia(video);
   const { answer, content } = await timesOf(at);
   if (at !== chosenVideo) return false;
   if (!answer.ok) {

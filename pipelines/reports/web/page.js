@@ -14,6 +14,11 @@ function term(list, name, value, className) {
   item.append(make("dt", "", name), make("dd", "", value));
   list.append(item);
 }
+/* A player without a source would keep its film, and tell of it later what is no longer shown, until it is told to load. */
+function closeMedia(player) {
+  player.removeAttribute("src");
+  player.load();
+}
 function warn(texts) {
   $("warnings").hidden = !texts || !texts.length;
   for (const text of texts || []) $("warnings").append(make("div", "", text));

@@ -157,10 +157,6 @@ async function showUnplayable() {
   $("clip").hidden = true;
   $("no-clip").hidden = false;
 }
-function closePlayer() {
-  $("clip").removeAttribute("src");
-  $("clip").load();
-}
 /* The row that has the focus, or the one before or after it. */
 function eventAt(move) {
   const rows = [...$("event-rows").children], at = rows.findIndex((row) => row.contains(document.activeElement));
@@ -189,7 +185,7 @@ function buildEvents() {
   });
   $("older").addEventListener("click", () => askEvents(true));
   $("player-close").addEventListener("click", () => $("player").close());
-  $("player").addEventListener("close", closePlayer);
+  $("player").addEventListener("close", () => closeMedia($("clip")));
   $("clip").addEventListener("error", showUnplayable);
   $("clip").addEventListener("loadedmetadata", () => { if (!$("clip").videoWidth) showUnplayable(); });
 }

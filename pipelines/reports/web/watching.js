@@ -83,7 +83,7 @@ function openVideo() {
   player.hidden = !address;
   message.hidden = Boolean(address);
   message.replaceChildren(make("b", "", "No video here"), shown.id + " is not where it was when its features were computed. The lanes work without it.");
-  if (address) player.src = address; else player.removeAttribute("src");
+  if (address) player.src = address; else closeMedia(player);
 }
 function cannotPlay() {
   if (!player.getAttribute("src")) return;

@@ -61,6 +61,23 @@ def test_a_key_leads_to_each_error_and_back(show, evaluated):
     assert told(page) == seen[-1]
 
 
+def test_a_video_left_while_it_opens_says_nothing_of_the_next_one(show, evaluated):
+    """Its length came when a video without a file was shown already, and the cursor then was at no time at all."""
+    page = show(evaluated)
+    opened = """async (waits) => {
+      const [film, gone] = ["b", "a"].map((id) => videos.find((video) => video.id === id)), seen = [];
+      for (const wait of waits) {
+        window.show(film);
+        await new Promise((resolve) => setTimeout(resolve, wait));
+        window.show(gone);
+        await new Promise((resolve) => setTimeout(resolve, 30));
+        seen.push(watchable || player.readyState);
+      }
+      return seen;
+    }"""
+    assert not any(page.evaluate(opened, [*range(12), 200]))
+
+
 def test_the_picture_is_that_of_the_error(show, evaluated):
     page = show(evaluated)
     until(page, "watchable")
