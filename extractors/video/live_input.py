@@ -32,6 +32,8 @@ class Input:
     """Whether it goes on until it is stopped, so that its end is a lost connection."""
     drops: bool = True
     """Whether it goes on by itself, so that a slow reader must leave something out."""
+    is_over: bool = False
+    """Whether it has ended before, so that a recording at its address is what was decided until then."""
     named: bool = False
     """Whether a person has chosen the id."""
 

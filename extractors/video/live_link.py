@@ -79,6 +79,14 @@ def too_short(source: Input, frames: int) -> VideoError:
     )
 
 
+def has_ended(source: Input) -> VideoError:
+    """What a source fails with that has ended, and is a recording since: it would begin with what was decided."""
+    return VideoError(
+        f"{shown(source.source)} has ended, and is a recording since.",
+        "what is sent live at its address is decided again; `lstr detect` is for recordings.",
+    )
+
+
 def stalled(source: Input, timeout: float) -> StalledError:
     """What a source fails with that has sent nothing for `timeout` seconds."""
     check = "check that it is on, and its address" if source.lasting else "check what writes it"

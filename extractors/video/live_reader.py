@@ -28,7 +28,7 @@ from lstr.extractors.video.containers import Opening
 from lstr.extractors.video.frames import Chunk, SourceFrame, chunks_of
 from lstr.extractors.video.gaps import RESTING, Gap, joined
 from lstr.extractors.video.live_input import Input
-from lstr.extractors.video.live_link import QUIET, Link, given_up, stalled, too_short
+from lstr.extractors.video.live_link import QUIET, Link, given_up, has_ended, stalled, too_short
 from lstr.extractors.video.moment import Moment
 from lstr.extractors.video.packet_gate import Gate, PacketGate
 from lstr.extractors.video.packet_ring import PacketSink
@@ -203,7 +203,8 @@ class LiveReader:
                 return
             if lost is None and self._ends():
                 if self._next == self._first and not self._link.is_holding:
-                    raise too_short(self.input, self.frames)
+                    is_over = self.input.is_over and not self.frames
+                    raise has_ended(self.input) if is_over else too_short(self.input, self.frames)
                 return
             if lost and self._ends():  # connected again, a recording would begin anew
                 raise stalled(self.input, self.options.timeout) if isinstance(lost, StalledError) else lost
@@ -226,7 +227,7 @@ class LiveReader:
         opening = Opening(self.input.options, self.input.demuxer, (patience, patience))
         gate = PacketGate(self._gate) if self._gate else None
         stopped, hold = self._stopped.is_set, self._link.hold
-        again = self._link.has_received  # a recording is never connected to again
+        again = self._link.has_received or self.input.is_over  # a recording is never connected to again
         reader = PyAVReader(self.input.source, "skip", True, opening, stopped, self._packets, gate, hold, again)
         self._counted, self._reader, self._origin = [self.frames, self.decode_errors], reader, None
         try:

@@ -51,6 +51,8 @@ class Attempt:
     opened: float = 0.0
     said: str = ""
     """Why it could not be added, as it was said last."""
+    is_over: bool = False
+    """Whether it has ended without a failure, as an event does that is a recording since."""
 
 
 @dataclass(frozen=True)
@@ -256,6 +258,8 @@ class Decider:
                 self._gone(event.id, True)
                 log.events.clear()  # which would grow for weeks
             elif isinstance(event, Ended | Undecided):
+                with self._changed:
+                    self._attempts.setdefault(event.id, Attempt()).is_over = True
                 self._gone(event.id, False)
             else:
                 assert isinstance(event, Decided)
@@ -288,7 +292,7 @@ class Decider:
                 continue
             assert live, "the configuration was checked"
             self._inside.add(name)
-            session.add(replace(live, id=name, named=True))
+            session.add(replace(live, id=name, named=True, is_over=self._attempts[name].is_over))
 
     def _miss(self, name: str, error: LstrError | ExtractorError) -> None:
         """Go on without a source that cannot be added, say so once, and try it again later."""

@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from itertools import islice
@@ -161,8 +162,10 @@ def test_an_event_that_ends_is_not_read_again(clips, monkeypatch):
     )
     with serving(partial(Ending, directory=folder)) as port:
         reader, chunks = read(parse_live(f"http://127.0.0.1:{port}/event.m3u8"))
+        again, none = read(replace(parse_live(f"http://127.0.0.1:{port}/event.m3u8"), is_over=True))
     assert reader.error is None and reader.reconnects == 0 and reader.on_lag == "drop"
     assert reader.frames == 120 and indices(chunks) == sorted({*indices(chunks)}) and indices(chunks)[-1] <= 15
+    assert not none and "has ended, and is a recording since" in str(again.error)
 
 
 @pytest.mark.long

@@ -2,12 +2,13 @@
 
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from lstr.extractors.video.frames import Chunk
 from lstr.pipelines.model_files.packing import write_model
 from lstr.pipelines.watching import decider
 from lstr.pipelines.watching.config import ActionConfig, SourceConfig
@@ -38,10 +39,13 @@ def soon(monkeypatch):
     monkeypatch.setattr(decider, "AGAIN", (0.2,))
 
 
+def ignore(*what: object) -> None: ...
+
+
 @contextmanager
-def deciding(model: Path, said: list[str]) -> Iterator[Decider]:
-    """A decider of whose sources nobody else hears."""
-    hear = Hearing(None, lambda *seen: None, lambda *rules: None, lambda *trouble: None, lambda *share: None)
+def deciding(model: Path, said: list[str], look: Callable[[str, Chunk], None] = ignore) -> Iterator[Decider]:
+    """A decider of whose sources nobody else hears, but who is to look at the chunks."""
+    hear = Hearing(None, look, ignore, ignore, ignore)
     with Decider(model, {}, 300.0, lambda loaded: [], said.append, hear, lambda name: ()) as made:
         yield made
 
@@ -115,3 +119,17 @@ def test_a_model_file_may_be_replaced_while_it_runs(model, stream, tmp_path):
 
         patiently(check, 2.0)
     assert not [text for text in said if "networks here are not those" in text], said
+
+
+def test_what_has_ended_is_decided_once(model, stream):
+    """An event by HLS is a recording when it is over: it was decided from its beginning again, every five seconds."""
+    said: list[str] = []
+    seen: list[int] = []
+    whole = b"HTTP/1.0 200 OK\r\nContent-Type: video/mp2t\r\nContent-Length: %d\r\n\r\n" % len(stream)
+    with served([whole, stream], [whole, stream], [TS_HEAD, stream, None]) as port:
+        with deciding(model, said, lambda name, chunk: seen.append(chunk.index)) as made:
+            made.want({"hall": source(port)})
+            until(lambda: any("has ended, and is a recording since" in text for text in said), LONG)
+            once = [*seen]
+            until(lambda: decided(made) == {"hall"}, LONG)  # the third time it is sent live
+    assert once == sorted({*once}) != [] and len(seen) > len(once)
