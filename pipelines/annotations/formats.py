@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from glob import escape
 from pathlib import Path
 
-from lstr.extractors.errors import MissingPathError
+from lstr.extractors.errors import MissingPathError, OutputError
 from lstr.extractors.video.inputs import find_videos
 from lstr.labels.video_ids import fault_of
 from lstr.pipelines.annotations.activitynet import ActivityNetJson
@@ -219,16 +219,19 @@ def convert(
     """Read every source, apply the changes of `options`, and write all of it in the format `to`.
 
     Where `to` is None, the ending of `output` tells it. Without `output` the result is the text, where one text holds
-    it. Raises AnnotationError, MissingPathError,
-    OutputError, and for `mp4` VideoError.
+    it. Raises AnnotationError, MissingPathError, OutputError (also where `output` is one of the sources), and for `mp4`
+    VideoError.
     """
     form = format_for(output) if to is None else format_named(to)
+    paths = [Path(source) for source in sources]
+    if output and Path(output).is_file() and any(path.exists() and path.samefile(output) for path in paths):
+        raise OutputError(f"{output} is read, and would be replaced.", "choose another name with [[output]].")
     if videos := options.video:
         rates = Rates(lambda: find_videos([videos]))
         options = replace(options, rate_of=rates, seconds_of=rates.seconds)
     annotated = AnnotationSet({})
-    for source in sources:
-        annotated = annotated.merged(read_annotations(Path(source), options))
+    for path in paths:
+        annotated = annotated.merged(read_annotations(path, options))
     if options.as_labels:
         annotated = annotated.without_scores()
     annotated = annotated.with_subsets(options.subsets).renamed(options.rename)

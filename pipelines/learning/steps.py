@@ -9,6 +9,8 @@ from typing import Any
 
 from lstr.batch import predict
 from lstr.checkpoints.checkpoint import Checkpoint, load
+from lstr.extractors.errors import VideoError
+from lstr.labels.recordings import recording_of
 from lstr.pipelines.datasets.dataset import read_split
 from lstr.pipelines.evaluation.held_out import held_out_of, write_held_out
 from lstr.pipelines.evaluation.job import EvaluateOptions, evaluate
@@ -181,9 +183,17 @@ class Steps:
         return self.plan.budget - (perf_counter() - self.started) - SLOWER * later
 
     def _fail(self, event: Failed) -> Iterator[Failed]:
-        if event.id not in self.failed:
-            self.failed[event.id] = event
-            yield event
+        """Go on without a video. Raises VideoError where too few recordings are left for the folds."""
+        if event.id in self.failed:
+            return
+        self.failed[event.id] = event
+        yield event
+        left = {recording_of(i) for i in self.planned.parts.of(TRAINING) if i not in self.failed}
+        if len(left) < self.plan.folds:
+            raise VideoError(
+                f"The {self.plan.folds} folds that were planned need as many recordings, and {len(left)} can be read.",
+                "leave out what cannot be read, or copy it anew, then learn again: that is planned anew.",
+            )
 
     def compute_features(self) -> Generator[Event, None, None]:
         """Compute the features of all videos by the trained networks, those in the cache without their flow.

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lstr.extractors.errors import OutputError
 from lstr.labels.label_set import read_labels
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.activitynet import to_activitynet
@@ -59,6 +60,17 @@ def test_every_form_there_and_back_keeps_the_labels(labels, tmp_path, form):
     if "classes without segments" in FORMATS[form].holds and form not in ("ass", "eaf", "json"):
         assert back.classes == TWO.classes
     assert (done.lost == set()) == ({"subsets", "durations"} <= FORMATS[form].holds)
+
+
+def test_what_is_read_is_not_replaced(labels, tmp_path):
+    """A slip of the hand replaced labels by what another form has a place for, without a word."""
+    before = labels.read_bytes()
+    (tmp_path / "same.json").symlink_to(labels)
+    for output in (labels, tmp_path / "same.json"):
+        with pytest.raises(OutputError, match="is read, and would be replaced") as caught:
+            convert([labels], None, output)
+        assert "[[output]]" in caught.value.hint
+    assert labels.read_bytes() == before
 
 
 def test_every_pair_of_forms_keeps_the_labels_of_a_video(tmp_path):

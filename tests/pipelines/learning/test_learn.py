@@ -376,6 +376,21 @@ def test_learning_from_videos_of_which_none_can_be_read_is_refused(videos, tmp_p
 
 
 @pytest.mark.long
+def test_too_few_recordings_for_the_folds_end_it_in_a_sentence_of_them(videos, tmp_path):
+    """What is damaged in its middle is found as its frames are computed; a number of folds was said to be wrong."""
+    copied = shutil.copytree(videos, tmp_path / "copied", ignore=shutil.ignore_patterns("chunks"))
+    database = json.loads((copied / "labels.json").read_text())["database"]
+    for name in [name for name, entry in database.items() if entry["subset"] == "training"][1:]:
+        path = copied / "videos" / f"{name}.mp4"
+        whole, sound = path.read_bytes(), path.stat().st_size * 5 // 8
+        path.write_bytes(whole[:sound] + bytes(1000) + whole[sound + 1000 :])
+    events: list = []
+    with pytest.raises(VideoError, match="The 3 folds that were planned need as many recordings, and 2 can") as caught:
+        events.extend(learn(options(copied, tmp_path / "m.lstr", folds=3)))
+    assert "leave out what cannot be read" in caught.value.hint
+
+
+@pytest.mark.long
 def test_the_model_that_is_begun_with_is_not_replaced(videos, learnt, tmp_path):
     model = shutil.copy(learnt[1].model, tmp_path / "m.lstr")
     with pytest.raises(OutputError, match="would be replaced"):
