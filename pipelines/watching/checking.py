@@ -48,7 +48,7 @@ def check(config: WatchConfig, cameras: bool = False) -> Checked:
         where = ("sources", name, "model") if source.model else ("model",)
         if model not in known:
             try:
-                known[model] = _actions(find_checkpoint(model))
+                known[model] = actions_in(find_checkpoint(model))
             except (CheckpointError, ExtractorError) as error:
                 known[model] = []
                 mistakes.append(Mistake(lines.get(where, 1), f"{'.'.join(where)}: {error}"))
@@ -84,7 +84,8 @@ def _channels(config: WatchConfig, lines: Mapping[Where, int]) -> Iterator[Mista
                 yield Mistake(line, f"channels.{name}: {error}")
 
 
-def _actions(path: Path) -> list[str]:
+def actions_in(path: Path) -> list[str]:
+    """What the model of a file knows. Raises CheckpointError where it is none."""
     if not is_model(path):
         raise CheckpointError(f"{path} is no model file.", "make one: lstr learn VIDEOS LABELS -o my.lstr")
     return [name for name in open_model(path).about["classes"] if name not in (BACKGROUND, AMBIGUOUS)]

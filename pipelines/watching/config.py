@@ -6,7 +6,6 @@ from datetime import time
 from pathlib import Path
 
 from lstr.extractors.video.zones import Zones
-from lstr.timeline import Thresholds
 
 
 @dataclass(frozen=True)
@@ -57,8 +56,8 @@ class SourceConfig:
 class ActionConfig:
     """How one action is decided and told; what is None is as for all."""
 
-    thresholds: Thresholds | None = None
-    """The model's own where it is None."""
+    rule: Mapping[str, float] = field(default_factory=dict)
+    """Values of Thresholds by name, over those of the model."""
     tell: tuple[str, ...] | None = None
     """Names of channels; an empty tuple tells nobody, and the event is stored all the same."""
     cooldown: float | None = None

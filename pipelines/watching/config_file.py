@@ -23,7 +23,8 @@ from lstr.pipelines.watching.config import (
     WatchConfig,
 )
 from lstr.pipelines.watching.config_values import Parse
-from lstr.timeline import ThresholdError, Thresholds
+from lstr.rules import changed
+from lstr.timeline import ThresholdError
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_. -]{0,63}")
 """The name of a source or a channel becomes part of file names, addresses and topics."""
@@ -289,7 +290,8 @@ def _actions(reading: _Reading, content: dict[str, Any], channels: list[str]) ->
         if "on" in chosen and "off" not in chosen:
             chosen["off"] = 0.7 * chosen["on"]  # as far below as the usual rule's
         try:
-            yield name, ActionConfig(thresholds=Thresholds(**chosen) if chosen else None, **made)
+            changed({}, chosen)
+            yield name, ActionConfig(chosen, **made)
         except ThresholdError as error:
             reading.complain(("actions", name), str(error))
 

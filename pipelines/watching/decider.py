@@ -27,13 +27,12 @@ from lstr.pipelines.detection.networks import Networks
 from lstr.pipelines.detection.session import Event, Session
 from lstr.pipelines.detection.sink import MakeSink
 from lstr.pipelines.detection.status import Status
-from lstr.pipelines.failures import FailureLog
+from lstr.pipelines.failures import ExhaustedError, FailureLog
 from lstr.pipelines.progress import Failed, Notice
+from lstr.pipelines.watching.action_rules import rules_of
 from lstr.pipelines.watching.capacity import measure_share
 from lstr.pipelines.watching.config import ActionConfig, SourceConfig
-from lstr.rules import thresholds_of
-from lstr.teller import LearntRules
-from lstr.timeline import DEFAULT, Thresholds
+from lstr.timeline import Thresholds
 
 AGAIN = (5.0, 15.0, 60.0, 300.0)
 """Seconds before a source that has ended or failed is added again, time after time."""
@@ -52,7 +51,7 @@ class Attempt:
     said: str = ""
     """Why it could not be added, as it was said last."""
     is_over: bool = False
-    """Whether it has ended without a failure, as an event does that is a recording since."""
+    """Whether it has ended by itself, as an event does that is a recording since."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +98,12 @@ class Decider:
         self._attempts: dict[str, Attempt] = {}
         self._inside: set[str] = set()
         """Sources of the session that runs."""
+        self._leaving: set[str] = set()
+        """The sources that were taken out of it, and whose end is under way."""
         self._session: Session | None = None
+        self._places = 0  # of that session
+        self._is_stale = False
+        """Whether it has the thresholds or the places of before: nothing is added to it, so that it ends."""
         self._ending = False
         self._thread = threading.Thread(target=self._run, name="decider", daemon=True)
         self._ticking = threading.Thread(target=self._tick, name="decider's sources", daemon=True)
@@ -118,17 +122,29 @@ class Decider:
                     self._attempts.pop(name, None)
                     self._remove(name)
             self._wanted = dict(sources)
+            if self._session and not self._is_stale and len(sources) > self._places:
+                self._say(f"{self._called} had no place for {len(sources)} sources: all of them begin anew.")
+                self._begin_anew()
             self._changed.notify_all()
 
     def rule(self, actions: Mapping[str, ActionConfig]) -> None:
         """Decide by the thresholds of these actions from now on; where they differ, its sources begin anew."""
         with self._changed:
-            before = {name: action.thresholds for name, action in self._actions.items() if action.thresholds}
-            self._actions = actions
-            if before != {name: action.thresholds for name, action in actions.items() if action.thresholds}:
-                for name in [*self._inside]:
-                    self._attempts.pop(name, None)
-                    self._remove(name)
+            before, self._actions = self._rules(), actions
+            if before != self._rules():
+                self._begin_anew()
+
+    def _rules(self) -> dict[str, Mapping[str, float]]:
+        """What is configured of the thresholds of the actions that its model knows, or may know."""
+        known = self.loaded.classes if self.loaded else self._actions
+        return {name: action.rule for name, action in self._actions.items() if action.rule and name in known}
+
+    def _begin_anew(self) -> None:
+        """Let the session that runs end, and a new one have its sources."""
+        self._is_stale = True
+        for name in [*self._inside]:
+            self._attempts.pop(name, None)
+            self._remove(name)
 
     def give_up_after(self, timeout: float) -> None:
         """Take a source for lost after so many seconds without a frame, each from when it is opened next."""
@@ -174,8 +190,7 @@ class Decider:
     def _remove(self, name: str) -> None:
         if self._session and name in self._inside:
             with suppress(KeyError):  # it has ended meanwhile, and its event is under way
-                if not self._session.remove(name):
-                    self._inside.discard(name)
+                (self._leaving.add if self._session.remove(name) else self._inside.discard)(name)
 
     def _run(self) -> None:
         failures = 0
@@ -189,17 +204,33 @@ class Decider:
                         continue
                 self._decide()
             except (LstrError, ExtractorError) as error:
-                self._say(f"{error} {getattr(error, 'hint', '')}".strip())
+                self._fail(f"{error} {getattr(error, 'hint', '')}".strip())
+                is_lost = isinstance(error, ExhaustedError)
             except Exception as error:  # whatever a library does, the other models and the page go on
-                self._say(f"The decisions of {self._called} stopped unexpectedly ({brief(error)}); they begin again.")
+                self._fail(f"The decisions of {self._called} stopped unexpectedly ({brief(error)}); they begin again.")
+                is_lost = False
             else:
                 continue
             finally:
                 with self._changed:
-                    self._session, self._inside = None, set()
+                    self._leave()
             failures = 0 if monotonic() - began > SOUND else failures + 1
+            until = monotonic() + AGAIN[min(failures, len(AGAIN)) - 1]
             with self._changed:
-                self._changed.wait_for(lambda: self._ending, AGAIN[min(failures, len(AGAIN)) - 1])
+                while not self._ending and monotonic() < until:
+                    self._changed.wait_for(lambda: self._ending, min(GLANCE, until - monotonic()))
+                    if not is_lost:  # what is lost with a GPU comes back when the service is started again
+                        self.alive = monotonic()
+
+    def _fail(self, sentence: str) -> None:
+        """Say what ended the decisions on all sources."""
+        self._say(sentence)
+        for name in self.wanted:
+            self._hear.trouble(name, sentence)
+
+    def _leave(self) -> None:
+        """Forget the session that has ended."""
+        self._session, self._inside, self._leaving = None, set(), set()
 
     @property
     def _called(self) -> str:
@@ -218,26 +249,27 @@ class Decider:
             twostream, workers, _ = networks.open()
             self._hear.share(self.model, measure_share(twostream, workers))
             while not self._ending and self._due():
-                session = Session(
-                    loaded,
-                    networks,
-                    len(self._wanted) + SPARE,
-                    thresholds=rules_of(loaded, self._actions),
-                    sinks=self._make_sinks(loaded),
-                    log=log,
-                    packets=self._hear.packets,
-                    pictures=self._hear.pictures,
-                    zones=self._zones,
-                    gates=self._hear.gates,
-                )
+                with self._changed:  # what is changed from here on is of this session
+                    self._is_stale, self._places = False, len(self._wanted) + SPARE
+                    session = self._session = Session(
+                        loaded,
+                        networks,
+                        self._places,
+                        thresholds=rules_of(loaded, self._actions),
+                        sinks=self._make_sinks(loaded),
+                        log=log,
+                        packets=self._hear.packets,
+                        pictures=self._hear.pictures,
+                        zones=self._zones,
+                        gates=self._hear.gates,
+                    )
+                    session.read_by(self._live)
                 with session:
                     with self._changed:
-                        self._session = session
-                        session.read_by(self._live)
                         self._add()
                     self._follow(session.events(), log)
                     with self._changed:
-                        self._session, self._inside = None, set()
+                        self._leave()
                 with self._changed:
                     self._changed.wait_for(lambda: self._ending or self._due(), GLANCE)
 
@@ -255,20 +287,24 @@ class Decider:
             elif isinstance(event, Failed):
                 self._say(f"{event.id}: {event.reason}")
                 self._hear.trouble(event.id, event.reason)
-                self._gone(event.id, True)
+                self._gone(event.id, failed=True)
                 log.events.clear()  # which would grow for weeks
             elif isinstance(event, Ended | Undecided):
-                with self._changed:
-                    self._attempts.setdefault(event.id, Attempt()).is_over = True
-                self._gone(event.id, False)
+                self._gone(event.id)
             else:
                 assert isinstance(event, Decided)
 
-    def _gone(self, name: str, failed: bool) -> None:
+    def _gone(self, name: str, failed: bool = False) -> None:
         """A source is over: when it is added again, if it is wanted still."""
         with self._changed:
             self._inside.discard(name)
+            if name in self._leaving:
+                self._leaving.discard(name)
+                self._attempts.pop(name, None)
+                self._changed.notify_all()
+                return
             attempt = self._attempts.setdefault(name, Attempt())
+            attempt.is_over |= not failed
             if attempt.opened and monotonic() - attempt.opened > SOUND:
                 attempt.failures = 0
             attempt.opened = 0.0  # the next try may end before it is opened
@@ -280,7 +316,7 @@ class Decider:
     def _add(self) -> None:
         """Add the sources that are due to the session that runs."""
         session = self._session
-        if session is None or self._ending:
+        if session is None or self._ending or self._is_stale:
             return
         for name in self._due():
             if name in self._inside:
@@ -301,7 +337,7 @@ class Decider:
             attempt.said = str(error)
             self._say(f"{name}: {error} {error.hint}".strip())
         self._hear.trouble(name, str(error))
-        self._gone(name, True)
+        self._gone(name, failed=True)
 
     def _tick(self) -> None:
         """Add what is wanted and not decided yet, now and then."""
@@ -310,16 +346,6 @@ class Decider:
                 self._changed.wait_for(lambda: self._ending, GLANCE)
                 if self._ending:
                     return
-                if self._session and any(status.is_resting for status in self._session.status().values()):
-                    self.alive = max(self.alive, self._session.alive)  # it decides nothing, and all is well
+                if self._session and not any(status.waiting for status in self._session.status().values()):
+                    self.alive = max(self.alive, self._session.alive)  # there is nothing to decide, and all is well
                 self._add()
-
-
-def rules_of(loaded: Checkpoint, actions: Mapping[str, ActionConfig]) -> Mapping[str, Thresholds]:
-    """The thresholds of each class: those of the configuration, else those of the model, whose teller decides where it
-    has one."""
-    own = thresholds_of(loaded)
-    if isinstance(own, LearntRules):
-        return own.ruled({name: one.thresholds for name, one in actions.items() if one.thresholds and name in own})
-    known = {label: own if isinstance(own, Thresholds) else own.get(label, DEFAULT) for label in loaded.classes}
-    return known | {name: one.thresholds for name, one in actions.items() if one.thresholds and name in known}

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from pathlib import Path
+from time import time
 from typing import Any
 
 from lstr.errors import LstrError
@@ -323,11 +324,12 @@ class History:
         rows = self._read("SELECT value FROM kept WHERE name = ?", (name,))
         return json.loads(rows[0][0]) if rows else None
 
-    def forget(self, before: datetime) -> list[WatchedEvent]:
-        """Delete what ended before then, and all notices of it; the events, whose clips are to be deleted too."""
-        rows = self._read(f"SELECT {', '.join(COLUMNS)} FROM events WHERE end < ?", (before.timestamp(),))
+    def forget(self, seconds: float) -> list[WatchedEvent]:
+        """Delete what ended more than so many seconds ago, with its notices; the events, whose clips are to go too."""
+        before = time() - seconds
+        rows = self._read(f"SELECT {', '.join(COLUMNS)} FROM events WHERE end < ?", (before,))
         with self._changing() as connection:
-            connection.execute("DELETE FROM events WHERE end < ?", (before.timestamp(),))
+            connection.execute("DELETE FROM events WHERE end < ?", (before,))
         return [_event(row) for row in rows]
 
     def close(self) -> None:

@@ -9,11 +9,15 @@ from pathlib import Path
 from time import monotonic
 
 from lstr.checkpoints.loaded import Checkpoint
-from lstr.errors import LstrError
+from lstr.errors import CheckpointError, LstrError
 from lstr.extractors.video.zones import Zones
+from lstr.pipelines.detection.checkpoint import find_checkpoint
 from lstr.pipelines.detection.sink import MakeSink
 from lstr.pipelines.detection.status import Status
+from lstr.pipelines.failures import described
 from lstr.pipelines.serving.server import Server
+from lstr.pipelines.watching.action_rules import overruled
+from lstr.pipelines.watching.announced import Announced
 from lstr.pipelines.watching.board import AGAIN, Board
 from lstr.pipelines.watching.capacity import Capacity
 from lstr.pipelines.watching.checking import check
@@ -35,6 +39,7 @@ from lstr.pipelines.watching.telling.telling import Telling
 
 ROTATED_SECONDS = 3600.0  # between two looks for what is too old to be kept
 PICTURE_SECONDS = 2.0  # that a notice waits for its picture
+DAY = 86_400.0  # seconds
 SILENT_SECONDS = 60.0  # a decider that shows no sign of life for so long is stuck
 
 
@@ -65,10 +70,9 @@ class Service:
         self.telling = self._make_telling(config, self.policy)
         self.server: Server | None = None
         self.storage = Storage(self.history, self._channels_of, self._stored, say)
-        self._known: dict[str, tuple[bool, bool]] = {}
-        """Whether each source was healthy and watched when channels were told last."""
-        self._shown: dict[str, list[str]] = {}
-        """The actions of each source, as channels were told last."""
+        self._announced = Announced()
+        self._trouble = ""
+        """What went wrong when it was looked at everything last, as it was said."""
 
     @property
     def sources(self) -> dict[str, SourceConfig]:
@@ -94,6 +98,12 @@ class Service:
     def add(self, name: str, source: SourceConfig) -> None:
         """Decide on a source too, which the file does not name; kept over a restart. Raises LstrError."""
         with self._lock:
+            try:
+                find_checkpoint(source.model or self.config.model)
+            except CheckpointError as error:
+                raise LstrError(
+                    str(error), f'name one in {self.config.path}: model = "FILE", and send SIGHUP.'
+                ) from error
             self._sources.add(name, source)
             self._direct()
 
@@ -216,7 +226,9 @@ class Service:
 
     def _sinks(self, loaded: Checkpoint) -> list[MakeSink]:
         model = loaded.hub.get("address", loaded.path.name)
-        return [partial(Storing, self.storage, model, alarms_of(loaded)), self.board.sink]
+        others = overruled(loaded, self.config.actions)
+        rates = {action: rate for action, rate in alarms_of(loaded).items() if action not in others}
+        return [partial(Storing, self.storage, model, rates), self.board.sink]
 
     def _hearing(self) -> Hearing:
         packets = self.clips.ring if self.clips else None
@@ -269,7 +281,7 @@ class Service:
         elif bool(self.clips) != bool(config.clips):
             self.say("whether there are clips is read at the start alone: start it again for that.")
         self.telling.close()
-        self.telling, self._known, self._shown = telling, {}, {}
+        self.telling, self._announced = telling, Announced()
         self.telling.__enter__()
 
     def snooze(self, source: str | None, action: str | None, seconds: float) -> None:
@@ -287,18 +299,9 @@ class Service:
     def _show_sources(self) -> None:
         """Tell the channels, and whoever looks, what has changed of the sources."""
         sources, paused, status = self.sources, {*self.paused}, self.status()
-        actions = {}
-        for name, source in sources.items():
-            decider = self.deciders.get(source.model or self.config.model)
-            actions[name] = decider.actions if decider else []
-        if actions != self._shown and all(actions.values()):
-            self._shown, self._known = actions, {}
-            self.telling.sources(actions)
-        for name in sources:
-            now = (name in status and status[name].is_seen, name not in paused)
-            if self._known.get(name) != now and self._shown:
-                self._known[name] = now
-                self.telling.source_changed(name, *now)
+        models = {name: source.model or self.config.model for name, source in sources.items()}
+        states = {name: (name in status and status[name].is_seen, name not in paused) for name in sources}
+        self._announced.tell(self.telling, models, self.deciders, states)
 
     def _say_limits(self) -> None:
         """Say what is too much for the machine."""
@@ -344,10 +347,13 @@ class Service:
                 self.storage.write_what_waits()
                 if monotonic() - self._rotated > ROTATED_SECONDS:
                     self._rotated = monotonic()
-                    before = datetime.now().astimezone() - timedelta(days=self.config.keeping.days)
-                    gone = self.history.forget(before)
+                    gone = self.history.forget(self.config.keeping.days * DAY)
                     if self.clips:
                         self.clips.remove(event.id for event in gone)
-            except HistoryError as error:
-                if not self._ended.is_set():
-                    self.say(str(error))
+            except Exception as error:  # whatever it is, the sources go on, and a supervisor hears that they do
+                told = str(error) if isinstance(error, LstrError) else f"The service goes on after {described(error)}."
+                if not self._ended.is_set() and told != self._trouble:
+                    self.say(told)
+                self._trouble = told
+            else:
+                self._trouble = ""

@@ -8,7 +8,6 @@ import pytest
 from lstr.pipelines.watching.config import GateConfig, Hours
 from lstr.pipelines.watching.config_file import WatchConfigError, lines_of, read_config
 from lstr.pipelines.watching.template import template
-from lstr.timeline import Thresholds
 
 WHOLE = """
 model = "fall.lstr"
@@ -90,9 +89,9 @@ def test_all_that_can_be_said(write, tmp_path, monkeypatch):
     assert hall.model is None and config.sources["back door"].model == tmp_path / "door.lstr"
     assert config.sources["back door"].address == "http://door/stream"
     falling = config.actions["falling"]
-    assert falling.thresholds == Thresholds(0.6, 0.4) and falling.tell == ("phone",) and falling.cooldown == 60
+    assert falling.rule == {"on": 0.6, "off": 0.4} and falling.tell == ("phone",) and falling.cooldown == 60
     assert falling.quiet == (Hours(time(22), time(7)), Hours(time(12, 30), time(13)))
-    assert config.actions["sitting down"].tell == () and config.actions["sitting down"].thresholds is None
+    assert config.actions["sitting down"].tell == () and not config.actions["sitting down"].rule
     assert config.telling.most_an_hour == 12 and config.telling.cooldown == 0
     assert config.channels["phone"].secret == "hush" and config.channels["light"].command == ("light", "on")
     assert config.channels["house"].port == 8883 and config.channels["house"].tls

@@ -2,18 +2,20 @@
 
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from lstr.extractors.video.frames import Chunk
+from lstr.pipelines.detection.decision import Decision
+from lstr.pipelines.detection.events import Opened
+from lstr.pipelines.detection.sink import End, MakeSink, Sink
 from lstr.pipelines.model_files.packing import write_model
 from lstr.pipelines.watching import decider
 from lstr.pipelines.watching.config import ActionConfig, SourceConfig
 from lstr.pipelines.watching.decider import Decider, Hearing
-from lstr.timeline import Thresholds
 from tests.support.exportable import write_exportable
 from tests.support.patience import patiently, until
 from tests.support.served import TS_HEAD, served
@@ -43,10 +45,16 @@ def ignore(*what: object) -> None: ...
 
 
 @contextmanager
-def deciding(model: Path, said: list[str], look: Callable[[str, Chunk], None] = ignore) -> Iterator[Decider]:
-    """A decider of whose sources nobody else hears, but who is to look at the chunks."""
-    hear = Hearing(None, look, ignore, ignore, ignore)
-    with Decider(model, {}, 300.0, lambda loaded: [], said.append, hear, lambda name: ()) as made:
+def deciding(
+    model: Path,
+    said: list[str],
+    look: Callable[[str, Chunk], None] = ignore,
+    trouble: Callable[[str, str], None] = ignore,
+    sinks: Sequence[MakeSink] = (),
+) -> Iterator[Decider]:
+    """A decider of whose sources nobody else hears, but who is to look at the chunks, or to hear of trouble."""
+    hear = Hearing(None, look, ignore, trouble, ignore)
+    with Decider(model, {}, 300.0, lambda loaded: sinks, said.append, hear, lambda name: ()) as made:
         yield made
 
 
@@ -74,7 +82,7 @@ def test_a_source_that_was_never_decided_comes_back(model, stream):
             made.want({"hall": hall, "door": door})
             until(lambda: made.status().keys() == {"hall", "door"}, LONG)
             before = made.status()
-            made.rule({action: ActionConfig(Thresholds(0.5, 0.4)) for action in made.actions})
+            made.rule({action: ActionConfig({"on": 0.5, "off": 0.4}) for action in made.actions})
             until(lambda: made.status().keys() == before.keys() and made.status()["door"] is not before["door"], LONG)
             until(lambda: made.status().keys() == before.keys() and made.status()["hall"] is not before["hall"], LONG)
 
@@ -133,3 +141,64 @@ def test_what_has_ended_is_decided_once(model, stream):
             once = [*seen]
             until(lambda: decided(made) == {"hall"}, LONG)  # the third time it is sent live
     assert once == sorted({*once}) != [] and len(seen) > len(once)
+
+
+def test_it_is_alive_while_a_camera_is_silent_and_while_its_model_cannot_be_loaded(model, tmp_path, monkeypatch):
+    """A supervisor ended the service, and all its other cameras, after a minute of either."""
+    said: list[str] = []
+    troubles: list[tuple[str, str]] = []
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        with deciding(model, said) as made:
+            made.want({"door": source(silent.getsockname()[1])})
+            until(lambda: made.status().keys() == {"door"}, LONG)
+            before = made.alive
+            until(lambda: made.alive > before + 1.0, LONG)
+            assert not made.status()["door"].decided
+        monkeypatch.setattr(decider, "AGAIN", (300.0,))
+        with deciding(tmp_path / "none.lstr", said, trouble=lambda *heard: troubles.append(heard)) as made:
+            made.want({"door": source(silent.getsockname()[1])})
+            until(lambda: troubles, LONG)
+            before = made.alive
+            until(lambda: made.alive > before + 1.0, LONG)
+    assert {name for name, _ in troubles} == {"door"} and "none.lstr" in troubles[0][1] and troubles[0][1] in said
+
+
+def test_more_sources_than_there_was_place_for_are_all_opened(model, monkeypatch):
+    """Those that were added last stayed as they were until the service was started again."""
+    monkeypatch.setattr(decider, "SPARE", 0)
+    said: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as silent, deciding(model, said) as made:
+        wanted = {name: source(silent.getsockname()[1]) for name in ("hall", "door", "yard")}
+        made.want({"hall": wanted["hall"]})
+        until(lambda: made.status().keys() == {"hall"}, LONG)
+        made.want(wanted)
+        until(lambda: made.status().keys() == wanted.keys(), LONG)
+    assert said.count("small.lstr had no place for 3 sources: all of them begin anew.") == 1
+
+
+def test_after_other_thresholds_no_source_is_decided_by_those_of_before(model, stream):
+    """One that was added meanwhile kept the session of the old ones going, and all others came back into it."""
+    begun: list[tuple[str, float]] = []
+
+    class Slow(Sink):
+        def open(self, source: Opened) -> None:
+            self._source = source.id
+
+        def take(self, decision: Decision) -> None:
+            begun.extend((self._source, event.score) for event in decision.events)
+
+        def close(self, end: End) -> None:
+            time.sleep(0.5)
+
+    with served(*[[TS_HEAD, stream, None]] * 4) as port, deciding(model, [], sinks=[Slow]) as made:
+        made.want({"hall": source(port)})
+        until(lambda: made.actions, LONG)
+        made.rule({action: ActionConfig({"on": 0.0, "off": 0.0}) for action in made.actions})
+        until(lambda: begun, LONG)
+        made.rule({"unknown": ActionConfig({"on": 0.1}), **made._actions})
+        hall = made.status()["hall"]
+        made.rule({action: ActionConfig({"on": 1.0}) for action in made.actions})
+        made.want({"hall": source(port), "door": source(port)})
+        until(lambda: decided(made) == {"hall", "door"} and made.status()["hall"] is not hall, LONG)
+        until(lambda: all(status.decided > 2 for status in made.status().values()), LONG)
+    assert {name for name, _ in begun} == {"hall"}

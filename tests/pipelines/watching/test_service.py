@@ -22,12 +22,14 @@ from lstr.pipelines.detection.sink import End
 from lstr.pipelines.detection.status import Status
 from lstr.pipelines.model_files.packing import write_model
 from lstr.pipelines.watching import decider, service
+from lstr.pipelines.watching.capacity import Capacity
 from lstr.pipelines.watching.config import SourceConfig
 from lstr.pipelines.watching.config_file import read_config
 from lstr.pipelines.watching.history import History, HistoryError, Wanted
 from lstr.pipelines.watching.service import Service
 from lstr.pipelines.watching.storing import Storing, alarms_of
 from lstr.pipelines.watching.supervisor import Supervisor
+from lstr.pipelines.watching.telling.telling import Telling
 from lstr.timeline import Event
 from tests.pipelines.watching.test_clips import Camera, film
 from tests.pipelines.watching.test_history import event
@@ -305,6 +307,50 @@ def test_false_alarms_are_those_that_the_model_file_states():
     assert alarms_of(Loaded) == {"a": 2.0}
     Loaded.about = {}
     assert alarms_of(Loaded) == {}
+
+
+def test_channels_know_a_source_that_is_paused_from_the_start(packed, tmp_path, monkeypatch):
+    """No decider has it, and so nobody could resume it by MQTT, nor any other one while it was paused."""
+    shown: list[dict] = []
+    monkeypatch.setattr(Telling, "sources", lambda self, actions: shown.append(actions))
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        config = read_config(write(tmp_path, packed, {"hall": nobody.getsockname()[1]}))
+        with Service(config, lambda text: None) as watching:
+            watching.pause("hall", True)
+        shown.clear()
+        with Service(config, lambda text: None) as watching:
+            until(lambda: shown, LONG)
+            assert not watching.deciders
+    assert shown[0] == {"hall": [*load_checkpoint(packed.checkpoint).classes[1:]]}
+
+
+def test_a_source_without_a_model_is_not_added(packed, tmp_path, monkeypatch):
+    """It was, and stayed as it was for ever without a word."""
+    monkeypatch.setenv("LSTR_HOME", str(tmp_path / "empty"))
+    path = tmp_path / "watch.toml"
+    path.write_text(f'[sources.hall]\naddress = "http://127.0.0.1:9/hall"\nmodel = "{packed.checkpoint}"\n')
+    with Service(read_config(path), lambda text: None) as watching:
+        with pytest.raises(LstrError, match="no model") as caught:
+            watching.add("door", SourceConfig("http://127.0.0.1:9/door"))
+        assert "model = " in caught.value.hint and watching.sources.keys() == {"hall"}
+
+
+def test_what_goes_wrong_on_the_way_ends_nothing(packed, tmp_path, monkeypatch):
+    """What was to be done each second was done no more: a supervisor heard nothing, and ended the service."""
+    said: list[str] = []
+    looked: list[int] = []
+
+    def look(self: Capacity, states: object) -> list[str]:
+        looked.append(1)
+        raise OverflowError("date value out of range") if len(looked) < 3 else HistoryError("no room")
+
+    monkeypatch.setattr(Capacity, "look", look)
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        path = write(tmp_path, packed, {"hall": nobody.getsockname()[1]})
+        with Service(read_config(path), said.append):
+            until(lambda: len(looked) > 3, LONG)
+    wrong = [text for text in said if "goes on after OverflowError: date value out of range" in text]
+    assert len(wrong) == 1 and said.count("no room") == 1
 
 
 def test_a_served_file_is_no_source(tmp_path):
