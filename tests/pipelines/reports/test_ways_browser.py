@@ -32,7 +32,7 @@ def write_reports(folder, truth=VIDEOS):
 def arrive(page, name: str) -> None:
     """Wait until the report of a video, or the index, has come."""
     page.wait_for_url(lambda url: url.partition("#")[0].endswith(name), timeout=20_000)
-    until(page, "typeof frameAsked === 'undefined' || !frameAsked")
+    until(page, "document.readyState === 'complete' && (typeof frameAsked === 'undefined' || !frameAsked)")
 
 
 def test_a_key_leads_through_the_errors_of_all_videos(show, tmp_path):
