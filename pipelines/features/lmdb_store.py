@@ -2,7 +2,7 @@
 
 import re
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ DATA = "data.mdb"
 SUFFIXES = (".mdb", ".lmdb")
 INSTALL = "pip install 'lstr-video[stores]'"
 KEY = re.compile(rb"(?P<video>.+?)(?P<joint>[_/-](?:(?:frame|img|image)[_-]?)?)(?P<number>\d+)(?P<ending>\.\w+)?")
+FRAME = re.compile(rb"(\d+)(\.\w+)?")
+"""What stands in a key after the video and the joint."""
 NUMBER_BYTES = 4  # float32
 PICKLE, NPY = b"\x80", b"\x93NUMPY"
 
@@ -41,6 +43,11 @@ class Frames:
         """The key of a frame."""
         return self.beginning + str(number).zfill(self.digits).encode() + self.ending
 
+    def number(self, key: bytes) -> int | None:
+        """The number in a key; None where it is of no frame of this video, or has another number of digits."""
+        told = FRAME.fullmatch(key, len(self.beginning)) if key.startswith(self.beginning) else None
+        return int(told[1]) if told and len(told[1]) == self.digits else None
+
 
 class FrameVectors:
     """The vectors (L, D) of a video's frames. Of a frame that is missing it is that of the one before."""
@@ -62,10 +69,9 @@ class FrameVectors:
         value = transaction.get(frames.key(number))
         if value is None:
             cursor = transaction.cursor()
-            if cursor.set_range(frames.key(number)):
-                cursor.prev()  # the newest frame before it: the first is there, so it is of this video
-            else:
-                cursor.last()
+            there = cursor.set_range(frames.key(number)) and cursor.prev()  # the newest before it: the first is there
+            while there and frames.number(bytes(cursor.key())) is None:  # a frame of a video whose id begins alike
+                there = cursor.prev()
             value = cursor.value()
         vector = np.frombuffer(value, "<f4")
         if len(vector) != self.shape[1]:
@@ -103,39 +109,50 @@ class LmdbStore:
 
     @cached_property
     def videos(self) -> dict[str, Frames]:
-        """The keys of each video's frames; found by one look at each video, not at each key. Raises RecipeError."""
+        """The keys of each video's frames. Raises RecipeError.
+
+        They are found by one look at each video where a word stands before the number. Where none does, each key is
+        looked at: among the keys of a video `v` may lie those of `v_1`.
+        """
         found: dict[str, Frames] = {}
         with self.environment.begin() as transaction:
             cursor = transaction.cursor()
             there = cursor.first()
             while there:
-                first = bytes(cursor.key())
-                told = KEY.fullmatch(first)
-                if told is None:
+                key = bytes(cursor.key())
+                video_id, has_word, begun = self._begun(key)
+                frames = found.setdefault(video_id, begun)
+                if (last := frames.number(key)) is None:
                     raise RecipeError(
-                        f"{self.path} has the key {first[:80]!r}, which names no frame of a video.",
+                        f"{self.path} numbers the frames of {video_id!r} without leading zeros: they have no order.",
                         "store each frame's vector under VIDEO_frame_0000000001.jpg.",
                     )
-                beginning = told["video"] + told["joint"]
-                beyond = beginning + b":"  # after the digits
-                there = cursor.set_range(beyond)
-                last = cursor.prev() if there else cursor.last()
-                assert last, "the first key lies before"
-                newest = KEY.fullmatch(bytes(cursor.key()))
-                if newest is None or len(newest["number"]) != len(told["number"]):
-                    video = told["video"].decode("utf-8", "replace")
-                    raise RecipeError(
-                        f"{self.path} numbers the frames of {video!r} without leading zeros: they have no order.",
-                        "store each frame's vector under VIDEO_frame_0000000001.jpg.",
-                    )
-                number = int(newest["number"])
-                ending = told["ending"] or b""
-                video_id = told["video"].decode("utf-8", "replace")
-                found[video_id] = Frames(beginning, len(told["number"]), ending, int(told["number"]), number)
-                there = cursor.set_range(beyond)
+                if has_word:
+                    beyond = cursor.set_range(frames.beginning + b":")  # after the digits
+                    newest = cursor.prev() if beyond else cursor.last()
+                    if not newest or frames.number(bytes(cursor.key())) is None:
+                        cursor.set_key(key)
+                while there and (number := frames.number(bytes(cursor.key()))) is not None:
+                    last, there = number, cursor.next()
+                found[video_id] = replace(frames, last=last)
         if not found:
             raise RecipeError(f"{self.path} is empty.", "copy it again.")
         return found
+
+    def _begun(self, key: bytes) -> tuple[str, bool, Frames]:
+        """Which video a key is of, whether a word stands before its number, and the frames that begin with it.
+
+        Raises RecipeError.
+        """
+        told = KEY.fullmatch(key)
+        if told is None:
+            raise RecipeError(
+                f"{self.path} has the key {key[:80]!r}, which names no frame of a video.",
+                "store each frame's vector under VIDEO_frame_0000000001.jpg.",
+            )
+        number, beginning = int(told["number"]), told["video"] + told["joint"]
+        frames = Frames(beginning, len(told["number"]), told["ending"] or b"", number, number)
+        return told["video"].decode("utf-8", "replace"), len(told["joint"]) > 1, frames
 
     def ids(self) -> list[str]:
         """Its videos."""

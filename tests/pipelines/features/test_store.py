@@ -218,6 +218,24 @@ def test_frames_that_an_lmdb_lacks_are_as_the_one_before(tmp_path, arrays):
     assert np.array_equal(rows, expected)
 
 
+@pytest.mark.parametrize("joint", ["_", "-", "_frame_"])
+@pytest.mark.parametrize("ids", [("v", "v_1", "v_1_2"), ("v", "v_0", "v_01", "v-03"), ("v_000", "v_001")])
+def test_videos_of_an_lmdb_whose_ids_begin_alike_stay_apart(tmp_path, arrays, joint, ids):
+    lmdb = pytest.importorskip("lmdb", reason="lmdb is not installed")
+    stored = {i: arrays["v2"][: 25 + n, :4] for n, i in enumerate(ids)}
+    with lmdb.open(str(tmp_path)) as environment, environment.begin(write=True) as transaction:
+        for video, rows in stored.items():
+            for number, row in enumerate(rows):
+                transaction.put(f"{video}{joint}{number:02d}.jpg".encode(), row.tobytes())
+        transaction.delete(f"v_000{joint}10.jpg".encode())
+        transaction.delete(f"v{joint}10.jpg".encode())  # before which those of v_01 stand
+    folder = opened(tmp_path)
+    assert folder.lengths() == {i: len(rows) for i, rows in stored.items()}
+    stored[ids[0]] = np.concatenate([stored[ids[0]][:10], stored[ids[0]][9:10], stored[ids[0]][11:]])
+    for video, rows in stored.items():
+        assert np.array_equal(folder.load(video)[0][:], rows), video
+
+
 def test_an_lmdb_of_something_else_is_refused(tmp_path):
     lmdb = pytest.importorskip("lmdb", reason="lmdb is not installed")
     for name, key, value, words in (
