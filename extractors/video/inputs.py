@@ -34,9 +34,9 @@ def find_videos(
 
     The id is the path without its ending, relative to the folder, or to the part of a pattern before its first
     wildcard; for a file, its stem. With `root` all ids are relative to that folder. Files of one folder that differ by
-    their endings keep them in their ids. In folders, files with one of `suffixes` are videos; `tell` gets a sentence
-    about what else a folder holds, but for files of `known` names. Raises MissingPathError for a path that does not
-    exist or is not in `root`, a folder or pattern without videos, or two videos of one id.
+    their endings keep them in their ids. In folders, files with one of `suffixes` are videos, but for hidden ones;
+    `tell` gets a sentence about what else a folder holds, but for files of `known` names. Raises MissingPathError for a
+    path that does not exist or is not in `root`, a folder or pattern without videos, or two videos of one id.
     """
     named: list[tuple[str, Path]] = []
     for text in inputs:
@@ -149,6 +149,8 @@ def not_read(folder: object, others: Iterable[PurePath], suffixes: Collection[st
 def _reason(path: PurePath, suffixes: Collection[str]) -> str:
     if path.name.endswith(OWN_SUFFIXES):
         return "that lstr wrote"
+    if path.name.startswith("."):
+        return "hidden"
     if path.suffix.lower() in suffixes:
         return f"{path.suffix.lower()} that is no file (a broken link, or a pipe)"
     return path.suffix.lower() or "without an ending"
@@ -160,7 +162,8 @@ def _is_video(path: Path, suffixes: Collection[str]) -> bool:
 
 def is_video_name(path: PurePath, suffixes: Collection[str]) -> bool:
     """Whether a file in a folder is a video to be read, by its name."""
-    return path.suffix.lower() in suffixes and not path.name.endswith(OWN_SUFFIXES)
+    is_hidden = path.name.startswith(".")  # as what macOS puts beside each video on a disk of another system
+    return path.suffix.lower() in suffixes and not path.name.endswith(OWN_SUFFIXES) and not is_hidden
 
 
 def _id_of(path: Path, beginning: Path) -> str:

@@ -126,10 +126,9 @@ def refuse_foreign(path: Path) -> None:
         raise AnnotationError(f"{path} is {what}, which is not read.", hint)
 
 
-def _refuse_foreign_alone(folder: Path) -> None:
-    """Raise AnnotationError where a folder without annotations has files of another program."""
-    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
-        refuse_foreign(path)
+def files_below(folder: Path) -> list[Path]:
+    """The files below a folder, sorted, but for hidden ones, as macOS puts beside each."""
+    return sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith("."))
 
 
 def read_annotations(path: Path, options: ConvertOptions = DEFAULTS) -> AnnotationSet:
@@ -178,13 +177,14 @@ def _read_folder(folder: Path, chosen: Format | None, options: ConvertOptions) -
     for form in FORMATS.values():
         if form.is_folder and (form is chosen or (chosen is None and form.recognises_folder(folder))):
             return _read_as(form, folder, "", options)
-    files = sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith("."))
+    files = files_below(folder)
     found = {p: known for p in files if (known := recognise(p)) and chosen in (None, known)}
     names = sorted({form.name for form in found.values()})
     if len(names) > 1:
         raise AnnotationError(f"{folder} holds {', '.join(names)}.", f"choose one: [[source_format={names[0]}]]")
     if not found:
-        _refuse_foreign_alone(folder)
+        for path in files:
+            refuse_foreign(path)
         raise AnnotationError(f"{folder} holds no annotations.", f"give files of {', '.join(readable())}.")
     annotated = AnnotationSet({})
     for path, form in found.items():

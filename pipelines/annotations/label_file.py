@@ -62,7 +62,8 @@ def read_label_file(
 def is_label_file(path: Path) -> bool:
     """Whether a file or a folder looks like labels, by its name and beginning."""
     if path.is_dir():
-        return (path / INFO).is_file() or any(map(is_label_file, sorted(p for p in path.iterdir() if p.is_file())))
+        files = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))
+        return (path / INFO).is_file() or any(map(is_label_file, files))
     try:
         if path.suffix.lower() == ".json" and is_data_info(read_json(path)):
             return True

@@ -14,7 +14,7 @@ from lstr.labels.segment import Segment
 from lstr.labels.units import Footage
 from lstr.pipelines.annotations.footage import footage_of_files, videos_among
 from lstr.pipelines.annotations.format import ConvertOptions
-from lstr.pipelines.annotations.formats import FORMATS, read_annotations, recognise
+from lstr.pipelines.annotations.formats import FORMATS, files_below, read_annotations, recognise
 from lstr.pipelines.annotations.label_file import labels_from, read_label_file, with_plain_ids
 from lstr.pipelines.annotations.label_files import joined
 
@@ -41,7 +41,7 @@ def read_events(path: str | Path, present: Collection[str] = ()) -> Labels:
     path = Path(path)
     if not path.exists():
         raise LabelsError(f"There is no label file {path}.", "check the path; `ls` its folder.")
-    if path.is_dir() and any(recognise(file) is TIMELINE for file in sorted(path.rglob("*.json"))):
+    if path.is_dir() and any(recognise(p) is TIMELINE for p in files_below(path) if p.suffix == ".json"):
         try:
             annotated = read_annotations(path, ConvertOptions(source_format=TIMELINE.name))
         except ExtractorError as error:

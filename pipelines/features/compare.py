@@ -12,7 +12,7 @@ from lstr.extractors.recipe import differences
 from lstr.extractors.streams import STREAMS
 from lstr.files.arrays import open_array
 from lstr.pipelines.features.folder import open_features
-from lstr.pipelines.features.verify import ids_below
+from lstr.pipelines.features.loose_files import ids_below
 from lstr.pipelines.progress import Tell
 
 MAX_SHIFT = 8  # chunks

@@ -24,7 +24,7 @@ from lstr.extractors.weights.model_card import is_weights_folder
 from lstr.files.arrays import open_array
 from lstr.pipelines.features.any_folder import Features
 from lstr.pipelines.features.columns import joined
-from lstr.pipelines.features.loose_files import convert_hint, files_below, is_loose
+from lstr.pipelines.features.loose_files import convert_hint, files_below, ids_below, is_loose
 from lstr.pipelines.features.stated import NOTHING, Stated, stated_beside
 from lstr.pipelines.features.store import FORMS, Store, is_store, open_store, pickles_in
 from lstr.pipelines.files.atomic import check_kept, sweep, unwritable
@@ -99,11 +99,9 @@ class FeatureFolder(Features[Path]):
         if self.store:
             return list(self.store.ids)
         first, *others = self.streams
-        folder = self.folders[first]
-        found = (p.relative_to(folder).with_suffix("").as_posix() for p in folder.rglob("*.npy"))
         return sorted(
             i
-            for i in found
+            for i in ids_below(self.folders[first])
             if all(self.array(stream, i).exists() for stream in others)
             and (self.recipe is None or self.record(i).exists())
         )

@@ -170,13 +170,20 @@ class LooseFiles:
             raise RecipeError(f"{path} cannot be used: {what}.", AGAIN) from error
 
 
+def ids_below(folder: Path, ending: str = ".npy") -> set[str]:
+    """Paths of files below a folder without their ending, but for hidden files: macOS puts `._ID.npy` beside each."""
+    names = (p.relative_to(folder).as_posix() for p in folder.rglob(f"*{ending}") if not p.name.startswith("."))
+    return {name.removesuffix(ending) for name in names}
+
+
 def files_below(folder: Path) -> list[Path]:
-    """The files of a folder and its folders that may be features; those of targets are not."""
+    """The files of a folder and its folders that may be features; those of targets and hidden ones are not."""
     return sorted(
         path
         for path in folder.rglob("*")
         if path.suffix in SUFFIXES
         and path.is_file()
+        and not path.name.startswith(".")
         and not path.name.endswith(NO_FEATURES)
         and "target_perframe" not in path.relative_to(folder).parts
     )

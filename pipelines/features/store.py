@@ -138,7 +138,7 @@ def open_store(path: Path, stated: Stated, named: Mapping[str, str | None] = Map
 
 def pickles_in(path: Path) -> list[Path]:
     """The pickles of a folder."""
-    return sorted(one for one in path.rglob("*") if one.suffix.lower() in PICKLES)
+    return sorted(p for p in path.rglob("*") if p.suffix.lower() in PICKLES and not p.name.startswith("."))
 
 
 def _streams_in(path: Path, named: Mapping[str, str | None] = MappingProxyType({})) -> dict[str, Path]:
@@ -168,7 +168,8 @@ def _holds(path: Path) -> bool:
 
 def _alone_in(path: Path) -> Path | None:
     """The one .h5 or LMDB file of a folder."""
-    found = [one for one in sorted(path.iterdir()) if one.suffix.lower() in FILES and one.name != lmdb_store.DATA]
+    own = [one for one in sorted(path.iterdir()) if not one.name.startswith(".") and one.name != lmdb_store.DATA]
+    found = [one for one in own if one.suffix.lower() in FILES]
     return found[0] if len(found) == 1 and found[0].name != "lock.mdb" else None
 
 

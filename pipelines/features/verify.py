@@ -11,6 +11,7 @@ import numpy as np
 from lstr.extractors.weights.published_files import sha256_of
 from lstr.files.arrays import open_array
 from lstr.pipelines.features.folder import FeatureFolder
+from lstr.pipelines.features.loose_files import ids_below
 from lstr.pipelines.files.atomic import leftovers
 from lstr.pipelines.progress import Tell
 
@@ -76,12 +77,6 @@ def verify(folder: FeatureFolder, progress: Tell = lambda *_: None) -> Verified:
             found.chunks[video_id] = lengths[folder.streams[0]]
         progress(video_id, done, len(ids))
     return found
-
-
-def ids_below(folder: Path, ending: str = ".npy") -> set[str]:
-    """Paths of files below a folder without their ending, but for hidden files."""
-    names = (p.relative_to(folder).as_posix() for p in folder.rglob(f"*{ending}") if p.name[0] != ".")
-    return {name.removesuffix(ending) for name in names}
 
 
 def _record_faults(folder: FeatureFolder, video_id: str, record: Mapping[str, Any] | None) -> Iterator[Fault]:

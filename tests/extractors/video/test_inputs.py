@@ -80,6 +80,15 @@ def test_what_else_a_folder_holds_is_told(folder):
     assert " 1 .gif," in told[1] and ".ps" not in told[1], "what the user knows of is not told"
 
 
+def test_hidden_files_of_a_folder_are_no_videos(folder):
+    """macOS puts one beside each file on a disk of another system; each was a video that failed."""
+    (folder / "a" / "._x.mp4").write_bytes(b"\x00\x05\x16\x07Mac OS X")
+    told = []
+    assert list(find_videos(["a"], tell=told.append)) == ["x"] == list(find_videos(["a/*"])), told
+    assert told == ["a: not read as videos: 1 hidden; a file that is named is read, whatever its ending."]
+    assert list(find_videos(["a/._x.mp4"])) == ["._x"], "one that is named is meant"
+
+
 def test_a_folder_that_cannot_be_read_is_told(folder, monkeypatch):
     walk = os.walk
 

@@ -8,7 +8,7 @@ import pytest
 from lstr.errors import LabelsError
 from lstr.labels.check import check
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.label_files import divide_paths, read_label_files
+from lstr.pipelines.annotations.label_files import divide_paths, is_labels, read_label_files
 
 
 @pytest.fixture
@@ -72,6 +72,17 @@ def test_videos_and_labels_are_told_apart(files, tmp_path):
     with pytest.raises(LabelsError, match="No label file matches") as caught:
         divide_paths([videos, str(tmp_path / "none*.json")])
     assert caught.value.hint
+
+
+def test_hidden_files_are_no_labels(tmp_path, lstr):
+    """macOS puts one beside each file on a disk of another system."""
+    for name in ("._project.eaf", "._day.csv", "._book.xls"):
+        (tmp_path / name).write_bytes(b"\x00\x05\x16\x07Mac OS X\xa3")
+    assert not is_labels(str(tmp_path))
+    code, _, err = lstr("labels", "check", tmp_path)
+    assert code and "holds no annotations" in err, err
+    (tmp_path / "day.csv").write_text("video,start,end,label\na,1,2,fall\n")
+    assert is_labels(str(tmp_path)) and lstr("labels", "check", tmp_path)[0] == 0
 
 
 def test_a_check_takes_folders_and_patterns_of_labels_beside_videos(small_set, files, tmp_path, lstr):

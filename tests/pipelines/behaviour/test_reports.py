@@ -185,6 +185,7 @@ def test_what_detect_wrote_is_read_as_labels_are(files, lstr, tmp_path):
     assert lstr("labels", "convert", files[1], "--to", "json", "-o", tmp_path / "timeline")[0] == 0
     assert lstr("labels", "convert", files[1], "--to", "jsonl", "-o", tmp_path / "timeline")[0] == 0
     (tmp_path / "timeline" / "index.html").write_text("<html>")
+    (tmp_path / "timeline" / "._one.json").write_bytes(b"\x00\x05\x16\x07Mac OS X\xa3")  # as macOS leaves them
     found = [json.loads(lstr("labels", "compare", files[0], other, "--json")[1]) for other in
              (files[1], tmp_path / "timeline")]  # fmt: skip
     assert found[0]["kinds"] == found[1]["kinds"] and found[0]["frames"] == found[1]["frames"]

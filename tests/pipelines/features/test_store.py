@@ -44,6 +44,21 @@ def test_every_form_gives_the_rows_that_were_stored(tmp_path, arrays, form):
     assert is_feature_folder(folder.path)
 
 
+@pytest.mark.parametrize("form", ["npy", "pt", "h5"])
+def test_hidden_files_are_no_features(tmp_path, arrays, form):
+    """macOS puts one beside each file on a disk of another system."""
+    store = write_store(tmp_path / "store", form, arrays)
+    folder = store.parent if form == "h5" else store
+    for path in [*folder.iterdir(), folder / "v0.pkl"]:
+        (folder / f"._{path.name}").write_bytes(b"\x00\x05\x16\x07Mac OS X")
+    assert opened(folder).lengths() == {i: len(rows) for i, rows in arrays.items()}
+    assert is_feature_folder(folder)
+    for path in folder.glob("[!.]*"):
+        path.unlink()
+    with pytest.raises(RecipeError, match="has no recipe.json"):
+        open_features(folder)
+
+
 @pytest.mark.parametrize("form", ["npy", "npz", "h5"])
 @pytest.mark.parametrize(
     ("layout", "store"),
