@@ -254,8 +254,9 @@ def row_bytes(recipe: Preset | Recipe) -> int:
 
 
 def this_machine(device: str) -> Machine:
-    """The cores this process may use, the memory that is free, and the GPUs where `device` is one."""
-    return Machine(default_workers(), torch.cuda.device_count() if device.startswith("cuda") else 0, free_memory())
+    """The cores this process may use, the memory that is free, and the GPUs: all for `cuda`, and one for `cuda:N`."""
+    gpus = torch.cuda.device_count() if device == "cuda" else int(device != "cpu")
+    return Machine(default_workers(), gpus, free_memory())
 
 
 def share(machine: Machine, n_videos: int, processes: int | None = None, threads: int | None = None) -> Share:

@@ -23,7 +23,7 @@ import torch
 from lstr import __version__
 from lstr.extractors.errors import ExtractorError
 from lstr.extractors.streams import STREAMS
-from lstr.extractors.weights.archive import is_member
+from lstr.extractors.weights.archive import TENSORS
 from lstr.extractors.weights.content import read_content
 from lstr.extractors.weights.model_card import network_files
 from lstr.pipelines.extraction.options import WorkerConfig
@@ -71,11 +71,11 @@ class Portion:
 def portion_of(nodes: Iterable[Mapping[str, float]], device: str | None = None, cores: int | None = None) -> Portion:
     """What suits a cluster: a GPU and its part of the cores where there are GPUs, else two cores.
 
-    `device` (cpu or cuda) and `cores` are those requested.
+    `device` (cpu, cuda or cuda:N, of whose GPU Ray takes no notice) and `cores` are those requested.
     """
     nodes = [node for node in nodes if node.get("CPU", 0) >= 1]
     with_gpu = [node for node in nodes if node.get("GPU", 0) >= 1]
-    if device == "cuda" or (with_gpu and device is None):
+    if (device or "").startswith("cuda") or (with_gpu and device is None):
         return Portion(cores or max(1, int(min((n["CPU"] // n["GPU"] for n in with_gpu), default=CORES))), 1)
     return Portion(cores or int(min([CORES, *(node["CPU"] for node in nodes)])))
 
@@ -197,8 +197,8 @@ def over_cluster(
 
 
 def _content_of(file: Path) -> np.ndarray:
-    """The bytes of a weights file; of a network in a model file, those of a file of its own."""
-    if not is_member(file):
+    """The bytes of a weights file; of one of safetensors, or a network in a model file, those of a .pth of the same."""
+    if file.suffix != TENSORS:
         return np.fromfile(file, np.uint8)
     content = io.BytesIO()
     torch.save(read_content(file), content)

@@ -1,6 +1,7 @@
 """How a machine is shared out: fed, and not oversubscribed."""
 
 import pytest
+import torch
 
 from lstr.extractors.flow import workers as flow
 from lstr.pipelines.extraction import plan as machines
@@ -38,6 +39,13 @@ def test_what_is_asked_for_is_done():
     assert share(Machine(16), 3, processes=8) == Share(3, 5)
     assert share(Machine(16), 100, threads=1) == Share(16, 1)
     assert share(Machine(16), 100, processes=2, threads=3) == Share(2, 3)
+
+
+def test_a_numbered_gpu_is_one(monkeypatch):
+    """All were taken, and the process of the other one was told of a GPU that it did not see."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert [this_machine(device).gpus for device in ("cpu", "cuda", "cuda:0", "cuda:1")] == [0, 2, 1, 1]
+    assert share(this_machine("cuda:1"), 5).processes == 1
 
 
 def test_where_nothing_says_what_is_free_all_memory_is(monkeypatch, tmp_path):

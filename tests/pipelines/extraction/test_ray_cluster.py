@@ -18,6 +18,8 @@ import torch
 
 from lstr.extractors.errors import MissingPathError
 from lstr.extractors.networks.weights import randomise
+from lstr.extractors.weights.content import read_state_dict
+from lstr.extractors.weights.model_card import network_file, network_files
 from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
 from lstr.pipelines.extraction import ray_cluster as ray_extract
 from lstr.pipelines.extraction.options import WorkerConfig
@@ -250,8 +252,22 @@ def test_a_video_s_share_suits_the_nodes():
     assert portion_of(gpus) == Portion(4, 1) and portion_of(gpus, "cpu") == Portion(2)
     assert portion_of(cpus, None, 8) == Portion(8) and portion_of(gpus, None, 8) == Portion(8, 1)
     assert portion_of([]) == Portion(2) and portion_of(cpus, "cuda") == Portion(2, 1)
+    assert portion_of(gpus, "cuda:0") == Portion(4, 1), "a part of a GPU, as for cuda"
     assert [Portion(2).fits(node) for node in cpus] == [8, 4, 0]
     assert [Portion(4, 1).fits(node) for node in gpus] == [4, 8, 0]
+
+
+@pytest.mark.parametrize("name", ["rgb.pth", "mine.safetensors"])
+def test_weights_travel_in_the_form_that_their_name_on_a_node_says(tmp_path, name):
+    from safetensors.torch import save_file
+
+    tensors = {"conv.weight": torch.arange(6.0).reshape(2, 3), "conv.bias": torch.ones(2, dtype=torch.float16)}
+    (save_file if name.endswith(".safetensors") else torch.save)(tensors, tmp_path / name)
+    ((there, file),) = network_files(tmp_path / name, "rgb").items()
+    (tmp_path / "node").mkdir()
+    ray_extract._content_of(file).tofile(tmp_path / "node" / there)
+    read = read_state_dict(network_file(tmp_path / "node", "rgb"))
+    assert read.keys() == tensors.keys() and all(torch.equal(read[one], tensors[one]) for one in tensors)
 
 
 def test_what_ray_prints_is_not_a_result(capsys):
