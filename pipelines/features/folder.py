@@ -210,7 +210,7 @@ def open_features(
             f"{path} holds networks, not features.",
             f"make features with them: `lstr extract VIDEOS -o FEATURES --recipe {shlex.quote(str(path))}`.",
         )
-    named, stated = {"rgb": rgb, "flow": flow}, stated.over(stated_beside(path))
+    named, stated = {"rgb": rgb, "flow": flow}, stated_beside(path, stated)
     if (path / "recipe.json").exists():
         recipe = read_recipe((path / "recipe.json").read_bytes(), path / "recipe.json")
         made = {stream: recipe.parts[stream].folder(stream) for stream in recipe.streams}

@@ -88,13 +88,12 @@ class H5Store:
         owned = {own for names in self.names.values() for own in names}
         return tuple(name for name in ("rgb", "flow") if name in owned) if not self.key else ()
 
-    @property
-    def stated(self) -> Stated:
-        """What its attributes say. Raises RecipeError."""
+    def stated(self, said: Stated) -> Stated:
+        """What is said, and what its attributes say of the rest. Raises RecipeError."""
         with self._lock:
-            known = {name: v.decode() if isinstance(v, bytes) else v for name, v in self.file.attrs.items()}
+            known = {name: _plain(self.file.attrs[name]) for name in ATTRIBUTES if name in self.file.attrs}
         try:
-            return stated_from({name: known[name] for name in ATTRIBUTES if name in known})
+            return stated_from(known, said)
         except ConfigError as error:
             raise RecipeError(f"The attributes of {self.path}: {error}", error.hint) from error
 
@@ -108,3 +107,9 @@ class H5Store:
         own = self.stream or ("" if "" in names else chosen([*names], self.key, f"{self.path}, {video_id}"))
         with self._lock:
             return Dataset(self.file[names[own]])
+
+
+def _plain(attribute: Any) -> Any:
+    """The one number or text of an attribute, which may be an array of it."""
+    one = attribute.flat[0] if isinstance(attribute, np.ndarray) and attribute.size == 1 else attribute
+    return one.decode() if isinstance(one, bytes) else one

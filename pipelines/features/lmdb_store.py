@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr.extractors.errors import RecipeError
-from lstr.pipelines.features.stated import NOTHING
 from lstr.pipelines.features.stored_rows import Array
 
 DATA = "data.mdb"
@@ -85,8 +84,6 @@ class LmdbStore:
 
     path: Path
     format = "lmdb"
-    stated = NOTHING
-    """It has no metadata of its own but a features.json."""
 
     @cached_property
     def environment(self) -> Any:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from lstr.errors import CheckpointError
 from lstr.extractors.errors import RecipeError
 from lstr.files.arrays import NUMBERS, open_array, read_header
-from lstr.pipelines.features.stated import BESIDE, NOTHING
+from lstr.pipelines.features.stated import BESIDE
 from lstr.pipelines.features.stored_rows import Array
 
 SUFFIXES = (".npy", ".npz", ".pt", ".pth")
@@ -132,8 +132,6 @@ class LooseFiles:
     path: Path
     key: str = ""
     ending: str = ""
-    stated = NOTHING
-    """It has no metadata of its own but a features.json."""
 
     @cached_property
     def files(self) -> dict[str, Path]:

@@ -8,16 +8,19 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from lstr.chunk import MOST, Clock
+from lstr.chunk import MOST, STORED, Clock
 from lstr.errors import ConfigError, brief
 from lstr.extractors.errors import RecipeError
 from lstr.files.text import read_text
 
 BESIDE = "features.json"
 PREFIX = "features."
-NUMBER = re.compile(r"\d{1,9}(\.\d{1,9})?(/\d{1,9}(\.\d{1,9})?)?")
+DECIMAL = r"\d{1,9}(\.\d{1,20})?(e-\d{1,2})?"
+NUMBER = re.compile(f"{DECIMAL}(/{DECIMAL})?")
 NTSC = {"23.976": "24000/1001", "23.98": "24000/1001", "29.97": "30000/1001", "59.94": "60000/1001"}
 """Rates of television as people write them, and as they are."""
+MOST_UNDER = 1001
+"""The denominator, at most, that is taken for a number of many decimals: 29.97002997002997 is 30000/1001."""
 LAYOUTS = ("TD", "DT", "TCD", "CTD")
 """Axes of an array: time, crops, and the width of a feature."""
 HINT = "write the rows a second as a number, as in [[features.rate=7.5]] or 30000/1001."
@@ -58,8 +61,11 @@ class Stated:
 
     def over(self, other: "Stated") -> "Stated":
         """This, and what another says of the rest."""
-        own = {field.name: value for field in fields(self) if (value := getattr(self, field.name))}
-        return replace(other, **own)
+        return replace(other, **self.entries())
+
+    def entries(self) -> dict[str, str]:
+        """What is said, by name."""
+        return {field.name: value for field in fields(self) if (value := getattr(self, field.name))}
 
 
 NOTHING = Stated()
@@ -71,28 +77,31 @@ def stated_in(settings: Mapping[str, str]) -> tuple[Stated, dict[str, str]]:
     return _of(own), {name: text for name, text in settings.items() if not name.startswith(PREFIX)}
 
 
-def stated_beside(folder: Path) -> Stated:
-    """What the features.json of a folder says, as `stated_from`. Raises RecipeError."""
+def stated_beside(folder: Path, said: Stated) -> Stated:
+    """What is said, and what the features.json of a folder says of the rest, as `stated_from`. Raises RecipeError."""
     path = folder / BESIDE
     if not path.is_file():
-        return NOTHING
+        return said
     try:
         values = json.loads(read_text(path))
         if not isinstance(values, dict):
             raise ValueError("it is no object")
-        return stated_from(values)
+        return stated_from(values, said)
     except (OSError, ValueError, RecursionError, ConfigError) as error:
         raise RecipeError(
             f"{path} does not describe features ({error}).", 'write it as {"rate": 7.5}, or {"fps": 30, "stride": 4}.'
         ) from error
 
 
-def stated_from(values: Mapping[str, Any]) -> Stated:
-    """What entries of a store's own metadata say; of `fps` and `stride` the rate. Raises ConfigError."""
-    known = {str(name): str(value) for name, value in values.items()}
+def stated_from(values: Mapping[str, Any], said: Stated) -> Stated:
+    """What is said, and what entries of a store's own metadata say of the rest; of `fps` and `stride` the rate.
+
+    Raises ConfigError.
+    """
+    known = {str(name): str(value) for name, value in values.items()} | said.entries()
     fps, stride = known.pop("fps", ""), known.pop("stride", "")
     if fps and stride and "rate" not in known:
-        known["rate"] = str(_fraction("fps", fps) / (_fraction("stride", stride) or 1))
+        known["rate"] = str(_storable(_fraction("fps", fps) / (_fraction("stride", stride) or 1)))
     return _of(known)
 
 
@@ -113,4 +122,9 @@ def _fraction(name: str, text: str) -> Fraction:
     over, _, under = text.partition("/")
     if under and not Fraction(under):
         raise ConfigError(f"features.{name} is {brief(text)}, which divides by 0.", HINT)
-    return Fraction(over) / Fraction(under or 1)
+    return _storable(Fraction(over) / Fraction(under or 1))
+
+
+def _storable(number: Fraction) -> Fraction:
+    """A number as a model can store it: the one itself, or the nearest of a small denominator."""
+    return number if STORED.fullmatch(str(number)) else number.limit_denominator(MOST_UNDER)

@@ -122,13 +122,12 @@ def open_store(path: Path, stated: Stated, named: Mapping[str, str | None] = Map
     Raises RecipeError for what cannot be read without running code in it, and for a file that is no store.
     """
     if path.is_file():
-        beside = stated_beside(path.parent)
         if path.suffix.lower() in PICKLES:
             raise RecipeError(f"{path} is a pickle.", convert_hint([path]))
         if path.suffix.lower() not in FILES:
             raise MissingPathError(f"{path} is a file, and no store of features.", f"give {FORMS}.")
-        return _of_parts(path, {"rgb": path}, stated.over(beside))
-    stated = stated.over(stated_beside(path))
+        return _of_parts(path, {"rgb": path}, stated_beside(path.parent, stated))
+    stated = stated_beside(path, stated)
     if streams := _streams_in(path, named):
         return _of_parts(path, streams, stated)
     if alone := _alone_in(path):
@@ -178,7 +177,7 @@ def _of_parts(path: Path, places: Mapping[str, Path], stated: Stated) -> Store:
     for stream, place in places.items():
         opened = _part(place, stated.key)
         if isinstance(opened, H5Store):
-            stated = stated.over(opened.stated)
+            stated = opened.stated(stated)
         if len(places) == 1 and isinstance(opened, H5Store) and opened.streams:
             parts |= {one: replace(opened, stream=one) for one in opened.streams}
         elif len(places) == 1 and isinstance(opened, LooseFiles) and (endings := _endings(opened)):

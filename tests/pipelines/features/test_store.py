@@ -143,10 +143,20 @@ def test_the_rate_is_asked_for_and_a_model_has_one(tmp_path, arrays):
 
 @pytest.mark.parametrize(
     ("text", "rate"),
-    [("7.5", "15/2"), ("30/4", "15/2"), ("29.97", "30000/1001"), ("30/1.001", "30000/1001"), ("24", "24")],
+    [
+        ("29.97002997002997", "30000/1001"),  # as OpenCV has it
+        ("29.97002997", "30000/1001"),
+        ("24.98763", "2498763/100000"),
+        ("7.5", "15/2"),
+        ("30/4", "15/2"),
+        ("29.97", "30000/1001"),
+        ("30/1.001", "30000/1001"),
+        ("24", "24"),
+    ],
 )
 def test_rates_as_people_write_them(text, rate):
-    assert Stated(rate=text).clock == Clock(Fraction(rate))
+    clock = Stated(rate=text).clock
+    assert clock == Clock(Fraction(rate)) == Clock.from_dict(clock.to_dict()), "as a model stores it"
 
 
 @pytest.mark.parametrize("text", ["0", "-4", "fast", "1/0", "1e9", "2000", "4 a second"])
@@ -167,15 +177,39 @@ def test_a_store_says_itself_what_it_is(tmp_path, arrays):
     (store / "features.json").write_text(json.dumps({"fps": 30, "stride": 4, "name": "I3D"}))
     folder = open_features(store)
     assert folder.clock == Clock(Fraction(15, 2)) and folder.describe()["name"] == "I3D"
-    assert open_features(store, stated=Stated(rate="5")).clock == Clock(Fraction(5)), "who gives it knows better"
-    (store / "features.json").write_text('{"rate": "often"}')
-    with pytest.raises(RecipeError, match="features.json does not describe"):
-        open_features(store)
+    for beside, rate in (
+        ('{"fps": 29.97002997002997, "stride": 6}', "5000/1001"),
+        ('{"fps": 29.97, "stride": 6}', "5000/1001"),
+        ('{"rate": 4.995004995004995, "offset": 5.551115123125783e-17}', "5000/1001"),
+        ('{"rate": 29.97002997002997}', "30000/1001"),
+    ):
+        (store / "features.json").write_text(beside)
+        assert open_features(store).clock == Clock(Fraction(rate)), beside
+    for beside in ('{"rate": "often"}', '{"fps": "often", "stride": 4}', '{"rate": NaN}', '{"rate": true}'):
+        (store / "features.json").write_text(beside)
+        with pytest.raises(RecipeError, match="features.json does not describe"):
+            open_features(store)
+        assert open_features(store, stated=Stated(rate="5")).clock == Clock(Fraction(5)), "who gives it knows better"
     h5py = pytest.importorskip("h5py", reason="h5py is not installed")
     path = write_store(tmp_path / "h5", "h5", arrays)
     with h5py.File(path, "a") as file:
         file.attrs["rate"], file.attrs["made_by"] = 5.0, "somebody"
     assert open_features(path).clock == Clock(Fraction(5)) == open_features(path.parent).clock
+    for stated, rate in (
+        ({"rate": np.array([25.0])}, "25"),
+        ({"rate": np.float32(29.97)}, "30000/1001"),
+        ({"fps": np.array([29.97002997002997]), "stride": np.array([4], np.int64)}, "7500/1001"),
+        ({"fps": 30000 / 1001, "stride": 16.0, "name": np.array([b"I3D"])}, "1875/1001"),
+    ):
+        with h5py.File(path, "a") as file:
+            file.attrs.clear()
+            file.attrs.update(stated)
+        assert open_features(path).clock == Clock(Fraction(rate)), stated
+    with h5py.File(path, "a") as file:
+        file.attrs["rate"] = [24.0, 25.0]
+    with pytest.raises(RecipeError, match="attributes of .* no number"):
+        open_features(path)
+    assert open_features(path, stated=Stated(rate="5")).clock == Clock(Fraction(5))
 
 
 def test_two_parts_are_the_two_streams_of_a_model(tmp_path, arrays):
