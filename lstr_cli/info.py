@@ -62,10 +62,9 @@ def command(path, plot, video_id, as_card, settings, as_json):
             found = [(fault["id"], fault["stream"], fault["what"]) for fault in faults[:SHOWN]]
             console.show_table(f"{len(faults)} faults", ("video", "stream", "what"), found)
     if faults:
-        console.say(
-            f"failed: {len(described['damaged'])} videos of {path} are not whole.\n"
-            f"hint: remove their files in {path}/records and run the same `lstr extract` again: it redoes them."
-        )
+        redo = f"remove their files in {path}/records and run the same `lstr extract` again: it redoes them."
+        hint = redo if "recipe" in described else "make the features of these videos again, or take their files away."
+        console.say(f"failed: {len(described['damaged'])} videos of {path} are not whole.\nhint: {hint}")
         sys.exit(DAMAGED)
 
 

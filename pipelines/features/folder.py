@@ -24,7 +24,7 @@ from lstr.extractors.weights.model_card import is_weights_folder
 from lstr.files.arrays import open_array
 from lstr.pipelines.features.any_folder import Features
 from lstr.pipelines.features.columns import joined
-from lstr.pipelines.features.loose_files import convert_hint, files_below, ids_below, is_loose
+from lstr.pipelines.features.loose_files import AGAIN, convert_hint, files_below, ids_below, is_loose
 from lstr.pipelines.features.stated import NOTHING, Stated, stated_beside
 from lstr.pipelines.features.store import FORMS, Store, is_store, open_store, pickles_in
 from lstr.pipelines.files.atomic import check_kept, sweep, unwritable
@@ -132,15 +132,11 @@ class FeatureFolder(Features[Path]):
         length = len(arrays[self.streams[0]]) if arrays[self.streams[0]].ndim else 0
         if any(array.ndim != 2 or len(array) != length for array in arrays.values()):
             shapes = " and ".join(f"{array.shape} {stream}" for stream, array in arrays.items())
-            raise RecipeError(
-                f"{video_id!r} has {shapes} features; all must be (L, D) of one length.",
-                "run `lstr extract` again for this video.",
-            )
+            raise RecipeError(f"{video_id!r} has {shapes} features; all must be (L, D) of one length.", self._again)
         record = self.read_record(video_id) if self.recipe else None
         if record and record.get("chunks", length) != length:
             raise RecipeError(
-                f"{video_id!r} has {length} chunks in {self.path}, and its record says {record['chunks']}.",
-                "run `lstr extract` again for this video.",
+                f"{video_id!r} has {length} chunks in {self.path}, and its record says {record['chunks']}.", self._again
             )
         return arrays
 
@@ -151,7 +147,12 @@ class FeatureFolder(Features[Path]):
             return open_array(path)
         except (OSError, ValueError) as error:
             what = getattr(error, "strerror", None) or str(error)
-            raise RecipeError(f"{path} cannot be used: {what}.", "run `lstr extract` again.") from error
+            raise RecipeError(f"{path} cannot be used: {what}.", self._again) from error
+
+    @property
+    def _again(self) -> str:
+        """What to do about a video whose features are not whole."""
+        return "run `lstr extract` again for this video." if self.recipe else AGAIN
 
     @contextmanager
     def staged(self, video_id: str) -> Iterator["FeatureFolder"]:

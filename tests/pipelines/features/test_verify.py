@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from lstr.extractors.errors import MissingPathError, OutputError
+from lstr.extractors.errors import MissingPathError, OutputError, RecipeError
 from lstr.extractors.recipe import NetworkRecipe, Recipe
 from lstr.pipelines.features.folder import FeatureFolder, open_features
 from lstr.pipelines.features.norms import norms, plot_features
@@ -149,7 +149,7 @@ def test_a_byte_in_the_middle_is_found_by_the_hash(folder):
     assert (fault.id, fault.stream) == ("set a/v2", "rgb") and "SHA-256" in fault.what
 
 
-def test_a_folder_from_elsewhere_has_no_records(folder, tmp_path):
+def test_a_folder_from_elsewhere_has_no_records(folder, lstr):
     (folder.path / "recipe.json").unlink()
     shutil.rmtree(folder.path / "records")
     elsewhere = open_features(folder.path)
@@ -158,6 +158,12 @@ def test_a_folder_from_elsewhere_has_no_records(folder, tmp_path):
     edit(elsewhere.array("rgb", "set a/v1"), not_a_number)
     edit(elsewhere.array("rgb", "set a/v2"), lambda a: a[:, :7])
     assert [fault.id for fault in verify(elsewhere).faults] == ["set a/v1", "set a/v2"]
+    code, _, err = lstr("info", folder.path)
+    assert code == 3 and "failed: 2 videos" in err and "make the features of these videos again" in err
+    cut(elsewhere.array("rgb", "set a/v1"))
+    with pytest.raises(RecipeError, match="cannot be used") as caught:
+        elsewhere.load("set a/v1")
+    assert "extract" not in err + caught.value.hint, "nothing here has made them, nor has records of them"
 
 
 def test_norms_and_their_picture(folder, tmp_path, lstr):
