@@ -20,6 +20,9 @@ from lstr.pipelines.reports.table import RUN, cell_of
 TOTALS = ("total", "totals", "grand total", "subtotal", "sum", "average", "mean", "summe", "gesamt", "somme", "suma")
 """What spreadsheets write before a row that sums up the others."""
 
+OWN = re.compile(r"video(,subset)?(,duration(_ms)?)?,start(_ms)?,end(_ms)?,label(,subject)?,score")
+"""The header of a table as it is written here."""
+
 ROUNDED = 0.1
 """By how much the duration that a row states may differ from its end less its start: times are rounded."""
 
@@ -206,6 +209,12 @@ class Row:
         """Whether a segment begins or ends; how long something lasts may be said of the video."""
         return bool(self.cell(piece.start) or (self.cell(piece.end) and not piece.lasts))
 
+    @property
+    def is_of_a_video(self) -> bool:
+        """Whether no cell has anything but what is said of the whole video."""
+        of_it = {column.at for column in self.layout.whole.values()}
+        return not any(cell.strip() for at, cell in enumerate(self.cells) if at not in of_it)
+
     def is_full(self, piece: Piece) -> bool:
         """Whether all that a segment needs is there."""
         return all((self.cell(piece.start), self.cell(piece.end), self.label_of(piece)))
@@ -250,7 +259,7 @@ def _cell(cells: Sequence[str], column: Column | None) -> str:
 
 def _read_row(row: Row, header: Sequence[str], name: str, found: dict[str, dict[str, Any]]) -> None:
     """Put a row into the video that it is of. Raises AnnotationError."""
-    _refuse_totals(header, row.cells, row.line, any(map(row.is_full, row.layout.pieces)))
+    _refuse_totals(header, row)
     if "video" in row.layout.whole and not row.whole("video"):
         raise AnnotationError(
             f"Line {row.line}: the name of the video is missing.",
@@ -275,12 +284,15 @@ def _read_row(row: Row, header: Sequence[str], name: str, found: dict[str, dict[
         entry["durations"].append(duration)
 
 
-def _refuse_totals(header: Sequence[str], cells: Sequence[str], line: int, is_segment: bool) -> None:
+def _refuse_totals(header: Sequence[str], row: Row) -> None:
     """Raise AnnotationError, with line and cell, for a row of totals that would be read as a video or a segment."""
-    for column, cell in zip(map(str.strip, header), cells, strict=False):
-        if not is_segment and cell.strip(" :\t").lower() in TOTALS:
+    if any(map(row.is_full, row.layout.pieces)) or (OWN.fullmatch(",".join(header)) and row.is_of_a_video):
+        return
+    for column, cell in zip(map(str.strip, header), row.cells, strict=False):
+        if cell.strip(" :\t").lower() in TOTALS:
             raise AnnotationError(
-                f"Line {line}: {brief(cell)} in the column {column!r} makes it a row of totals, which is no segment.",
+                f"Line {row.line}: {brief(cell)} in the column {column!r} makes it a row of totals, which is no "
+                "segment.",
                 "delete this line of the table.",
             )
 

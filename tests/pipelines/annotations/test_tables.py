@@ -170,6 +170,20 @@ def test_a_row_of_totals_is_named_by_its_line(row):
     assert len(from_csv("video,start,end,label\nTotal,1,2,jump\n", "x").videos) == 1
 
 
+@pytest.mark.parametrize("form", ["csv", "tsv"])
+@pytest.mark.parametrize(("subset", "seconds"), [(None, None), ("training", 60.0), (None, 60.0)])
+def test_a_video_that_is_called_as_a_total_is_read_again(form, subset, seconds):
+    """A table that was written here was refused here, where it has no segment of the video."""
+    segments = (Segment(1.0, 2.0, "mean"),)
+    videos = {"a": AnnotatedVideo(segments, subset, seconds), "SUM": AnnotatedVideo((), subset, seconds)}
+    text = FORMATS[form].render(AnnotationSet(videos), ConvertOptions())
+    assert from_csv(text, "x").videos == videos
+    row = {"csv": "mean,,,,0.5", "tsv": "mean\t\t\t\t0.5"}[form]
+    if subset is seconds is None:
+        with pytest.raises(AnnotationError, match="Line 4: 'mean' in the column 'video' makes it a row of totals"):
+            from_csv(f"{text}{row}\n", "x")
+
+
 @pytest.mark.parametrize("row", [",3,4,sit", ",,212.3,", ",,,sit", " ,3,,"])
 def test_a_video_that_a_row_does_not_name_is_an_error(row):
     """Merged cells of a spreadsheet: the rows below are of no video that is named after the file."""
