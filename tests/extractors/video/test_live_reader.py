@@ -25,6 +25,7 @@ from lstr.extractors.video.live_input import PROMPT, Input, parse_live
 from lstr.extractors.video.live_reader import LiveOptions, LiveReader
 from lstr.extractors.video.pyav_reader import PyAVReader
 from lstr.extractors.video.stretches import stretches
+from lstr.pipelines.files.atomic import write_text
 from tests.support.patience import patiently
 from tests.support.served import TS_HEAD, camera, piped, served
 from tests.support.stamps import TICKS, WRAP, restamped
@@ -150,7 +151,7 @@ class Ending(Quiet):
         super().do_GET()
         if self.path == "/event.m3u8":
             path = Path(self.directory) / "event.m3u8"
-            path.write_text(path.read_text().removesuffix("#EXT-X-ENDLIST\n") + "#EXT-X-ENDLIST\n")
+            write_text(path, path.read_text().removesuffix("#EXT-X-ENDLIST\n") + "#EXT-X-ENDLIST\n")  # at once
 
 
 def test_an_event_that_ends_is_not_read_again(clips, monkeypatch):
