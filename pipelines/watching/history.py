@@ -46,6 +46,8 @@ CREATE TABLE kept (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 DELIVERABLE = """delivered IS NULL AND (phase = 'new' OR NOT EXISTS (
     SELECT 1 FROM notices AS first WHERE first.event = notices.event AND first.channel = notices.channel
     AND first.phase = 'new' AND first.delivered IS NULL))"""
+ON_FOR = """end IS NULL AND id IN (
+    SELECT event FROM notices WHERE phase = 'new' AND delivered IS NOT NULL AND channel = ?)"""
 
 
 class HistoryError(LstrError):
@@ -80,6 +82,8 @@ class Wanted:
     verdict: str | None = None
     before: str | None = None
     """The id of an event: only older ones, in the order of `History.events`."""
+    on_for: str | None = None
+    """A channel: only events that are on, and of whose beginning it was told."""
     limit: int | None = None
 
 
@@ -192,12 +196,8 @@ class History:
 
     def filmed(self) -> list[tuple[str, str, str]]:
         """Id, film and picture of each event that names one."""
-        return [
-            (event_id, clip, picture)
-            for event_id, clip, picture in self._read(
-                "SELECT id, clip, picture FROM events WHERE clip != '' OR picture != ''"
-            )
-        ]
+        rows = self._read("SELECT id, clip, picture FROM events WHERE clip != '' OR picture != ''")
+        return [(event_id, clip, picture) for event_id, clip, picture in rows]
 
     def judge(self, event_id: str, verdict: str) -> bool:
         """Keep what a person says of an event: `right`, `wrong`, or nothing; whether there is such an event."""
@@ -221,6 +221,7 @@ class History:
             ("top_score >= ?", wanted.min_score),
             ("verdict = ?", wanted.verdict),
             ("(start, id) < (SELECT start, id FROM events WHERE id = ?)", wanted.before),
+            (ON_FOR, wanted.on_for),
         ):
             if value is not None:
                 where.append(clause)

@@ -12,7 +12,7 @@ from typing import Any
 
 from lstr.pipelines.watching.config import ChannelConfig
 from lstr.pipelines.watching.event import WatchedEvent
-from lstr.pipelines.watching.history import History, Notice
+from lstr.pipelines.watching.history import History, HistoryError, Notice, Wanted
 from lstr.pipelines.watching.presence import Presence
 from lstr.pipelines.watching.telling.channel import Channel, ChannelError, UntoldError, message_bytes
 from lstr.pipelines.watching.telling.discovery import describe_source
@@ -63,7 +63,7 @@ class Mqtt(Channel):
         super().__init__(name)
         _check(name, config)
         self._config = config
-        self._say = say
+        self._say, self._history = say, history
         self._switch = switch
         self._policy = policy
         self._presence = presence
@@ -76,6 +76,8 @@ class Mqtt(Channel):
         self._going_on = GoingOn()
         self._on: dict[str, str] = {}
         """The event that is on, by the topic of its state."""
+        self._knows_on = False
+        """Whether those are among them of which a channel of this name told before it, as before SIGHUP."""
         self._sources: dict[str, str] = {}
         """Sources by the topic at which they are switched."""
         self._actions: set[str] = set()
@@ -109,8 +111,19 @@ class Mqtt(Channel):
 
     def open(self, ready: Callable[[], None]) -> None:
         self._ready = ready
+        self._recall()
         self._client.connect_async(self._config.host, self._config.port, keepalive=KEEPALIVE)
         self._client.loop_start()
+
+    def _recall(self) -> None:
+        """Go on with the events that are on, and of which a channel of this name has told."""
+        with self._lock, suppress(HistoryError):
+            if self._knows_on:
+                return
+            for event in self._history.events(Wanted(on_for=self.name)):
+                self._on.setdefault(self._topics.state(event.source, event.action), event.id)
+                self._going_on.begin(event)
+            self._knows_on = True
 
     def tell(self, notice: Notice, now: datetime) -> None:
         if not self.connected:
@@ -189,8 +202,10 @@ class Mqtt(Channel):
         described: dict[str, str] = {}
         kept: dict[str, str] = {}
         topics = self._topics
+        self._recall()
         for source, names in actions.items():
-            kept |= {topics.state(source, action): STATES[False] for action in names}
+            states = {topics.state(source, action) for action in names}
+            kept |= {state: STATES[state in self._on] for state in states}
             kept |= dict.fromkeys((topics.last(source), topics.switch(source), topics.health(source)), "")
             if self._discovery:
                 entities = describe_source(self._discovery, topics, source, names)

@@ -174,6 +174,30 @@ def test_that_it_goes_on_is_told_now_and_then(history, home, broker, prefix, eve
     assert update["type"] == "update" and update["after"]["frame_time"] - update["before"]["frame_time"] == 11
 
 
+def test_what_is_on_stays_on_where_the_file_is_read_again(history, home, broker, prefix, event_of, eventually):
+    """Home automation was told OFF by the channel that came then, and took a fall that went on for over."""
+    event, untold, risen = event_of(top_score=0.7), event_of(action="running"), event_of(top_score=0.8)
+    history.begin(untold, ["phone"], untold.decided)
+    with Listener(broker.port) as listener:
+        state, events = f"{prefix}/hall/falling/state", f"{prefix}/events"
+        with Telling(home, history, print) as telling:
+            telling.sources(ACTIONS)
+            history.begin(event, ["home"], event.decided)
+            telling.wake()
+            eventually(lambda: listener.last(state) == "ON" and telling.status()["home"].delivered == 1)
+            told = len(listener.heard[state])
+        with Telling(home, history, print) as telling:
+            telling.sources(ACTIONS)
+            eventually(lambda: len(listener.heard[state]) > told)
+            assert {*listener.heard[state][told:]} == {"ON"}
+            eventually(lambda: listener.last(f"{prefix}/hall/running/state") == "OFF")  # nobody was told of that
+            telling.update(replace(risen, id=event.id))
+            eventually(lambda: json.loads(listener.last(events))["type"] == "update")
+            history.end(event.id, event.seen, False, event.seen)
+            telling.wake()
+            eventually(lambda: listener.last(state) == "OFF")
+
+
 def test_no_update_comes_while_an_end_is_told(event_of):
     """The end could not be told at once: what was told last stays the same for its next try."""
     event, changes = event_of(), []
