@@ -22,15 +22,13 @@ from lstr.pipelines.watching.config import (
     TellingConfig,
     WatchConfig,
 )
+from lstr.pipelines.watching.config_lines import Where, lines_of
 from lstr.pipelines.watching.config_values import Parse
 from lstr.rules import changed
 from lstr.timeline import ThresholdError
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_. -]{0,63}")
 """The name of a source or a channel becomes part of file names, addresses and topics."""
-KEY = re.compile(r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*=""")
-HEADER = re.compile(r"\s*\[\[?([^\[\]]+)\]\]?\s*(?:#.*)?")
-WORD = re.compile(r"""[\w-]+|"[^"]*"|'[^']*'""")
 NEEDED = {"webhook": "url", "apprise": "url", "command": "command", "mqtt": "host", "frigate": "url"}
 """What each kind of channel cannot be without."""
 KINDS_OF_CHANNEL = {
@@ -90,9 +88,6 @@ class Mistake:
 
     line: int
     text: str
-
-
-Where = tuple[str, ...]
 
 
 @dataclass
@@ -163,9 +158,15 @@ def said_of(path: Path, mistakes: Iterable[Mistake]) -> str:
 
 def read_data(path: Path) -> Path:
     """The folder of the data that a file names, whatever else is wrong in it. Raises as `read_config`."""
-    named = _content(path)[1].get("data")
-    folder = path.absolute().parent
-    return folder / Path(named).expanduser() if isinstance(named, str) else folder / f"{path.stem}.data"
+    text, content = _content(path)
+    folder, named = path.absolute().parent, content.get("data")
+    if not isinstance(named, str):
+        return folder / f"{path.stem}.data"
+    try:
+        return values.path_in(folder, named)
+    except ValueError as error:
+        mistake = Mistake(lines_of(text).get(("data",), 1), f"data: {error}")
+        raise WatchConfigError(said_of(path, [mistake]), f"mend it, then `lstr watch --check {path}`.") from error
 
 
 def _content(path: Path) -> tuple[str, dict[str, Any]]:
@@ -332,29 +333,3 @@ def _channels(reading: _Reading, content: dict[str, Any]) -> Iterator[tuple[str,
         if kind in ("webhook", "frigate") and not str(made.get("url", "http://")).startswith(("http://", "https://")):
             reading.complain((*where, "url"), f"{'.'.join((*where, 'url'))} has to begin with http:// or https://.")
         yield name, ChannelConfig(**{CALLED.get(key, key): value for key, value in made.items()})
-
-
-def lines_of(text: str) -> dict[Where, int]:
-    """The line of each table and entry of a TOML text, by its names; the first line is 1."""
-    found: dict[Where, int] = {}
-    table: Where = ()
-    depth, quotes = 0, ""
-    for number, line in enumerate(text.splitlines(), 1):
-        if quotes:  # in a string of several lines
-            quotes = "" if quotes in line else quotes
-            continue
-        if not depth and (header := HEADER.fullmatch(line)):
-            table = _parts(header[1])
-            found.setdefault(table, number)
-            continue
-        if not depth and (key := KEY.match(line)):
-            found.setdefault((*table, *_parts(key[1])), number)
-            line = line[key.end() :]
-        quotes = next((mark for mark in ('"""', "'''") if line.count(mark) % 2), "")
-        bare = re.sub(r'"(?:\\.|[^"\\])*"|\'[^\']*\'|#.*', "", line)
-        depth = max(0, depth + bare.count("[") - bare.count("]"))
-    return found
-
-
-def _parts(names: str) -> Where:
-    return tuple(word.strip("\"'") for word in WORD.findall(names))

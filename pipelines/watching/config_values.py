@@ -168,11 +168,25 @@ def one_of(known: Mapping[str, Any]) -> Parse:
     return parse
 
 
+def path_in(folder: Path, written: str) -> Path:
+    """A path, seen from a folder; `~` is a home. Raises ValueError for what can be none."""
+    try:
+        path = folder / Path(written).expanduser()
+        path.exists()
+    except RuntimeError as error:
+        raise ValueError(f"there is no home {Path(written).parts[0]}.") from error
+    except OSError as error:
+        raise ValueError(f"it cannot be a path ({error.strerror}).") from error
+    if "\0" in written:
+        raise ValueError("it cannot be a path (it has a character of code 0).")
+    return path
+
+
 def path_from(folder: Path, new: bool = False) -> Parse:
     """A path, seen from a folder; it exists, or may be a `new` folder."""
 
     def parse(value: Any) -> Path:
-        path = folder / Path(text(value)).expanduser()
+        path = path_in(folder, text(value))
         if not new and not path.exists():
             raise ValueError(f"there is no file {path}.")
         if new and path.exists() and not path.is_dir():
@@ -216,7 +230,7 @@ def secret_from(folder: Path) -> Parse:
                 raise ValueError(f"{parts[2]} of the environment is no UTF-8.")
             return found
         try:
-            return (folder / Path(parts[2]).expanduser()).read_text(encoding="utf-8").split("\n")[0].strip()
+            return path_in(folder, parts[2]).read_text(encoding="utf-8").split("\n")[0].strip()
         except (OSError, UnicodeDecodeError) as error:
             raise ValueError(f"the file of it cannot be read ({error}).") from error
 

@@ -46,8 +46,7 @@ CREATE TABLE kept (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 DELIVERABLE = """delivered IS NULL AND (phase = 'new' OR NOT EXISTS (
     SELECT 1 FROM notices AS first WHERE first.event = notices.event AND first.channel = notices.channel
     AND first.phase = 'new' AND first.delivered IS NULL))"""
-ON_FOR = """end IS NULL AND id IN (
-    SELECT event FROM notices WHERE phase = 'new' AND delivered IS NOT NULL AND channel = ?)"""
+ON_FOR = "end IS NULL AND id IN (SELECT event FROM notices WHERE phase = 'new' AND delivered > 0 AND channel = ?)"
 
 
 class HistoryError(LstrError):

@@ -140,9 +140,12 @@ class Service:
             check(config)
             policy = Policy(config, self.history)
             telling = self._make_telling(config, policy)  # before anything is changed: it may fail
-        except LstrError as error:
-            hint = f"\nhint: {error.hint}" if error.hint else ""
-            self.say(f"{error}{hint}\nNothing was changed.")
+        except Exception as error:  # of a library too, whose text may hold a secret: what runs goes on
+            path, hint = self.config.path, getattr(error, "hint", "")
+            told = (
+                str(error) if isinstance(error, LstrError) else f"{path} cannot be read: it met {type(error).__name__}."
+            )
+            self.say("\n".join(filter(None, (told, hint and f"hint: {hint}", "Nothing was changed."))))
         else:
             with self._lock:
                 before, self.config = self.config, config
@@ -253,15 +256,8 @@ class Service:
 
     def _make_telling(self, config: WatchConfig, policy: Policy) -> Telling:
         picture = self._picture if self.clips else None
-        return Telling(
-            config,
-            self.history,
-            self.say,
-            picture,
-            switch=self._switch,
-            policy=policy,
-            presence=self.presence,
-        )
+        switch, presence = self._switch, self.presence
+        return Telling(config, self.history, self.say, picture, switch=switch, policy=policy, presence=presence)
 
     def _picture(self, event: WatchedEvent) -> Path | None:
         return self.clips.picture(event.id, PICTURE_SECONDS) if self.clips else None

@@ -6,7 +6,8 @@ from datetime import time
 import pytest
 
 from lstr.pipelines.watching.config import GateConfig, Hours
-from lstr.pipelines.watching.config_file import WatchConfigError, lines_of, read_config
+from lstr.pipelines.watching.config_file import WatchConfigError, read_config, read_data
+from lstr.pipelines.watching.config_lines import lines_of
 from lstr.pipelines.watching.template import template
 
 WHOLE = """
@@ -110,6 +111,11 @@ def test_the_shortest_one(write, tmp_path):
         ('modle = "x"', 1, "did you mean model?"),
         ('model = "nowhere.lstr"', 1, "there is no file"),
         ("model = 3", 1, "quotation marks"),
+        ('model = "~nobody-here/x.lstr"', 1, "model: there is no home ~nobody-here."),
+        ('\ndata = "~nobody-here/x"', 2, "data: there is no home ~nobody-here."),
+        (f'data = "{"x" * 300}"', 1, "data: it cannot be a path"),
+        ('data = "a\\u0000b"', 1, "data: it cannot be a path"),
+        ('[sources.a]\naddress = "file:~nobody-here/x"', 2, "there is no home ~nobody-here."),
         ('\n\ntimeout = "5x"', 3, "no time"),
         ("timeout = true", 1, "it is a time"),
         ("sources = 3", 1, "has to be tables"),
@@ -160,6 +166,15 @@ def test_each_mistake_has_its_line(write, text, line, said):
     with pytest.raises(WatchConfigError) as raised:
         read_config(path)
     assert any(each.startswith(f"{path}:{line}: ") and said in each for each in str(raised.value).splitlines())
+    assert "--check" in raised.value.hint
+
+
+@pytest.mark.parametrize("data", ["~nobody-here/x", "x" * 300])
+def test_data_that_can_be_nowhere(write, data):
+    """`lstr events` asks for nothing else of the file; it was an internal error."""
+    path = write(f'timeout = "2m"\ndata = "{data}"\n')
+    with pytest.raises(WatchConfigError, match=":2: data: ") as raised:
+        read_data(path)
     assert "--check" in raised.value.hint
 
 

@@ -149,13 +149,15 @@ MISTAKES = {
     "hook": '[channels.hook]\nkind = "webhook"\nurl = "http:// host/x"\n',
     "phone": '[channels.phone]\nkind = "apprise"\nurl = "ntyf://t"\n',
     "nvr": '[channels.nvr]\nkind = "frigate"\nurl = "http://x"\ncertificate = "watch.toml"\n',
+    "no home": '[channels.nvr]\nkind = "frigate"\nurl = "http://x"\ncertificate = "~nobody-here/x"\n',
     "no model knows it": "[actions.flying]\non = 0.5\n",
     "is no model file": '[sources.door]\naddress = "http://127.0.0.1:9/door"\nmodel = "watch.toml"\n',
 }
 
 
-def test_a_mistake_in_its_file_changes_nothing_while_it_runs(packed, tmp_path):
-    """A channel that cannot be made ended the whole service; a model that is none was taken."""
+def test_a_mistake_in_its_file_changes_nothing_while_it_runs(packed, tmp_path, monkeypatch):
+    """A channel that cannot be made ended the whole service, and so did a home of nobody; a model that is none was
+    taken."""
     said: list[str] = []
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         path = write(
@@ -169,6 +171,11 @@ def test_a_mistake_in_its_file_changes_nothing_while_it_runs(packed, tmp_path):
                 watching.reload()
                 assert text in said[-1] and "\nhint: " in said[-1] and said[-1].endswith("Nothing was changed."), said
                 assert (watching.config, watching.telling, watching.policy, {**watching.deciders}) == before
+            with monkeypatch.context() as patched:  # whatever a library raises of a file
+                patched.setattr(service, "check", lambda config: 1 / 0)
+                watching.reload()
+            assert said[-1] == f"{path} cannot be read: it met ZeroDivisionError.\nNothing was changed."
+            assert (watching.config, watching.telling, watching.policy, {**watching.deciders}) == before
             known = event()
             watching.history.begin(known, ["note"], known.start)
             watching.telling.wake()
