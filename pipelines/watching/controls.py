@@ -23,7 +23,7 @@ class Controls:
     """A source of a name and an address."""
     remove: Callable[[str], None]
     snooze: Callable[[str | None, str | None, float], None]
-    """Tell nobody of a source, an action, or either (None is all), for so many seconds; 0 ends it."""
+    """Tell nobody of a source, an action, or either (None is all), for so many seconds; 0 ends that one alone."""
     draw: Callable[[str, Zones | None], None]
     """Zones of a source of this name; None takes those of the file again."""
     clip: Callable[[str], Path | None] = no_file

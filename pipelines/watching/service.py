@@ -281,12 +281,12 @@ class Service:
         self.telling.__enter__()
 
     def snooze(self, source: str | None, action: str | None, seconds: float) -> None:
-        """Tell nobody of a source, an action, or either (None is all), for so many seconds; 0 ends it."""
+        """Tell nobody of a source, an action, or either (None is all), for so many seconds; 0 ends that one alone."""
         until = datetime.now().astimezone() + timedelta(seconds=seconds) if seconds else None
         if until:
             self.policy.snooze(source, action, until)
         else:
-            self.policy.wake(source, action)
+            self.policy.end(source, action)
         self._show_snoozes()
 
     def _show_snoozes(self) -> None:

@@ -198,7 +198,8 @@ class WatchSite:
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not least <= seconds <= most:
             raise RequestError("That is no time to snooze.", "it is from 0 to 604800 seconds.")
         source, action = _text(body, "source", 200), _text(body, "action", 200)
-        if (source and source not in self.board.names) or (action and action not in self.board.actions):
+        is_known = source in (None, *self.board.names) and action in (None, *self.board.actions)
+        if seconds and not is_known:  # one of a source that has gone can be ended
             raise RequestError("That is neither a source nor an action here.", "reload the page.")
         await run_in_threadpool(self.controls.snooze, source, action, float(seconds))
         return JSONResponse({})

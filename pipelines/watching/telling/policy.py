@@ -101,7 +101,7 @@ class Policy:
             self._keep([*others, Snooze(source, action, until)])
 
     def wake(self, source: str | None = None, action: str | None = None) -> int:
-        """End what is snoozed of a source, an action, an action on a source, or all of it; how many snoozes."""
+        """End all that is snoozed of a source, an action, an action on a source, or anything; how many snoozes."""
         with self._lock:
             before = self.snoozed()
             kept = [
@@ -111,6 +111,11 @@ class Policy:
             ]
             self._keep(kept)
             return len(before) - len(kept)
+
+    def end(self, source: str | None, action: str | None) -> None:
+        """End the one snooze of just these two; wider and narrower ones hold on."""
+        with self._lock:
+            self._keep([other for other in self.snoozed() if (other.source, other.action) != (source, action)])
 
     def snoozed(self, now: datetime | None = None) -> list[Snooze]:
         """What is snoozed at that time, or now."""

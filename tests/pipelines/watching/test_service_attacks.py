@@ -89,8 +89,10 @@ def test_what_is_snoozed_is_shown_after_a_restart(run):
     with run() as (_, visitor, _):
         shown = visitor.ask("/state").json["snoozes"]
         assert {(one["source"], one["until"] is None) for one in shown} == {("hall", False), (None, True)}
+        visitor.ask("/snooze", {"seconds": 0})  # that of all, and no other
+        assert [one["source"] for one in visitor.ask("/state").json["snoozes"]] == ["hall"]
         visitor.ask("/snooze", {"source": "hall", "seconds": 0})
-        assert len(visitor.ask("/state").json["snoozes"]) == 1
+        assert visitor.ask("/state").json["snoozes"] == []
 
 
 def test_no_secret_comes_out(run, closed_port, tmp_path):

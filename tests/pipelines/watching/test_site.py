@@ -160,6 +160,7 @@ def test_what_a_person_does_reaches_the_service(watched, visitor):
         ("/sources", {"name": "garage", "address": "rtsp://garage/s"}, ("add", "garage", "rtsp://garage/s")),
         ("/snooze", {"source": "hall", "action": "fall", "seconds": 60}, ("snooze", "hall", "fall", 60.0)),
         ("/snooze", {}, ("snooze", None, None, 3600.0)),
+        ("/snooze", {"source": "gone", "action": "fall", "seconds": 0}, ("snooze", "gone", "fall", 0.0)),
         ("/source/hall/zones", {"zones": [[[0, 0], [1, 0], [0, 1]]]}, ("draw", "hall", (((0, 0), (1, 0), (0, 1)),))),
         ("/source/hall/zones", {"zones": []}, ("draw", "hall", ())),
         (f"/source/{hostile}/zones", {"zones": None}, ("draw", HOSTILE, None)),

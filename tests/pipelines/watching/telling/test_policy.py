@@ -121,3 +121,15 @@ def test_a_snooze_is_kept_over_a_restart_and_ends(watch_config, policy_of, histo
     assert with_another.why(began(0, action="running"), now + timedelta(days=400))["log"] == "snoozed"
     assert with_another.wake("hall") == 1 and with_another.wake() == 1 and policy.snoozed() == []
     assert history.kept("snoozed") is None
+
+
+def test_the_end_of_one_snooze_ends_no_other(policy_of):
+    """People who had snoozed a fall for a day were woken when an hour's snooze of all was ended."""
+    policy, until = policy_of(), datetime.now().astimezone() + timedelta(hours=1)
+    kinds = [(None, None), ("hall", None), (None, "falling"), ("hall", "falling")]
+    for kind in kinds:
+        policy.snooze(*kind, until)
+    for kind in kinds:
+        policy.end(*kind)
+        kept = [(snooze.source, snooze.action) for snooze in policy.snoozed()]
+        assert kept == kinds[kinds.index(kind) + 1 :]
