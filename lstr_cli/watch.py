@@ -66,7 +66,7 @@ def command(config, begin, only_check, hashes, log_format):
     checked_config = read_config(config)
     from lstr.pipelines.watching.checking import check
 
-    found = check(checked_config, cameras=only_check)
+    found = check(checked_config, now=only_check)
     if only_check:
         for name, actions in found.actions.items():
             console.show(f"{name}: {', '.join(actions)}")

@@ -66,7 +66,7 @@ class Server:
         if kept:
             kept.keep(self.port)
         hosts = [f"{one}:{self.port}" for one in ("127.0.0.1", "localhost", "[::1]")]
-        hosts += _names(host, self.port, access)
+        hosts += names_of(host, self.port, access)
         token_part = "" if access and access.users else f"?token={token}"
         self.address = f"http://{_shown(host, access)}:{self.port}/{token_part}"
         self.ending = threading.Event()
@@ -118,7 +118,7 @@ class Server:
             self._ended.set()
 
 
-def _names(host: str, port: int, access: Access | None) -> list[str]:
+def names_of(host: str, port: int, access: Access | None) -> list[str]:
     """What Host may be beside the names of loopback. Raises ServingError where nothing says so."""
     if access is None:
         return []

@@ -19,6 +19,7 @@ MOST_VISITS = 256
 VISIT_SECONDS = 14 * 86400.0
 """After which a visit that nobody goes on with is over."""
 LONGEST = 1024  # characters of a password
+SHORTEST = 16  # bytes of a hash; of one with fewer the end is missing
 
 
 class UsersError(LstrError):
@@ -34,8 +35,7 @@ class Users:
         self._hasher = _hasher()
         self._hashes = dict(hashes)
         for name, text in self._hashes.items():
-            if not text.startswith("$argon2"):
-                raise UsersError(f"The password of {name} is no argon2 hash.", "make one with `lstr watch --password`.")
+            check_hash(name, text)
         # a name that nobody has takes as long as a wrong password
         self._nobody = self._hasher.hash(secrets.token_urlsafe(16))
         self._turn = threading.Lock()  # each check takes 64 MB: one at a time
@@ -59,6 +59,21 @@ def hash_password(password: str) -> str:
     if not 8 <= len(password) <= LONGEST:
         raise UsersError(f"A password has from 8 to {LONGEST} characters.", "choose another one.")
     return str(_hasher().hash(password))
+
+
+def check_hash(name: str, text: str) -> None:
+    """See that a user's password can be checked by a text. Raises UsersError without argon2, and for no hash of it."""
+    _hasher()
+    from argon2 import extract_parameters
+    from argon2.exceptions import InvalidHashError
+
+    hint = "make one with `lstr watch --password`."
+    try:
+        length = extract_parameters(text).hash_len if text.isascii() else 0
+    except InvalidHashError:
+        length = 0
+    if length < SHORTEST:
+        raise UsersError(f"The password of {name} is no whole argon2 hash.", hint)
 
 
 def _hasher() -> "PasswordHasher":

@@ -5,6 +5,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
 
 from lstr.errors import CheckpointError
 from lstr.extractors.errors import ExtractorError, MissingCameraError
@@ -12,6 +13,9 @@ from lstr.extractors.video.live_input import parse_live
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.pipelines.detection.checkpoint import find_checkpoint
 from lstr.pipelines.model_files.model_file import is_model, open_model
+from lstr.pipelines.serving.access import Access
+from lstr.pipelines.serving.server import ServingError, names_of
+from lstr.pipelines.serving.users import UsersError, check_hash
 from lstr.pipelines.watching.config import WatchConfig
 from lstr.pipelines.watching.config_file import Mistake, WatchConfigError, said_of
 from lstr.pipelines.watching.config_lines import Where, lines_of
@@ -32,11 +36,12 @@ class Checked:
     """By the name of a source, what its model knows."""
 
 
-def check(config: WatchConfig, cameras: bool = False) -> Checked:
-    """Open each model file, see whether the actions are known, and make each channel, which is opened by nobody.
+def check(config: WatchConfig, now: bool = False) -> Checked:
+    """Open each model file, see whether the actions are known, make each channel, which is opened by nobody, and see
+    whether the page can be served.
 
-    With `cameras`, one that is not plugged in is a mistake too; a service waits for it. Raises WatchConfigError with
-    the line of each mistake.
+    With `now`, cameras that are not plugged in and programs that are not there are mistakes too; a service waits for
+    them. Raises WatchConfigError with the line of each mistake.
     """
     lines: Mapping[Where, int] = {}
     with suppress(OSError, UnicodeDecodeError):  # somebody who writes it anew may be between its end and its beginning
@@ -55,7 +60,7 @@ def check(config: WatchConfig, cameras: bool = False) -> Checked:
                 mistakes.append(Mistake(lines.get(where, 1), f"{'.'.join(where)}: {error}"))
         actions[name] = known[model]
         try:
-            if cameras:
+            if now:
                 parse_live(source.address)
         except MissingCameraError as error:
             where = ("sources", name, "address")
@@ -66,7 +71,9 @@ def check(config: WatchConfig, cameras: bool = False) -> Checked:
             has = ", ".join(sorted(everything))
             line = lines.get(("actions", action), 1)
             mistakes.append(Mistake(line, f"actions.{action}: no model knows it; they know {has}."))
-    mistakes += _channels(config, lines)
+    mistakes += [*_channels(config, lines), *_page(config, lines)]
+    if now:
+        mistakes += _programs(config, lines)
     if mistakes:
         raise WatchConfigError(said_of(config.path, mistakes), f"mend it, then `lstr watch --check {config.path}`.")
     return Checked(actions)
@@ -83,6 +90,26 @@ def _channels(config: WatchConfig, lines: Mapping[Where, int]) -> Iterator[Mista
                 make_channel(name, config, history, lambda text: None)
             except ChannelError as error:
                 yield Mistake(line, f"channels.{name}: {error}")
+
+
+def _programs(config: WatchConfig, lines: Mapping[Where, int]) -> Iterator[Mistake]:
+    for name, channel in config.channels.items():
+        if channel.command and which(channel.command[0]) is None:
+            where = ("channels", name, "command")
+            yield Mistake(lines.get(where, 1), f"{'.'.join(where)}: there is no program {channel.command[0]}.")
+
+
+def _page(config: WatchConfig, lines: Mapping[Where, int]) -> Iterator[Mistake]:
+    page = config.page
+    try:
+        names_of(page.host, 0, Access(page.hosts))
+    except ServingError as error:
+        yield Mistake(lines.get(("page", "host"), 1), f"page.host: {error} {error.hint}")
+    for name, text in page.users.items():
+        try:
+            check_hash(name, text)
+        except UsersError as error:
+            yield Mistake(lines.get(("page", "users", name), 1), f"page.users: {error} {error.hint}")
 
 
 def actions_in(path: Path) -> list[str]:

@@ -27,8 +27,8 @@ from lstr.pipelines.watching.config_values import Parse
 from lstr.rules import changed
 from lstr.timeline import ThresholdError
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_. -]{0,63}")
-"""The name of a source or a channel becomes part of file names, addresses and topics."""
+NAME = re.compile(r"\w[\w. -]{0,63}")
+"""The name of a source or a channel becomes part of addresses and topics."""
 NEEDED = {"webhook": "url", "apprise": "url", "command": "command", "mqtt": "host", "frigate": "url"}
 """What each kind of channel cannot be without."""
 KINDS_OF_CHANNEL = {
@@ -44,18 +44,18 @@ CALLED = {"as": "as_what"}
 GATE = ("only_while", "heard_by", "lead", "linger")
 
 PAGE: dict[str, Parse] = {
-    "host": values.text,
+    "host": values.host,
     "port": values.port,
-    "hosts": values.texts,
+    "hosts": values.hosts,
     "users": values.users,
     "trusted_proxy": values.truth,
 }
 CLIPS: dict[str, Parse] = {
     "before": values.seconds,
     "after": values.seconds,
-    "longest": values.seconds,
+    "longest": values.length,
     "most": values.size,
-    "days": values.above_zero,
+    "days": values.days,
     "ring": values.size,
 }
 IN_BYTES = {"most": "most_bytes", "ring": "ring_bytes"}
@@ -120,7 +120,7 @@ class _Reading:
                 continue
             try:
                 made[name] = known[name](value)
-            except ValueError as error:
+            except (ValueError, OverflowError) as error:  # a number too large to be one
                 self.complain(at, f"{'.'.join(at)}: {error}")
         return made
 
@@ -203,7 +203,7 @@ def _read(reading: _Reading, content: dict[str, Any]) -> WatchConfig:
         {
             "model": model,
             "data": values.path_from(folder, new=True),
-            "timeout": values.seconds,
+            "timeout": values.length,
             **dict.fromkeys(tables, values.any_value),
         },
     )
@@ -225,7 +225,7 @@ def _read(reading: _Reading, content: dict[str, Any]) -> WatchConfig:
         if "clips" in content
         else None,
         page=PageConfig(**reading.entries(("page",), content.get("page", {}), PAGE)),
-        keeping=KeepingConfig(**reading.entries(("keeping",), content.get("keeping", {}), {"days": values.above_zero})),
+        keeping=KeepingConfig(**reading.entries(("keeping",), content.get("keeping", {}), {"days": values.days})),
         **{name: top[name] for name in ("timeout",) if name in top},
     )
 
@@ -304,7 +304,7 @@ def _channels(reading: _Reading, content: dict[str, Any]) -> Iterator[tuple[str,
         "url": values.secret_from(folder),
         "secret": values.secret_from(folder),
         "command": values.words,
-        "host": values.text,
+        "host": values.host,
         "port": values.port,
         "user": values.text,
         "password": values.secret_from(folder),

@@ -3,7 +3,9 @@
 import os
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import time
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,11 @@ Parse = Callable[[Any], Any]
 HOURS = re.compile(r"(\d{1,2}):(\d{2})\s*-\s*(\d{1,2}):(\d{2})")
 FRIGATE = re.compile(r"frigate://([^/:]+)/([\w.-]+)")
 """A camera of Frigate by its name: Frigate sends it again, by RTSP at this port"""
+HOST = re.compile(r"[^\s/:@?#\[\]]+")
+"""The name of a host, or an IPv4 address"""
+REACHED = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s/:@?#\[\]]+)(:\d{1,5})?")
+"""What browsers call a host"""
+LEAST_BYTES, MOST_SECONDS, MOST_DAYS = 10**6, 366 * 86400, 36500
 ELSEWHERE = re.compile(r"(env|file):(?!//)(.+)")
 
 
@@ -48,10 +55,10 @@ def number(value: Any) -> float:
     return float(value)
 
 
-def above_zero(value: Any) -> float:
-    """A number above 0."""
-    if not 0 < number(value) < float("inf"):
-        raise ValueError("it is a number above 0.")
+def days(value: Any) -> float:
+    """Days for which something is kept."""
+    if not 0 < number(value) <= MOST_DAYS:
+        raise ValueError(f"it is a number above 0, and {MOST_DAYS:,} at most.")
     return float(value)
 
 
@@ -63,18 +70,28 @@ def whole_number(value: Any) -> int:
 
 
 def size(value: Any) -> int:
-    """Bytes, as a number or a size such as '10GB'."""
-    if isinstance(value, str):
-        return bytes_of(value)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError("it is a size, as '10GB'.")
-    return value
+    """Bytes from 1 MB up, as a number or a size such as '10GB'."""
+    found = bytes_of(value) if isinstance(value, str) else value
+    if isinstance(found, bool) or not isinstance(found, int) or found < LEAST_BYTES:
+        raise ValueError("it is a size from 1MB up, as '10GB'.")
+    return found
 
 
-def texts(value: Any) -> tuple[str, ...]:
-    """Texts, such as names of this machine."""
-    if not isinstance(value, list) or not all(isinstance(one, str) and one for one in value):
-        raise ValueError("it is a list, as ['camera.example.org'].")
+def host(value: Any) -> str:
+    """The name or the address of one machine."""
+    with suppress(ValueError):
+        if isinstance(value, str) and (HOST.fullmatch(value) or ip_address(value)):
+            value.encode("idna")
+            return value
+    raise ValueError("it is the name or the IP of a host alone, as '192.168.1.2'; a port is an entry of its own.")
+
+
+def hosts(value: Any) -> tuple[str, ...]:
+    """Names by which browsers reach this machine."""
+    if not isinstance(value, list):
+        raise ValueError("it is a list, as ['cameras.example.org'].")
+    if not all(isinstance(one, str) and REACHED.fullmatch(one) for one in value):
+        raise ValueError("each is the name of a host, as 'cameras.example.org' or 'cameras.example.org:8443'.")
     return tuple(value)
 
 
@@ -97,11 +114,17 @@ def port(value: Any) -> int:
 
 def seconds(value: Any) -> float:
     """Seconds, as a number or a time such as '1.5m'."""
-    if isinstance(value, str):
-        return seconds_of(value)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
-        raise ValueError("it is a time, as 90, '90s' or '1.5m'.")
-    return float(value)
+    found = seconds_of(value) if isinstance(value, str) else value
+    if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found <= MOST_SECONDS:
+        raise ValueError("it is a time, as 90, '90s' or '1.5m', and a year at most.")
+    return float(found)
+
+
+def length(value: Any) -> float:
+    """Seconds above 0."""
+    if not (found := seconds(value)):
+        raise ValueError("it is a time above 0, as 90, '90s' or '1.5m'.")
+    return found
 
 
 def hours(value: Any) -> tuple[Hours, ...]:
@@ -116,7 +139,8 @@ def _stretch(value: Any) -> Hours:
     try:
         if parts:
             first, first_minute, last, last_minute = map(int, parts.groups())
-            return Hours(time(first, first_minute), time(last % 24, last_minute))
+            midnight = (last, last_minute) == (24, 0)
+            return Hours(time(first, first_minute), time(0) if midnight else time(last, last_minute))
     except ValueError:
         pass
     raise ValueError(f"{value!r} is no part of a day; write '22:00-07:00'.")

@@ -24,6 +24,7 @@ from lstr.pipelines.serving.event_stream import Streams
 from lstr.pipelines.serving.guard import LASTS
 from lstr.pipelines.serving.requests import read_json, refused
 from lstr.pipelines.watching.board import Board
+from lstr.pipelines.watching.config_file import NAME
 from lstr.pipelines.watching.controls import Controls
 from lstr.pipelines.watching.history import HistoryError, Wanted
 from lstr.pipelines.watching.page import build_watch_page
@@ -36,7 +37,6 @@ TURN = 0.25  # seconds between two pieces of a stream, as between two decisions
 BEAT = 5.0  # seconds after which a silent stream shows that it is there
 SNOOZE_SECONDS = (0.0, 7 * 86400.0)
 EVENT_ID = re.compile(r"\d{8}T\d{6}-[0-9a-f]{8}")
-SOURCE_NAME = re.compile(r"\w[\w .-]{0,63}")
 NO_ADDRESS = re.compile(r"[\x00-\x20\x7f-\x9f]")
 """With a line break in it, an address would be a request of its own to the host that it names."""
 MEDIA = {".mp4": "video/mp4", ".webm": "video/webm", ".jpg": "image/jpeg", ".png": "image/png"}
@@ -181,7 +181,7 @@ class WatchSite:
     async def _add(self, request: Request) -> Response:
         body = await _body(request, "name", "address")
         name, address = _text(body, "name", 64), _text(body, "address", 2000)
-        if not name or not SOURCE_NAME.fullmatch(name):
+        if not name or not NAME.fullmatch(name):
             raise RequestError("That is no name of a source.", "use letters, digits, spaces, points and hyphens.")
         if not address:
             raise RequestError("A source has an address.", "enter one, as in rtsp://camera/stream.")

@@ -100,6 +100,17 @@ def test_all_that_can_be_said(write, tmp_path, monkeypatch):
     assert "secret" not in repr(config) and "hush" not in repr(config)
 
 
+def test_hosts_and_names_that_can_be(write):
+    text = '[sources."Küche"]\naddress = "http://x/y"\n[channels."Büro 1"]\nkind = "mqtt"\nhost = "HOST"\n'
+    hosts = ["broker", "broker.example.org", "192.168.1.2", "::1", "fe80::1%eth0"]
+    for host in hosts:
+        config = read_config(write(text.replace("HOST", host)))
+        assert config.channels["Büro 1"].host == host and [*config.sources] == ["Küche"]
+    reached = ["cameras.example.org", "cameras.example.org:8443", "10.0.0.2:8420", "[::1]", "[fd00::1]:8420"]
+    config = read_config(write(f"{text}[page]\nhost = '::'\nhosts = {reached}\n".replace("HOST", "broker")))
+    assert config.page.hosts == tuple(reached) and config.page.host == "::"
+
+
 def test_the_shortest_one(write, tmp_path):
     config = read_config(write('[sources.a]\naddress = "http://camera/1"'))
     assert config.model is None and config.data == tmp_path / "watch.data" and not config.channels
@@ -118,6 +129,9 @@ def test_the_shortest_one(write, tmp_path):
         ('[sources.a]\naddress = "file:~nobody-here/x"', 2, "there is no home ~nobody-here."),
         ('\n\ntimeout = "5x"', 3, "no time"),
         ("timeout = true", 1, "it is a time"),
+        ("timeout = 0", 1, "it is a time above 0"),
+        (f"timeout = {10**400}", 1, "a year at most"),
+        (f'timeout = "{10**400}"', 1, "a year at most"),
         ("sources = 3", 1, "has to be tables"),
         ("[sources.a]", 1, "has no address"),
         ('[sources."a/b"]\naddress = "http://x/y"', 1, "is no name"),
@@ -135,6 +149,8 @@ def test_the_shortest_one(write, tmp_path):
         ("[actions.falling]\non = 0.3\noff = 0.5", 1, "cannot begin"),
         ('[actions.falling]\ntell = ["x"]', 2, "there is no channel 'x'"),
         ('[actions.falling]\nquiet = ["25:00-07:00"]', 2, "no part of a day"),
+        ('[actions.falling]\nquiet = ["10:00-47:00"]', 2, "no part of a day"),
+        ('[telling]\nquiet = ["10:00-24:30"]', 2, "no part of a day"),
         ("[actions.falling]\nquiet = 3", 2, "it is a list"),
         ("[telling]\nmost_an_hour = 0", 2, "from 1 up"),
         ("[channels.a]", 1, "has no kind"),
@@ -145,6 +161,8 @@ def test_the_shortest_one(write, tmp_path):
         ('[channels.a]\nkind = "command"\ncommand = "rm -rf x"', 3, "a program and its arguments"),
         ('[channels.a]\nkind = "mqtt"\nhost = "x"\nurl = "http://x"', 4, "means nothing to a mqtt"),
         ('[channels.a]\nkind = "mqtt"\nhost = "x"\nprefix = "a/#"', 4, "without + and #"),
+        ('[channels.a]\nkind = "mqtt"\nhost = "mqtt://1.2.3.4"', 3, "of a host alone"),
+        ('[channels.a]\nkind = "mqtt"\nhost = "1.2.3.4:1883"', 3, "a port is an entry of its own"),
         ('[channels.a]\nkind = "frigate"', 1, "needs url"),
         ('[channels.a]\nkind = "frigate"\nurl = "nvr:5000"', 3, "has to begin with http"),
         ('[channels.a]\nkind = "frigate"\nurl = "http://x"\nas = "alarm"', 4, "it is one of event, sub_label"),
@@ -158,7 +176,17 @@ def test_the_shortest_one(write, tmp_path):
         (HALL + "linger = -1\n" + HOUSE, 4, "it is a time"),
         ('[sources.a]\naddress = "http://x/y"\nlead = "5s"', 3, "means nothing without only_while"),
         ("[page]\nport = 70000", 2, "1 to 65535"),
+        ('[page]\nhost = "http://0.0.0.0"', 2, "of a host alone"),
+        ('[page]\nhost = "a..b"', 2, "of a host alone"),
+        ("[page]\nhost = 127", 2, "of a host alone"),
+        ('[page]\nhosts = ["https://cam.example.org/"]', 2, "each is the name of a host"),
+        ("[page]\nhosts = [3]", 2, "each is the name of a host"),
         ("[keeping]\ndays = -1", 2, "above 0"),
+        ("[keeping]\ndays = 1e12", 2, "36,500 at most"),
+        ("[clips]\nmost = 10", 2, "a size from 1MB up"),
+        ('[clips]\nmost = "0.5"', 2, "a size from 1MB up"),
+        (f'[clips]\nring = "{10**400}"', 2, "cannot convert float infinity"),
+        ("[clips]\nlongest = 0", 2, "it is a time above 0"),
     ],
 )
 def test_each_mistake_has_its_line(write, text, line, said):
@@ -264,6 +292,7 @@ def test_the_file_of_init_can_be_used(write):
         (time(9), time(17), time(12), time(17)),
         (time(22), time(7), time(23, 59), time(7)),
         (time(8), time(8), time(3), None),
+        (time(20), time(0), time(23, 59), time(0)),
     ],
 )
 def test_hours(since, until, inside, outside):
