@@ -1,6 +1,6 @@
 """Commands whose help shows first what is used most, and whose values a shell can complete."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -24,6 +24,7 @@ ORDER = (
 BY_STREAM = ("weights", "init")
 """Options that take a value by stream, as in rgb=FILE."""
 SETTINGS = "Settings, each as --set NAME=VALUE"
+NO_ENTRIES: Mapping[str, str] = {}
 RANK = {f"--{name}": rank for rank, name in enumerate(ORDER.split())}
 
 
@@ -39,11 +40,12 @@ class Command(click.Command):
     """A command of `lstr`, whose options stand in ORDER, and below them the settings that `--set` changes.
 
     models: its arguments that may name model files, which are fetched where they are addresses on the Hub.
+    entries: arguments that its file has in place of options, and what they are called there.
     """
 
-    def __init__(self, *args: Any, models: Sequence[str] = (), **kwargs: Any):
+    def __init__(self, *args: Any, models: Sequence[str] = (), entries: Mapping[str, str] = NO_ENTRIES, **kwargs: Any):
         super().__init__(*args, **kwargs)
-        self.models = models
+        self.models, self.entries = models, entries
         if settings_of(self) and not any(param.name == "settings" for param in self.params):
             set_option(None, "of the settings below")(self)
         self.params.sort(key=lambda param: RANK.get(name_of(param), -1))
@@ -97,6 +99,9 @@ def _option(command: click.Command | None, name: str, value: str) -> str:
     if name in arguments and not value:
         return (arguments[name].metavar or name.upper()).removesuffix("...")
     declared = {one.name: one for one in (command.params if command else ()) if isinstance(one, click.Option)}
+    if isinstance(command, Command) and command.entries and name not in declared:
+        entry = command.entries.get(name)
+        return f"`{entry}{value and f' = {value}'}`" if entry else f"{name}{value and f'={value}'}"
     keys = {one.key: one for one in declared.values() if isinstance(one, Setting)}
     head, dot, tail = name.partition(".")
     one = declared.get(name) or keys.get(name)

@@ -71,9 +71,12 @@ def test_some_arguments_are_within_another():
 
 def test_the_command_that_runs_says_its_own_option():
     """The same argument is an option of one command, and a setting or nothing of another."""
-    detect, doctor = (cli.get_command(None, name) for name in ("detect", "doctor"))
+    detect, doctor, watch = (cli.get_command(None, name) for name in ("detect", "doctor", "watch"))
     assert in_options("[[algorithm=dis]]", detect) == "--set recipe.flow_algorithm=dis"
     assert in_options("[[checkpoint=FILE]]", detect) == "-m FILE"
+    assert in_options("[[checkpoint=FILE]], [[port]], [[flow_backend=native]]", watch) == (
+        "`model = FILE`, `[page] port`, flow_backend=native"
+    ), "it has a file in place of options"
     assert in_options("[[flow_backend=native]]", doctor) == "--set flow_backend=native"
 
 
