@@ -8,11 +8,10 @@ users, nobody is let in by a token.
 import secrets
 from collections.abc import Iterable
 from functools import partial
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import Request
+from starlette.requests import Request, cookie_parser
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -135,8 +134,5 @@ class Guard:
 
 
 def _cookie(headers: Headers, name: str) -> str:
-    try:
-        cookies = SimpleCookie(headers.get("cookie", ""))
-    except CookieError:
-        return ""
-    return cookies[name].value if name in cookies else ""
+    # other programs of this machine have cookies of the same host, in forms that Python's own reader gives up at
+    return cookie_parser(headers.get("cookie", "")).get(name, "")

@@ -49,6 +49,13 @@ def test_the_address_lets_in_and_nothing_else_does(server, visitor):
     assert visitor.ask(visitor.entry, {}, cookie="").status == 405, "the token lets in who reads, not who changes"
 
 
+@pytest.mark.parametrize("foreign", ['prefs={"dark":true}', 'a="', "a b=c", "bare", "é=1", "=", ";;"])
+def test_a_cookie_of_another_program_of_this_machine_locks_nobody_out(visitor, foreign):
+    """What came after a quotation mark was not read, and the page asked for its address again and again."""
+    for cookie in (f"{foreign}; {visitor.cookie}", f"{visitor.cookie}; {foreign}"):
+        assert visitor.ask("/", cookie=cookie).status == 200
+
+
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1:1", "", "0.0.0.0:{port}"]
 )
