@@ -29,6 +29,12 @@ def overruled(loaded: Checkpoint, actions: Mapping[str, ActionConfig]) -> set[st
     return {name for name in chosen if name in learnt or rules[name] != known[name]}
 
 
+def lateness(rules: Mapping[str, Thresholds]) -> float:
+    """Seconds after its start that an action is told, at most, were each chunk decided at once."""
+    learnt = rules.thresholds.values() if isinstance(rules, LearntRules) else ()
+    return max((rule.min_length + rule.backdate for rule in (*rules.values(), *learnt)), default=0.0)
+
+
 def _by_class(loaded: Checkpoint) -> dict[str, Thresholds]:
     """The model's own thresholds of each class."""
     own = thresholds_of(loaded)

@@ -55,6 +55,8 @@ class Clips:
         self.config, self._attached = config, attached
         self._folder, self._history, self._say = ClipFolder(folder), history, say
         self._rings: dict[str, PacketRing] = {}
+        self._late: dict[str, float] = {}
+        """Seconds that the rules of a source wait before an action is told"""
         self._films: dict[str, Film] = {}
         self._gone: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._asked: queue.SimpleQueue[Film | None] = queue.SimpleQueue()
@@ -92,13 +94,21 @@ class Clips:
         """Keep no packets of a source any more."""
         with self._lock:
             self._rings.pop(source, None)
+            self._late.pop(source, None)
+
+    def expect(self, source: str, late: float) -> None:
+        """Keep what actions of a source need whose rules let them be told so many seconds after their start."""
+        with self._lock:
+            self._late[source] = late
+            if source in self._rings:
+                self._rings[source].most_seconds = self._seconds(source)
 
     def configure(self, config: ClipsConfig) -> None:
         """Go on with other settings."""
         with self._lock:
             self.config = config
-            for ring in self._rings.values():
-                ring.most_bytes, ring.most_seconds = config.ring_bytes, config.before + LATE
+            for source, ring in self._rings.items():
+                ring.most_bytes, ring.most_seconds = config.ring_bytes, self._seconds(source)
         self._woken.set()
 
     def begin(self, event: WatchedEvent) -> None:
@@ -154,8 +164,11 @@ class Clips:
     def _ring(self, source: str) -> PacketRing:
         with self._lock:
             if source not in self._rings:
-                self._rings[source] = PacketRing(self.config.ring_bytes, self.config.before + LATE)
+                self._rings[source] = PacketRing(self.config.ring_bytes, self._seconds(source))
             return self._rings[source]
+
+    def _seconds(self, source: str) -> float:
+        return self.config.before + LATE + self._late.get(source, 0.0)
 
     def _write_films(self) -> None:
         if sys.platform == "linux":  # where a thread has its own; to encode has time, the decisions have none

@@ -15,7 +15,7 @@ from lstr.files.atomic import replacing
 from lstr.pipelines.watching.event import WatchedEvent
 from lstr.timeline import iso
 
-LATE = 15.0  # seconds that the decision on an action may come after its start
+LATE = 15.0  # seconds that the decision on an action may come after its start, beside what its rule waits for
 GRACE = 2.0  # seconds for which a film waits for packets of its last moment
 
 

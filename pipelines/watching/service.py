@@ -1,7 +1,7 @@
 """The service of `lstr watch`: its sources are decided, what they do is stored and told, until it is ended."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -16,7 +16,7 @@ from lstr.pipelines.detection.sink import MakeSink
 from lstr.pipelines.detection.status import Status
 from lstr.pipelines.failures import described
 from lstr.pipelines.serving.server import Server
-from lstr.pipelines.watching.action_rules import overruled
+from lstr.pipelines.watching.action_rules import lateness, overruled
 from lstr.pipelines.watching.announced import Announced
 from lstr.pipelines.watching.board import AGAIN, Board
 from lstr.pipelines.watching.capacity import Capacity
@@ -36,6 +36,7 @@ from lstr.pipelines.watching.storing import Storage, Storing, alarms_of
 from lstr.pipelines.watching.supervisor import Supervisor
 from lstr.pipelines.watching.telling.policy import Policy
 from lstr.pipelines.watching.telling.telling import Telling
+from lstr.timeline import Thresholds
 
 ROTATED_SECONDS = 3600.0  # between two looks for what is too old to be kept
 PICTURE_SECONDS = 2.0  # that a notice waits for its picture
@@ -69,7 +70,7 @@ class Service:
         self.presence = Presence(config, say)
         self.telling = self._make_telling(config, self.policy)
         self.server: Server | None = None
-        self.storage = Storage(self.history, self._channels_of, self._stored, say)
+        self.storage = Storage(self.history, lambda *asked: self.policy.channels_of(*asked), self._stored, say)
         self._announced = Announced()
         self._trouble = ""
         """What went wrong when it was looked at everything last, as it was said."""
@@ -236,17 +237,20 @@ class Service:
     def _hearing(self) -> Hearing:
         packets = self.clips.ring if self.clips else None
         board = self.board
+
+        def rule(name: str, rules: Mapping[str, Thresholds]) -> None:
+            board.source(name, thresholds=rules)
+            if self.clips:
+                self.clips.expect(name, lateness(rules))
+
         return Hearing(
             packets,
             board.see,
-            lambda name, rules: board.source(name, thresholds=rules),
+            rule,
             lambda name, trouble: board.source(name, trouble=trouble),
             self.capacity.shares.__setitem__,
             lambda name: self.presence.gate(AGAIN.sub("", name)),
         )
-
-    def _channels_of(self, event: WatchedEvent, now: datetime) -> tuple[str, ...]:
-        return self.policy.channels_of(event, now)
 
     def _open_clips(self) -> Clips | None:
         config = self.config

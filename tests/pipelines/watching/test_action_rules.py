@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from lstr.pipelines.watching.action_rules import overruled, rules_of
+from lstr.pipelines.watching.action_rules import lateness, overruled, rules_of
 from lstr.pipelines.watching.config import ActionConfig
 from lstr.teller import LearntRules
 from lstr.timeline import Thresholds
@@ -37,3 +37,9 @@ def test_a_teller_decides_on_what_no_entry_is_of():
     rules = rules_of(taught, {one: ActionConfig({"min_length": 1.0})})
     assert isinstance(rules, LearntRules) and {*rules.thresholds} == {*others} and rules[one].min_length == 1.0
     assert overruled(taught, {one: ActionConfig({"on": rules[one].on})}) == {one}, "the teller was measured"
+    assert lateness(rules) == OWN.min_length + OWN.backdate == 1.5, "of the teller's rules too"
+
+
+def test_how_late_an_action_is_told_at_most():
+    assert lateness(rules_of(loaded(), {})) == 1.5 and lateness({}) == 0.0
+    assert lateness(rules_of(loaded(), {"fall": ActionConfig({"min_length": 60.0})})) == 60.5

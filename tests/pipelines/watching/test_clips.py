@@ -148,6 +148,23 @@ def test_an_event_has_film_picture_and_what_is_to_be_known(films, opened, histor
         assert clips.path(wrong) is None and clips.picture(wrong) is None
 
 
+def test_an_action_that_is_told_late_has_its_beginning_in_its_clip(films, opened, history):
+    """Its rule lets it last for a while first; the packets of its beginning had gone by then."""
+    clips = opened(longest=60.0)
+    first = {}
+    for name, late in (("hall", 0.0), ("yard", 17.0)):
+        camera = Camera(clips, films["small"], name, ago=20.0)
+        clips.expect(name, late)
+        event = whole(clips, history, camera.send(0, 19.5), start=2.2, decided=19.2, end=19.3)
+        shown = frames_of(clips.path(event.id))[0]
+        first[name] = next(n for n, frame in enumerate(frames_of(films["small"])) if np.array_equal(frame, shown))
+    assert first["yard"] == 0 < first["hall"]
+    clips.configure(clips.config)
+    camera = Camera(clips, films["small"], "yard", ago=20.0)
+    event = whole(clips, history, camera.send(0, 19.5), start=2.2, decided=19.2, end=19.3)
+    assert len(frames_of(clips.path(event.id))) > 190, "that of before goes on"
+
+
 def test_the_clip_of_a_camera_by_rtsp_is_of_its_one_connection(films, opened, history):
     clips = opened(before=60.0)
     with camera_of(films["small"].read_bytes()) as port:

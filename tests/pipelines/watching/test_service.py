@@ -30,7 +30,7 @@ from lstr.pipelines.watching.service import Service
 from lstr.pipelines.watching.storing import Storing, alarms_of
 from lstr.pipelines.watching.supervisor import Supervisor
 from lstr.pipelines.watching.telling.telling import Telling
-from lstr.timeline import Event
+from lstr.timeline import Event, Thresholds
 from tests.pipelines.watching.test_clips import Camera, film
 from tests.pipelines.watching.test_history import event
 from tests.support.patience import until
@@ -296,6 +296,8 @@ def test_an_open_page_learns_of_a_film_that_is_whole_after_the_end(small_set, tm
         until(lambda: any(one["clip"] for one in told()), 30)
         (whole,) = [one for one in told() if one["clip"]]
         assert whole["clip"] == f"{begun.id}.mp4" and whole["end"] and not watching.board.state()["on"]
+        watching._hearing().rules("door", {"fall": Thresholds(min_length=60.0)})
+        assert watching.clips._rings["door"].most_seconds > 62, "clips have what a rule waits for"
 
 
 def test_a_supervisor_is_told(tmp_path, monkeypatch):
