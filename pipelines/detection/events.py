@@ -49,7 +49,8 @@ class Decided:
 
 @dataclass(frozen=True)
 class Ended:
-    """A source is over and its files are written: its lstr-timeline/1 document, and its page where there is one."""
+    """A source is over and its files are written: its lstr-timeline/1 document, empty where none is kept, and its page
+    where there is one."""
 
     id: str
     timeline: dict

@@ -51,6 +51,9 @@ class OutputOptions:
     """What the networks began with, and the licence of that, by stream, for the pages."""
     index: Path | None = None
     """The page over all videos, which each page links."""
+    timeline: bool = True
+    """Whether what happens is kept until a source is over, for its timeline and its files. Else the folder gets the
+    JSONL alone, and what goes on for weeks keeps nothing."""
 
     @property
     def has_pages(self) -> bool:
@@ -59,6 +62,7 @@ class OutputOptions:
 
 
 NO_FILES = OutputOptions()
+NO_TIMELINE = OutputOptions(timeline=False)
 
 
 class Files(Sink):

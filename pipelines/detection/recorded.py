@@ -75,7 +75,7 @@ class RecordedRun(Running):
         finally:
             self.end()
         yield from self.troubles()
-        if result := self.outlets[0].result:
+        if result := self.result:
             timeline, page = result
             yield Ended(self.id, timeline, page, self.last)
 

@@ -110,6 +110,13 @@ class Running:
         for outlet in self.outlets:
             outlet.close(end)
 
+    @property
+    def result(self) -> tuple[dict, Path | None] | None:
+        """Its timeline, empty where none is kept, and its page, once its sinks are closed; None without a decision."""
+        if not self.deciding.output.timeline:
+            return ({}, None) if self.status.decided else None
+        return self.outlets[0].result if self.outlets else None
+
     def troubles(self) -> Iterator[Notice]:
         """What its sinks have failed with since the last call. Raises as `failure_of`; a full disk ends no live one."""
         for outlet in self.outlets:
@@ -190,10 +197,11 @@ class Deciding:
         return self.kept or SharedStreams(self.loaded, self.precision)
 
     def sinks_of(self, source: Running, since: Since) -> Iterator[Sink]:
-        """The sinks of a source, the one that gives its timeline first."""
+        """The sinks of a source, the one that gives its timeline first, where one is kept."""
         output = self.output
         learnt = isinstance(self.rules, LearntRules)
-        yield Files(self.loaded, output, source.timeline.describe(), since, learnt)
+        if output.timeline:
+            yield Files(self.loaded, output, source.timeline.describe(), since, learnt)
         if output.lines:
             yield JsonLines(output.lines, source.live and (self.named or source.named), output.events_only)
         if output.folder and "jsonl" in output.formats:

@@ -270,12 +270,12 @@ class Session:
         for outlet in source.outlets:
             if outlet.dropped:
                 yield Notice(f"{outlet.dropped} decisions on {source.called} are not in {outlet.sink.name}: too slow.")
-        if source.outlets and (result := source.outlets[0].result):  # none where it was interrupted as it began
+        if result := source.result:  # none where it was interrupted as it began
             timeline, page = result
             yield Ended(source.id, timeline, page, source.last)
         if error := source.error:
             yield self._failed(source.id, source.called, error, live=True)
-        elif not (source.outlets and source.outlets[0].result):
+        elif not result:
             yield Undecided(source.id)
 
     def _recorded(self) -> Generator[Event, None, None]:

@@ -23,6 +23,7 @@ from lstr.extractors.video.zones import Zones
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.pipelines.detection.checkpoint import load_checkpoint
 from lstr.pipelines.detection.events import Decided, Ended, Opened, Undecided
+from lstr.pipelines.detection.files import NO_TIMELINE
 from lstr.pipelines.detection.networks import Networks
 from lstr.pipelines.detection.session import Event, Session
 from lstr.pipelines.detection.sink import MakeSink
@@ -256,6 +257,7 @@ class Decider:
                         networks,
                         self._places,
                         thresholds=rules_of(loaded, self._actions),
+                        output=NO_TIMELINE,  # of weeks it would be gigabytes
                         sinks=self._make_sinks(loaded),
                         log=log,
                         packets=self._hear.packets,

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lstr.extractors.video.frames import Chunk
+from lstr.pipelines.detection import files
 from lstr.pipelines.detection.decision import Decision
 from lstr.pipelines.detection.events import Opened
 from lstr.pipelines.detection.sink import End, MakeSink, Sink
@@ -202,3 +203,15 @@ def test_after_other_thresholds_no_source_is_decided_by_those_of_before(model, s
         until(lambda: decided(made) == {"hall", "door"} and made.status()["hall"] is not hall, LONG)
         until(lambda: all(status.decided > 2 for status in made.status().values()), LONG)
     assert {name for name, _ in begun} == {"hall"}
+
+
+def test_what_is_decided_for_weeks_is_kept_nowhere(model, stream, monkeypatch):
+    """It grew in a temporary file, which was read whole into memory at the end of a source."""
+    kept: list[tuple] = []
+    monkeypatch.setattr(files, "Spool", lambda *what: kept.append(what))
+    with served([TS_HEAD, stream, None]) as port, deciding(model, []) as made:
+        made.want({"hall": source(port)})
+        until(lambda: decided(made) == {"hall"}, LONG)
+        made.want({})
+        until(lambda: not made.status(), LONG)
+    assert not kept
