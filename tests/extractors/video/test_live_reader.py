@@ -1,15 +1,8 @@
 """Live sources, read through real pipes and sockets: the same chunks as from a file, and every fault survived."""
 
-import http.server
-import io
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
 from fractions import Fraction
-from functools import partial
-from itertools import islice
 from pathlib import Path
 from time import sleep
 
@@ -18,74 +11,16 @@ import numpy as np
 import pytest
 
 from lstr.extractors.errors import MissingPathError, StalledError, VideoError
-from lstr.extractors.video import live_link, live_reader
 from lstr.extractors.video.file_reader import open_chunks, read_chunks
 from lstr.extractors.video.frames import SourceFrame
-from lstr.extractors.video.live_input import PROMPT, Input, parse_live
+from lstr.extractors.video.live_input import Input, parse_live
 from lstr.extractors.video.live_reader import LiveOptions, LiveReader
 from lstr.extractors.video.pyav_reader import PyAVReader
 from lstr.extractors.video.stretches import stretches
-from lstr.pipelines.files.atomic import write_text
+from tests.support.clips import SIDE, clip, drained, indices, read, stdin
 from tests.support.patience import patiently
-from tests.support.served import TS_HEAD, camera, piped, served
-from tests.support.stamps import TICKS, WRAP, restamped
+from tests.support.served import TS_HEAD, piped, served
 from tests.support.videos import remux, write_video
-
-SIDE = 320
-
-
-def clip(path: Path, start: int = 0, rate: int = 30, size=(96, 64), seconds: int = 2) -> bytes:
-    """Noise as MPEG-TS, its clock at `start` seconds."""
-    random = np.random.default_rng(0)
-    with av.open(str(path), "w") as output:
-        stream = output.add_stream("libx264", rate=rate, options={"g": "10", "preset": "ultrafast"})
-        stream.width, stream.height, stream.pix_fmt = *size, "yuv420p"
-        for i in range(seconds * rate):
-            image = random.integers(0, 256, (size[1], size[0], 3), np.uint8)
-            frame = av.VideoFrame.from_ndarray(image, format="rgb24")
-            frame.pts, frame.time_base = start * rate + i, Fraction(1, rate)
-            output.mux(stream.encode(frame))
-        output.mux(stream.encode())
-    return path.read_bytes()
-
-
-@pytest.fixture(scope="module")
-def clips(tmp_path_factory) -> dict[str, bytes]:
-    folder = tmp_path_factory.mktemp("clips")
-    return {
-        "first": clip(folder / "first.ts"),
-        "next": clip(folder / "next.ts", 2),
-        "in an hour": clip(folder / "hour.ts", 3602),
-        "larger and slower": clip(folder / "larger.ts", 2, rate=15, size=(128, 96)),
-        "longer": clip(folder / "longer.ts", seconds=6),
-        "folder": folder,
-    }
-
-
-def stdin(file) -> Input:
-    return Input("stdin", file, options=PROMPT, lasting=False, drops=False)
-
-
-def drained(reader: LiveReader) -> list:
-    """All chunks until the source is over."""
-    chunks = []
-    with reader:
-        while True:
-            with reader.changed:
-                reader.changed.wait_for(lambda: reader.waiting or reader.ended)
-            taken = reader.take()
-            if taken is None:
-                return chunks
-            chunks.append(taken[0])
-
-
-def read(live_input: Input, **options) -> tuple[LiveReader, list]:
-    reader = LiveReader(live_input, SIDE, LiveOptions(**options))
-    return reader, drained(reader)
-
-
-def indices(chunks) -> list[int]:
-    return [chunk.index for chunk in chunks]
 
 
 def test_the_same_bytes_give_the_same_chunks_however_they_come(clips):
@@ -115,96 +50,6 @@ def test_a_part_of_a_video_gives_the_chunks_of_its_file_through_a_pipe(tmp_path)
     assert all(np.array_equal(a.frames, b.frames) for a, b in zip(chunks, from_file, strict=True))
 
 
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_):
-        pass
-
-
-@contextmanager
-def serving(handler) -> Iterator[int]:
-    """The port of a server of files."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield server.server_port
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
-def test_a_playlist_of_segments_over_http(clips):
-    """HLS: two segments, whose frames follow one another as in one file."""
-    folder = clips["folder"]
-    (folder / "list.m3u8").write_text(
-        "#EXTM3U\n#EXT-X-VERSION:3\n#EXT-X-TARGETDURATION:2\n#EXT-X-PLAYLIST-TYPE:VOD\n"
-        "#EXTINF:2.0,\nfirst.ts\n#EXTINF:2.0,\nnext.ts\n#EXT-X-ENDLIST\n"
-    )
-    with serving(partial(Quiet, directory=folder)) as port:
-        reader, chunks = read(parse_live(f"http://127.0.0.1:{port}/list.m3u8"))
-    assert reader.error is None and reader.frames == 120 and indices(chunks) == list(range(16))
-
-
-class Ending(Quiet):
-    """A live event, which is over when its playlist is asked for again: it then says so, and is a recording."""
-
-    def do_GET(self):
-        super().do_GET()
-        if self.path == "/event.m3u8":
-            path = Path(self.directory) / "event.m3u8"
-            write_text(path, path.read_text().removesuffix("#EXT-X-ENDLIST\n") + "#EXT-X-ENDLIST\n")  # at once
-
-
-def test_an_event_that_ends_is_not_read_again(clips, monkeypatch):
-    """Connected to again, it began with its first segment, and all its actions were told a second time."""
-    monkeypatch.setattr(live_reader, "DELAYS", (0.05,))
-    folder = clips["folder"]
-    (folder / "event.m3u8").write_text(
-        "#EXTM3U\n#EXT-X-VERSION:3\n#EXT-X-TARGETDURATION:1\n#EXTINF:0.5,\nfirst.ts\n#EXTINF:0.5,\nnext.ts\n"
-    )
-    with serving(partial(Ending, directory=folder)) as port:
-        reader, chunks = read(parse_live(f"http://127.0.0.1:{port}/event.m3u8"))
-        again, none = read(replace(parse_live(f"http://127.0.0.1:{port}/event.m3u8"), is_over=True))
-    assert reader.error is None and reader.reconnects == 0 and reader.on_lag == "drop"
-    assert reader.frames == 120 and indices(chunks) == sorted({*indices(chunks)}) and indices(chunks)[-1] <= 15
-    assert not none and "has ended, and is a recording since" in str(again.error)
-
-
-@pytest.mark.long
-def test_pictures_over_http(tmp_path):
-    """MJPEG as cameras send it, ten pictures a second and no times: arrival is the time; FFmpeg would suppose 25."""
-    path = write_video(tmp_path / "v.avi", range(0, 600, 20), codec="mjpeg", pixels="yuvj420p")
-    with av.open(str(path)) as container:
-        pictures = [bytes(packet) for packet in container.demux(video=0) if packet.size]
-    head = b"HTTP/1.0 200 OK\r\nContent-Type: multipart/x-mixed-replace; boundary=frame\r\n\r\n"
-    parts = [b"--frame\r\nContent-Type: image/jpeg\r\nContent-Length: %d\r\n\r\n%s\r\n" % (len(p), p) for p in pictures]
-    slowly = [part for p in parts for part in (p, 0.1)]
-
-    def check(timeout: float) -> None:
-        with served(slowly, head=head) as port:
-            reader, chunks = read(parse_live(f"http://127.0.0.1:{port}/video"), on_lag="wait", timeout=timeout)
-        assert reader.clock == "wall" and reader.frames == 30 and indices(chunks)[-1] >= 6
-
-    patiently(check, 2)  # connected again and refused, it is still what it was
-
-
-@pytest.mark.long
-def test_a_camera_by_rtsp(clips):
-    """It is opened with a password, goes away after its two seconds, and comes back once."""
-    from_file = read_chunks(PyAVReader(clips["folder"] / "first.ts"), SIDE)
-    from_file = list(islice(from_file, 7))
-
-    def check(timeout: float) -> None:
-        with camera(clips["first"], clips["next"]) as port:
-            camera_input = parse_live(f"rtsp://me:secret@127.0.0.1:{port}/stream")
-            reader, chunks = read(camera_input, on_lag="wait", timeout=timeout)
-        found = indices(chunks)
-        assert reader.reconnects == 1 and isinstance(reader.error, StalledError) and "secret" not in str(reader.error)
-        assert found[:7] == list(range(7)) and len(found) >= 12 and reader.unseen == found[-1] + 1 - len(found) > 0
-        assert all(np.array_equal(a.frames, b.frames) for a, b in zip(chunks[:7], from_file, strict=True))
-
-    patiently(check, 2)
-
-
 def test_a_slow_taker_misses_the_oldest_chunks_and_each_is_counted():
     """FFmpeg's test pictures stand in for a camera that never waits."""
     camera = Input("camera", "testsrc=size=96x64:rate=30", demuxer="lavfi")
@@ -229,33 +74,6 @@ def test_a_source_can_be_made_to_wait():
     camera = Input("camera", "testsrc=size=96x64:rate=30", demuxer="lavfi")
     reader = LiveReader(camera, SIDE, LiveOptions(on_lag="wait", waiting=2), first=4, end=20)
     assert indices(drained(reader)) == list(range(4, 20)) and reader.dropped == reader.unseen == 0
-
-
-@pytest.mark.slow
-def test_a_source_that_is_away_is_told_of_once_and_again_when_it_is_back(clips, monkeypatch):
-    """The log of a service said nothing, however long a camera was away."""
-    monkeypatch.setattr(live_link, "GAP_SECONDS", Fraction(1, 5))
-    with served([clips["first"]], [], [], [clips["first"]], head=TS_HEAD) as port:
-        reader, _ = read(parse_live(f"http://127.0.0.1:{port}/a.ts"), on_lag="wait", timeout=6)
-    away, back, again = reader.news()
-    assert away.startswith("connection lost: nothing has come since ") and away.endswith("it is connected again.")
-    assert back.startswith("connected again, after ") and again.startswith("connection lost")
-    assert reader.news() == [] and reader.reconnects == 1
-
-
-@pytest.mark.long
-def test_a_source_that_comes_back_goes_on_at_its_time(clips):
-    with served([clips["first"]], [clips["first"]], head=TS_HEAD) as port:
-        reader, chunks = read(parse_live(f"http://127.0.0.1:{port}/a.ts"), on_lag="wait", timeout=3)
-    # two connections of two seconds; the attempts that follow are refused until the timeout
-    assert reader.reconnects == 1 and reader.frames == 120 and isinstance(reader.error, StalledError)
-    found = indices(chunks)
-    jump = next(b - a for a, b in zip(found, found[1:], strict=False) if b != a + 1)
-    # it waits for half a second before it connects again; a chunk that begins before it is back was not seen
-    assert found[:7] == list(range(7)) and reader.gaps == 1 and jump - 1 == reader.unseen >= 2
-    (gap,) = reader.missing_before(found[-1])
-    assert (gap.reason, gap.first, gap.end) == ("unseen", 7, 7 + reader.unseen)
-    assert len(found) in (13, 14), "of each connection the chunks that it filled"
 
 
 def test_a_recording_that_breaks_off_does_not_begin_anew(clips):
@@ -317,41 +135,11 @@ def test_garbage_is_left_out(clips):
     assert indices(chunks)[-1] == 15, "its time went on"
 
 
-def test_a_clock_that_jumps_by_an_hour_and_back(clips):
-    with piped(clips["first"], clips["in an hour"], clips["first"]) as file:
-        reader, chunks = read(stdin(file))
-    found = indices(chunks)
-    assert reader.error is None and found == sorted(set(found)) and found[:8] == list(range(8))
-    assert reader.unseen == found[8] - 8 and abs(found[8] - 4 * 3602) <= 1 and reader.gaps == 1
-    assert found[8:] == list(range(found[8], found[-1] + 1)), "stepping back, it went on from where it was"
-    assert len(found) >= 22
-
-
-def test_a_clock_that_jumps_by_a_year_is_not_believed(clips):
-    """Nor does a frame last for the year."""
-    year = 365 * 86400
-    frames = [SourceFrame(Fraction(i, 24) + (0 if i < 30 else year), Fraction(year), None) for i in range(60)]
-    reader = LiveReader(stdin(io.BytesIO()), SIDE)
-    timed = list(reader._timed(iter(frames)))
-    assert [frame.time for frame in timed] == [Fraction(i, 24) for i in range(60)]
-    assert max(frame.duration for frame in timed) <= 2
-
-
 def test_size_and_rate_may_change(clips):
     with piped(clips["first"], clips["larger and slower"]) as file:
         reader, chunks = read(stdin(file))
     assert reader.error is None and reader.frames == 90 and indices(chunks) == list(range(16))
     assert {chunk.frames.shape for chunk in chunks} == {(6, 64, 96, 3)}
-
-
-@pytest.mark.long
-def test_the_wall_clock_is_of_arrival(clips):
-    """Two seconds of pictures in two bursts, a second apart: by their own clock they end before chunk 8."""
-    half = len(clips["first"]) // 376 * 188
-    with piped(clips["first"][:half], 1.2, clips["first"][half:], 1.2, clips["next"]) as file:
-        reader, chunks = read(stdin(file), clock="wall")
-    assert reader.error is None and reader.frames == 120 and indices(chunks)[-1] >= 4
-    assert [chunk.end_time for chunk in chunks] == [0.25 * (chunk.index + 1) for chunk in chunks]
 
 
 def test_datagrams(clips):
@@ -415,109 +203,6 @@ def test_a_camera_that_cannot_be_read():
     reader, chunks = read(Input("camera-0", "/dev/null", demuxer="v4l2"))
     assert isinstance(reader.error, VideoError) and not chunks
     assert "The camera /dev/null cannot be read" in str(reader.error) and "group" not in str(reader.error)
-
-
-@pytest.mark.parametrize("address", ["rtsp://me:secret@127.0.0.1:1/x", "http://me:secret@127.0.0.1:1/x.m3u8"])
-def test_an_address_where_nothing_is_is_tried_until_the_timeout(address):
-    """And then it has failed for the reason that it had, which is told at the first attempt."""
-    reader, chunks = read(parse_live(address), timeout=1)
-    assert type(reader.error) is VideoError and not chunks and "secret" not in str(reader.error)
-    assert "address" in reader.error.hint and reader.error.exit_code == 3
-    (told,) = reader.news()
-    assert "Connection refused" in told and "tried again for 1 s" in told and "secret" not in told
-    assert reader.news() == [], "it is told once"
-
-
-@pytest.mark.parametrize("status", [b"404 Not Found", b"401 Unauthorized"])
-def test_an_address_with_a_mistake_fails_at_once(status):
-    with served([b"no"], [b"no"], head=b"HTTP/1.0 %s\r\n\r\n" % status) as port:
-        reader, chunks = read(parse_live(f"http://127.0.0.1:{port}/x"), timeout=600)
-    assert type(reader.error) is VideoError and not chunks and reader.news() == []
-
-
-def test_a_network_that_swallows_everything(monkeypatch):
-    """A line says so as soon as an attempt is over, and the end is that of a camera that is off."""
-    monkeypatch.setattr(live_reader, "SILENCE", 0.2)
-    with served(*[[None]] * 9) as port:
-        reader, chunks = read(parse_live(f"http://127.0.0.1:{port}/x"), timeout=0.9)
-    assert type(reader.error) is VideoError and reader.error.exit_code == 3 and not chunks
-    assert "sent no frame for 0.9 s" in str(reader.error) and "check that it is on" in reader.error.hint
-    (told,) = reader.news()
-    assert "sent nothing for too long. It is tried again for 0.9 s." in told
-
-
-def test_a_camera_that_is_off_at_first(clips):
-    """Its port is refused, then it is busy starting, then it plays."""
-
-    def check(timeout: float) -> None:
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", 0))  # nobody listens yet
-            port = taken.getsockname()[1]
-            reader = LiveReader(parse_live(f"rtsp://127.0.0.1:{port}/stream"), SIDE, LiveOptions(timeout=timeout))
-            with reader:
-                while not (told := reader.news()):
-                    sleep(0.01)
-                assert reader.link == "connecting" and "Connection refused" in told[0]
-                taken.close()
-                with camera(clips["first"], port=port), reader.changed:
-                    assert reader.changed.wait_for(lambda: reader.waiting or reader.ended, 60)
-                    assert reader.waiting and reader.reconnects == 0 and reader.error is None
-
-    patiently(check, 5)
-
-
-JITTER = np.random.default_rng(0).uniform(-5, 5, 1000)
-STAMPS = {
-    "equal": lambda i, time: 5.0,
-    "falling": lambda i, time: 100 - time,
-    "falling slowly": lambda i, time: 100 - i / 1000,
-    "to and fro": lambda i, time: 10 + time + (5 if i % 2 else -5),
-    "at random": lambda i, time: 10 + time + JITTER[i],
-    "at times": lambda i, time: 10 + time + (5 if i % 10 == 0 else 0),
-}
-
-
-@pytest.mark.parametrize("stamp", STAMPS.values(), ids=STAMPS)
-def test_time_stamps_that_are_of_no_use(clips, stamp):
-    """A pipe is then counted, and told of once: 48 frames that stood still are lost, no more."""
-    with piped(restamped(clips["longer"], stamp)) as file:
-        reader, chunks = read(stdin(file))
-    assert reader.error is None and reader.clock == "average rate" and reader.frames == 180
-    (told,) = reader.news()
-    assert told.startswith("The time stamps of") and reader.warnings == [told]
-    found = indices(chunks)
-    assert found[-14:] == list(range(found[-1] - 13, found[-1] + 1)) and len(found) >= 16
-    for chunk in chunks[-12:]:  # each has the frames that a video of 30 frames a second has
-        assert len({frame.tobytes() for frame in chunk.frames}) == 6
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["equal", "to and fro"])
-def test_a_camera_whose_time_stamps_are_of_no_use(clips, name):
-    """It goes on by itself, so that its frames have the times at which they came."""
-    data = restamped(clips["longer"], STAMPS[name])
-    slowly = [part for i in range(0, len(data), 7 * 188) for part in (data[i : i + 7 * 188], 0.005)]
-
-    def check(timeout: float) -> None:
-        with served(slowly, head=TS_HEAD) as port:
-            reader, chunks = read(parse_live(f"http://127.0.0.1:{port}/a.ts"), timeout=timeout, on_lag="wait")
-        assert reader.clock == "wall" and isinstance(reader.error, StalledError) and len(chunks) >= 3
-        assert len([text for text in reader.news() if "time stamps" in text]) == 1 == len(reader.warnings)
-
-    patiently(check, 1)
-
-
-def test_a_clock_that_wraps_at_33_bits_goes_on(clips):
-    """MPEG-TS begins anew every 26.5 hours; when that is near at the start, and when it comes later."""
-    end = WRAP / TICKS
-    near = restamped(clips["longer"], lambda i, time: end - 3 + time)
-    later = restamped(clips["longer"], lambda i, time: 90_000 + time if i < 60 else end - 3 + time)
-    for data, n_unseen in ((near, 0), (later, 21763)):
-        with piped(data) as file:
-            reader, chunks = read(stdin(file))
-        assert reader.error is None and reader.clock == "stream" and reader.warnings == []
-        assert reader.frames == 180 and len(chunks) in (23, 24) and abs(reader.unseen - n_unseen) <= 1
-        assert len(np.flatnonzero(np.diff(indices(chunks)) != 1)) == bool(n_unseen)
 
 
 def test_a_pipe_that_ends_before_the_first_decision(clips):

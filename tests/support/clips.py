@@ -1,0 +1,53 @@
+"""Clips of noise, and live sources that are read to their end."""
+
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+
+from lstr.extractors.video.live_input import PROMPT, Input
+from lstr.extractors.video.live_reader import LiveOptions, LiveReader
+
+SIDE = 320
+
+
+def clip(path: Path, start: int = 0, rate: int = 30, size=(96, 64), seconds: int = 2) -> bytes:
+    """Noise as MPEG-TS, its clock at `start` seconds."""
+    random = np.random.default_rng(0)
+    with av.open(str(path), "w") as output:
+        stream = output.add_stream("libx264", rate=rate, options={"g": "10", "preset": "ultrafast"})
+        stream.width, stream.height, stream.pix_fmt = *size, "yuv420p"
+        for i in range(seconds * rate):
+            image = random.integers(0, 256, (size[1], size[0], 3), np.uint8)
+            frame = av.VideoFrame.from_ndarray(image, format="rgb24")
+            frame.pts, frame.time_base = start * rate + i, Fraction(1, rate)
+            output.mux(stream.encode(frame))
+        output.mux(stream.encode())
+    return path.read_bytes()
+
+
+def stdin(file) -> Input:
+    return Input("stdin", file, options=PROMPT, lasting=False, drops=False)
+
+
+def drained(reader: LiveReader) -> list:
+    """All chunks until the source is over."""
+    chunks = []
+    with reader:
+        while True:
+            with reader.changed:
+                reader.changed.wait_for(lambda: reader.waiting or reader.ended)
+            taken = reader.take()
+            if taken is None:
+                return chunks
+            chunks.append(taken[0])
+
+
+def read(live_input: Input, **options) -> tuple[LiveReader, list]:
+    reader = LiveReader(live_input, SIDE, LiveOptions(**options))
+    return reader, drained(reader)
+
+
+def indices(chunks) -> list[int]:
+    return [chunk.index for chunk in chunks]
