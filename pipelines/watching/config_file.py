@@ -188,7 +188,8 @@ def _content(path: Path) -> tuple[str, dict[str, Any]]:
     try:
         return text, tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise WatchConfigError(f"{path} is not TOML: {error}.", "mend that line.") from error
+        hint = "mend that line; a name with letters beyond A to Z, or a space, is in quotation marks."
+        raise WatchConfigError(f"{path} is not TOML: {error}.", hint) from error
     except RecursionError as error:
         raise WatchConfigError(f"{path} has brackets within brackets, too deep to be read.", "divide it.") from error
 
