@@ -134,7 +134,7 @@ def _figures(network: float, whole: float) -> dict[str, float | int]:
 
 def _network_seconds(twostream: TwoStream, chunks: Sequence[Chunk], fields: Sequence[np.ndarray | None]) -> float:
     """Processor seconds of all networks for a chunk, one after the other, cropping included."""
-    batch = twostream.batch
+    batch = min(twostream.batch, len(chunks))
     twostream.prepare(batch)
     taken: list[float] = []
     first = True

@@ -4,12 +4,17 @@ import json
 
 import pytest
 
+from lstr.extractors import run
 from lstr.extractors.networks.runtimes.runtimes import RUNTIMES, is_installed
 from lstr.extractors.presets import PRESETS
+from lstr.extractors.twostream import build_twostream
+from lstr.extractors.weights.sources import WeightSources
 from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
 from lstr.pipelines.networks.converted import recall
 from lstr.pipelines.speed import choice
+from lstr.pipelines.speed.chain import first_chunks
 from lstr.pipelines.speed.choice import advice
+from tests.support.small_set import SMALL
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +47,16 @@ def test_every_runtime_is_measured_and_the_fastest_remembered(lstr, scene, tmp_p
     ((recipe, runtime),) = remembered
     assert recipe.difference.network == PRESETS["live"].difference.network
     assert runtime in RUNTIMES and recall(recipe) is None
+
+
+def test_a_batch_larger_than_the_video_is_measured_on_what_there_is(small_set, monkeypatch):
+    """On a GPU 64 images go through a network at a time, and fewer chunks are measured: it never ended."""
+    monkeypatch.setitem(run.IMAGES, "cpu", 64)
+    monkeypatch.setattr(choice, "SECONDS", 0.001)
+    twostream = build_twostream(SMALL.narrowed(["rgb"]), WeightSources(), "cpu", "float32")
+    chunks = list(first_chunks(small_set.videos / "scene_00.mp4", SMALL.long_side, 5))
+    assert twostream.batch > len(chunks)
+    assert choice._network_seconds(twostream, chunks, [None] * len(chunks)) > 0
 
 
 def figures(real_time: float, cameras: int) -> dict:
