@@ -205,8 +205,8 @@ def _wheel(entry: PublishedFile) -> str:
 def weights_by_stream(named: Iterable[str], streams: Collection[str] = MODEL_STREAMS) -> dict[str, str | None]:
     """Paths of weights by stream of what `--weights` names: STREAM=NAME, or NAME for those of `streams` that it has.
 
-    NAME is as for `find_weights`; of a file its content says the stream. Raises WeightsError where it does not, and as
-    `find_weights`.
+    NAME is as for `find_weights`; of a file its content says the stream. Raises WeightsError where it does not, or
+    holds no network, and as `find_weights`.
     """
     found: dict[str, str | None] = {}
     for text in named:
@@ -224,7 +224,7 @@ def _streams_in(name: str, streams: Collection[str]) -> list[str]:
     if Path(name).is_dir():
         return list(open_weights(name).streams)
     if is_archive(name):
-        return [stream for stream in STREAMS if member_path(name, stream).name in Archive(name)]
+        return _inside(name)
     published = [entry.stream for entry in read_manifest() if entry.is_called(name)]
     if published and not Path(name).exists():
         return [stream for stream in streams if model_stream(stream) in published] or published
@@ -236,6 +236,16 @@ def _streams_in(name: str, streams: Collection[str]) -> list[str]:
     except WeightsError as error:
         hint = f"say it yourself: [[weights.rgb={name}]], or [[weights.flow={name}]]."
         raise WeightsError(f"{name} does not say whether it is for rgb or flow ({error}).", hint) from error
+
+
+def _inside(name: str) -> list[str]:
+    """The streams whose networks a model file holds. Raises WeightsError where it holds none."""
+    if held := [stream for stream in STREAMS if member_path(name, stream).name in Archive(name)]:
+        return held
+    raise WeightsError(
+        f"{name} holds no weights of networks.",
+        "give a weights file, a folder of `lstr finetune`, or a model file with networks.",
+    )
 
 
 def _network(entry: PublishedFile | None) -> Network | None:
@@ -254,7 +264,8 @@ def check(names: Iterable[str]) -> Iterator[Verdict]:
     Of a weights folder each file is one, of a model file each network in it. Raises WeightsError when there is nothing
     to look at, and as `open_weights`; MissingPathError for a path that does not exist.
     """
-    paths = [path for name in names for path in _paths_of(name)] or fetched()
+    named = list(names)
+    paths = [path for name in named for path in _paths_of(name)] if named else fetched()
     if not paths:
         raise WeightsError(f"No published weights are in {home()}.", "`lstr weights fetch kinetics` brings them.")
     for path in paths:
@@ -265,8 +276,7 @@ def _paths_of(name: str) -> list[Path]:
     if Path(name).is_dir():
         return open_weights(name).files()
     if is_archive(name):
-        members = [member_path(name, stream) for stream in STREAMS]
-        return [path for path in members if path.name in Archive(name)]
+        return [member_path(name, stream) for stream in _inside(name)]
     path = Path(name) if Path(name).exists() else home() / name
     if not path.is_file():
         raise MissingPathError(f"{name} is not a file.", "`lstr weights list` shows the names of published files.")

@@ -19,6 +19,7 @@ from lstr.extractors.weights import published_files as manifest
 from lstr.extractors.weights.published_files import dataset_of, published_by_hash, read_manifest
 from lstr.pipelines.weights.published import choose, find_weights
 from tests.support.backbones import build_backbone
+from tests.support.exportable import write_exportable
 
 
 def test_the_manifest_is_whole():
@@ -165,6 +166,13 @@ def test_fetched_weights_by_name(published, tmp_path):
 def test_commands_take_a_recipe_for_weights(lstr, published, command):
     code, _, err = lstr(*command, "--weights", "flow=kinetics")
     assert code == 4 and "not on this machine" in err and "lstr weights fetch flow.pth" in err
+
+
+@pytest.mark.parametrize("command", [("extract", "videos", "-o", "f", "--weights"), ("weights", "check")])
+def test_a_model_file_without_networks_is_no_source_of_weights(lstr, tmp_path, command):
+    """Features of random networks were made of one, and every fetched file was checked in its place."""
+    code, _, err = lstr(*command, write_exportable(tmp_path).path)
+    assert code == 4 and "model.lstr holds no weights of networks" in err and err.count("hint: ") == 1
 
 
 @pytest.mark.long
