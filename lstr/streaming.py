@@ -9,6 +9,7 @@ What a step costs and a stream keeps is stated in `lstr.models.lstr.caches` for 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +52,8 @@ class StreamState:
     precision: str = "float32"
     captured: CapturedStep | None = None
     """The step as CUDA graphs, after `capture`."""
+    model: Model | None = None
+    """The model that it is of; `save` writes the hash of its weights."""
 
 
 def create(
@@ -69,7 +72,8 @@ def create(
         constants = model.constants(precision) if like is None else like.constants
         tensors = model.begin(n_streams)
     precision = precision if like is None else like.precision
-    return StreamState(model.config, constants, tensors, np.zeros(n_streams, dtype=np.int64), precision)
+    chunks = np.zeros(n_streams, dtype=np.int64)
+    return StreamState(model.config, constants, tensors, chunks, precision, model=model)
 
 
 def reset(state: StreamState, streams: Sequence[int] | None = None) -> None:
@@ -170,6 +174,7 @@ def save(path: str | Path, state: StreamState) -> None:
         "precision": state.precision,
         "chunks": torch.from_numpy(state.chunks),
         "tensors": state.tensors,
+        "weights": None if state.model is None else _hash_of(state.model),
     }
     checkpoint.write_atomically(path, content)
 
@@ -177,13 +182,19 @@ def save(path: str | Path, state: StreamState) -> None:
 def restore(path: str | Path, model: Model) -> StreamState:
     """The streams that `save` wrote, with the same model: they go on to the bit where they stopped.
 
-    Raises CheckpointError when the file is missing or damaged, LstrError when it is another model's.
+    Raises CheckpointError when the file is missing or damaged, LstrError when it is another model's: of another shape,
+    or of other weights. Files of lstr 0.1 do not say of which weights they are.
     """
     saved = checkpoint.read(path)
     if not isinstance(saved, dict) or saved.get("format") != STATE_FORMAT:
         raise LstrError(f"{path} is not a saved stream.", "Pass a file that lstr.streaming.save wrote.")
     try:
         _check_model(model, from_json(saved["config"]))
+        if (weights := saved.get("weights")) is not None and weights != _hash_of(model):
+            raise LstrError(
+                f"The stream in {path} belongs to a model of this shape with other weights.",
+                "Restore it with the model that it was saved with, or begin it anew with create.",
+            )
         chunks = saved["chunks"]
         if chunks.dtype != torch.int64 or chunks.ndim != 1 or chunks.stride() != (1,) or (chunks < 0).any():
             raise ValueError("chunks are no counts of 64 bits")
@@ -197,6 +208,15 @@ def restore(path: str | Path, model: Model) -> StreamState:
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as error:
         raise CheckpointError(f"The stream in {path} is damaged ({error}).", "Begin the stream anew.") from error
     return state
+
+
+def _hash_of(model: Model) -> str:
+    """The SHA-256 of a model's weights, wherever they are."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    return digest.hexdigest()
 
 
 def _check_model(model: Model, config: WindowConfig | None = None) -> None:

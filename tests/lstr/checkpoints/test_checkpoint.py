@@ -324,6 +324,9 @@ def test_what_is_no_stream_of_this_model_is_refused(tmp_path):
     for changes in ({"grid": "sliding"}, {"n0": 4}, {"d_model": 32}, {"kind": "lfb"}):
         with pytest.raises(LstrError, match="another shape"):
             streaming.restore(path, tiny(**changes))
+    with pytest.raises(LstrError, match="this shape with other weights") as caught:
+        streaming.restore(path, tiny(seed=1))
+    assert caught.value.hint
     with pytest.raises(LstrError, match="training"):
         streaming.restore(path, tiny().train())
     checkpoint.save(tmp_path / "best.pt", model, CLASSES, None, {})
@@ -352,7 +355,7 @@ def test_a_stream_that_is_not_whole_is_refused(tmp_path):
         torch.save({**saved, **change}, path)
         with pytest.raises(LstrError):
             streaming.restore(path, model)
-    for missing in set(saved) - {"format"}:
+    for missing in set(saved) - {"format", "weights"}:
         torch.save({name: value for name, value in saved.items() if name != missing}, path)
         with pytest.raises(CheckpointError, match=rf"damaged \(.*{missing}"):
             streaming.restore(path, model)
