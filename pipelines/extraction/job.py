@@ -6,10 +6,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from lstr.errors import brief
 from lstr.extractors.devices import choose_device, release_memory, videos_at_once
+from lstr.extractors.errors import OutputError
 from lstr.extractors.flow.workers import choose_backend, flow_workers
 from lstr.extractors.networks.runtimes.runtimes import choose_runtime
 from lstr.extractors.recipe import Recipe
+from lstr.labels.video_ids import HINT, fault_of
 from lstr.pipelines.extraction.chunk_cache import caches_of
 from lstr.pipelines.extraction.options import ExtractOptions
 from lstr.pipelines.extraction.plan import Plan, Share, make_plan, share, this_machine
@@ -129,7 +132,11 @@ def _site(options: ExtractOptions) -> Iterator[_Site]:
 
 
 def _plan(videos: Mapping[str, Place], site: _Site) -> Plan:
-    """The plan. Raises OutputError where something is to be done and the output cannot be written."""
+    """The plan. Raises OutputError for an id that names no file in the output, and where something is to be done and
+    the output cannot be written."""
+    for video_id in videos:
+        if fault := fault_of(video_id):
+            raise OutputError(f"The video id {brief(video_id)} is {fault}.", HINT)
     recipe = site.options.recipe
     backend = choose_backend(recipe.algorithm, *site.flow) if recipe.algorithm else ""
     planned = make_plan(videos, site.options.output, recipe, backend, site.device, site.sharing)

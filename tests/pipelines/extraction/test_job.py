@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from lstr.extractors.errors import OutputError
 from lstr.pipelines.extraction.job import NetworksReady, extract, plan
 from lstr.pipelines.extraction.options import ExtractOptions
 from lstr.pipelines.extraction.plan import Plan
@@ -64,3 +65,11 @@ def test_a_job_that_is_closed_ends_what_it_started(videos, options):
     assert [failure["id"] for failure in read_failures(folder.path)] == ["bad"], (
         "what has failed is recorded all the same"
     )
+
+
+@pytest.mark.parametrize("video_id", ["../../x", "/x/a", "a/../../b", "", 7, "x" * 300])
+def test_an_id_names_a_file_inside_the_folder(small_set, options, video_id):
+    """Features were written beside the folder, or anywhere, and reported as done."""
+    with pytest.raises(OutputError, match="The video id") as caught:
+        result_of(extract({video_id: small_set.videos / "scene_00.mp4"}, options))
+    assert "without the ending" in caught.value.hint and not options.output.exists()
