@@ -23,6 +23,7 @@ from lstr.extractors.flow.workers import ALGORITHMS
 from lstr.extractors.recipe import CROPS, PRECISIONS, RGB_FRAME, Recipe
 from lstr.extractors.streams import STREAMS, by_stream
 from lstr.extractors.video.frames import CHUNK
+from lstr.extractors.weights.model_card import published_as
 
 LITE, IMAGENET = "efficientnet-lite0", "imagenet"
 FAST = "fast"  # a precision: bf16 where the device gains by it, else float32
@@ -246,7 +247,7 @@ def read_preset(path: str | Path) -> Preset:
 def _completed(folder: Path, values: dict[str, Any], base: StreamPreset | None) -> dict[str, Any]:
     """Entries of a stream with those that they leave out; the scale of another network's input is its own."""
     weights = values.get("weights")
-    if isinstance(weights, str) and os.path.exists(folder / weights):
+    if isinstance(weights, str) and os.path.exists(folder / weights) and not published_as(weights, folder):
         values["weights"] = str(folder / weights)
     if base and "size" in values:
         base = replace(base, follows=False)

@@ -11,7 +11,13 @@ from lstr.extractors.errors import WeightsError
 from lstr.extractors.names import is_slug
 from lstr.extractors.weights.archive import Archive, is_archive, is_member, member_path
 from lstr.extractors.weights.content import read_content
-from lstr.extractors.weights.published_files import Origin, published_by_hash, sha256_of
+from lstr.extractors.weights.published_files import (
+    Origin,
+    PublishedFile,
+    published_by_hash,
+    read_manifest,
+    sha256_of,
+)
 
 FORMAT = "lstr-weights/1"
 ENTRY = "lstr"  # of a weights file, beside its state_dict
@@ -102,6 +108,17 @@ def blind_fold(cards: Sequence[ModelCard], video_id: str, sha256: str | None) ->
 def is_weights_folder(path: str | Path) -> bool:
     """Whether a folder holds networks of `lstr finetune`, finished."""
     return (Path(path) / DESCRIPTION).is_file()
+
+
+def published_as(name: str, folder: str | Path = ".") -> list[PublishedFile]:
+    """The published files that a name means, in any folder; none where a file or a weights folder in it is called so.
+
+    Any other folder of that name, such as one of pictures, is not meant.
+    """
+    path = Path(folder, name)
+    if is_weights_folder(path) or (path.exists() and not path.is_dir()):
+        return []
+    return [entry for entry in read_manifest() if entry.is_called(name)]
 
 
 def network_file(source: str | Path, stream: str, fold: int | None = None) -> Path:

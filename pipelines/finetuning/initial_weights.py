@@ -11,8 +11,8 @@ from lstr.extractors.networks.weights import identify
 from lstr.extractors.presets import Preset
 from lstr.extractors.streams import STREAMS, model_stream
 from lstr.extractors.weights.archive import Archive, is_archive, is_member
-from lstr.extractors.weights.model_card import network_file, origin_of, read_card
-from lstr.extractors.weights.published_files import Origin, dataset_of, read_manifest, sha256_of
+from lstr.extractors.weights.model_card import network_file, origin_of, published_as, read_card
+from lstr.extractors.weights.published_files import Origin, dataset_of, sha256_of
 from lstr.pipelines.weights.published import find_weights
 
 RANDOM = "random"
@@ -90,7 +90,8 @@ def _initial(named: str, stream: str, entry: Network | None, network: str) -> In
 
 def _file(named: str, stream: str) -> Path:
     """The file that is meant; also a fetched one of RGB, or the RGB network of a weights folder."""
-    if Path(named).is_dir() or is_archive(named):
+    published = published_as(named)
+    if (Path(named).is_dir() and not published) or is_archive(named):
         files = [network_file(named, name) for name in dict.fromkeys((stream, "rgb"))]
         found = next((file for file in files if _exists(file)), None)
         if found is None and any(_exists(network_file(named, name)) for name in STREAMS):
@@ -101,8 +102,7 @@ def _file(named: str, stream: str) -> Path:
                 "give a weights file, a folder of `lstr finetune`, or a model file with networks.",
             )
         return found
-    named_by = {entry.stream for entry in read_manifest() if entry.is_called(named)}
-    return Path(find_weights(named, "rgb" if named_by == {"rgb"} else stream))
+    return Path(find_weights(named, "rgb" if {entry.stream for entry in published} == {"rgb"} else stream))
 
 
 def _exists(file: Path) -> bool:

@@ -12,7 +12,7 @@ from lstr.extractors.home import home
 from lstr.extractors.streams import MODEL_STREAMS, STREAMS, model_stream
 from lstr.extractors.weights.archive import Archive, is_archive, member_path
 from lstr.extractors.weights.clip_files import clip_file
-from lstr.extractors.weights.model_card import origin_of, read_card
+from lstr.extractors.weights.model_card import origin_of, published_as, read_card
 from lstr.extractors.weights.published_files import (
     PINS,
     Origin,
@@ -164,14 +164,12 @@ def find_weights(name: str, stream: str) -> str:
     What is none of them is returned as it is. Raises WeightsError when the file has not been fetched, or is of the
     other stream, and as `open_weights`.
     """
-    if Path(name).is_dir():
-        if stream not in (folder := open_weights(name)).streams:
+    entries = published_as(name)
+    if not entries:
+        if Path(name).is_dir() and stream not in (folder := open_weights(name)).streams:
             raise WeightsError(
                 f"{name} has no {stream} network.", f"give it as [[weights.{folder.streams[0]}={name}]]."
             )
-        return name
-    entries = [e for e in read_manifest() if e.is_called(name)]
-    if Path(name).exists() or not entries:
         return name
     entry = next((entry for entry in entries if entry.stream == model_stream(stream)), entries[0])
     network = known_network(entry.network)
@@ -221,13 +219,12 @@ def weights_by_stream(named: Iterable[str], streams: Collection[str] = MODEL_STR
 
 def _streams_in(name: str, streams: Collection[str]) -> list[str]:
     """The streams that weights are for: a folder, a model file, the name or recipe of published ones, or a file."""
+    if published := [entry.stream for entry in published_as(name)]:
+        return [stream for stream in streams if model_stream(stream) in published] or published
     if Path(name).is_dir():
         return list(open_weights(name).streams)
     if is_archive(name):
         return _inside(name)
-    published = [entry.stream for entry in read_manifest() if entry.is_called(name)]
-    if published and not Path(name).exists():
-        return [stream for stream in streams if model_stream(stream) in published] or published
     from lstr.extractors.networks.weights import identify
 
     try:

@@ -17,7 +17,9 @@ from lstr.extractors.errors import WeightsError
 from lstr.extractors.networks.weights import identify, randomise
 from lstr.extractors.weights import published_files as manifest
 from lstr.extractors.weights.published_files import dataset_of, published_by_hash, read_manifest
-from lstr.pipelines.weights.published import choose, find_weights
+from lstr.pipelines.finetuning.initial_weights import initial_weights
+from lstr.pipelines.networks.recipes import choose_recipe, weights_for
+from lstr.pipelines.weights.published import choose, find_weights, weights_by_stream
 from tests.support.backbones import build_backbone
 from tests.support.exportable import write_exportable
 
@@ -160,6 +162,25 @@ def test_fetched_weights_by_name(published, tmp_path):
     with pytest.raises(WeightsError, match="for the flow stream"):
         find_weights("flow.pth", "rgb")
     assert find_weights("own.pth", "rgb") == "own.pth", "not ours to judge"
+
+
+def test_a_folder_of_pictures_is_no_weights(tmp_path, monkeypatch):
+    """A folder `imagenet` where somebody works hid the published weights of `--recipe pretrained`."""
+    (entry,) = choose(["imagenet"])
+    (tmp_path / "imagenet").mkdir()
+    (tmp_path / "mine.json").write_text('{"based_on": "grey", "grey": {"weights": "imagenet"}}')
+    monkeypatch.chdir(tmp_path)
+    place = str(entry.place)
+    assert find_weights("imagenet", "flow") == place and weights_by_stream(["imagenet"], ["grey"]) == {"grey": place}
+    for recipe in ("grey", "mine.json"):
+        preset = choose_recipe(recipe)
+        assert weights_for(preset, {}) == {"grey": place}
+        assert initial_weights(preset, None, {})["grey"].path == entry.place
+    with pytest.raises(WeightsError, match="no finished folder"):
+        find_weights("./imagenet", "rgb")
+    (tmp_path / "imagenet").rmdir()
+    (tmp_path / "imagenet").touch()
+    assert find_weights("imagenet", "rgb") == "imagenet", "a file is meant"
 
 
 @pytest.mark.parametrize("command", [("extract", "videos", "-o", "features"), ("detect", "video.mp4")])
