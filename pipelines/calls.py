@@ -30,6 +30,7 @@ from lstr.pipelines.learning.job import learn as learning
 from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.model_files.hub import local_model
 from lstr.pipelines.model_files.hub_address import is_hub_address
+from lstr.pipelines.networks.named_weights import named_weights
 from lstr.pipelines.networks.recipes import choose_recipe, default_recipe, weights_for
 from lstr.pipelines.progress import Notice, result_of, warn
 from lstr.pipelines.reproduction.job import reproduce as reproduction
@@ -47,7 +48,7 @@ def extract(
     output: str | Path,
     *,
     recipe: str | Path | None = None,
-    weights: Mapping[str, str | None] | None = None,
+    weights: Mapping[str, str | Path | None] | str | Path | None = None,
     cache: str | Path | None = None,
     calibrate: str | Path | None = None,
     show: Show = warn,
@@ -56,9 +57,10 @@ def extract(
     """Extract the features of videos into the folder `output`, as `lstr extract`; a second call goes on.
 
     videos: files, folders, patterns, URLs, or {id: source}. recipe: a name, a file, a feature folder, a checkpoint, a
-    model file, or a folder of `lstr.finetune`; None for `faithful` on a GPU and `fast` on a CPU. weights: files by
-    stream. options: further fields of `pipelines.extraction.options.ExtractOptions`. `show` takes each event. A video
-    that fails is in `Summary.failed`.
+    model file, or a folder of `lstr.finetune`; None for `faithful` on a GPU and `fast` on a CPU. weights: a file, a
+    folder of `lstr.finetune`, a model file or the name of published ones, as "kinetics", or such by stream. options:
+    further fields of `pipelines.extraction.options.ExtractOptions`. `show` takes each event. A video that fails is in
+    `Summary.failed`.
     """
     _check_output(output)
     found: Mapping[str, Place]
@@ -69,7 +71,7 @@ def extract(
         found = find_sources(names, VIDEO_SUFFIXES, tell=lambda text: show(Notice(text, warning=False)))
     recipe = local_model(recipe) if recipe else None
     chosen = choose_recipe(str(recipe) if recipe else default_recipe(place(str(output)), options.get("device"))[0])
-    files = weights_for(chosen, _fetched(weights or {}))
+    files = weights_for(chosen, named_weights(weights, chosen.streams))
     job = ExtractOptions(
         output=place(str(output)),
         weights=files,

@@ -1,7 +1,7 @@
 """The networks that make features of raw video for a model: how they are made, and when."""
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -15,10 +15,9 @@ from lstr.extractors.prefetch import torch_threads
 from lstr.extractors.run import TwoStream
 from lstr.extractors.streams import STREAMS
 from lstr.pipelines.detection.checkpoint import processor_of
-from lstr.pipelines.model_files.hub import local_model
 from lstr.pipelines.networks.checkpoint_recipe import networks_of
 from lstr.pipelines.networks.converted import run_on
-from lstr.pipelines.weights.published import find_weights
+from lstr.pipelines.networks.named_weights import named_weights
 
 
 @dataclass(frozen=True)
@@ -38,18 +37,18 @@ class NetworkOptions:
 
     @classmethod
     def of(
-        cls, networks: "NetworkOptions | Mapping[str, Any] | str | Path | None", streams: Iterable[str]
+        cls, networks: "NetworkOptions | Mapping[str, Any] | str | Path | None", streams: Collection[str]
     ) -> "NetworkOptions":
         """The options that a caller writes shorter: weights of all `streams`, or a mapping.
 
         Weights are a folder that `lstr finetune` left, a file, or the name of fetched ones. A mapping has them as
         `rgb`, `flow` and so on, and other options by name. A model file may be named by its address on the Hub. Raises
-        ConfigError for another name, and as `find_weights` and `local_model`.
+        ConfigError for another name, and as `named_weights`.
         """
         if networks is None:
             return cls()
         if isinstance(networks, NetworkOptions):
-            return replace(networks, weights=_here(networks.weights))
+            return replace(networks, weights=named_weights(networks.weights, streams))
         options: dict[str, Any] = dict(networks) if isinstance(networks, Mapping) else dict.fromkeys(streams, networks)
         weights = {stream: options.pop(stream) for stream in STREAMS if stream in options}
         known = [option.name for option in fields(cls)]
@@ -57,14 +56,9 @@ class NetworkOptions:
             if name not in known:
                 words = ", ".join((*STREAMS, *known))
                 raise ConfigError(f"Networks have no option {name!r}.", f"it is one of {words}.")
-        known_paths = _here(options.pop("weights", {}))
-        paths = {stream: find_weights(str(local_model(path)), stream) for stream, path in weights.items() if path}
-        return cls(weights={**known_paths, **paths}, **options)
-
-
-def _here(weights: Mapping[str, str | None]) -> dict[str, str | None]:
-    """Weights by stream, those on the Hub fetched."""
-    return {stream: str(local_model(path)) if path else path for stream, path in weights.items()}
+        paths = named_weights(options.pop("weights", None), streams)
+        paths |= named_weights({stream: name for stream, name in weights.items() if name}, streams)
+        return cls(weights=paths, **options)
 
 
 OpenNetworks = tuple[TwoStream, FlowWorkers | None, list[str]]

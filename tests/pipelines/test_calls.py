@@ -75,6 +75,10 @@ def test_errors_name_arguments(tmp_path):
     with pytest.raises(lstr.ExtractorError) as caught:
         lstr.extract(tmp_path / "nothing.mp4", tmp_path / "features")
     assert "--" not in caught.value.hint
+    (tmp_path / "a.mp4").touch()
+    for weights in ("kinetics", {"flow": "kinetics"}):
+        with pytest.raises(lstr.ExtractorError, match="is not on this machine"):
+            lstr.extract(tmp_path, tmp_path / "features", weights=weights, recipe="fast")
     (tmp_path / "rgb_x").mkdir()
     with pytest.raises(lstr.LstrError) as caught:
         lstr.train(tmp_path, tmp_path / "labels.json", tmp_path / "run")
