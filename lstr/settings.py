@@ -42,18 +42,21 @@ def check_range(
     A setting whose default is a whole number takes whole numbers alone, from 1 on, or from 0 where the default is 0.
     One whose default is another number takes those from 0 on, and one whose default is true or false takes these.
     `least` has other smallest values, above and below bounds that a number may not reach, choices what text may be.
-    `prefix` comes before the name in the message.
+    One of `least` or choices whose default is None takes that too, and else whole numbers or these. `prefix` comes
+    before the name in the message.
     """
     for field in dataclasses.fields(config):
         name, default, value = field.name, field.default, getattr(config, field.name)
         hint = ""
+        if default is None and (value is None or name not in (*least, *choices)):
+            continue
         if name in choices:
             hint = "" if value in choices[name] else f"Choose one of: {', '.join(choices[name])}."
         elif isinstance(default, bool):
             hint = "" if isinstance(value, bool) else "Give true or false."
-        elif isinstance(default, int | float):
-            whole = isinstance(default, int)
-            low = above.get(name, least.get(name, min(default, int(whole))))
+        elif default is None or isinstance(default, int | float):
+            whole = not isinstance(default, float)
+            low = above.get(name, least[name] if name in least else min(default or 0, int(whole)))
             high = below.get(name, math.inf)
             fits = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
             if not (fits and low <= value < high and value != above.get(name)):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lstr.errors import ConfigError
-from lstr.extractors.errors import OutputError
+from lstr.extractors.errors import MissingPathError, OutputError
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES
 from lstr.pipelines.annotations.format import ConvertOptions
 from lstr.pipelines.annotations.formats import Conversion
@@ -63,11 +63,12 @@ def extract(
     `Summary.failed`.
     """
     _check_output(output)
+    several = _some(videos, "videos")
     found: Mapping[str, Place]
     if isinstance(videos, Mapping):
         found = {video_id: place(str(source)) for video_id, source in videos.items()}
     else:
-        names = [str(path) for path in _several(videos)]
+        names = list(map(str, several))
         found = find_sources(names, VIDEO_SUFFIXES, tell=lambda text: show(Notice(text, warning=False)))
     recipe = local_model(recipe) if recipe else None
     chosen = choose_recipe(str(recipe) if recipe else default_recipe(place(str(output)), options.get("device"))[0])
@@ -91,7 +92,7 @@ def train(features: Paths, labels: str | Path, output: str | Path, *, show: Show
     """
     _check_output(output)
     chosen = _checked(TrainOptions, options, "train")
-    return result_of(training(TrainOptions(_several(features), labels, output, **chosen)), show)
+    return result_of(training(TrainOptions(_some(features, "features"), labels, output, **chosen)), show)
 
 
 def evaluate(
@@ -103,8 +104,10 @@ def evaluate(
     `show` takes each event.
     """
     chosen = _checked(EvaluateOptions, options, "evaluate")
-    chosen |= {"beside": [(_here(models), folders) for models, folders in chosen.get("beside", ())]}
-    return result_of(evaluation(EvaluateOptions(_here(checkpoints), _several(features), labels, **chosen)), show)
+    others = chosen.get("beside", ())
+    chosen |= {"beside": [(_here(models), _some(folders, "features")) for models, folders in others]}
+    job = EvaluateOptions(_here(checkpoints), _some(features, "features"), labels, **chosen)
+    return result_of(evaluation(job), show)
 
 
 def reproduce(
@@ -119,7 +122,7 @@ def reproduce(
     if output is not None:
         _check_output(output)
     chosen = _checked(ReproduceOptions, options, "reproduce")
-    return result_of(reproduction(ReproduceOptions(kind, _several(features), output=output, **chosen)), show)
+    return result_of(reproduction(ReproduceOptions(kind, _some(features, "features"), output=output, **chosen)), show)
 
 
 def finetune(
@@ -131,8 +134,9 @@ def finetune(
     settings={"epochs": 10}. `show` takes each event. Under torchrun None in every process but the first.
     """
     _check_output(output)
-    paths, chosen = [str(path) for path in _several(videos)], _checked(FinetuneOptions, _begun(options), "finetune")
-    return result_of(finetuning(FinetuneOptions(paths, list(map(str, _several(labels))), output, **chosen)), show)
+    films, files = (list(map(str, _some(paths, name))) for paths, name in ((videos, "videos"), (labels, "labels")))
+    chosen = _checked(FinetuneOptions, _begun(options), "finetune")
+    return result_of(finetuning(FinetuneOptions(films, files, output, **chosen)), show)
 
 
 def learn(videos: Paths, labels: Paths, output: str | Path, *, show: Show = warn, **options: Any) -> Learnt:
@@ -142,8 +146,9 @@ def learn(videos: Paths, labels: Paths, output: str | Path, *, show: Show = warn
     settings={"epochs": 20}. `show` takes each event. A video that fails is in `Learnt.failed`.
     """
     _check_output(output)
-    paths, chosen = [str(path) for path in _several(videos)], _checked(LearnOptions, _begun(options), "learn")
-    return result_of(learning(LearnOptions(paths, list(map(str, _several(labels))), output, **chosen)), show)
+    films, files = (list(map(str, _some(paths, name))) for paths, name in ((videos, "videos"), (labels, "labels")))
+    chosen = _checked(LearnOptions, _begun(options), "learn")
+    return result_of(learning(LearnOptions(films, files, output, **chosen)), show)
 
 
 def convert(sources: Paths, to: str, output: str | Path | None = None, **options: Any) -> Conversion:
@@ -152,7 +157,7 @@ def convert(sources: Paths, to: str, output: str | Path | None = None, **options
     Without `output` the text is `Conversion.text`. options: fields of `pipelines.annotations.format.ConvertOptions`.
     """
     chosen = ConvertOptions(**_checked(ConvertOptions, options, "convert"))
-    return convert_all(_several(sources), to, Path(output) if output else None, chosen)
+    return convert_all(_some(sources, "sources"), to, Path(output) if output else None, chosen)
 
 
 def budget(labels: Paths, videos: Paths = (), *, show: Show = warn, **options: Any) -> Budget:
@@ -163,7 +168,7 @@ def budget(labels: Paths, videos: Paths = (), *, show: Show = warn, **options: A
     `show` takes each event.
     """
     chosen = _checked(BudgetOptions, options, "budget")
-    files, films = (list(map(str, _several(paths))) for paths in (labels, videos))
+    files, films = list(map(str, _some(labels, "labels"))), list(map(str, _several(videos)))
     return result_of(make_budget(BudgetOptions(files, films, **chosen)), show)
 
 
@@ -189,7 +194,7 @@ def _check_output(output: Any) -> None:
 
 def _here(models: Paths) -> list[str | Path]:
     """Models, those on the Hub fetched."""
-    return [local_model(path) for path in _several(models)]
+    return [local_model(path) for path in _some(models, "checkpoints")]
 
 
 def _fetched(named: Mapping[str, Any]) -> dict[str, Any]:
@@ -203,8 +208,15 @@ def _begun(options: Mapping[str, Any]) -> dict[str, Any]:
     return _fetched(options) | ({"inits": _fetched(inits)} if isinstance(inits, Mapping) else {})
 
 
-def _several(paths: Paths) -> list[str | Path]:
+def _several(paths: Paths | Mapping[str, Any]) -> list[str | Path]:
     return [paths] if isinstance(paths, str | Path) else list(paths)
+
+
+def _some(paths: Paths | Mapping[str, Any], name: str) -> list[str | Path]:
+    """They as a list. Raises MissingPathError where there is none."""
+    if not (several := _several(paths)):
+        raise MissingPathError(f"There are no {name}.", f"name one or more with [[{name}=PATH]].")
+    return several
 
 
 def _checked(kind: Any, options: Mapping[str, Any], call: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import ConfigError
 from lstr.extractors.devices import choose_device
-from lstr.extractors.flow.workers import FlowWorkers, flow_workers
+from lstr.extractors.flow.workers import ALGORITHMS, BACKENDS, FlowWorkers, flow_workers
 from lstr.extractors.prefetch import torch_threads
 from lstr.extractors.run import TwoStream
 from lstr.extractors.streams import STREAMS
@@ -18,6 +18,7 @@ from lstr.pipelines.detection.checkpoint import processor_of
 from lstr.pipelines.networks.checkpoint_recipe import networks_of
 from lstr.pipelines.networks.converted import run_on
 from lstr.pipelines.networks.named_weights import named_weights
+from lstr.settings import check_range
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,10 @@ class NetworkOptions:
     allow_mismatch: bool = False
     runtime: str = "auto"
     """What computes the networks: auto, torch, openvino or onnxruntime."""
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError for a number of threads, an algorithm or a backend that is none."""
+        check_range(self, least={"flow_threads": 1}, choices={"algorithm": ALGORITHMS, "flow_backend": BACKENDS})
 
     @classmethod
     def of(

@@ -22,6 +22,7 @@ from lstr.pipelines.detection.warnings import warnings_of_shape, warnings_of_sou
 from lstr.pipelines.failures import failure_of
 from lstr.pipelines.features.folder import FeatureFolder, is_feature_folder
 from lstr.pipelines.networks.checkpoint_recipe import check_recipe, open_learnt, streams_taken
+from lstr.settings import check_range
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,10 @@ class Limits:
     start: float = 0.0
     duration: float | None = None
     max_chunks: int | None = None
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError for a start before 0, and for a number of chunks that is none."""
+        check_range(self, least={"max_chunks": 1})
 
     @property
     def first(self) -> int:

@@ -36,6 +36,7 @@ from lstr.pipelines.networks.checkpoint_recipe import stated_by, streams_taken
 from lstr.pipelines.progress import Finished, Notice, Progress
 from lstr.pipelines.thresholds.by_actions import Scored, choose_rule
 from lstr.pipelines.thresholds.choice import check_own, deciding_by, write_thresholds
+from lstr.settings import check_range
 from lstr.timeline import DEFAULT, Thresholds
 
 RANDOM = "the features come from random networks: the results show what LSTR makes of them, no more."
@@ -92,8 +93,9 @@ class EvaluateOptions:
     """A torch device; None: the GPU, else the CPU"""
 
     def __post_init__(self) -> None:
-        """Raises ConfigError for an unknown protocol, for false alarms that are no number or that nothing is chosen
-        for, and for a teller or a report where thresholds are chosen."""
+        """Raises ConfigError for an unknown protocol, for a number of resamples that is none, for false alarms that are
+        no number or that nothing is chosen for, and for a teller or a report where thresholds are chosen."""
+        check_range(self, least={"resamples": 0})
         if self.protocol not in (None, *PROTOCOLS):
             raise ConfigError(f"protocol is {self.protocol!r}.", f"choose one of: {', '.join(PROTOCOLS)}.")
         if self.choose_thresholds and self.output:

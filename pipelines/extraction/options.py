@@ -5,10 +5,15 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal
 
+from lstr.extractors.flow.workers import BACKENDS
 from lstr.extractors.presets import PRESETS, Preset
+from lstr.extractors.recipe import PRECISIONS
 from lstr.extractors.weights.sources import WeightSources
 from lstr.pipelines.files.remote import Place
 from lstr.pipelines.networks.recipes import StoredRecipe
+from lstr.settings import check_range
+
+ENGINES = ("local", "ray")
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,10 @@ class WorkerConfig:
     cache: Path | None = None
     """A folder of `lstr.pipelines.extraction.chunk_cache`, whose chunks and flow are taken instead of computed."""
 
+    def __post_init__(self) -> None:
+        """Raises ConfigError for a number of threads or a choice that is none."""
+        check_range(self, least={"threads": 1, "without": 0}, choices={"flow_backend": BACKENDS})
+
     @property
     def sources(self) -> WeightSources:
         """The weights, without any calibration."""
@@ -53,6 +62,11 @@ class ExtractOptions(WorkerConfig):
     engine: Literal["local", "ray"] = "local"
     ray_address: str | None = None
     """Address of the Ray cluster; None for $RAY_ADDRESS, else the one running here, else this machine alone."""
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError for a number of processes or threads, or a choice, that is none."""
+        super().__post_init__()
+        check_range(self, least={"workers": 1}, choices={"engine": ENGINES, "precision": PRECISIONS})
 
     def for_workers(self, device: str, threads: int) -> WorkerConfig:
         """What each process needs, now that its device and its threads are known."""

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 
-from lstr.errors import few
+from lstr.errors import ConfigError, few
 from lstr.extractors.devices import choose_device
-from lstr.extractors.flow.workers import flow_workers
+from lstr.extractors.flow.workers import ALGORITHMS, BACKENDS, flow_workers
 from lstr.extractors.home import home
 from lstr.extractors.presets import Preset, shape_of
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES, Tell
@@ -39,6 +39,7 @@ from lstr.pipelines.finetuning.run_folder import Epoch, check_output
 from lstr.pipelines.progress import Failed, Finished, LabelFindings, Notice, Progress
 from lstr.pipelines.training.ranks import Ranks, join_ranks
 from lstr.pipelines.weights.folder import WeightsFolder, open_weights
+from lstr.settings import check_range
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,11 @@ class VideoOptions:
     """Seconds that all of it may take; None for as long as it takes."""
     device: str | None = None
     """`cpu` or `cuda`; None for the GPU where the machine has one."""
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError for a time that is none."""
+        if self.seconds is not None and self.seconds <= 0:
+            raise ConfigError(f"A time of {self.seconds:g} s is none.", "give a time such as [[seconds=900]].")
 
     def read(self, dataset: str | None = None, tell: Tell | None = None) -> tuple[dict[str, Place], Labels]:
         """The videos by id, and their labels; `dataset` is which of a data_info.json, `tell` as of `find_sources`."""
@@ -145,6 +151,12 @@ class FinetuneOptions(VideoOptions):
     flow_backend: str = "auto"
     at_once: int | None = None
     """Networks of a stream that are trained at once on a CPU; None for what suits job and machine."""
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError for a time, a number or a choice that is none."""
+        super().__post_init__()
+        least = {"loaders": 0, "flow_threads": 1, "at_once": 1, "fold_pairs": 0}
+        check_range(self, least=least, choices={"algorithm": ALGORITHMS, "flow_backend": BACKENDS})
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lstr.errors import ConfigError
+from lstr.extractors.flow.workers import ALGORITHMS
 from lstr.extractors.presets import IMAGENET, Preset, preset_of
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.weights.model_card import is_weights_folder
@@ -15,6 +16,7 @@ from lstr.pipelines.finetuning.finetune import VideoOptions
 from lstr.pipelines.model_files.model_file import is_model, open_model
 from lstr.pipelines.weights.folder import open_weights
 from lstr.rules import TELL
+from lstr.settings import check_range
 
 PRETRAINED = ("pretrained", "motion")
 """Recipes whose networks begin with ImageNet weights, the dearest first: of two networks to train, and of one."""
@@ -55,11 +57,11 @@ class LearnOptions(VideoOptions):
     """What else the model file is to state about itself."""
 
     def __post_init__(self) -> None:
-        """Raises ConfigError for a kind, a time, a number of folds or a way to tell that does not exist."""
+        """Raises ConfigError for a kind, a time, a flow, a number or a way to tell that does not exist."""
         if self.kind is not None and self.kind not in KINDS:
             raise ConfigError(f"There is no kind of model {self.kind!r}.", f"choose one of {', '.join(KINDS)}.")
-        if self.seconds is not None and self.seconds <= 0:
-            raise ConfigError(f"A time of {self.seconds:g} s is none.", "give a time such as [[seconds=900]].")
+        super().__post_init__()
+        check_range(self, least={"at_once": 1}, choices={"algorithm": ALGORITHMS})
         if self.false_alarms is not None and not 0 < self.false_alarms < math.inf:
             raise ConfigError(
                 f"{self.false_alarms:g} false alarms an hour cannot be aimed at.",

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from lstr.errors import ConfigError, LabelsError
 from lstr.extractors.errors import MissingPathError
+from lstr.settings import check_range
 
 SEEDS = 3
 LABELS = ("data_info.json", "labels.json")
@@ -42,9 +43,10 @@ class ReproduceOptions:
     """`cpu` or `cuda`; None for the GPU where the machine has one"""
 
     def __post_init__(self) -> None:
-        """Raises ConfigError for a number of seeds that is none."""
+        """Raises ConfigError for a number of seeds or of readers that is none."""
         if self.seeds < 1:
             raise ConfigError(f"{self.seeds} seeds train nothing.", "give [[seeds=1]] or more.")
+        check_range(self, least={"readers": 0})
 
     def label_file(self) -> Path:
         """The labels. Raises LabelsError where there are none, and MissingPathError where there are no features."""

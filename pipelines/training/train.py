@@ -9,6 +9,7 @@ from lstr.chunk import CLOCK
 from lstr.errors import ConfigError
 from lstr.extractors.devices import choose_device
 from lstr.extractors.errors import RecipeError
+from lstr.extractors.streams import STREAMS
 from lstr.labels.check import stop_at_errors
 from lstr.pipelines.datasets.dataset import read_dataset
 from lstr.pipelines.datasets.seen_videos import seen_in, seen_phrase
@@ -20,7 +21,7 @@ from lstr.pipelines.training.log import Step
 from lstr.pipelines.training.ranks import Ranks, join_ranks
 from lstr.pipelines.training.run import Task, train_model
 from lstr.pipelines.training.teacher import lessons
-from lstr.settings import override
+from lstr.settings import check_range, override
 
 Made = TypeVar("Made")
 HELD_OUT = ("testing", "validation")
@@ -65,6 +66,12 @@ class TrainOptions:
     resume: bool = False
     device: str | None = None
     """`cpu` or `cuda`; None for the GPU where the machine has one."""
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError for a number of readers that is none, and for a stream that features do not have."""
+        check_range(self, least={"readers": 0})
+        if wrong := [stream for stream in self.streams if stream not in STREAMS]:
+            raise ConfigError(f"There is no stream {wrong[0]!r}.", f"choose among {', '.join(STREAMS)}.")
 
     def changes(self) -> dict[str, str]:
         """All settings that are set here, by `model.NAME` and `train.NAME`."""

@@ -44,6 +44,23 @@ def refused(call) -> tuple[str, str]:
         (lambda: lstr.evaluate("c", "f", "l", false_alarm=1), "no argument 'false_alarm'"),
         (lambda: lstr.convert("l", "csv", frame=1), "no argument 'frame'"),
         (lambda: lstr.learn("v", "l", "o", seconds=-1), "-1 s is none"),
+        (lambda: lstr.finetune("v", "l", "o", seconds=0), "0 s is none"),
+        (lambda: lstr.extract([], "o"), "There are no videos"),
+        (lambda: lstr.extract({}, "o"), "There are no videos"),
+        (lambda: lstr.train([], "l", "o"), "There are no features"),
+        (lambda: lstr.evaluate([], "f", "l"), "There are no checkpoints"),
+        (lambda: lstr.evaluate("c", "f", "l", beside=[("c", [])]), "There are no features"),
+        (lambda: lstr.learn([], "l", "o"), "There are no videos"),
+        (lambda: lstr.convert([], "csv"), "There are no sources"),
+        (lambda: lstr.evaluate("c", "f", "l", resamples=-1), "resamples is -1"),
+        (lambda: lstr.train("f", "l", "o", readers=-1), "readers is -1"),
+        (lambda: lstr.train("f", "l", "o", streams=["colour"]), "no stream 'colour'"),
+        (lambda: lstr.reproduce("lstr", "f", readers=-1), "readers is -1"),
+        (lambda: lstr.finetune("v", "l", "o", at_once=-1), "at_once is -1"),
+        (lambda: lstr.learn("v", "l", "o", algorithm="tvl2"), "algorithm is 'tvl2'"),
+        (lambda: lstr.NetworkOptions(algorithm="tvl2"), "algorithm is 'tvl2'"),
+        (lambda: lstr.NetworkOptions(flow_threads=-1), "flow_threads is -1"),
+        (lambda: lstr.Limits(max_chunks=-1), "max_chunks is -1"),
     ],
 )
 def test_without_a_model(call, words):
@@ -54,6 +71,27 @@ def test_hints_of_calls_can_be_typed():
     assert refused(lambda: lstr.train("f", "l", "o", epochs=1))[1] == 'a setting is given as settings={"epochs": …}.'
     assert refused(lambda: lstr.train("f", "l", "o", preste="small"))[1] == "did you mean preset?"
     assert "seconds=900" in refused(lambda: lstr.learn("v", "l", "o", seconds=-1))[1]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"engine": "spark"},
+        {"flow_backend": "bogus"},
+        {"precision": "int8"},
+        {"threads": -1},
+        {"threads": "2"},
+        {"workers": 0},
+        {"allow_damaged": "no"},
+    ],
+    ids=str,
+)
+def test_options_of_an_extraction(tmp_path, options):
+    """Some were taken for the default without a word."""
+    (tmp_path / "a.mp4").touch()
+    ((name, value),) = options.items()
+    assert refused(lambda: lstr.extract(tmp_path, tmp_path / "o", **options))[0] == f"{name} is {value!r}."
+    assert not (tmp_path / "o").exists()
 
 
 @pytest.mark.parametrize("device", [7, 1.5, ["cpu"]])
