@@ -9,6 +9,19 @@ from pathlib import Path
 TRAINING_FORMATS = ("activitynet", "perframe")  # what --labels takes
 
 
+def after_fetch(published: str) -> list[str]:
+    """Extract with fetched weights, by the name of what they are published as: with the recipe of that name, or the
+    largest one that begins with them; nothing where there is neither."""
+    from lstr.extractors.presets import PRESETS  # which every other command reads when it is called
+
+    having = [name for name, one in PRESETS.items() if {part.weights for part in one.parts.values()} == {published}]
+    extract = ["lstr", "extract", "VIDEOS", "-o", "features"]
+    if published in PRESETS:
+        recipe = [] if PRESETS[published] == PRESETS["faithful"] else ["--recipe", published]
+        return [*extract, *recipe, "--weights", published]
+    return [*extract, "--recipe", max(having, key=lambda name: len(PRESETS[name].parts))] if having else []
+
+
 def after_finetune(weights: Path, videos: Sequence[str], lists: Sequence[str]) -> list[str]:
     """Extract with the new networks; `lists` are the paths that --list named."""
     sources = [*videos, *lists] if len(lists) <= 3 else ["VIDEOS"]

@@ -7,6 +7,7 @@ import click
 
 from lstr_cli import console
 from lstr_cli.command import Group
+from lstr_cli.next_steps import after_fetch
 
 UNFIT = 4
 DIGITS = 16  # of a SHA-256 on a screen
@@ -106,8 +107,7 @@ def fetch_command(names, mirror, accept_licence, sha256):
             if entry.recipe and entry.recipe not in recipes:
                 recipes.append(entry.recipe)
     if recipes:
-        recipe = [] if recipes == ["kinetics"] else ["--recipe", recipes[0]]
-        console.say_next("lstr", "extract", "VIDEOS", "-o", "features", *recipe, "--weights", recipes[0])
+        console.say_next(*after_fetch(recipes[0]))
 
 
 def _licence(verdict):

@@ -7,7 +7,14 @@ import click
 import pytest
 
 from lstr_cli.main import cli
-from lstr_cli.next_steps import after_convert, after_evaluate, after_extract, after_finetune, after_train
+from lstr_cli.next_steps import (
+    after_convert,
+    after_evaluate,
+    after_extract,
+    after_fetch,
+    after_finetune,
+    after_train,
+)
 
 
 def next_of(err: str) -> list[str]:
@@ -18,6 +25,8 @@ def next_of(err: str) -> list[str]:
 @pytest.mark.parametrize(
     "words",
     [
+        after_fetch("kinetics"),
+        after_fetch("activitynet"),
         after_finetune(Path("my run/weights"), ["my videos"], []),
         after_finetune(Path("weights"), [], [f"{i}.mp4" for i in range(9)]),
         after_extract("features", ["videos"], None),
@@ -34,6 +43,18 @@ def test_it_parses(words):
     while isinstance(command, click.Group):
         command = command.get_command(click.Context(command), rest.pop(0))
     command.make_context("lstr", rest)
+
+
+def test_fetched_weights_lead_to_a_recipe_that_has_them(lstr, small_set, tmp_path):
+    """The line for `imagenet` named a recipe that does not exist."""
+    code, _, err = lstr("weights", "fetch", "imagenet")
+    words = next_of(err)
+    assert code == 0 and words[-2:] == ["--recipe", "pretrained"]
+    words = [{"VIDEOS": small_set.videos, "features": tmp_path / "f"}.get(word, word) for word in words]
+    code, out, err = lstr(*words[1:], "--dry-run")
+    assert code == 0 and "4 to do" in out, err
+    assert after_fetch("activitynet")[-4:] == ["--recipe", "activitynet", "--weights", "activitynet"]
+    assert after_fetch("kinetics")[-2:] == ["--weights", "kinetics"] and "--recipe" not in after_fetch("kinetics")
 
 
 def test_labels_are_found_beside_the_videos(tmp_path, monkeypatch):
