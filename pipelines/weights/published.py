@@ -158,18 +158,17 @@ def _source(entry: PublishedFile, mirror: str | None, n_files: int) -> str:
 
 
 def find_weights(name: str, stream: str) -> str:
-    """The path that `--rgb-weights` or `--flow-weights` means: a file, a weights folder, or the name or recipe of a
+    """The path that `--weights STREAM=NAME` means: a file, a weights folder, a model file, or the name or recipe of a
     fetched file.
 
-    What is none of them is returned as it is. Raises WeightsError when the file has not been fetched, or is of the
-    other stream, and as `open_weights`.
+    What is none of them is returned as it is. Raises WeightsError when the file has not been fetched, or has no network
+    of the stream, and as `open_weights`.
     """
     entries = published_as(name)
     if not entries:
-        if Path(name).is_dir() and stream not in (folder := open_weights(name)).streams:
-            raise WeightsError(
-                f"{name} has no {stream} network.", f"give it as [[weights.{folder.streams[0]}={name}]]."
-            )
+        held = open_weights(name).streams if Path(name).is_dir() else _inside(name) if is_archive(name) else [stream]
+        if stream not in held:
+            raise WeightsError(f"{name} has no {stream} network.", f"give it as [[weights.{held[0]}={name}]].")
         return name
     entry = next((entry for entry in entries if entry.stream == model_stream(stream)), entries[0])
     network = known_network(entry.network)

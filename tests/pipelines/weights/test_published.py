@@ -189,10 +189,12 @@ def test_commands_take_a_recipe_for_weights(lstr, published, command):
     assert code == 4 and "not on this machine" in err and "lstr weights fetch flow.pth" in err
 
 
-@pytest.mark.parametrize("command", [("extract", "videos", "-o", "f", "--weights"), ("weights", "check")])
-def test_a_model_file_without_networks_is_no_source_of_weights(lstr, tmp_path, command):
+@pytest.mark.parametrize(
+    "words", ["extract videos -o f --weights ", "extract videos -o f --weights rgb=", "weights check "]
+)
+def test_a_model_file_without_networks_is_no_source_of_weights(lstr, tmp_path, words):
     """Features of random networks were made of one, and every fetched file was checked in its place."""
-    code, _, err = lstr(*command, write_exportable(tmp_path).path)
+    code, _, err = lstr(*f"{words}{write_exportable(tmp_path).path}".split())
     assert code == 4 and "model.lstr holds no weights of networks" in err and err.count("hint: ") == 1
 
 
