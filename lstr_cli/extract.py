@@ -144,8 +144,6 @@ def _options(
     from lstr.pipelines.networks.recipes import choose_recipe, default_recipe, weights_for
     from lstr.pipelines.weights.published import weights_by_stream
 
-    if others["ray_address"] and others["engine"] != "ray":
-        raise click.UsageError("ray_address is for --set engine=ray.")
     if not recipe:
         recipe, why = default_recipe(place(output), others["device"])
         console.say(f"recipe: {recipe}, {why}")

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal
 
+from lstr.errors import ConfigError
 from lstr.extractors.flow.workers import BACKENDS
 from lstr.extractors.presets import PRESETS, Preset
 from lstr.extractors.recipe import PRECISIONS
@@ -64,9 +65,12 @@ class ExtractOptions(WorkerConfig):
     """Address of the Ray cluster; None for $RAY_ADDRESS, else the one running here, else this machine alone."""
 
     def __post_init__(self) -> None:
-        """Raises ConfigError for a number of processes or threads, or a choice, that is none."""
+        """Raises ConfigError for a number of processes or threads, or a choice, that is none, and for a cluster that
+        nothing runs on."""
         super().__post_init__()
         check_range(self, least={"workers": 1}, choices={"engine": ENGINES, "precision": PRECISIONS})
+        if self.ray_address and self.engine != "ray":
+            raise ConfigError("[[ray_address]] is for [[engine=ray]].", "add that, or leave out [[ray_address]].")
 
     def for_workers(self, device: str, threads: int) -> WorkerConfig:
         """What each process needs, now that its device and its threads are known."""

@@ -70,6 +70,7 @@ def test_without_a_model(call, words):
 def test_hints_of_calls_can_be_typed():
     assert refused(lambda: lstr.train("f", "l", "o", epochs=1))[1] == 'a setting is given as settings={"epochs": …}.'
     assert refused(lambda: lstr.train("f", "l", "o", preste="small"))[1] == "did you mean preset?"
+    assert refused(lambda: lstr.budget("l", bin=-1))[1] == "give a length such as bin=60."
     assert "seconds=900" in refused(lambda: lstr.learn("v", "l", "o", seconds=-1))[1]
 
 
@@ -92,6 +93,8 @@ def test_options_of_an_extraction(tmp_path, options):
     ((name, value),) = options.items()
     assert refused(lambda: lstr.extract(tmp_path, tmp_path / "o", **options))[0] == f"{name} is {value!r}."
     assert not (tmp_path / "o").exists()
+    words = refused(lambda: lstr.extract(tmp_path, tmp_path / "o", ray_address="a:1"))
+    assert words == ('ray_address= is for engine="ray".', "add that, or leave out ray_address=.")
 
 
 @pytest.mark.parametrize("device", [7, 1.5, ["cpu"]])

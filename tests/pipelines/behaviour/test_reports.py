@@ -242,7 +242,7 @@ def test_what_cannot_be_compared_is_said_with_what_to_do(files, lstr, tmp_path):
     mistake(lstr("labels", "compare", files[0], tmp_path / "gone.json"), 2, "There is no label file", "check the path")
     (tmp_path / "none").mkdir()
     mistake(lstr("labels", "budget", files[0], tmp_path / "none"), 2, "There is no video in")
-    mistake(lstr("labels", "budget", files[0], "--bin", "0.001"), 2, "20000 bins", "--bin 60s")
+    mistake(lstr("labels", "budget", files[0], "--bin", "0.001"), 2, "20000 bins", "--bin 60")
     mistake(lstr("labels", "budget", files[0], "--json", "--to", "csv"), 2, "two forms of one result")
 
 
