@@ -29,6 +29,8 @@ WORDS = (
 )
 """Commands, what they took, and what they take; {} stands for the value."""
 NEVER_OPTIONS = ("highest", "backdate", "table", "tell")
+NEWER = ("learn cache_size",)
+"""Settings of single commands that were an option of others alone"""
 WITHOUT_PAST = ("export", "reproduce")
 """Commands that are newer than the change of words."""
 
@@ -38,6 +40,7 @@ def words_of(command: click.Command) -> dict[str, str]:
     if command.name in WITHOUT_PAST:
         return {}
     keys = [one.key for one in settings_of(command) if "." not in one.key and one.key not in NEVER_OPTIONS]
+    keys = [key for key in keys if f"{command.name} {key}" not in NEWER]
     were_options = {f"--{key.replace('_', '-')}": f"--set {key}={{}}" for key in keys}
     return were_options | {old: new for commands, old, new in WORDS if command.name in commands.split()}
 

@@ -14,7 +14,7 @@ from lstr.pipelines.progress import Failed
 from lstr_cli import console
 from lstr_cli.command import Command
 from lstr_cli.options import algorithm_option, device_option, inputs_options
-from lstr_cli.quantities import PerHour, Seconds
+from lstr_cli.quantities import PerHour, Seconds, Size
 from lstr_cli.settings import set_option, setting
 
 if TYPE_CHECKING:  # they bring numpy
@@ -66,6 +66,7 @@ SOME_FAILED = 3
     help="What says when an action is told: thresholds, a small network over the scores, or the better.",
 )
 @setting("cache", metavar="DIR", help="Where frames and flow are kept.  [default: $LSTR_HOME/chunks]")
+@setting("cache_size", type=Size(), default="50GB", help="All that the cache may take.")
 @device_option
 @click.option("--dry-run", is_flag=True, help="Check the labels, show the plan, and stop.")
 @click.option(

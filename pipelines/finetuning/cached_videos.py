@@ -84,14 +84,17 @@ def look_at(
             sound[video_id] = found
     if not sound:
         raise VideoError("None of the videos can be read.", "each is named above, with what to do.")
-    needed = sum({video.sha256: video.n_bytes for video in sound.values()}.values())
-    if needed > cache.size:
+    check_room(len(sound), sum({video.sha256: video.n_bytes for video in sound.values()}.values()), cache.size)
+    return sound
+
+
+def check_room(n_videos: int, needed: int, size: int) -> None:
+    """Raises OutputError where the chunks of videos need more bytes than the `size` that the cache may have."""
+    if needed > size:
         raise OutputError(
-            f"The chunks of {len(sound)} videos need {needed / 1e9:.3g} GB, and the cache may have "
-            f"{cache.size / 1e9:.3g} GB.",
+            f"The chunks of {n_videos} videos need {needed / 1e9:.3g} GB, and the cache may have {size / 1e9:.3g} GB.",
             f"use [[cache_size={needed // 10**9 + 1}GB]], or fewer videos.",
         )
-    return sound
 
 
 def _look(video_id: str, source: Place, cache: ChunkCache) -> SoundVideo | Failure:

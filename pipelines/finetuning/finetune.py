@@ -62,6 +62,8 @@ class VideoOptions:
     """First weights of all networks that they fit: a path, the name or recipe of fetched ones, or `random`."""
     cache: str | Path | None = None
     """Where frames and flow are kept; None for the usual folder."""
+    cache_size: int = DEFAULT_SIZE
+    """Bytes that the cache may take in all."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """By NAME for both networks, rgb.NAME or flow.NAME for one (`FinetuneConfig`)."""
     seed: int | None = None
@@ -141,8 +143,6 @@ class FinetuneOptions(VideoOptions):
     flow_network: str | None = None
     algorithm: str | None = None
     """Algorithm of optical flow; None for that of the recipe."""
-    cache_size: int = DEFAULT_SIZE
-    """Bytes that the cache may take in all."""
     resume: bool = False
     loaders: int | None = None
     """Threads that load samples ahead; 0 for none."""

@@ -26,7 +26,7 @@ from lstr.pipelines.extraction.plan import cost_of, row_bytes, widths_of
 from lstr.pipelines.failures import left_out
 from lstr.pipelines.files.remote import Place
 from lstr.pipelines.files.videos import at_hand
-from lstr.pipelines.finetuning.cached_videos import chunks_of
+from lstr.pipelines.finetuning.cached_videos import check_room, chunks_of
 from lstr.pipelines.finetuning.config import FinetuneConfig, NetworksToTrain
 from lstr.pipelines.finetuning.network_processes import best_at_once, threads_of
 from lstr.pipelines.finetuning.recogniser import make_optimiser, recogniser
@@ -185,21 +185,23 @@ def measured_plan(
     known: dict[str, Any],
     is_least: bool,
 ) -> LearnPlan:
-    """The plan of a learning by the speed of this machine. Raises ConfigError for a model or a time that cannot be.
+    """The plan of a learning by the speed of this machine.
+
+    Raises ConfigError for a model or a time that cannot be, OutputError where the cache has no room for the chunks.
 
     known: what was measured for other plans, and what is measured here. is_least: whether nothing that takes less time
     can be learnt instead; else a time that leaves networks half trained is too short.
     """
     preset, configs, classes = networks.preset, networks.configs, parts.labels.classes
-    chunks, n_videos, disk = Counter[str](), Counter[str](), 0.0
+    chunks, n_videos, cached = Counter[str](), Counter[str](), 0
     planes, square = planes_of(chunks_of(preset)), (preset.long_side, preset.long_side)
     for video_id, video in parts.labels.videos.items():
         found = looked[video_id]
         n_videos[video.subset] += 1
         chunks[video.subset] += found.chunks
-        disk += found.chunks * math.prod(found.size or square) * planes if video.subset != TESTING else 0
+        cached += found.chunks * math.prod(found.size or square) * planes if video.subset != TESTING else 0
     files = sum(cost_of(part.network).bytes for part in preset.parts.values())
-    disk += chunks.total() * row_bytes(preset) + (1 + parts.measured) * files
+    disk = cached + chunks.total() * row_bytes(preset) + (1 + parts.measured) * files
     lengths = [looked[i].chunks for i in parts.of(TRAINING)]
     widths, settings = widths_of(preset), options.of_model
     trained = [stream for stream, config in configs.items() if config.epochs]
@@ -245,6 +247,8 @@ def measured_plan(
     enough = 0.0 if is_least else ENOUGH
     epochs, draws = fit_epochs(options.seconds, others, costs, wanted, draws, parts.measured, enough)
     steps = make_steps(chunks, costs, epochs, draws, n_models, parts.measured, passes)
+    # after the time, which may lead to features that take less
+    check_room(n_videos.total() - n_videos[TESTING], cached, options.cache_size)
     n_classes, tried = len(classes) - 1, tuple(one.name for one in candidates if parts.folds)
     counts = dict(n_videos), dict(chunks), n_classes
     return LearnPlan(

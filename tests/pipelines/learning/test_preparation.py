@@ -8,6 +8,7 @@ from unittest.mock import patch
 import pytest
 
 from lstr.errors import ConfigError
+from lstr.extractors.errors import OutputError
 from lstr.pipelines.learning.job import plan
 from lstr.pipelines.learning.plan import STARTING
 from lstr.pipelines.learning.preparation import Learning
@@ -87,3 +88,20 @@ def test_samples_of_several_pictures_are_planned_as_such(videos, tmp_path, quick
         found.append(planned_of(plan(options(videos, tmp_path / "m", settings=settings, folds=0))).plan)
     one, three = ([step.seconds for step in of.steps if "network" in step.key][0] - STARTING for of in found)
     assert three == pytest.approx(3 * one)
+
+
+def test_a_cache_that_is_too_small_is_told_by_the_plan(videos, tmp_path, quick, lstr):
+    """`lstr learn` had no `cache_size` to make larger, and `--dry-run` did not object."""
+    with pytest.raises(OutputError, match="The chunks of 4 videos need .* GB") as told:
+        list(plan(options(videos, tmp_path / "m", cache_size=10**5)))
+    assert "[[cache_size=1GB]]" in told.value.hint
+    words = ("learn", videos / "videos", videos / "labels.json", "-o", tmp_path / "m", "--flow", "dis", "--dry-run")
+    code, _, err = lstr(*words, "--set", "cache_size=0.1MB")
+    assert code == 2 and "use --set cache_size=1GB" in err
+    code, _, err = lstr(*words, "--set", "cache_size=1GB")
+    assert code == 0, err
+
+
+def test_a_larger_cache_is_no_other_learning(videos, tmp_path, quick):
+    requests = {planned_of(plan(options(videos, tmp_path / "m", cache_size=size))).request for size in (10**9, 10**10)}
+    assert len(requests) == 1
