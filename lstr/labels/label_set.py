@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -151,6 +151,11 @@ def select(labels: Labels, subset: str) -> Labels:
             f"No video is in the subset {subset!r}.", f"Subsets in the labels: {', '.join(known) or 'none'}."
         )
     return replace(labels, videos=videos)
+
+
+def with_ambiguous(known: tuple[str, ...], labelled: Collection[str]) -> tuple[str, ...]:
+    """The classes that a model knows, and last `AMBIGUOUS` where labels have it alone: no figure is of such chunks."""
+    return (*known, AMBIGUOUS) if AMBIGUOUS in labelled and AMBIGUOUS not in known else known
 
 
 def targets(video: VideoLabels, classes: tuple[str, ...], n_chunks: int, clock: Clock = CLOCK) -> NDArray[np.uint8]:

@@ -12,7 +12,7 @@ from lstr.extractors.devices import choose_device
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES
 from lstr.extractors.weights.published_files import sha256_of
 from lstr.labels.check import check, stop_at_errors
-from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels, subset_named
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels, subset_named, with_ambiguous
 from lstr.pipelines.annotations.footage import footage_of_files
 from lstr.pipelines.annotations.label_file import read_label_file
 from lstr.pipelines.datasets.dataset import Dataset, Split
@@ -196,5 +196,6 @@ def _features(
 
 def _split(folder: Path, model: ModelFile, labels: Labels, ids: Sequence[str]) -> Split:
     """The videos of some ids with their features and labels, the classes as the model has them."""
-    known = replace(labels, classes=model.classes, videos={i: labels.videos[i] for i in ids})
+    classes = with_ambiguous(model.classes, labels.classes)
+    known = replace(labels, classes=classes, videos={i: labels.videos[i] for i in ids})
     return Dataset(open_roots([folder]), known, "the labels").with_durations().split(HELD_OUT)

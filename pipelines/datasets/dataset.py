@@ -13,7 +13,7 @@ from lstr.config import WindowConfig
 from lstr.errors import CheckpointError, LabelsError, few
 from lstr.extractors.errors import RecipeError
 from lstr.labels.check import NOTE, OTHER_RATE, UNITS, UNLABELLED, Finding, check, check_set, in_order, stop_at_errors
-from lstr.labels.label_set import Labels, select, subset_named, targets
+from lstr.labels.label_set import Labels, select, subset_named, targets, with_ambiguous
 from lstr.pipelines.annotations.label_files import read_label_files
 from lstr.pipelines.features.any_folder import seen_streams
 from lstr.pipelines.features.folder import FeatureFolder
@@ -147,7 +147,8 @@ class Dataset:
         return replace(self, folder=self.folder.only(streams)) if streams else self
 
     def with_classes(self, classes: tuple[str, ...]) -> "Dataset":
-        """With the classes of a model, in its order, where the label file lists none and has no others."""
+        """With a model's classes, in its order, where the label file lists none, and has no others but `Ambiguous`."""
+        classes = with_ambiguous(classes, self.labels.classes)
         if self.labels.lists_classes or not set(self.labels.classes) <= set(classes):
             return self
         return replace(self, labels=replace(self.labels, classes=classes))

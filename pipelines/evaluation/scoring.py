@@ -13,7 +13,7 @@ from lstr.batch import predict_ahead, shared_constants
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.chunk import CLOCK, Clock
 from lstr.errors import CheckpointError, ConfigError, LabelsError
-from lstr.labels.label_set import Labels, select, targets
+from lstr.labels.label_set import Labels, select, targets, with_ambiguous
 from lstr.metrics import per_frame as metrics
 from lstr.metrics.scoring_rule import EVERY_CHUNK, LSTR_RULE, ScoringRule
 from lstr.pipelines.datasets.dataset import Split
@@ -107,7 +107,7 @@ def check_fit(loaded: Checkpoint, split: Split, scoring: Scoring = Scoring()) ->
 
     What `scoring` allows is no error, but among the sentences to warn with, which are returned.
     """
-    if loaded.classes != split.labels.classes:
+    if with_ambiguous(loaded.classes, split.labels.classes) != split.labels.classes:
         ours, theirs = set(loaded.classes), set(split.labels.classes)
         parts = [
             f"only in the {where}: {', '.join(sorted(names))}"
@@ -156,8 +156,9 @@ def score_split(
     start = perf_counter()
     scores: list[Scores] = []  # of each video (L, 1 + n_ahead, C)
     yield Progress("evaluate", 0, len(split.videos))
+    unknown = len(split.labels.classes) - len(loaded.classes)  # of Ambiguous, where labels alone have it
     for rows in _scores_of(loaded, split, scoring):
-        scores.append(rows)
+        scores.append(np.pad(rows, ((0, 0), (0, 0), (0, unknown))))
         yield Progress("evaluate", len(scores), len(split.videos))
     seconds = perf_counter() - start
     n_ahead = 0 if scoring.folds else loaded.config.n_ahead

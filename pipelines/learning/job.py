@@ -7,7 +7,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from lstr.errors import CheckpointError
+from lstr.errors import CheckpointError, LabelsError
 from lstr.extractors.prefetch import torch_threads
 from lstr.metrics.actions import sentence
 from lstr.pipelines.comparison.job import ComparisonOptions, compare_models
@@ -129,6 +129,6 @@ def _verdict(planned: Learning, options: LearnOptions) -> Generator[Event, None,
                 return event.result.sentence
             if isinstance(event, Notice | Failed):
                 yield event
-    except (SeenError, CheckpointError) as error:
+    except (SeenError, CheckpointError, LabelsError) as error:
         yield Notice(f"not compared with {options.init}: {error}", warning=False)
     return None

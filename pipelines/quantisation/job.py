@@ -25,7 +25,7 @@ from lstr.extractors.twostream import build_as
 from lstr.extractors.video.file_reader import open_chunks
 from lstr.extractors.video.inputs import find_videos
 from lstr.extractors.video.probe import probe
-from lstr.labels.label_set import VideoLabels, select, targets
+from lstr.labels.label_set import VideoLabels, select, targets, with_ambiguous
 from lstr.metrics import per_frame as metrics
 from lstr.pipelines.annotations.label_file import read_label_file
 from lstr.pipelines.datasets.dataset import subset_of
@@ -158,7 +158,7 @@ def read_truth(
 ) -> dict[str, VideoLabels]:
     """The labels of those videos that are of a subset. Raises LabelsError where there is none, or of other classes."""
     read = read_label_file(labels, present=videos)
-    unknown = sorted(set(read.classes) - set(classes))
+    unknown = sorted(set(read.classes) - set(with_ambiguous(classes, read.classes)))
     if unknown:
         raise LabelsError(f"{labels} has the class {unknown[0]!r}, which the model does not know.", "give its labels.")
     chosen = select(read, subset_of(read, subset)) if subset or read.has_subsets else read
@@ -183,6 +183,8 @@ def map_of_both(
 
     Raises VideoError for a video that cannot be read.
     """
+    shown = {segment.label for video in truth.values() for segment in video.segments}
+    classes, n_known = with_ambiguous(loaded.classes, shown), len(loaded.classes)
     labels: list[NDArray[np.uint8]] = []
     scores: tuple[list[Features], ...] = ([], [])
     for video_id, path in videos.items():
@@ -198,9 +200,9 @@ def map_of_both(
             yield Progress(f"mAP on {video_id}", len(rows), total)
         if not rows:
             raise VideoError(f"{path} is shorter than a chunk.", "leave it out.")
-        labels.append(targets(truth[video_id], loaded.classes, len(rows)))
+        labels.append(targets(truth[video_id], classes, len(rows)))
         for found, features in zip(scores, np.stack(rows, axis=1), strict=True):
-            found.append(predict(loaded.model, features).numpy())
-    results = (metrics.per_frame(np.concatenate(found), np.concatenate(labels), loaded.classes) for found in scores)
+            found.append(np.pad(predict(loaded.model, features).numpy(), ((0, 0), (0, len(classes) - n_known))))
+    results = (metrics.per_frame(np.concatenate(found), np.concatenate(labels), classes) for found in scores)
     means = (round(float(result["mAP"]), 4) for result in results)
     return dict(zip(("float32", "int8"), means, strict=True)) | {"videos": len(videos)}

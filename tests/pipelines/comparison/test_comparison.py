@@ -10,6 +10,7 @@ import torch
 
 from lstr.checkpoints.checkpoint import save
 from lstr.kinds import configure, make_model
+from lstr.labels.label_set import AMBIGUOUS
 from lstr.pipelines.comparison.job import unseen
 from lstr.pipelines.datasets.seen_videos import SeenError
 from lstr.pipelines.evaluation.verdict import FEWEST
@@ -160,3 +161,18 @@ def test_a_video_that_chose_an_epoch_is_known(finetuned, models, tmp_path):
             unseen({left: finetuned.videos[left]}, [packed])
     last = write_model(tmp_path / "last.lstr", tmp_path / "last.pt", finetuned.weights.path, {})
     assert unseen({left: finetuned.videos[left]}, [last]).keys() == {left}
+
+
+@pytest.mark.long
+def test_videos_may_be_ambiguous_where_the_model_knows_no_such_class(lstr, small_set, tmp_path):
+    """As after `lstr learn --init` with videos that a person left open: it ended in an error after all the work."""
+    model = write_model(tmp_path / "a.lstr", small_set.checkpoint, None, {}).path
+    content = json.loads(small_set.labels.read_text())
+    held_out = {i: video for i, video in content["database"].items() if video["subset"] == "testing"}
+    for video in held_out.values():
+        video["annotations"].append({"label": AMBIGUOUS, "segment": [0, 0.5]})
+    text = json.dumps({"classes": [*content["classes"], AMBIGUOUS], "database": held_out})
+    (tmp_path / "labels.json").write_text(text)
+    code, out, err = lstr("evaluate", model, small_set.videos, tmp_path / "labels.json", "--json")
+    assert code == 0, err
+    assert json.loads(out)["videos"] == 1 and AMBIGUOUS not in json.loads(out)["lstr"]["per_class"]

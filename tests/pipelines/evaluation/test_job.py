@@ -1,12 +1,17 @@
 """The evaluation job as Python callers use it: options in, events out."""
 
 import json
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from lstr.batch import predict
 from lstr.checkpoints import checkpoint
 from lstr.errors import CheckpointError, ConfigError
 from lstr.kinds import configure, make_model
+from lstr.labels.label_set import AMBIGUOUS
+from lstr.metrics.per_frame import per_frame
 from lstr.pipelines.datasets.dataset import read_split
 from lstr.pipelines.evaluation.findings import without_nan
 from lstr.pipelines.evaluation.job import OTHER_CHUNKS, RANDOM, EvaluateOptions, evaluate
@@ -80,3 +85,30 @@ def test_kinds_that_are_scored_on_different_chunks_are_compared_with_a_warning(f
     texts, (first, second) = told("gatehub", "rnn", published=False)
     assert OTHER_CHUNKS not in texts and not any("LSTR" in text for text in texts)
     assert first["chunks"] == second["chunks"] == 128 and first["conventions"]["published"]["chunks"] == 126
+
+
+def test_labels_may_leave_open_what_the_model_has_no_class_for(small_set, tmp_path):
+    """`Ambiguous` of labels alone is in no figure, as that of a model; the checkpoint was refused for it."""
+    content = json.loads(small_set.labels.read_text())
+    content["classes"].append(AMBIGUOUS)
+    name = min(i for i, video in content["database"].items() if video["subset"] == "training")
+    content["database"][name]["annotations"].append({"label": AMBIGUOUS, "segment": [0, 1]})
+    (tmp_path / "labels.json").write_text(json.dumps(content))
+    chosen = replace(options(small_set), labels=tmp_path / "labels.json")
+    document = result_of(evaluate(chosen)).document
+    loaded = checkpoint.load(small_set.checkpoint)
+    split = read_split(small_set.features, small_set.labels, "training")
+    keep = [slice(4 * (video.id == name), None) for video in split.videos]
+    scores = [predict(loaded.model, video.features[:]).numpy()[k] for video, k in zip(split.videos, keep, strict=True)]
+    truth = [video.targets[k] for video, k in zip(split.videos, keep, strict=True)]
+    expected = per_frame(np.concatenate(scores), np.concatenate(truth), loaded.classes)
+    assert document["lstr"] == without_nan(expected)
+    assert document["chunks"] == 60 and document["confusion"]["classes"] == [*loaded.classes, AMBIGUOUS]
+    chosen = replace(chosen, checkpoints=[copy_of(small_set, tmp_path)], choose_thresholds=True)
+    assert set(result_of(evaluate(chosen)).document["thresholds"]) == {*loaded.classes[1:]}
+
+
+def copy_of(small_set, folder):
+    path = folder / "copy.pt"
+    path.write_bytes(small_set.checkpoint.read_bytes())
+    return path

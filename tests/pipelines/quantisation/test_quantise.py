@@ -6,9 +6,14 @@ import shutil
 import numpy as np
 import pytest
 
+from lstr.extractors.flow.workers import flow_workers
+from lstr.extractors.twostream import build_as
+from lstr.labels.label_set import AMBIGUOUS
 from lstr.pipelines.detection.detect import detect
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.model_files.packing import write_model
+from lstr.pipelines.quantisation.job import map_of_both, read_truth
+from tests.support.extraction import returned
 from tests.support.mistakes import mistake
 from tests.support.small_set import PUBLISHED, SmallSet, write_small_set
 
@@ -31,6 +36,19 @@ def test_without_videos_there_is_no_int8(lstr, small_set, tmp_path):
     before = model.read_bytes()
     mistake(lstr("quantise", model, small_set.videos, "-o", model), 2, "would be replaced")
     assert not (tmp_path / "b.lstr").exists() and model.read_bytes() == before
+
+
+def test_ambiguous_chunks_are_not_measured_where_the_model_knows_no_such_class(small_set, tmp_path):
+    """They were refused; without them all that is left is one action, which any scores put first."""
+    model = write_model(tmp_path / "a.lstr", small_set.checkpoint, None, {})
+    videos = {"scene_03": small_set.videos / "scene_03.mp4"}
+    rows = f"scene_03,0,2,{AMBIGUOUS}\nscene_03,2,3,{model.classes[1]}\nscene_03,3,9,{AMBIGUOUS}"
+    (tmp_path / "labels.csv").write_text(f"video,start,end,label\n{rows}")
+    truth = read_truth(tmp_path / "labels.csv", None, videos, model.classes)
+    exact = build_as(model.recipe, model.network_sources(), "cpu")
+    with flow_workers(exact.recipe.algorithm) as workers:
+        found = returned(map_of_both(model.checkpoint(), exact, exact, videos, truth, workers))
+    assert found == {"float32": 1.0, "int8": 1.0, "videos": 1}
 
 
 @pytest.mark.slow
