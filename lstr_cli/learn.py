@@ -127,7 +127,7 @@ def command(videos, labels, lists, output, settings, dry_run, make_default, as_j
 
 def name_of(labels: str) -> str:
     """What a model is called that has no name: as its labels, fall of annotations/fall.labels.csv."""
-    return Path(Path(labels).absolute().stem).stem
+    return Path(labels).absolute().stem.removesuffix(".labels")
 
 
 def follow(events: "Iterator", plan_to_stdout: bool = False) -> Any:

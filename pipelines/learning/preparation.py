@@ -28,7 +28,7 @@ from lstr.pipelines.learning.pace import Header, measured_plan
 from lstr.pipelines.learning.parts import N_FOLDS, TRAINING, VALIDATION, LabelParts, divide, folds_of
 from lstr.pipelines.learning.plan import LearnPlan, TooShort
 from lstr.pipelines.learning.workspace import Workspace
-from lstr.pipelines.model_files.model_file import is_model, open_model
+from lstr.pipelines.model_files.model_file import SUFFIX, is_model, open_model
 from lstr.pipelines.progress import Failed, LabelFindings, Notice
 
 LESS = {
@@ -189,8 +189,8 @@ def checked_output(output: str | Path, init: str | None = None) -> Path:
     path = Path(output)
     if path.is_dir():
         raise OutputError(f"{path} is a folder.", f"name a file: [[output={path / 'model.lstr'}]].")
-    if not path.suffix:
-        path = path.with_suffix(".lstr")
+    if path.suffix != SUFFIX:  # what is behind a dot is of the name: mouse.day1 and mouse.day2 are two models
+        path = path.with_name(path.name + SUFFIX)
     if path.exists() and not is_model(path):
         raise OutputError(f"{path} is there, and is no model file.", "choose another name with [[output]].")
     if init is not None and path.exists() and Path(init).exists() and path.samefile(init):

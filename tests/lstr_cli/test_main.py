@@ -390,7 +390,8 @@ def test_weights_of_ones_own_all_the_way(lstr, small_set, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("labels", "name"), [("fall.csv", "fall"), ("/a/fall.labels.json", "fall"), ("notes/", "notes"), ("v1.2.csv", "v1")]
+    ("labels", "name"),
+    [("fall.csv", "fall"), ("/a/fall.labels.json", "fall"), ("notes/", "notes"), ("v1.2.csv", "v1.2")],
 )
 def test_a_model_without_a_name_is_called_as_its_labels(labels, name):
     assert name_of(labels) == name

@@ -11,7 +11,8 @@ from lstr.errors import ConfigError
 from lstr.extractors.errors import OutputError
 from lstr.pipelines.learning.job import plan
 from lstr.pipelines.learning.plan import STARTING
-from lstr.pipelines.learning.preparation import Learning
+from lstr.pipelines.learning.preparation import Learning, checked_output
+from lstr.pipelines.learning.workspace import Workspace
 from lstr.pipelines.progress import Failed
 from tests.support.learning import SMALL, options
 
@@ -105,3 +106,11 @@ def test_a_cache_that_is_too_small_is_told_by_the_plan(videos, tmp_path, quick, 
 def test_a_larger_cache_is_no_other_learning(videos, tmp_path, quick):
     requests = {planned_of(plan(options(videos, tmp_path / "m", cache_size=size))).request for size in (10**9, 10**10)}
     assert len(requests) == 1
+
+
+def test_what_is_behind_a_dot_is_of_the_name(tmp_path):
+    """The second of mouse.day1 and mouse.day2 deleted what the first was made of."""
+    names = ("fall", "fall.lstr", "fall.v2", "mouse.day1", "mouse.day2")
+    models = [checked_output(tmp_path / name) for name in names]
+    assert [path.name for path in models] == [name.removesuffix(".lstr") + ".lstr" for name in names]
+    assert len({Workspace(path).path for path in models}) == len(names) - 1
