@@ -81,9 +81,10 @@ def command(videos, labels, lists, output, settings, dry_run, make_default, as_j
     so that corrections come after what they correct. The labels are checked, frames and flow
     computed, the feature networks and the model trained, thresholds chosen, all of it measured, and packed into MODEL.
     Every video teaches but those that the labels call testing. It is measured on these, else in folds: each video is
-    scored by networks and a model that lack it. A plan comes first, by this machine's own speed. Run the same command
-    again to go on after an interruption. Everything that MODEL is made of, and the report, is in a folder beside it
-    (fall.learn beside fall.lstr), which may be deleted.
+    scored by networks and a model that lack it. Where labels call videos training, subsets of other names than these
+    and validation have no part. A plan comes first, by this machine's own speed. Run the same command again to go on
+    after an interruption. Everything that MODEL is made of, and the report, is in a folder beside it (fall.learn beside
+    fall.lstr), which may be deleted.
 
     With --init a model file, the two are compared at the end on the held-out videos that neither has seen.
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lstr.errors import LabelsError, few
-from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels, VideoLabels
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels
 from lstr.labels.recordings import recording_of
 from lstr.labels.video_ids import check_match
 
@@ -41,18 +41,19 @@ def divide(
 ) -> LabelParts:
     """The labelled videos that are present, in training, validation and testing.
 
-    With folds all but those that the labels call testing are learnt from. Without, subsets that the labels have are
-    kept (without testing, validation is held out in its place); where they have one subset or none, whole recordings
-    are held out. seen: ids that networks have seen before, which cannot be held out; there are no folds then. measured:
-    how many of the folds are held out, None for all. Raises LabelsError where nothing could be held out.
+    Where labels call some videos training, those of other subsets than validation and testing have no part. With folds
+    all but the testing ones are learnt from. Without, subsets that the labels have are kept (without testing,
+    validation is held out in its place); where they have one subset or none, whole recordings are held out. seen: ids
+    that networks have seen before, which cannot be held out; there are no folds then. measured: how many of the folds
+    are held out, None for all. Raises LabelsError where nothing could be learnt from or held out.
     """
-    videos = {i: video for i, video in labels.videos.items() if i in present}
     check_match(labels.videos, present)
-    if n_folds and not set(seen) & set(videos) and (by_folds := _by_folds(labels, videos, n_folds, measured)):
+    named = _named(labels, present)
+    videos, subsets = {i: labels.videos[i] for i in named}, set(named.values())
+    if n_folds and not set(seen) & set(videos) and (by_folds := _by_folds(labels, named, n_folds, measured)):
         return by_folds
-    subsets = {video.subset for video in videos.values()} if labels.has_subsets else set()
-    if TRAINING in subsets and subsets & {TESTING, VALIDATION}:
-        divided = {i: video.subset for i, video in videos.items()}
+    if subsets & {TESTING, VALIDATION}:
+        divided = named
         if TESTING not in subsets:
             divided = {i: TESTING if subset == VALIDATION else subset for i, subset in divided.items()}
         testing = [i for i, subset in divided.items() if subset == TESTING]
@@ -65,20 +66,32 @@ def divide(
         sentence = f"measured on the {len(testing)} {what} that the labels hold out"
     else:
         divided, sentence = _by_recording(labels, sorted(videos), seen)
-    kept = {TRAINING, VALIDATION, TESTING}
-    parts = {i: replace(video, subset=divided[i]) for i, video in videos.items() if divided[i] in kept}
+    parts = {i: replace(video, subset=divided[i]) for i, video in videos.items()}
     return LabelParts(replace(labels, videos=parts, has_subsets=True), sentence)
 
 
-def _by_folds(
-    labels: Labels, videos: Mapping[str, VideoLabels], n_folds: int, measured: int | None
-) -> LabelParts | None:
+def _named(labels: Labels, present: Collection[str]) -> dict[str, str]:
+    """What labels call the videos that are present and have a part: training, validation or testing, by id.
+
+    Where they call none training, all but the testing ones are. Raises LabelsError where none is left to learn from.
+    """
+    named = {i: video.subset if labels.has_subsets else TRAINING for i, video in labels.videos.items()}
+    teach = {TRAINING, VALIDATION} if TRAINING in named.values() else {*named.values()} - {TESTING}
+    found = {i: subset for i, subset in named.items() if i in present}
+    kept = {i: subset for i, subset in found.items() if subset in (*teach, TESTING)}
+    if not teach & {*kept.values()}:
+        raise LabelsError(
+            f"None of the labelled videos here is for training: the labels call them {few(sorted({*found.values()}))}.",
+            "add videos that the labels call training, or leave the subsets out of the labels.",
+        )
+    if TRAINING not in kept.values():
+        kept = {i: subset if subset == TESTING else TRAINING for i, subset in kept.items()}
+    return kept
+
+
+def _by_folds(labels: Labels, named: Mapping[str, str], n_folds: int, measured: int | None) -> LabelParts | None:
     """All videos but those for testing as training, in at most so many folds; None where a fold holds all actions."""
-    subsets = {video.subset for video in videos.values()} if labels.has_subsets else set()
-    divided = dict.fromkeys(videos, TRAINING)
-    if TRAINING in subsets and subsets & {TESTING, VALIDATION}:
-        named = {TRAINING: TRAINING, VALIDATION: TRAINING, TESTING: TESTING}
-        divided = {i: named[video.subset] for i, video in videos.items() if video.subset in named}
+    divided = {i: TESTING if subset == TESTING else TRAINING for i, subset in named.items()}
     learnt = [i for i, subset in divided.items() if subset == TRAINING]
     folds = folds_of(learnt, n_folds)
     if not folds or not all(any(_actions_in(labels, i) for i in learnt if i not in fold) for fold in folds):
@@ -91,7 +104,7 @@ def _by_folds(
     if n_held := len(divided) - len(learnt):
         what = "video" if n_held == 1 else "videos"
         sentence = f"measured on the {n_held} {what} that the labels hold out, which teach nothing"
-    parts = {i: replace(videos[i], subset=subset) for i, subset in divided.items()}
+    parts = {i: replace(labels.videos[i], subset=subset) for i, subset in divided.items()}
     return LabelParts(replace(labels, videos=parts, has_subsets=True), sentence, len(folds), len(held))
 
 

@@ -124,3 +124,23 @@ def test_where_folds_cannot_measure_videos_are_held_out():
         assert parts.folds == 0 and len(parts.of(TESTING)) == 2
     lonely = labels_of({"a": "x", "b": "", "c": ""}, b=TESTING)
     assert divide(lonely, lonely.videos, n_folds=2).folds == 0
+
+
+def test_a_held_out_subset_of_another_name_teaches_nothing():
+    """As it was where the labels call videos testing besides; without those it taught."""
+    labels = labels_of({"a": "x", "b": "x", "c": "x", "d": "x"}, d="holdout")
+    for n_folds in (0, 3):
+        assert {*divide(labels, labels.videos, n_folds=n_folds).labels.videos} == {*"abc"}
+    alone = labels_of({"a": "x", "b": "x"}, subset="first set")
+    assert {*divide(alone, alone.videos).labels.videos} == {*"ab"}
+
+
+def test_videos_for_testing_alone_teach_nothing():
+    labels = labels_of({"a": "x", "b": "x", "c": "x"}, subset=TESTING, c=TRAINING)
+    for n_folds in (0, 3):
+        with pytest.raises(LabelsError, match="is for training: the labels call them testing") as caught:
+            divide(labels, ["a", "b"], n_folds=n_folds)
+        assert caught.value.hint
+    of_two = labels_of({"a": "x", "b": "x", "c": "x"}, subset=VALIDATION, c=TESTING)
+    parts = divide(of_two, of_two.videos)
+    assert (parts.of(TRAINING), parts.of(TESTING)) == (["a", "b"], ["c"])
