@@ -43,6 +43,7 @@ from lstr.pipelines.learning.plan import (
 from lstr.pipelines.learning.preparation import Learning
 from lstr.pipelines.learning.ways import Candidate, candidates_of
 from lstr.pipelines.learning.workspace import write_labels
+from lstr.pipelines.model_files.parts import checkpoint_of
 from lstr.pipelines.networks.checkpoint_recipe import streams_taken
 from lstr.pipelines.networks.recipes import StoredRecipe, choose_recipe, weights_for
 from lstr.pipelines.progress import Failed, Finished, Notice, Progress
@@ -83,8 +84,8 @@ class Steps:
             made = yield from self.cross()
         else:
             yield from self.train_model(self.workspace.labels, self.workspace.run, MODEL)
-            decided = yield from self.choose_thresholds()
-            checkpoint = self.workspace.run / "checkpoint.pt"
+            checkpoint = checkpoint_of(self.workspace.run)
+            decided = yield from self.choose_thresholds(checkpoint)
             document = yield from self.measure(decided, checkpoint, TESTING)
             made = Made(checkpoint, document, _told(decided))
         yield self.plan.doing(PACK)
@@ -270,9 +271,9 @@ class Steps:
             settings["train.seed"] = str(int(settings.get("train.seed", 0)) + candidate.again)
         return settings
 
-    def choose_thresholds(self) -> Generator[Event, None, Decided]:
+    def choose_thresholds(self, checkpoint: Path) -> Generator[Event, None, Decided]:
         """One rule, by the validation videos, else by models that have not seen the videos they are tried on."""
-        loaded = load(self.workspace.run / "checkpoint.pt")
+        loaded = load(checkpoint)
         if not self.planned.parts.of(VALIDATION):
             scored = yield from self._scored_by_folds(loaded)
             return (yield from decide_seen(scored, loaded, self.options))

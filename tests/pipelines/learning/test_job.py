@@ -1,14 +1,21 @@
-"""What comes after the model file is written ends no learning."""
+"""What is packed, and that what comes after the model file is written ends no learning."""
 
+import json
+from dataclasses import replace
 from types import SimpleNamespace
 
+import pytest
+
+from lstr.checkpoints.checkpoint import load
 from lstr.labels.label_set import Labels
 from lstr.pipelines.learning.job import _verdict
 from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.learning.parts import LabelParts
 from lstr.pipelines.learning.workspace import Workspace
+from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.model_files.packing import write_model
 from lstr.pipelines.progress import Notice
+from tests.support.learning import SMALL, options, run
 
 
 def test_labels_that_cannot_be_compared_on_are_a_notice(small_set, tmp_path):
@@ -20,3 +27,18 @@ def test_labels_that_cannot_be_compared_on_are_a_notice(small_set, tmp_path):
     notice, *others = _verdict(planned, LearnOptions([], [], new, init=str(old)))
     assert isinstance(notice, Notice) and not others
     assert notice.text.startswith(f"not compared with {old}: There is no label file")
+
+
+@pytest.mark.long
+def test_the_epoch_that_validation_videos_choose_is_packed(videos, tmp_path):
+    """The last one was, whatever `train.eval_every` had found."""
+    content = json.loads((videos / "labels.json").read_text())
+    first = min(i for i, video in content["database"].items() if video["subset"] == "training")
+    content["database"][first]["subset"] = "validation"
+    (tmp_path / "labels.json").write_text(json.dumps(content))
+    settings = {**SMALL, "train.epochs": "30", "train.lr": "0.01", "train.eval_every": "1", "train.patience": "1"}
+    chosen = options(videos, tmp_path / "m.lstr", settings=settings, folds=0)
+    _, result = run(replace(chosen, labels=str(tmp_path / "labels.json")))
+    of_run = Workspace(result.model).run
+    best, last = (load(of_run / f"{name}.pt").metrics for name in ("best", "checkpoint"))
+    assert open_model(result.model).about["checkpoint"]["metrics"]["epoch"] == best["epoch"] < last["epoch"]
