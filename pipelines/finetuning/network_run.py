@@ -90,6 +90,7 @@ class NetworkRun:
             self.best, self.position = content["best"], NetworkPosition(**json.loads(content["progress"]))
         self._saved_epoch, self._saves = self.position.epoch, Saves(grace=GRACE)
         self.seconds = seconds
+        self._first, self._earlier = self.position.step, self.position.seconds  # what runs before this one did and took
         self._since = perf_counter()
         self._batches: Iterator[Images] = iter(())
 
@@ -102,19 +103,20 @@ class NetworkRun:
             lambda step: learning_rate(self._hurried(step, steps), steps, config.lr, warmup),
             eval_every=config.eval_every if self.validation else 0,
             patience=config.patience,
-            is_late=lambda: self._spent() >= 1,
+            is_late=lambda: self.position.step > self._first and self._spent() >= 1,  # never before its rate has fallen
         )
 
     def _spent(self) -> float:
-        """The share of its time that has passed, the same on all processes; 0 without a bound."""
+        """The share of this run's time that has passed, the same on all processes; 0 without a bound."""
         if not self.seconds:
             return 0.0
-        return self.ranks.of_first((self.position.seconds + perf_counter() - self._since) / self.seconds)
+        saved = self.position.seconds - self._earlier
+        return self.ranks.of_first((saved + perf_counter() - self._since) / self.seconds)
 
     def _hurried(self, step: int, steps: int) -> int:
         """The step that the learning rate is of: a later one where time runs out, so that the rate still falls to 0."""
-        by_time = self._spent()
-        return min(steps, round(by_time * steps)) if by_time > step / steps + LATE else step
+        by_time = self._first + self._spent() * (steps - self._first)
+        return min(steps, round(by_time)) if by_time > step + LATE * steps else step
 
     def n_batches(self, epoch: int) -> int:
         """How many batches each epoch has."""

@@ -121,6 +121,27 @@ def test_a_stopped_run_goes_on_to_the_bit(tmp_path, capfd, monkeypatch):
         assert set(read_card(parts.file("flow", fold)).seen) == set(job.videos) - blind
 
 
+@pytest.mark.parametrize("seconds", [500.0, 0.001])
+def test_another_time_is_of_the_run_that_has_it(seconds, tmp_path):
+    """A network that had trained for longer than its new time ended at once, its rate as high as it was."""
+    job = planted_training(("flow",), n_validation=0, epochs=4, draws=8)
+
+    def stop(event):
+        if isinstance(event, Epoch) and event.epoch == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(job, tmp_path / "weights", tell=stop)
+    state = tmp_path / "weights" / "training" / "flow.pth"
+    content = torch.load(state, weights_only=True)
+    content["progress"] = json.dumps(json.loads(content["progress"]) | {"seconds": 1000.0})
+    torch.save(content, state)
+    train(replace(job, seconds=seconds), tmp_path / "weights", resume=True)
+    lines = log(tmp_path / "weights")
+    assert [line["epoch"] for line in lines] == ([1, 2, 3, 4] if seconds > 1 else [1, 2, 3])
+    assert lines[-1]["lr"] < 0.1 * lines[1]["lr"]
+
+
 def one_step(stream, initial, tmp_path, **settings):
     """The network after one epoch of one step, with next to no learning: its first weights."""
     job = planted_training((stream,), 2, initial={stream: initial}, n_validation=0, epochs=1, lr=1e-12, **settings)
