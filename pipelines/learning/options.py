@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,9 @@ from lstr.extractors.presets import IMAGENET, Preset, preset_of
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.weights.model_card import is_weights_folder
 from lstr.kinds import KINDS
+from lstr.pipelines.finetuning.config import defaults, trainable, trainable_network
 from lstr.pipelines.finetuning.finetune import VideoOptions
+from lstr.pipelines.finetuning.initial_weights import initial_weights
 from lstr.pipelines.model_files.model_file import is_model, open_model
 from lstr.pipelines.weights.folder import open_weights
 from lstr.rules import TELL
@@ -24,6 +26,8 @@ OF_ONE = "difference"
 """The recipe where one recording teaches: a model of several streams learns by heart how each action of it looks"""
 OF_THE_MODEL = ("model", "train")
 MOST_FOLDS = 10
+OF_PICTURES = ("short_side", "crop", "height", "width", "margin")
+CUSTOM = "custom"  # what weights have learnt from that is no published set
 Features = tuple[str | Preset, str, str | None]
 """Recipe, streams and flow algorithm"""
 
@@ -86,19 +90,6 @@ class LearnOptions(VideoOptions):
         return kind | ({"train.seed": str(self.seed)} if self.seed is not None else {}) | chosen
 
 
-GENTLE = {
-    "optimiser": "adamw",
-    "lr": "0.0003",
-    "weight_decay": "0.05",
-    "segments": "1",
-    "batch_size": "24",
-    "mixup": "0.4",
-    "partial_bn": "false",
-    "epochs": "15",
-}
-"""Settings for networks that an earlier learning has trained: a third of the rate, half of the epochs."""
-
-
 def recipe_of(init: str | None) -> Recipe | None:
     """The recipe of a model file or weights folder; None of other weights and of none."""
     if init is None:
@@ -122,8 +113,26 @@ def features_of(options: LearnOptions, begun: Recipe | None) -> tuple[Features, 
     return (("fast", options.stream or "flow", None if options.stream == "rgb" else options.algorithm or "dis"),)
 
 
-def settings_of(options: LearnOptions, begun: Recipe | None) -> dict[str, str]:
-    """The settings of the networks: as set, else the gentle ones of networks that were learnt before."""
+def settings_of(options: LearnOptions, begun: Recipe | None, features: Features) -> dict[str, str]:
+    """The settings of the networks for these features: as set, else gentle ones of networks that were learnt before.
+
+    Gentle are a third of the rate and half of the epochs that they had by default when they were first learnt, from
+    whatever weights. begun: the recipe of such networks, whose pictures have this size; None of others. Raises as
+    `trainable` and `initial_weights`.
+    """
+    own = options.of_networks
     if begun is None:
-        return options.of_networks
-    return {**GENTLE, "short_side": str(begun.short_side), "crop": str(begun.crop), **options.of_networks}
+        return own
+    recipe, streams, algorithm = features
+    preset = trainable(recipe, streams, {}, algorithm)
+    gentle: dict[str, str] = {}
+    for stream, begins in initial_weights(preset, options.init, {}).items():
+        if begins.path is None:
+            continue
+        network = trainable_network(preset.parts[stream].network, stream)
+        first = defaults(stream, (begins.origin.dataset or CUSTOM) if begins.origin else None, network)
+        wanted = asdict(replace(first, lr=first.lr / 3, epochs=first.epochs // 2))
+        usual = asdict(defaults(stream, begins.dataset, network))
+        kept = {*own, *OF_PICTURES} - ({"epochs"} if not first.epochs else set())  # what was not trained is not now
+        gentle |= {f"{stream}.{n}": str(v) for n, v in wanted.items() if v != usual[n] and n not in kept}
+    return {**gentle, "short_side": str(begun.short_side), "crop": str(begun.crop), **own}

@@ -74,7 +74,8 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice | Failed,
     found, labels = options.read(tell=not_read.append)
     yield from (Notice(text, warning=False) for text in not_read)
     device, begun_with = choose_device(options.device), recipe_of(options.init)
-    choices, settings = features_of(options, begun_with), settings_of(options, begun_with)
+    choices = features_of(options, begun_with)
+    settings = settings_of(options, begun_with, choices[0])
     if any("." in name for name in settings):  # what is set of a stream is of the first
         choices = choices[:1]
     networks = {features[0]: settle(features, settings, options.init, device) for features in choices}
