@@ -22,6 +22,7 @@ from lstr.pipelines.files.remote import Place, RemoteFile
 from lstr.pipelines.files.videos import announced_seconds
 from lstr.pipelines.finetuning.config import settle
 from lstr.pipelines.finetuning.finetune import not_learnt
+from lstr.pipelines.finetuning.folds import actions_of
 from lstr.pipelines.finetuning.initial_weights import Initial
 from lstr.pipelines.learning.options import OF_ONE, Features, LearnOptions, features_of, recipe_of, settings_of
 from lstr.pipelines.learning.pace import Header, measured_plan
@@ -87,6 +88,7 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice | Failed,
     present = [i for i in found if i not in failed]
     seen, n_folds = _seen(labelled, initial), N_FOLDS if options.folds is None else options.folds
     parts = divide(labels, present, seen, n_folds)
+    _check_actions(options, parts)
     _check_epochs(options, parts)
     is_left, is_one = len(choices) > 1, not folds_of(parts.of(TRAINING))
     if is_left and is_one:
@@ -165,6 +167,17 @@ def _by_worth(ladder: Sequence[LabelParts], choices: Sequence[Features]) -> Iter
     by_folds = [parts for parts in ladder if parts.folds]
     yield from ((parts, features) for features in choices for parts in by_folds)
     yield from ((parts, features) for parts in ladder if not parts.folds for features in choices)
+
+
+def _check_actions(options: LearnOptions, parts: LabelParts) -> None:
+    """Raises LabelsError where the videos that teach show no action."""
+    training = parts.of(TRAINING)
+    if not any(actions_of(parts.labels, i) for i in training):
+        what = "video" if len(training) == 1 else "videos"
+        raise LabelsError(
+            f"{options.labels_named} labels no action in the {len(training)} {what} to learn from.",
+            "label segments of them, or add videos that show some.",
+        )
 
 
 def _check_epochs(options: LearnOptions, parts: LabelParts) -> None:

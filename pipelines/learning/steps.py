@@ -16,7 +16,7 @@ from lstr.pipelines.evaluation.held_out import held_out_of, write_held_out
 from lstr.pipelines.evaluation.job import EvaluateOptions, evaluate
 from lstr.pipelines.evaluation.scoring import Fold
 from lstr.pipelines.evaluation.telling import Told
-from lstr.pipelines.extraction.chunk_cache import find_cache
+from lstr.pipelines.extraction.chunk_cache import CacheError, find_cache
 from lstr.pipelines.extraction.job import extract
 from lstr.pipelines.extraction.options import ExtractOptions
 from lstr.pipelines.extraction.plan import Plan as ExtractPlan
@@ -78,7 +78,10 @@ class Steps:
 
     def run(self) -> Generator[Event, None, Made]:
         """All steps but the last."""
-        yield from self.train_networks()
+        try:
+            yield from self.train_networks()
+        except CacheError as error:  # `finetune` names an option of its own
+            raise CacheError(str(error), "learn again by the same options, which makes it again.") from error
         yield from self.compute_features()
         if self.plan.folds:
             made = yield from self.cross()

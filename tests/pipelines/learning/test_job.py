@@ -8,9 +8,11 @@ import pytest
 
 from lstr.checkpoints.checkpoint import load
 from lstr.labels.label_set import Labels
-from lstr.pipelines.learning.job import _verdict
+from lstr.pipelines.extraction.chunk_cache import CacheError
+from lstr.pipelines.learning.job import _verdict, learn
 from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.learning.parts import LabelParts
+from lstr.pipelines.learning.plan import NETWORKS, Doing
 from lstr.pipelines.learning.workspace import Workspace
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.model_files.packing import write_model
@@ -27,6 +29,19 @@ def test_labels_that_cannot_be_compared_on_are_a_notice(small_set, tmp_path):
     notice, *others = _verdict(planned, LearnOptions([], [], new, init=str(old)))
     assert isinstance(notice, Notice) and not others
     assert notice.text.startswith(f"not compared with {old}: There is no label file")
+
+
+@pytest.mark.long
+def test_a_damaged_chunk_is_made_again_by_the_same_options(videos, tmp_path):
+    """`--resume` was advised, which `lstr learn` does not have."""
+    with pytest.raises(CacheError, match="damaged") as caught:
+        for event in learn(options(videos, tmp_path / "m.lstr", cache=tmp_path / "chunks", folds=0)):
+            if isinstance(event, Doing) and event.step.key in NETWORKS.values():
+                for path in (tmp_path / "chunks").rglob("*.npy"):
+                    with path.open("r+b") as file:
+                        file.seek(-1000, 2)
+                        file.write(bytes(1000))
+    assert "learn again" in caught.value.hint and "resume" not in caught.value.hint
 
 
 @pytest.mark.long

@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import pytest
 
-from lstr.errors import ConfigError
+from lstr.errors import ConfigError, LabelsError
 from lstr.extractors.errors import OutputError
 from lstr.pipelines.learning.job import plan
 from lstr.pipelines.learning.plan import STARTING
@@ -114,3 +114,17 @@ def test_what_is_behind_a_dot_is_of_the_name(tmp_path):
     models = [checked_output(tmp_path / name) for name in names]
     assert [path.name for path in models] == [name.removesuffix(".lstr") + ".lstr" for name in names]
     assert len({Workspace(path).path for path in models}) == len(names) - 1
+
+
+def test_labels_without_an_action_to_learn_are_refused_by_the_plan(videos, tmp_path):
+    """The plan was made, and the learning ended in a message of a file and an option that nobody had named."""
+    content = json.loads((videos / "labels.json").read_text())
+    for video in content["database"].values():
+        if video["subset"] == "training":
+            video["annotations"] = []
+    (tmp_path / "labels.json").write_text(json.dumps(content))
+    for folds in (0, None):
+        chosen = replace(options(videos, tmp_path / "m", folds=folds), labels=str(tmp_path / "labels.json"))
+        with pytest.raises(LabelsError, match="tmp.*labels.json labels no action in the 4 videos to learn") as caught:
+            list(plan(chosen))
+        assert "[[" not in caught.value.hint
