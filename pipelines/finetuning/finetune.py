@@ -35,7 +35,7 @@ from lstr.pipelines.finetuning.cached_videos import (
 from lstr.pipelines.finetuning.config import NetworksToTrain, settle
 from lstr.pipelines.finetuning.folds import Pair, check_blind, check_labels, make_pairs, parts_of, unlearnt
 from lstr.pipelines.finetuning.initial_weights import RANDOM
-from lstr.pipelines.finetuning.run_folder import Epoch, check_output
+from lstr.pipelines.finetuning.run_folder import Epoch, check_output, is_begun
 from lstr.pipelines.progress import Failed, Finished, LabelFindings, Notice, Progress
 from lstr.pipelines.training.ranks import Ranks, join_ranks
 from lstr.pipelines.weights.folder import WeightsFolder, open_weights
@@ -197,6 +197,8 @@ def _events(options: FinetuneOptions, device: str, ranks: Ranks) -> Generator[Ev
         yield Notice(text, warning=False)
         yield Finished(Finetuned(open_weights(output)))
         return
+    if options.resume and not is_begun(output):
+        yield Notice(f"{output} holds no training that could go on: a new one begins.", warning=False)
     networks = settle(
         (options.recipe, options.stream, options.algorithm),
         {**options.settings, **({"seed": str(options.seed)} if options.seed is not None else {})},

@@ -19,18 +19,21 @@ LOG = "metrics.jsonl"
 STATES = "training"  # goes away at the end
 
 
+def is_begun(folder: Path) -> bool:
+    """Whether a training in this folder has begun; one that was stopped before, among its videos, begins anew."""
+    return (folder / SETTINGS).is_file()
+
+
 def check_output(folder: Path, resume: bool) -> None:
-    """Raises CheckpointError where `folder` has no run to go on with, or is not free for a new one.
+    """Raises CheckpointError where `folder` has no run to go on with, and is not free for a new one.
 
     Also OutputError where nothing can be written, before that costs hours.
     """
-    if resume and not (folder / SETTINGS).is_file():
-        raise CheckpointError(f"{folder} holds no training to resume.", "run the same command without [[resume=true]].")
-    if resume:
+    if resume and is_begun(folder):
         return
     if (folder / DESCRIPTION).is_file():
         raise CheckpointError(f"{folder} holds finished weights.", "choose another folder with [[output]].")
-    if (folder / SETTINGS).is_file():
+    if is_begun(folder):
         raise CheckpointError(
             f"{folder} holds a training that was stopped.",
             "go on with [[resume=true]], or choose another folder with [[output]].",
@@ -43,12 +46,12 @@ def check_output(folder: Path, resume: bool) -> None:
 
 
 def begin_training(folder: Path, settings: Mapping, resume: bool) -> None:
-    """Write the settings of a new run, or compare those of the one that goes on.
+    """Write the settings of a new run, or compare those of the one that goes on, where there is one.
 
     Raises CheckpointError as `check_output`, and where settings, videos or labels differ, naming what does.
     """
     check_output(folder, resume)
-    if not resume:
+    if not (resume and is_begun(folder)):
         write_json(folder / SETTINGS, settings)
         return
     try:

@@ -37,7 +37,7 @@ from lstr.pipelines.training.ranks import ALONE, Ranks
 from lstr.pipelines.training.sampling import count_steps, draw_windows, epoch_steps, feature_statistics, ignored_class
 from lstr.pipelines.training.schedule import rates
 from lstr.pipelines.training.step import Learner, deterministic
-from lstr.pipelines.training.teacher import Lesson, begun, check_teacher, lessons
+from lstr.pipelines.training.teacher import Lesson, check_teacher, lessons
 from lstr.pipelines.training.texts import read_texts
 from lstr.pipelines.weights.known import run_record
 
@@ -112,8 +112,8 @@ def train_model(
     `folder` gets checkpoint.pt, resume.pt, config.json, metrics.jsonl, tensorboard/, curves.png at the end, and best.pt
     where there are validation videos. A stopped run goes on with `resume` from its last save, to the bit on a CPU.
     Its teachers, where it has some, are trained first, each in a folder of its own, and go on by themselves.
-    readers: threads that read features ahead. Raises CheckpointError when there is nothing to resume or a run is in the
-    way, LstrError when loss or gradient is not finite or memory runs out.
+    readers: threads that read features ahead. Raises CheckpointError when a run is in the way or had other settings,
+    LstrError when loss or gradient is not finite or memory runs out.
     """
     config, split = task.config, task.split.narrowed(task.model)
     if config.deterministic:
@@ -123,7 +123,7 @@ def train_model(
     texts = None
     if config.text and not has_texts:
         texts = read_texts(config.text, split.labels.classes, split.folder.recipe)
-    state = begin_run(folder, settings, resume and not begun(folder), write=ranks.first)
+    state = begin_run(folder, settings, resume, write=ranks.first)
     ranks.wait()  # or one might take what the first has begun for a run in the way
     soft = yield from _teachers(task, folder, device, readers, ranks)
     if state:
@@ -174,21 +174,20 @@ def _teachers(
 def begin_run(run: Path, settings: dict, resume: bool, write: bool) -> dict | None:
     """The state to resume from, or None for a new run in a fresh folder, which only the process that writes begins.
 
-    Raises CheckpointError when there is nothing to resume, a run is in the way, or it had other settings.
+    A run that was stopped before its first state was saved begins anew. Raises CheckpointError when a run is in the
+    way, or had other settings.
     """
     path = run / "resume.pt"
     if write:
         sweep(run)
-    if not resume:
-        if path.exists():
-            raise CheckpointError(
-                f"{run} already holds a run.", "go on with [[resume=true]], or choose another folder with [[output]]."
-            )
+    if not path.exists():
         if write:
             write_json(run / "config.json", settings)
         return None
-    if not path.exists():
-        raise CheckpointError(f"{run} holds no run to resume.", "run the same command without [[resume=true]].")
+    if not resume:
+        raise CheckpointError(
+            f"{run} already holds a run.", "go on with [[resume=true]], or choose another folder with [[output]]."
+        )
     state = checkpoint.read(path)
     if "position" not in state:
         raise CheckpointError(

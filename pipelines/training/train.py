@@ -20,7 +20,7 @@ from lstr.pipelines.training.config import TrainConfig, preset_for, preset_named
 from lstr.pipelines.training.log import Step
 from lstr.pipelines.training.ranks import Ranks, join_ranks
 from lstr.pipelines.training.run import Task, train_model
-from lstr.pipelines.training.teacher import lessons
+from lstr.pipelines.training.teacher import begun, lessons
 from lstr.settings import check_range, override
 
 Made = TypeVar("Made")
@@ -140,12 +140,13 @@ def _settings(options: TrainOptions, ranks: Ranks, device: str) -> Iterator[Labe
 def _events(options: TrainOptions, ranks: Ranks, device: str) -> Iterator[Event]:
     task = yield from _task(options)
     yield from _notices(task, options.eval_subset)
-    split = task.split
+    split, folder, step = task.split, Path(options.output), None
+    if options.resume and not (folder / "resume.pt").exists() and not begun(folder):
+        yield Notice(f"{folder} holds no run that could go on: a new one begins.", warning=False)
     if not options.preset and not options.config:
         hours = split.clock.length(split.n_chunks) / 3600
         yield Notice(f"preset: {task.preset}, for {hours:.1f} hours of training video", warning=False)
     yield Started(len(split.videos), split.n_chunks, len(split.labels.classes), task.config.epochs)
-    folder, step = Path(options.output), None
     for step in train_model(task, folder, device, options.resume, options.readers, ranks):
         yield step
     if step and step.step < step.steps:

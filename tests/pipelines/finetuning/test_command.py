@@ -132,7 +132,7 @@ def test_mistakes(finetune, lstr, acted, tmp_path):
         video["annotations"] = []
     (tmp_path / "nothing.json").write_text(json.dumps(content))
     out = tmp_path / "out"
-    mistake(finetune(out, "--resume"), 4, "no training to resume", "without --resume")
+    mistake(finetune(tmp_path / "full", "--resume"), 4, "is not empty", "-o")
     mistake(finetune(tmp_path / "full"), 4, "is not empty", "-o")
     mistake(finetune(tmp_path / "full" / "notes.txt"), 2, "cannot be written", "-o")
     mistake(finetune("/proc/none"), 2, "cannot be written", "-o")

@@ -226,8 +226,18 @@ def test_what_changed_since_is_told(tmp_path):
             train(other, tmp_path / "weights", resume=True)
     with pytest.raises(CheckpointError, match="stopped"):
         train(job, tmp_path / "weights")
-    with pytest.raises(CheckpointError, match="no training to resume"):
-        train(job, tmp_path / "elsewhere", resume=True)
+
+
+def test_what_was_stopped_before_it_began_begins(tmp_path):
+    """As after Ctrl-C while the videos are decoded, with `--resume` as is advised then."""
+    job = planted_training(("flow",), n_validation=0, epochs=1, draws=8)
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "weights" / "failed.jsonl").touch()
+    assert train(job, tmp_path / "weights", resume=True).streams == ("flow",)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes.txt").touch()
+    with pytest.raises(CheckpointError, match="is not empty"):
+        train(job, tmp_path / "full", resume=True)
 
 
 def test_folds_cannot_be_blind_to_what_the_first_weights_have_seen():

@@ -38,6 +38,21 @@ def test_from_options_to_events(feature_set, tmp_path):
     assert planned.result["train"] == loaded.extra["train"] and planned.result["train"]["seed"] == 3
 
 
+def test_a_run_that_was_stopped_before_its_first_save_begins_anew(feature_set, tmp_path):
+    """`--resume`, as is advised after Ctrl-C, was refused with the opposite advice."""
+    settings = {**TINY_SETTINGS, "train.epochs": "2", "train.log_every": "1", "train.save_seconds": "3600"}
+    options = TrainOptions([feature_set.features], feature_set.labels, tmp_path / "run", "small", settings=settings)
+    job = train(options)
+    next(event for event in job if isinstance(event, Step))
+    job.close()
+    assert (tmp_path / "run").is_dir() and not (tmp_path / "run" / "resume.pt").exists()
+    events = list(train(replace(options, resume=True)))
+    assert any("holds no run that could go on" in event.text for event in events if isinstance(event, Notice))
+    assert (tmp_path / "run" / "resume.pt").exists()
+    events = list(train(replace(options, resume=True)))
+    assert not any("holds no run" in event.text for event in events if isinstance(event, Notice))
+
+
 def test_a_folder_that_is_deleted_meanwhile_ends_the_run(feature_set, tmp_path):
     """It named a checkpoint at its end that was not there any more."""
     settings = {**TINY_SETTINGS, "train.epochs": "50", "train.log_every": "1"}
