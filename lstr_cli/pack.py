@@ -28,7 +28,8 @@ def command(runs, output, weights, metrics, title, make_default, as_json):
     Of several runs, checkpoints or model files, of any kinds, the file has the average: the geometric mean of their
     probabilities. They must know the same classes; one may take the RGB features alone and another those of flow, of
     the same networks.
-    Thresholds go along where all have the same; `lstr evaluate --choose-thresholds` chooses them anew.
+    Thresholds go along where all have the same; `lstr evaluate --choose-thresholds` chooses them anew. A single model
+    file is copied, with the title and metrics that are given.
 
     \b
     Examples:
@@ -42,12 +43,19 @@ def command(runs, output, weights, metrics, title, make_default, as_json):
     from lstr.pipelines.detection.checkpoint import make_default as leave
     from lstr.pipelines.info import describe
     from lstr.pipelines.model_files.averaging import averaged
-    from lstr.pipelines.model_files.packing import write_model
+    from lstr.pipelines.model_files.model_file import is_model
+    from lstr.pipelines.model_files.packing import change_about, write_model
     from lstr.pipelines.model_files.parts import checkpoint_of, metrics_from
 
     about = {**({"title": title} if title else {}), **({"metrics": metrics_from(metrics)} if metrics else {})}
-    with averaged([checkpoint_of(Path(run)) for run in runs], Path(output)) as checkpoint:
-        model = write_model(Path(output), checkpoint, Path(weights) if weights else None, about)
+    checkpoints = [checkpoint_of(Path(run)) for run in runs]
+    if len(runs) == 1 and is_model(checkpoints[0]):
+        if weights:
+            raise click.UsageError("--weights is of a run or checkpoint: a model file has networks of its own.")
+        model = change_about(checkpoints[0], output, about)
+    else:
+        with averaged(checkpoints, Path(output)) as checkpoint:
+            model = write_model(Path(output), checkpoint, Path(weights) if weights else None, about)
     if as_json:
         console.show_json(describe(model.path, {}))
     size = console.size(model.path.stat().st_size)

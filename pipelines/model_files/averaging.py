@@ -13,6 +13,7 @@ from lstr.errors import CheckpointError
 from lstr.extractors.errors import RecipeError
 from lstr.extractors.recipe import Recipe, differences
 from lstr.extractors.streams import streams_of_model
+from lstr.pipelines.files.atomic import unwritable
 from lstr.pipelines.model_files.model_file import chosen_on, is_model, load, open_model
 from lstr.pipelines.weights.known import find_networks
 
@@ -47,11 +48,18 @@ def write_average(path: str | Path, sources: Sequence[str | Path]) -> Path:
 
 @contextmanager
 def averaged(sources: Sequence[Path], output: Path) -> Iterator[Path]:
-    """A checkpoint to pack: the only one of several, or their average in a file beside `output`, which goes again."""
+    """A checkpoint to pack: the only one of several, or their average in a file beside `output`, which goes again.
+
+    The folder is made. Raises OutputError where it cannot be, and as `write_average`.
+    """
     if len(sources) == 1:
         yield sources[0]
         return
     beside = output.with_name(f".{output.name}.average.pt")
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(output.parent, error) from error
     try:
         yield write_average(beside, sources)
     finally:

@@ -142,6 +142,15 @@ def change_thresholds(
     return _changed(Path(path), Path(path), {"thresholds": thresholds, "teller": teller}).path
 
 
+def change_about(path: str | Path, output: str | Path, about: Mapping[str, Any]) -> ModelFile:
+    """Write a copy of a model file that says other things about itself, such as title or metrics.
+
+    Raises OutputError where `output` is the same or another file than a model file, or cannot be written.
+    """
+    entries = {name: value for name, value in about.items() if name not in OWN}
+    return _changed(Path(path), free_path(output, Path(path)), entries)
+
+
 def change_precision(path: str | Path, output: Path, recipe: Recipe, measured: Mapping[str, Any]) -> ModelFile:
     """Write a copy of a model file whose networks compute by another recipe; `measured` says what that costs.
 

@@ -347,3 +347,17 @@ def test_weights_beside_the_run_are_found(packed, tmp_path):
 def test_sources_that_somebody_edits_meanwhile_change_no_file():
     about = [{"made_by": {"git": {"revision": "a", "changed": edited}, "threads": 1}} for edited in (True, False)]
     assert packing._without_places(about[0]) == packing._without_places(about[1]) == {"made_by": {"threads": 1}}
+
+
+def test_a_model_file_is_packed_into_a_copy(lstr, packed, tmp_path):
+    """It was called a damaged checkpoint."""
+    copy = tmp_path / "copy.lstr"
+    before = open_model(packed.file).about
+    for words, title in ((), before["title"]), (("--title", "Falls at home"), "Falls at home"):
+        code, _, err = lstr("pack", packed.file, "-o", copy, *words)
+        after = open_model(copy).about
+        assert code == 0 and after["title"] == title, err
+        card = {"card.md": after["members"]["card.md"]}  # has the names of file and model
+        assert after == {**before, "title": title, "members": before["members"] | card}
+    mistake(lstr("pack", packed.file, "-o", packed.file), 2, "would be replaced")
+    mistake(lstr("pack", packed.file, "-o", copy, "--weights", packed.weights), 2, "networks of its own")
