@@ -26,8 +26,8 @@ classes; a Thresholds or such values by class; or None for the checkpoint's own.
 def choose_thresholds(loaded: Checkpoint, choice: ThresholdChoice = None) -> Thresholds | Mapping[str, Thresholds]:
     """The thresholds to detect with: of all classes, or by class.
 
-    A class that the choice leaves out keeps the checkpoint's. Raises ThresholdError for values that contradict each
-    other, and for a name that is neither a class nor a value.
+    A class that the choice leaves out keeps the checkpoint's, and its teller where it has one. Raises ThresholdError
+    for values that contradict each other, and for a name that is neither a class nor a value.
     """
     if isinstance(choice, Thresholds):
         return choice
@@ -35,10 +35,10 @@ def choose_thresholds(loaded: Checkpoint, choice: ThresholdChoice = None) -> Thr
         raise ThresholdError(f"{choice!r} are no thresholds.", BY_NAME)
     if choice is None or is_values(choice, OF_ALL):
         return thresholds_of(loaded, choice)
-    stored = loaded.extra.get("thresholds") or {}
-    chosen = {label: changed(stored.get(label, {}), {}) for label in loaded.classes}
+    own, stored = thresholds_of(loaded), loaded.extra.get("thresholds") or {}
+    chosen: dict[str, Thresholds] = {}
     for label, values in choice.items():
-        if label not in chosen:
+        if label not in loaded.classes:
             raise ThresholdError(
                 f"{label!r} is no class of {loaded.path}, and no threshold.",
                 f"its classes are {', '.join(loaded.classes)}; thresholds are {', '.join(NAMES)}.",
@@ -46,13 +46,16 @@ def choose_thresholds(loaded: Checkpoint, choice: ThresholdChoice = None) -> Thr
         if isinstance(values, Thresholds):
             chosen[label] = values
         elif isinstance(values, Mapping) and is_values(values):
-            chosen[label] = changed(stored.get(label, {}), values)
+            if any(value is not None for value in values.values()):
+                chosen[label] = changed(stored.get(label, {}), values)
         else:
             raise ThresholdError(
                 f"{values!r} are no thresholds of a class.",
                 BY_NAME,
             )
-    return chosen
+    if isinstance(own, LearntRules):
+        return own.ruled(chosen)
+    return {label: own if isinstance(own, Thresholds) else own[label] for label in loaded.classes} | chosen
 
 
 def deciding_by(loaded: Checkpoint, tell: str | None) -> Checkpoint:

@@ -121,6 +121,10 @@ def test_a_checkpoint_carries_it_beside_its_thresholds(small_set, tmp_path):
     assert not isinstance(by_hand, LearntRules) and by_hand[classes[1]].on == 0.7, "thresholds are the rule's"
     with pytest.raises(ThresholdError, match="not of what was learnt"):
         choose_thresholds(loaded, {"on": 0.7, "tell": "learnt"})
+    for values in ({"on": 0.7}, Thresholds(0.7)):
+        of_one = choose_thresholds(loaded, {classes[1]: values, classes[2]: {"on": None}})
+        assert isinstance(of_one, LearntRules) and of_one[classes[1]].on == 0.7, "those of one class alone"
+        assert dict(of_one.thresholds) == {label: own[label] for label in classes[2:]}
     with pytest.raises(CheckpointError, match="is what the Hub has, and stays as it is"):
         write_thresholds(replace(loaded, hub={"commit": "a" * 40}), {label: DEFAULT for label in classes[1:]})
     write_thresholds(loaded, {label: DEFAULT for label in classes[1:]})
