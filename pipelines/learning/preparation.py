@@ -22,7 +22,7 @@ from lstr.pipelines.files.remote import Place, RemoteFile
 from lstr.pipelines.files.videos import announced_seconds
 from lstr.pipelines.finetuning.config import settle
 from lstr.pipelines.finetuning.finetune import not_learnt
-from lstr.pipelines.finetuning.folds import actions_of
+from lstr.pipelines.finetuning.folds import FEWEST, actions_of
 from lstr.pipelines.finetuning.initial_weights import Initial
 from lstr.pipelines.learning.options import OF_ONE, Features, LearnOptions, features_of, recipe_of, settings_of
 from lstr.pipelines.learning.pace import Header, measured_plan
@@ -37,6 +37,8 @@ LESS = {
     False: "videos are held out to measure on, and not learnt from",
 }
 """What a time that is too short for all folds leads to, by whether one fold is left"""
+OF_EPOCHS = ("eval_every", "patience", "chosen_by")
+"""Settings of the networks by which videos for validation choose their epoch"""
 DIVIDED = ("no subsets", "one subset")  # findings that are answered here, by folds or by holding out recordings
 
 
@@ -74,6 +76,7 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice | Failed,
     not_read: list[str] = []
     found, labels = options.read(tell=not_read.append)
     yield from (Notice(text, warning=False) for text in not_read)
+    _check_draws(options)
     device, begun_with = choose_device(options.device), recipe_of(options.init)
     choices = features_of(options, begun_with)
     settings = settings_of(options, begun_with, choices[0])
@@ -181,13 +184,26 @@ def _check_actions(options: LearnOptions, parts: LabelParts) -> None:
 
 
 def _check_epochs(options: LearnOptions, parts: LabelParts) -> None:
-    """Raises ConfigError where a setting would have videos choose the model's epoch that there are not."""
+    """Raises ConfigError where a setting would have videos choose an epoch that there are not."""
     names = [name for name in ("train.eval_every", "train.patience") if options.of_model.get(name, "0") != "0"]
+    if parts.folds or len(parts.of(TRAINING)) < FEWEST:  # else networks spare some of the videos that teach
+        names += [name for name in options.of_networks if name.rpartition(".")[2] in OF_EPOCHS]
     if names and (parts.folds or not parts.of(VALIDATION)):
         raise ConfigError(
             f"{names[0]} chooses the epoch by videos for validation, and here there are none.",
             "leave it out, or label some as validation and add [[folds=0]].",
         )
+
+
+def _check_draws(options: LearnOptions) -> None:
+    """Raises ConfigError for images an epoch of a single network: the plan has one number for all."""
+    for name in options.of_networks:
+        stream, dot, setting = name.rpartition(".")
+        if dot and setting in ("draws", "fewest_draws"):
+            raise ConfigError(
+                f"{name} is of the {stream} network, and all networks learn from as many images an epoch.",
+                f"set it for all of them: [[settings.{setting}={options.of_networks[name]}]].",
+            )
 
 
 def _is_model_of(request: str, model: Path) -> bool:

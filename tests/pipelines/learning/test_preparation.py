@@ -58,10 +58,29 @@ def test_recordings_that_each_show_an_action_alone_are_measured_by_folds(videos,
     assert planned.plan.folds == 3
 
 
-def test_a_setting_that_chooses_the_epoch_needs_videos_for_it(videos, tmp_path):
-    chosen = options(videos, tmp_path / "m", settings={**SMALL, "train.eval_every": "1"})
-    with pytest.raises(ConfigError, match="train.eval_every chooses the epoch"):
+@pytest.mark.parametrize("setting", ["train.eval_every", "eval_every", "flow.patience"])
+@pytest.mark.parametrize("folds", [0, None])
+def test_a_setting_that_chooses_the_epoch_needs_videos_for_it(videos, tmp_path, setting, folds):
+    chosen = options(videos, tmp_path / "m", settings={**SMALL, setting: "1"}, folds=folds)
+    with pytest.raises(ConfigError, match=f"{setting} chooses the epoch"):
         list(plan(chosen))
+
+
+def test_a_setting_that_chooses_the_epoch_is_taken_where_videos_can(videos, tmp_path, quick):
+    content = json.loads((videos / "labels.json").read_text())
+    first = min(i for i, video in content["database"].items() if video["subset"] == "training")
+    content["database"][first]["subset"] = "validation"
+    (tmp_path / "labels.json").write_text(json.dumps(content))
+    chosen = options(videos, tmp_path / "m", settings={**SMALL, "patience": "1"}, folds=0)
+    assert planned_of(plan(replace(chosen, labels=str(tmp_path / "labels.json")))).plan.videos["validation"] == 1
+
+
+def test_images_of_one_network_alone_are_refused(videos, tmp_path):
+    """Both networks had the larger number."""
+    chosen = options(videos, tmp_path / "m", settings={**SMALL, "flow.draws": "64"})
+    with pytest.raises(ConfigError, match="flow.draws is of the flow network") as caught:
+        list(plan(chosen))
+    assert "[[settings.draws=64]]" in caught.value.hint
 
 
 def test_what_was_begun_goes_on_with_fewer_networks_at_once(videos, tmp_path, quick):
