@@ -64,7 +64,9 @@ def command(path, plot, video_id, as_card, settings, as_json):
     if faults:
         redo = f"remove their files in {path}/records and run the same `lstr extract` again: it redoes them."
         hint = redo if "recipe" in described else "make the features of these videos again, or take their files away."
-        console.say(f"failed: {len(described['damaged'])} videos of {path} are not whole.\nhint: {hint}")
+        number = len(described["damaged"])
+        what = f"1 video of {path} is" if number == 1 else f"{number} videos of {path} are"
+        console.say(f"failed: {what} not whole.\nhint: {hint}")
         sys.exit(DAMAGED)
 
 
