@@ -265,6 +265,7 @@ def test_a_switch_and_a_snooze_are_obeyed(history, home, broker, prefix, eventua
     switched, said, policy = [], [], Policy(home, history)
     with Listener(broker.port) as listener:
         listener.send(f"{prefix}/hall/set", "OFF", retain=True)
+        eventually(lambda: listener.last(f"{prefix}/hall/set"))  # who subscribes before it is handed on hears it as new
         channel = Telling(home, history, said.append, switch=lambda *order: switched.append(order), policy=policy)
         with channel as telling:
             telling.sources(ACTIONS)
