@@ -148,6 +148,7 @@ def test_an_event_has_film_picture_and_what_is_to_be_known(films, opened, histor
         assert clips.path(wrong) is None and clips.picture(wrong) is None
 
 
+@pytest.mark.long
 def test_an_action_that_is_told_late_has_its_beginning_in_its_clip(films, opened, history):
     """Its rule lets it last for a while first; the packets of its beginning had gone by then."""
     clips = opened(longest=60.0)

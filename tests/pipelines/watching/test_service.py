@@ -318,6 +318,7 @@ def test_false_alarms_are_those_that_the_model_file_states():
     assert alarms_of(Loaded) == {}
 
 
+@pytest.mark.long
 def test_channels_know_a_source_that_is_paused_from_the_start(packed, tmp_path, monkeypatch):
     """No decider has it, and so nobody could resume it by MQTT, nor any other one while it was paused."""
     shown: list[dict] = []
@@ -333,6 +334,7 @@ def test_channels_know_a_source_that_is_paused_from_the_start(packed, tmp_path, 
     assert shown[0] == {"hall": [*load_checkpoint(packed.checkpoint).classes[1:]]}
 
 
+@pytest.mark.long
 def test_a_source_without_a_model_is_not_added(packed, tmp_path, monkeypatch):
     """It was, and stayed as it was for ever without a word."""
     monkeypatch.setenv("LSTR_HOME", str(tmp_path / "empty"))
@@ -344,6 +346,7 @@ def test_a_source_without_a_model_is_not_added(packed, tmp_path, monkeypatch):
         assert "model = " in caught.value.hint and watching.sources.keys() == {"hall"}
 
 
+@pytest.mark.long
 def test_what_goes_wrong_on_the_way_ends_nothing(packed, tmp_path, monkeypatch):
     """What was to be done each second was done no more: a supervisor heard nothing, and ended the service."""
     said: list[str] = []
