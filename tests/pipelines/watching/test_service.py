@@ -62,7 +62,7 @@ def write(folder: Path, small_set, ports: dict[str, int], more: str = "", on: fl
     for name, port in ports.items():
         text += f'[sources.{name}]\naddress = "http://127.0.0.1:{port}/{name}"\n'
     for action in load_checkpoint(small_set.checkpoint).classes[1:]:
-        text += f'[actions."{action}"]\non = {on}\noff = 0.0\n'
+        text += f'[actions."{action}"]\non = {on}\noff = 0.0\nhighest = false\n'
     (folder / "watch.toml").write_text(text)
     return folder / "watch.toml"
 
