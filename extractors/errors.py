@@ -15,6 +15,8 @@ class ExtractorError(Exception):
     def __init__(self, message: str, hint: str = ""):
         super().__init__(message)
         self.hint = hint
+        if hint:
+            self.add_note(f"hint: {hint}")  # shown below a traceback
 
 
 class VideoError(ExtractorError):

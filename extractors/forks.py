@@ -14,5 +14,5 @@ def check_not_forked() -> None:
     elif os.getpid() not in _computing:
         raise ExtractorError(
             "This process was forked from one that has run feature networks, whose threads did not come along.",
-            'start processes with [[multiprocessing.get_context("spawn")]], or fork before the first detection.',
+            'start processes with `multiprocessing.get_context("spawn")`, or fork before the first detection.',
         )

@@ -276,7 +276,7 @@ def _check(path: Path, preset: Preset) -> None:
             raise RecipeError(
                 f"{path}: {stream}.network is {brief(part.network)}, and a config is a program, of which only one that "
                 "the command line names is run.",
-                f"leave it out of the recipe file, and add [[recipe.{stream}.network=CONFIG.py]] if you trust that "
+                f"leave it out of the recipe file, and add `--set recipe.{stream}.network=CONFIG.py` if you trust that "
                 "file.",
             )
         entry = known_network(part.network)

@@ -56,7 +56,7 @@ def rebuild_twostream(recipe: Recipe, sources: WeightSources, device: str) -> Tw
             raise WeightsError(
                 f"The {stream} network here has the weights {have.weights!r} ({have.sha256}); "
                 f"the features were made with {want.weights!r} ({want.sha256}).",
-                f"name the file of those with [[weights.{stream}=FILE]].",
+                f"name the file of those with --weights {stream}=FILE.",
             )
     return twostream
 
@@ -72,7 +72,7 @@ def build_as(recipe: Recipe, sources: WeightSources, device: str) -> TwoStream:
         if want.weights != "random" and sources.files[stream] is None:
             raise WeightsError(
                 f"The {stream} features need the weights {want.weights!r} of {want.network}, and no file was named.",
-                f"add `[[weights.{stream}=PATH]]`.",
+                f"add `--weights {stream}=PATH`.",
             )
         networks[stream], parts[stream] = _find_network(stream, want, sources)
     return TwoStream(LazyNetworks(networks), recipe.having(parts), device, sources)

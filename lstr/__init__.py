@@ -8,7 +8,6 @@ This is the public face. A name is imported when it is first used, so that `impo
 """
 
 from importlib import import_module
-from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -78,13 +77,8 @@ if not TYPE_CHECKING:  # where they are imported above, so that a wrong name is 
     def __getattr__(name: str) -> Any:
         if name not in _NAMES:
             raise AttributeError(f"module 'lstr' has no attribute {name!r}")
-        from lstr.hints import for_python
-
         module, attribute = _NAMES[name]
-        value = getattr(import_module(module), attribute)
-        if isinstance(value, FunctionType):
-            value = for_python(value, name)
-        globals()[name] = value
+        value = globals()[name] = getattr(import_module(module), attribute)
         return value
 
     def __dir__() -> list[str]:

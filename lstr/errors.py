@@ -17,6 +17,8 @@ class LstrError(Exception):
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
         self.hint = hint
+        if hint:
+            self.add_note(f"hint: {hint}")  # shown below a traceback
 
 
 class ConfigError(LstrError):

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from lstr.teller import LearntRules, Teller
-from lstr.timeline import DEFAULT, EXAMPLE, ThresholdError, Thresholds, check_kinds
+from lstr.timeline import DEFAULT, ThresholdError, Thresholds, check_kinds
 
 if TYPE_CHECKING:  # it brings torch, which reading labels does not need
     from lstr.checkpoints.loaded import Checkpoint
@@ -46,10 +46,10 @@ def _check_tell(tell: str, has_learnt: bool, is_ruled: bool) -> None:
     if tell == "learnt" and not has_learnt:
         raise ThresholdError(
             "This model has no learnt way to tell an action, only thresholds.",
-            "leave out [[tell=learnt]], or learn one with `lstr learn --set learn.tell=learnt`.",
+            "leave out tell, or learn one with `lstr learn --set learn.tell=learnt`.",
         )
     if tell == "learnt" and is_ruled:
-        raise ThresholdError("Thresholds are of the rule, not of what was learnt.", "leave out [[tell=learnt]].")
+        raise ThresholdError("Thresholds are of the rule, not of what was learnt.", "leave out tell.")
 
 
 def changed(stored: Mapping[str, Any], overrides: Mapping[str, Any]) -> Thresholds:
@@ -61,7 +61,4 @@ def changed(stored: Mapping[str, Any], overrides: Mapping[str, Any]) -> Threshol
         merged["off"] = min(merged["off"], merged["on"])
     elif "on" not in chosen:
         merged["on"] = max(merged["off"], merged["on"])
-    try:
-        return Thresholds(**merged)
-    except ThresholdError as error:  # the values may be options of a command, which says them in its own words
-        raise ThresholdError(str(error), error.hint.replace(EXAMPLE, "[[on=0.5]] and [[off=0.35]]")) from error
+    return Thresholds(**merged)

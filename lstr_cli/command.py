@@ -1,15 +1,14 @@
 """Commands whose help shows first what is used most, and whose values a shell can complete."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from lstr.hints import in_words, say
 from lstr_cli.completion import Words, completer_of
-from lstr_cli.earlier import WORDS, in_new_words
+from lstr_cli.earlier import in_new_words
 from lstr_cli.hub import fetched
-from lstr_cli.settings import Setting, join_settings, set_option, settings_of
+from lstr_cli.settings import join_settings, set_option, settings_of
 
 ORDER = (
     "checkpoint output say name time format events-only labels preset config to from accept-licence sha256 init recipe "
@@ -21,14 +20,8 @@ ORDER = (
 )
 """Options of all commands as their help shows them: what is used most comes first."""
 
-BY_STREAM = ("weights", "init")
-"""Options that take a value by stream, as in rgb=FILE."""
 SETTINGS = "Settings, each as --set NAME=VALUE"
-NO_ENTRIES: Mapping[str, str] = {}
 RANK = {f"--{name}": rank for rank, name in enumerate(ORDER.split())}
-
-
-_running: click.Command | None = None  # not Click's context, which threads of the command lack
 
 
 def name_of(param: click.Parameter) -> str:
@@ -40,12 +33,11 @@ class Command(click.Command):
     """A command of `lstr`, whose options stand in ORDER, and below them the settings that `--set` changes.
 
     models: its arguments that may name model files, which are fetched where they are addresses on the Hub.
-    entries: arguments that its file has in place of options, and what they are called there.
     """
 
-    def __init__(self, *args: Any, models: Sequence[str] = (), entries: Mapping[str, str] = NO_ENTRIES, **kwargs: Any):
+    def __init__(self, *args: Any, models: Sequence[str] = (), **kwargs: Any):
         super().__init__(*args, **kwargs)
-        self.models, self.entries = models, entries
+        self.models = models
         if settings_of(self) and not any(param.name == "settings" for param in self.params):
             set_option(None, "of the settings below")(self)
         self.params.sort(key=lambda param: RANK.get(name_of(param), -1))
@@ -78,44 +70,9 @@ class Command(click.Command):
         """Write nothing: what the documentation takes from here is written above."""
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run it; its typed errors name options of this very command."""
-        global _running
-        _running = self
-        try:
-            ctx.params |= {name: fetched(ctx.params[name]) for name in self.models}
-            return super().invoke(ctx)
-        except Exception as error:
-            say(error, lambda text: in_options(text, self))
-            raise
-
-
-def in_options(text: str, command: click.Command | None = None) -> str:
-    """A sentence with its marks as options and settings of a command, that which runs where none is given."""
-    return in_words(text, lambda name, value: _option(command or _running, name, value))
-
-
-def _option(command: click.Command | None, name: str, value: str) -> str:
-    arguments = {one.name: one for one in (command.params if command else ()) if isinstance(one, click.Argument)}
-    if name in arguments and not value:
-        return (arguments[name].metavar or name.upper()).removesuffix("...")
-    declared = {one.name: one for one in (command.params if command else ()) if isinstance(one, click.Option)}
-    if isinstance(command, Command) and command.entries and name not in declared:
-        entry = command.entries.get(name)
-        return f"`{entry}{value and f' = {value}'}`" if entry else f"{name}{value and f'={value}'}"
-    keys = {one.key: one for one in declared.values() if isinstance(one, Setting)}
-    head, dot, tail = name.partition(".")
-    one = declared.get(name) or keys.get(name)
-    if one is None and head in BY_STREAM:
-        name, value = head, "=".join(part for part in (tail, value) if part)
-        one, dot = declared.get(head), ""
-    if isinstance(one, Setting) or dot:
-        key = one.key if isinstance(one, Setting) else name.removeprefix("settings.")
-        return f"--set {key}" + (f"={value}" if value else "")
-    option = one.opts[0] if one else f"--{name.replace('_', '-')}"
-    if not one and option not in RANK:  # a setting, but of another command
-        new = next((new for _, old, new in WORDS if old == option), f"--set {name}={{}}")
-        return new.replace("={}", f"={value}" if value else "")
-    return f"{option} {value}" if value and value != "true" else option
+        """Fetch the models that are on the Hub, and run it."""
+        ctx.params |= {name: fetched(ctx.params[name]) for name in self.models}
+        return super().invoke(ctx)
 
 
 class Group(click.Group):

@@ -19,7 +19,6 @@ from rich.text import Text
 from lstr.extractors.addresses import displayed, without_credentials
 from lstr.pipelines.progress import Finished, LabelFindings, Notice
 from lstr.pipelines.progress import Progress as Done
-from lstr_cli.command import in_options
 
 if TYPE_CHECKING:  # the view brings torch
     from rich.progress import TaskID
@@ -39,7 +38,7 @@ _out = Console(highlight=False)
 
 def say(text: str) -> None:
     """A line on standard error."""
-    _err.print(displayed(in_options(text)), markup=False, soft_wrap=True)
+    _err.print(displayed(text), markup=False, soft_wrap=True)
 
 
 def say_waiting(text: str) -> None:
@@ -56,7 +55,7 @@ def say_next(*words: object) -> None:
 
 def warn(text: str) -> None:
     """A yellow line on standard error."""
-    _err.print(displayed(in_options(f"warning: {text}")), style="yellow", markup=False, soft_wrap=True)
+    _err.print(displayed(f"warning: {text}"), style="yellow", markup=False, soft_wrap=True)
 
 
 def show(text: str) -> None:
@@ -65,7 +64,6 @@ def show(text: str) -> None:
 
 
 def _fit_for(console: Console, text: str) -> str:
-    text = in_options(text)
     return displayed(text) if console.is_terminal else without_credentials(text)
 
 
@@ -80,7 +78,7 @@ def size(n: float) -> str:
 
 def show_json(value: object) -> None:
     """The result as one JSON document on standard output."""
-    sys.stdout.write(in_options(json.dumps(value, indent=1, ensure_ascii=False)) + "\n")
+    sys.stdout.write(json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
 def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence], right: Sequence[int] = ()) -> None:

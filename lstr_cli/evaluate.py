@@ -8,7 +8,7 @@ import click
 
 from lstr.pipelines.progress import Failed
 from lstr_cli import console
-from lstr_cli.command import Command, in_options
+from lstr_cli.command import Command
 from lstr_cli.next_steps import after_evaluate
 from lstr_cli.options import data_settings, device_option, mismatch_setting, tell_setting
 from lstr_cli.quantities import PerHour
@@ -211,7 +211,8 @@ def _on_videos(
         )
     unfit = [name for name in OF_FEATURES if options[name]] + ["mode"] * (options["mode"] != "batch")
     if unfit or settings:
-        name = in_options(f"[[{unfit[0]}]]") if unfit else "--set model.…"
+        names = {param.name: param.opts[0] for param in click.get_current_context().command.params}
+        name = names[unfit[0]] if unfit else "--set model.…"
         raise click.UsageError(f"{name} is for checkpoints on features: leave it out, or give --labels and features.")
     shared = {name: options[name] for name in ("subset", "resamples", "device", "output")}
     chosen = ComparisonOptions(models, others[:-1], others[-1], **shared)

@@ -12,7 +12,6 @@ from lstr_cli import console
 from lstr_cli.command import Command
 from lstr_cli.options import PATH
 from lstr_cli.quantities import Seconds
-from lstr_cli.watch import ENTRIES
 
 if TYPE_CHECKING:
     from lstr.pipelines.watching.history import History, Wanted
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 CSV_COLUMNS = "id source action start decided end seconds score top_score still_on verdict model clip".split()
 
 
-@click.command("events", cls=Command, entries=ENTRIES)
+@click.command("events", cls=Command)
 @click.argument("config", type=PATH, metavar="CONFIG|DIR", default=Path("watch.toml"))
 @click.option("--since", type=Seconds(positive=True), metavar="TIME", help="Of the last 1d, 12h or 30m.")
 @click.option("--source", metavar="NAME", help="Of this source alone.")

@@ -14,21 +14,13 @@ import click
 
 from lstr.extractors.addresses import displayed
 from lstr_cli import console, interruption
-from lstr_cli.command import Command, in_options
+from lstr_cli.command import Command
 from lstr_cli.options import PATH
 
 GLANCE = 0.5  # seconds between two looks at whether it is to read its file again
 
 
-ENTRIES = {
-    "checkpoint": "model",
-    **{name: name for name in ("data", "timeout")},
-    **{name: f"[page] {name}" for name in ("host", "hosts", "port")},
-}
-"""What jobs call the entries of its file"""
-
-
-@click.command("watch", cls=Command, entries=ENTRIES)
+@click.command("watch", cls=Command)
 @click.argument("config", type=PATH, metavar="CONFIG", default=Path("watch.toml"))
 @click.option("--init", "begin", is_flag=True, help="Write CONFIG, with a comment for each entry, and stop.")
 @click.option("--check", "only_check", is_flag=True, help="Check CONFIG, name each mistake by its line, and stop.")
@@ -111,17 +103,12 @@ Say = Callable[[str], None]
 
 
 def _in_text(text: str) -> None:
-    _write(f"{datetime.now():%Y-%m-%d %H:%M:%S} {_readable(text)}")
+    _write(f"{datetime.now():%Y-%m-%d %H:%M:%S} {displayed(text)}")
 
 
 def _in_json(text: str) -> None:
-    line = {"at": datetime.now().astimezone().isoformat(timespec="milliseconds"), "message": _readable(text)}
+    line = {"at": datetime.now().astimezone().isoformat(timespec="milliseconds"), "message": displayed(text)}
     _write(json.dumps(line, ensure_ascii=False))
-
-
-def _readable(text: str) -> str:
-    """A sentence in the words of the command, without a password and without what would steer a terminal."""
-    return displayed(in_options(text))
 
 
 def _write(line: str) -> None:

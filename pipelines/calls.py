@@ -215,7 +215,7 @@ def _several(paths: Paths | Mapping[str, Any]) -> list[str | Path]:
 def _some(paths: Paths | Mapping[str, Any], name: str) -> list[str | Path]:
     """They as a list. Raises MissingPathError where there is none."""
     if not (several := _several(paths)):
-        raise MissingPathError(f"There are no {name}.", f"name one or more with [[{name}=PATH]].")
+        raise MissingPathError(f"There are no {name}.", "name one or more paths.")
     return several
 
 
@@ -230,12 +230,12 @@ def _checked(kind: Any, options: Mapping[str, Any], call: str) -> dict[str, Any]
             if near := get_close_matches(name, names, 1):
                 hint = f"did you mean {near[0]}?"
             elif "settings" in names:
-                hint = f"a setting is given as [[settings.{name}=…]]."
+                hint = f'a setting is given as settings={{"{name}": …}}.'
             else:
                 hint = f"`help(lstr.{call})` has its arguments."
             raise ConfigError(f"lstr.{call} has no argument {name!r}.", hint)
     settings = options.get("settings", {})
     if not isinstance(settings, Mapping):
-        raise ConfigError(f"The settings are {settings!r}.", "give values by name, as [[settings.NAME=VALUE]].")
+        raise ConfigError(f"The settings are {settings!r}.", 'give values by name, as settings={"NAME": VALUE}.')
     as_text = {name: str(value) for name, value in settings.items()}
     return {**options, **({"settings": as_text} if as_text else {})}

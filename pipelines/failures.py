@@ -15,7 +15,6 @@ from lstr.extractors.addresses import without_credentials
 from lstr.extractors.errors import ExtractorError, OutputError
 from lstr.extractors.home import home
 from lstr.extractors.stages import WRITE, stage_of
-from lstr.hints import in_file
 from lstr.pipelines.files.atomic import write_bytes
 from lstr.pipelines.files.json_files import append_jsonl, read_jsonl, write_jsonl
 from lstr.pipelines.files.remote import Place, has_no_room
@@ -96,7 +95,7 @@ def _raise_if_exhausted(error: Exception, subject: object) -> None:
             raise error
         raise OutputError(
             f"What came of {subject} cannot be written ({error.strerror or error}).",
-            "make room, or choose another output folder with [[output]].",
+            "make room, or choose another output folder with -o.",
         ) from error
     if _lacks_memory(error):
         raise ExhaustedError(
@@ -140,7 +139,7 @@ def logged(failure: Failure, folder: Place, source_id: str) -> Failure:
 def entry(source_id: str, source: object, failure: Failure) -> dict[str, Any]:
     """The line of a source in failed.jsonl."""
     log = {"log": log_name(source_id)} if failure.traceback else {}
-    return {"id": source_id, "source": str(source), "reason": in_file(failure.reason), **log}
+    return {"id": source_id, "source": str(source), "reason": failure.reason, **log}
 
 
 class FailureLog:

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from lstr.hints import in_python
-
 if TYPE_CHECKING:  # it brings numpy, and a shell that completes something waits for this module
     from lstr.labels.check import Finding
 
@@ -72,7 +70,7 @@ def result_of(events: Iterable[Any], tell: Callable[[Any], None] = lambda event:
 def warn(event: Any) -> None:
     """Show the warnings of a job as Python's own; what else happens is not shown."""
     if isinstance(event, Notice) and event.warning:
-        warnings.warn(in_python(event.text), stacklevel=_depth_of_caller())
+        warnings.warn(event.text, stacklevel=_depth_of_caller())
 
 
 def _depth_of_caller() -> int:

@@ -33,7 +33,7 @@ WIDEST = 16  # of a factor of all widths
 DEEPEST = 4  # of dictionaries and lists in each other
 HINT = (
     f"known are {', '.join((*MMACTION, *OWN))} and torchvision's classifiers with plain arguments. Only a config that "
-    "a person names ([[recipe.rgb.network=CONFIG]]) is run as a program, and its backbone is one of these too."
+    "a person names (`--set recipe.rgb.network=CONFIG`) is run as a program, and its backbone is one of these too."
 )
 
 

@@ -25,7 +25,7 @@ KERNELS = ("cluster", "triton", "torch")
 SIDE = 16  # pixels of the pair that is tried
 MEAN_FLOW = (0.68063, 0.04207)  # pixels, x and y, of that pair
 CLOSE = 1e-3  # pixels
-OTHER_BACKEND = "use [[flow_backend=native]], which computes the same on the processor."
+OTHER_BACKEND = "use --set flow_backend=native, which computes the same on the processor."
 
 
 @dataclass(frozen=True)

@@ -114,9 +114,7 @@ def too_small(algorithm: str | None, width: int, height: int) -> bool:
 def dis_flow(algorithm: str, before: NDArray[np.uint8], after: NDArray[np.uint8]) -> NDArray[np.float32]:
     """Dense inverse search (Kroeger et al. 2016) by a key of DIS_PRESETS; shapes as `opencv_flow`."""
     if too_small(algorithm, *before.shape):
-        raise FlowError(
-            f"DIS flow needs {DIS_SMALLEST} pixels per side, not {before.shape}.", "use [[algorithm=tvl1]]."
-        )
+        raise FlowError(f"DIS flow needs {DIS_SMALLEST} pixels per side, not {before.shape}.", "use --flow tvl1.")
     create = cv2.DISOpticalFlow_create  # type: ignore[attr-defined]  # not in OpenCV's stubs
     return _calculate(algorithm, partial(create, DIS_PRESETS[algorithm]), before, after)
 
@@ -152,15 +150,15 @@ def choose_backend(
             return "cuda"
     if algorithm != "tvl1":
         if wanted in ("native", "cuda"):
-            raise FlowError(f"There is no {wanted} kernel for {algorithm}.", "use [[flow_backend=auto]].")
+            raise FlowError(f"There is no {wanted} kernel for {algorithm}.", "use --set flow_backend=auto.")
         return "opencv"
     if wanted == "cuda":
         if not has_gpu():
-            raise FlowError("There is no GPU to compute flow on.", "use [[flow_backend=auto]], or see `lstr doctor`.")
+            raise FlowError("There is no GPU to compute flow on.", "use --set flow_backend=auto, or see `lstr doctor`.")
         return "cuda"
     if wanted == "native" and not tvl1.available():
         raise FlowError(
-            "The compiled TV-L1 kernel was not built here.", "use [[flow_backend=auto]], or see `lstr doctor`."
+            "The compiled TV-L1 kernel was not built here.", "use --set flow_backend=auto, or see `lstr doctor`."
         )
     if wanted == "opencv" or not tvl1.available():
         check_optflow()

@@ -170,9 +170,7 @@ def _id_of(path: Path, beginning: Path) -> str:
     try:
         relative = Path(os.path.abspath(path)).relative_to(os.path.abspath(beginning))
     except ValueError:
-        raise MissingPathError(
-            f"{path} is not in {beginning}.", "give [[root=DIR]], a folder that all inputs are in."
-        ) from None
+        raise MissingPathError(f"{path} is not in {beginning}.", "name their common folder: --set root=DIR.") from None
     return relative.with_suffix("").as_posix()
 
 

@@ -75,7 +75,7 @@ def too_short(source: Input, frames: int) -> VideoError:
     """What a source fails with that ended before anything could be decided."""
     return VideoError(
         f"{shown(source.source)} ended after {frames} frames, before the first decision.",
-        "a decision takes a quarter of a second of video, from [[start]] on; check what writes it.",
+        "a decision takes a quarter of a second of video, after `--start`; check what writes it.",
     )
 
 
@@ -92,7 +92,7 @@ def stalled(source: Input, timeout: float) -> StalledError:
     check = "check that it is on, and its address" if source.lasting else "check what writes it"
     return StalledError(
         f"{shown(source.source)} sent no frame for {timeout:g} s.",
-        f"{check}; [[timeout=SECONDS]] is how long it may be silent.",
+        f"{check}; a longer timeout (`--set timeout=SECONDS`) waits longer.",
     )
 
 

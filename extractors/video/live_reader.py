@@ -323,7 +323,7 @@ class LiveReader:
             self.clock = AVERAGE_RATE
             self._noted.append(
                 f"The time stamps of {source} {fault}: its frames are now counted, at the rate that it names. With "
-                "[[clock=wall]] its time is that at which they come."
+                "`--set clock=wall` its time is that at which they come."
             )
         self.warnings.append(self._noted[-1])
 

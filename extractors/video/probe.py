@@ -20,7 +20,7 @@ from lstr.extractors.video.frames import CHUNK, FPS, n_frames_until, upright, wo
 
 MISSING_SECONDS = 0.5  # a container that ends earlier than it announces by more than this was cut off
 AVERAGE_RATE = "average rate"
-LABELS = "labels are given with [[labels]]; name the video itself."
+LABELS = "this is a label file; name the video itself."
 OTHERS = dict.fromkeys((".pt", ".pth"), "checkpoints and weights have options of their own; name the video itself.")
 OTHERS |= dict.fromkeys((".json", ".csv", ".txt", ".eaf", ".vtt", ".srt"), LABELS)
 """Hints by the ending of what is no video."""

@@ -36,7 +36,7 @@ def clip_file(name: str) -> PublishedFile:
     if repository.count("/") != 1:
         raise WeightsError(
             f"open_clip states no place of the weights {tag} of {network} on the Hub.",
-            "a file of your own is given as [[weights.rgb=FILE]].",
+            "a file of your own is given as --weights rgb=FILE.",
         )
     return PublishedFile(
         f"{network}.{tag}.safetensors",

@@ -24,7 +24,7 @@ def timm_file(name: str) -> PublishedFile:
         raise RecipeError(f"timm {timm.__version__} has no network {name!r}.", "see timm.list_models(pretrained=True).")
     about = get_pretrained_cfg(name, allow_unregistered=False)
     if about is None or not about.hf_hub_id or not about.tag:
-        hint = "see timm.list_models(pretrained=True); a file of your own is given as [[weights.rgb=FILE]]."
+        hint = "see timm.list_models(pretrained=True); a file of your own is given as --weights rgb=FILE."
         raise WeightsError(f"timm states no place of weights of {name}.", hint)
     full = f"{about.architecture}.{about.tag}"
     return PublishedFile(

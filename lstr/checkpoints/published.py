@@ -57,7 +57,7 @@ def read_published(path: Path, tensors: Mapping[str, Tensor], changes: Mapping[s
         tensors = {name.removeprefix("module."): tensor for name, tensor in tensors.items()}
     named, fitting = changes.get("kind"), [name for name, published in _published().items() if published.fits(tensors)]
     if not named and len(fitting) > 1 and FIRST not in fitting:
-        raise CheckpointError(f"{path} fits kinds {' and '.join(fitting)}.", f"Add [[model.kind={fitting[0]}]]")
+        raise CheckpointError(f"{path} fits kinds {' and '.join(fitting)}.", f"Add --set model.kind={fitting[0]}")
     kind = named or (fitting[0] if len(fitting) == 1 else FIRST)
     published = kind_named(kind).published or _published()[FIRST]
     try:
@@ -86,7 +86,7 @@ def taken_for(
     shown = {what for name in tensors for start, what in refused.items() if name.startswith(start)}
     message = f"{error} It has {' and '.join(sorted(shown))}, which is not supported." if shown else str(error)
     hint = f"{error.hint} It was taken for kind {kind}"
-    hint += f"; if it is of kind {' or '.join(others)}, add [[model.kind={others[0]}]]" if others else "."
+    hint += f"; if it is of kind {' or '.join(others)}, add --set model.kind={others[0]}" if others else "."
     return type(error)(message, hint)
 
 
@@ -112,7 +112,7 @@ def _config(
     except ConfigError as error:
         hint = error.hint
         if "n_heads" in str(error):  # any divisor would load, and all but one score otherwise
-            hint = "Add [[model.n_heads=…]] with the heads that it was trained with: no tensor tells them."
+            hint = "Add --set model.n_heads=… with the heads that it was trained with: no tensor tells them."
         raise ConfigError(f"{path}: {error}", hint) from error
 
 

@@ -147,7 +147,7 @@ def stop_at_errors(findings: Sequence[Finding], source: str, files: Sequence[str
     first, file = errors[0], shlex.join(files or (source,))
     hint = f"`lstr labels check {file} --json` names each; correct them and go on."
     if all(found.kind == "no features" for found in errors):
-        hint = "extract them with `lstr extract`, or leave them out with [[skip_missing=true]]."
+        hint = "extract them with `lstr extract`, or leave them out with --set skip_missing=true."
     elif first.kind in UNITS:
         rate = first.detail.rpartition("/")[2].partition(" ")[0]
         file = "FILE" if len(files) > 1 else file  # only one of them may count so

@@ -82,7 +82,7 @@ def read_data_info(
         where = f"in {', '.join(map(str, folders))}" if folders else f"because no folder {TARGETS} exists"
         raise LabelsError(
             f"{path}, {name}: {len(missing)} videos have no targets {where}: {', '.join(missing[:3])}.",
-            f"Put them in {TARGETS}/ beside the features, or leave these videos out with [[skip_missing=true]].",
+            f"Put them in {TARGETS}/ beside the features, or leave these videos out with --set skip_missing=true.",
         )
     return Labels(tuple(classes), videos)
 
@@ -102,7 +102,7 @@ def _choose(path: Path, content: dict[str, Any], roots: Sequence[Path], dataset:
     ]
     if len(fitting) != 1:
         raise LabelsError(
-            f"{path} has the data sets {', '.join(content)}.", f"Choose: [[dataset={next(iter(content))}]]"
+            f"{path} has the data sets {', '.join(content)}.", f"Choose: --set dataset={next(iter(content))}"
         )
     return fitting[0]
 

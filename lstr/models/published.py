@@ -81,7 +81,7 @@ class Published:
         elif not {"rgb_dim", "flow_dim"} <= set(changes):
             raise CheckpointError(
                 f"It takes features {input_dim} wide, which may be split in many ways.",
-                "Add [[model.rgb_dim=…]] and [[model.flow_dim=…]]",
+                "Add --set model.rgb_dim=… and --set model.flow_dim=…",
             )
         return known
 

@@ -279,7 +279,7 @@ def to_binary(annotated: AnnotationSet, options: ConvertOptions) -> str:
     if not rate:
         raise AnnotationError(
             f"How many rows a second of {video_id!r} has is not known.",
-            "add [[fps]], such as [[fps=25]], or the videos with [[video=DIR]].",
+            "add their number, such as --set fps=25, or the videos with --video DIR.",
         )
     end = video.duration if video.duration is not None else footage.seconds if footage else video.end
     labels = [label for label in annotated.classes if label != AMBIGUOUS]
@@ -287,7 +287,7 @@ def to_binary(annotated: AnnotationSet, options: ConvertOptions) -> str:
     if not 0 < count * (len(labels) + 2) <= MOST_CELLS:
         raise AnnotationError(
             f"A table of {end:g} s of {video_id!r} with {rate:g} rows a second would have {count} rows.",
-            "state its duration, or name the videos with [[video=DIR]]; check whether the times are seconds.",
+            "state its duration, or name the videos with --video DIR; check whether the times are seconds.",
         )
     table = np.zeros((count, 1 + len(labels)), np.int8)
     column = {label: 1 + at for at, label in enumerate(labels)}

@@ -238,7 +238,7 @@ class Format:
         return set() if place is None else held - place
 
     def _needs_files(self) -> NoReturn:
-        raise AnnotationError(f"{self.name} is written to files here.", "add [[output=DIR]].")
+        raise AnnotationError(f"{self.name} is written to files here.", "add -o DIR.")
 
 
 class TextFormat(Format):

@@ -101,8 +101,8 @@ def format_for(output: Path | None) -> Format:
             return endings[ending]
     if name.endswith(".json"):
         return FORMATS["activitynet"]
-    what = f"{output} does not tell the format" if output else "Without [[output]] nothing tells the format"
-    raise AnnotationError(f"{what}.", f"name it with [[to]]: {', '.join(writable())}.")
+    what = f"{output} does not tell the format" if output else "Without -o the format is unknown"
+    raise AnnotationError(f"{what}.", f"name it with --to: {', '.join(writable())}.")
 
 
 def recognise(path: Path) -> Format | None:
@@ -147,7 +147,7 @@ def read_annotations(path: Path, options: ConvertOptions = DEFAULTS) -> Annotati
         annotated = _read_as(form, path, _stem(path), options)
     else:
         refuse_foreign(path)
-        hint = f"name it with [[source_format]]: {', '.join(readable())}."
+        hint = f"name it with --from: {', '.join(readable())}."
         raise AnnotationError(f"The format of {path} cannot be recognised.", hint)
     if options.frames:
         annotated = annotated.in_seconds(options.frames)
@@ -169,7 +169,7 @@ def _read_as(form: Format, path: Path, video_id: str, options: ConvertOptions) -
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise AnnotationError(
             f"{path} is damaged: what it holds is not {form.name} ({described(error)}).",
-            "write it again with the tool that made it, or name its format with [[source_format]].",
+            "write it again with the tool that made it, or name its format with --from.",
         ) from error
 
 
@@ -181,7 +181,7 @@ def _read_folder(folder: Path, chosen: Format | None, options: ConvertOptions) -
     found = {p: known for p in files if (known := recognise(p)) and chosen in (None, known)}
     names = sorted({form.name for form in found.values()})
     if len(names) > 1:
-        raise AnnotationError(f"{folder} holds {', '.join(names)}.", f"choose one: [[source_format={names[0]}]]")
+        raise AnnotationError(f"{folder} holds {', '.join(names)}.", f"choose one: --from {names[0]}")
     if not found:
         for path in files:
             refuse_foreign(path)
@@ -225,7 +225,7 @@ def convert(
     form = format_for(output) if to is None else format_named(to)
     paths = [Path(source) for source in sources]
     if output and Path(output).is_file() and any(path.exists() and path.samefile(output) for path in paths):
-        raise OutputError(f"{output} is read, and would be replaced.", "choose another name with [[output]].")
+        raise OutputError(f"{output} is read, and would be replaced.", "choose another name with -o.")
     if videos := options.video:
         rates = Rates(lambda: find_videos([videos]))
         options = replace(options, rate_of=rates, seconds_of=rates.seconds)
@@ -268,7 +268,7 @@ def _with_media(annotated: AnnotationSet, place: Path, form: Format) -> Annotati
         count, first = len(annotated.videos), min(annotated.videos)
         raise AnnotationError(
             f"{place} is none of the {count} videos, of which the first is {first!r}.",
-            "name the folder that holds them: [[video=DIR]].",
+            "name the folder that holds them: --video DIR.",
         )
     return annotated.each(lambda name, video: replace(video, media=str(place)) if name in meant else video)
 

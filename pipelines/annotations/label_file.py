@@ -53,7 +53,7 @@ def read_label_file(
     if is_data_info(content):
         return read_data_info(info, content, [Path(root) for root in roots], dataset, skip_missing, clock=clock)
     if dataset is not None:
-        raise LabelsError(f"{path} is no data_info.json with data sets to choose from.", "leave out [[dataset]].")
+        raise LabelsError(f"{path} is no data_info.json with data sets to choose from.", "leave out dataset.")
     labels = with_plain_ids(_read(path, lenient, present), present)
     check_ids(labels.videos, str(path))
     return labels

@@ -117,7 +117,7 @@ def from_labelstudio(tasks: Any, fps: float | None = None, rate_of: RateOf = unk
                 if not rate:
                     raise AnnotationError(
                         f"The task of {video_id!r} counts frames and does not state how many a second.",
-                        "add [[fps]], such as [[fps=25]].",
+                        "add their number, such as --set fps=25.",
                     )
                 for frames in region["value"]["ranges"]:
                     for label in region["value"]["timelinelabels"]:

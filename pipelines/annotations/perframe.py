@@ -59,7 +59,7 @@ def chunk_targets(
     if n_chunks * len(classes) > MOST_TARGETS:
         raise AnnotationError(
             f"A video of {clock.at(n_chunks):g} s is too long for a table of its chunks.",
-            "check whether the times are seconds; [[frames=FPS]] says that they count frames.",
+            "check whether the times are seconds; --frames FPS says that they count frames.",
         )
     return targets(VideoLabels("", None, video.segments), (BACKGROUND, *classes), n_chunks, clock).astype(np.float32)
 
@@ -90,7 +90,7 @@ def write_perframe(
         if video.subset not in SUBSETS:
             raise AnnotationError(
                 f"The video {video_id!r} has the subset {video.subset}, and {INFO} lists videos by subset.",
-                "name it with [[subset=training]] or testing.",
+                "name it with --subset training or testing.",
             )
         if lengths is not None and video_id not in lengths:
             missing.append(video_id)

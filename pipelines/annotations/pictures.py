@@ -95,7 +95,7 @@ class Mp4(Picture):
         if detection.video is None:
             named = timeline["source"] if timeline["source"] != detection.id else "its file is not known"
             raise MissingPathError(
-                f"The video of {detection.id!r} ({named}) is not there.", "name its file or folder with [[video]]."
+                f"The video of {detection.id!r} ({named}) is not there.", "name its file or folder with --video."
             )
         lines = to_jsonl(detection.annotated.first[1]).split("\n")[:-1] if detection.scores is None else ()
         events = detection.events or [json.loads(line) for line in lines]

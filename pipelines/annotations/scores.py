@@ -36,7 +36,7 @@ def decide(path: Path, thresholds: Thresholds) -> tuple[AnnotatedVideo, tuple[st
     beside = path.with_name(path.name.removesuffix(Scores.suffix) + ".json")
     if not beside.exists():
         raise AnnotationError(
-            f"{beside.name} is not beside it, which names the classes.", "detect with [[formats=json,npy]]."
+            f"{beside.name} is not beside it, which names the classes.", "detect with --format json,npy."
         )
     known = File(beside).json
     try:

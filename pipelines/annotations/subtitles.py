@@ -51,7 +51,7 @@ def from_vtt(text: str) -> tuple[AnnotatedVideo, tuple[str, ...]]:
     """A WebVTT file; notes, styles and tags are left out. Raises AnnotationError."""
     if not text.startswith("WEBVTT"):
         raise AnnotationError(
-            "The file does not begin with WEBVTT.", "give a WebVTT file, or name its format: [[source_format=…]]."
+            "The file does not begin with WEBVTT.", "give a WebVTT file, or name its format with --from."
         )
     segments = []
     for before, start, end, lines in _cues(text):
@@ -75,7 +75,7 @@ def from_srt(text: str) -> tuple[AnnotatedVideo, tuple[str, ...]]:
         if label:
             segments.append(Segment(start, end, label))
     if not segments and text.strip():
-        raise AnnotationError("The file holds no cue.", "give a SubRip file, or name its format: [[source_format=…]].")
+        raise AnnotationError("The file holds no cue.", "give a SubRip file, or name its format with --from.")
     return AnnotatedVideo(tuple(segments)), ()
 
 
@@ -122,7 +122,7 @@ def from_ass(text: str) -> tuple[AnnotatedVideo, tuple[str, ...]]:
             score = _score(row.get("name", ""))
             segments.append(Segment(_seconds(row["start"]), _seconds(row["end"]), label, score))
     if "[events]" not in text.lower():
-        raise AnnotationError("The file has no [Events].", "give an ASS file, or name its format: [[source_format=…]].")
+        raise AnnotationError("The file has no [Events].", "give an ASS file, or name its format with --from.")
     ours = {a.label for a in segments} <= set(styles)
     return AnnotatedVideo(tuple(segments)), tuple(styles) if ours else ()
 

@@ -118,7 +118,7 @@ def from_table(table: Table, name: str, options: ConvertOptions = DEFAULTS) -> A
         if options.columns:
             raise AnnotationError(
                 f"No column is named as that of the video, and it may be one of these: {others}.",
-                f"name it with [[columns=video={likely}]]; where the file is of one video, delete what is not read.",
+                f"name it with --columns video={likely}; where the file is of one video, delete what is not read.",
             )
         if any(several for _, several in names.values()):
             known = f"no column says of which video a row is, so that all are of {name!r}; not read: {others}"

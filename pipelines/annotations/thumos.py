@@ -117,7 +117,7 @@ def to_thumos(annotated: AnnotationSet) -> dict[str, str]:
         if video.segments and ending is None:
             raise AnnotationError(
                 f"The video {video_id!r} has the subset {video.subset}, and THUMOS has files for each subset.",
-                "name it with [[subset=training]], validation or testing.",
+                "name it with --subset training, validation or testing.",
             )
         for a in video.segments:
             name = f"{_escaped(a.label, FORBIDDEN)}_{ending}.txt"

@@ -87,7 +87,7 @@ class BudgetOptions:
 
     def __post_init__(self) -> None:
         if self.bin is not None and not 0 < self.bin < math.inf:
-            raise ConfigError(f"A bin of {self.bin:g} s is none.", "give a length such as [[bin=60]].")
+            raise ConfigError(f"A bin of {self.bin:g} s is none.", "give a length such as --bin 60.")
 
 
 @dataclass(frozen=True)
@@ -283,7 +283,7 @@ def _edges(longest: float, bin_seconds: float | None) -> list[tuple[float, float
     n_bins = math.ceil(longest / bin_seconds - 1e-9)
     if n_bins > MOST_BINS:
         raise ConfigError(
-            f"{bin_seconds:g} s make {n_bins} bins of {longest:g} s.", "give longer ones, such as [[bin=60]]."
+            f"{bin_seconds:g} s make {n_bins} bins of {longest:g} s.", "give longer ones, such as --bin 60."
         )
     return [(k * bin_seconds, (k + 1) * bin_seconds) for k in range(n_bins)]
 

@@ -292,7 +292,7 @@ def _rename_hint(first: Sequence[str], second: Sequence[str]) -> str:
     plain = {name.casefold(): name for name in first}
     pairs = [(name, plain[found[0]]) for name in second if (found := get_close_matches(name.casefold(), plain, 1))]
     pairs = pairs or [(second[0], first[0])]
-    return " ".join(f"[[class.rename={shlex.quote(f'{old}={new}')}]]" for old, new in pairs)
+    return " ".join(f"--set class.rename={shlex.quote(f'{old}={new}')}" for old, new in pairs)
 
 
 def _write(

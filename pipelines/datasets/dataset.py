@@ -112,7 +112,7 @@ def features_of(folder: FeatureFolder | FeatureFolders, video_id: str, length: i
     return TwoStreamArray(*(stored(array, length) for array in folder.load(video_id)))
 
 
-def subset_of(labels: Labels, wanted: str | None, option: str = "[[subset]]") -> str:
+def subset_of(labels: Labels, wanted: str | None, option: str = "--subset") -> str:
     """The `wanted` subset, or the one to test on: `testing` where the labels have it, else `validation`.
 
     Raises LabelsError when the labels have no such subset.
@@ -174,7 +174,7 @@ class Dataset:
             video_id: len(self.folder.load(video_id)[0]) for video_id in self.folder.ids() if video_id not in others
         }
 
-    def split(self, subset: str | None, skip_missing: bool = False, option: str = "[[subset]]") -> Split:
+    def split(self, subset: str | None, skip_missing: bool = False, option: str = "--subset") -> Split:
         """The videos of a subset that have features, with their targets.
 
         Raises LabelsError when a labelled video has no features (unless `skip_missing`), RecipeError when features
@@ -189,7 +189,7 @@ class Dataset:
             raise LabelsError(
                 f"{self.source} names {len(missing)} {subset} videos that have no features in {self.folder.path}: "
                 f"{some}.",
-                "extract them with `lstr extract`, or leave them out with [[skip_missing=true]].",
+                "extract them with `lstr extract`, or leave them out with --set skip_missing=true.",
             )
         videos, clock = [], self.folder.clock
         for video_id in sorted(wanted.keys() & present):

@@ -43,8 +43,7 @@ def check_unseen(loaded: Checkpoint, split: Split, allow: bool) -> list[str]:
     if not allow:
         raise SeenError(
             f"The {sentence}",
-            "extract with a weights folder that `lstr finetune --folds` made, or let [[allow_seen=true]] mark the "
-            "result.",
+            "extract with a weights folder that `lstr finetune --folds` made, or let --allow-seen mark the result.",
         )
     return [f"{loaded.path}: the {sentence}"]
 

@@ -13,7 +13,6 @@ from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import ConfigError
 from lstr.extractors.devices import choose_device
 from lstr.extractors.video.live_reader import LiveOptions
-from lstr.hints import explain
 from lstr.pipelines.detection.checkpoint import read_checkpoint
 from lstr.pipelines.detection.decision import Decision
 from lstr.pipelines.detection.detect import decisions_of
@@ -61,13 +60,7 @@ class Decisions(Iterator[Decision]):
             yield event
 
     def __next__(self) -> Decision:
-        try:
-            return next(self._decisions)
-        except StopIteration:
-            raise
-        except Exception as error:
-            explain(error, "detect")
-            raise
+        return next(self._decisions)
 
     def events(self) -> Iterator[Event]:
         """What begins and ends, as soon as it is decided; what is on when the source ends, too."""

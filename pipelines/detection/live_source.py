@@ -8,7 +8,6 @@ from lstr.extractors.memory import StreamMemory
 from lstr.extractors.video.frames import Chunk
 from lstr.extractors.video.live_input import Input
 from lstr.extractors.video.live_reader import LiveReader
-from lstr.hints import in_file
 from lstr.pipelines.detection.effort import Since
 from lstr.pipelines.detection.running import Deciding, Running
 from lstr.pipelines.detection.sink import End
@@ -138,9 +137,9 @@ class LiveSource(Running):
             "clock": self.reader.clock,
             "on_lag": self.reader.on_lag,
             **{name: getattr(self.refresh(), name) for name in COUNTED},
-            **({"error": in_file(str(error))} if error else {}),
+            **({"error": str(error)} if error else {}),
         }
-        warnings = [*self.warnings, *map(in_file, self.reader.warnings)]
+        warnings = [*self.warnings, *self.reader.warnings]
         self.close(End(self.finish(), None, warnings, live))
 
     @property

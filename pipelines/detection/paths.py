@@ -44,10 +44,10 @@ def _check_name(name: str, source: str | Path) -> None:
     if "/" in name or fault_of(name):
         raise MissingPathError(
             f"{name!r} cannot name a source, for its files begin with it.",
-            "choose a word, as in [[name=door=rtsp://…]].",
+            "choose a word, as in --name door=rtsp://….",
         )
     if parse_live(source) is None:
         raise MissingPathError(
             f"{source} is no live source, and a file has its own name.",
-            "name a camera, an address or -, as in [[name=door=rtsp://…]].",
+            "name a camera, an address or -, as in --name door=rtsp://….",
         )

@@ -101,7 +101,7 @@ def _too_short(origin: str) -> VideoError:
     """What a file fails with whose frames end before those that it promises, and before anything was decided."""
     return VideoError(
         f"{origin} ended before the first decision.",
-        "a decision takes a quarter of a second of video, from [[start]] on; start earlier, or record it again.",
+        "a decision takes a quarter of a second of video, after `--start`; start earlier, or record it again.",
     )
 
 

@@ -91,7 +91,7 @@ class Limits:
         chosen = range(first, end)[: self.max_chunks]
         if not chosen:
             raise VideoError(
-                f"{name} ends after {clock.at(n_chunks):g} s, before [[start={self.start:g}]].",
+                f"{name} ends after {clock.at(n_chunks):g} s, before the start at {self.start:g} s.",
                 "start earlier; `lstr info` says how long a video is.",
             )
         return chosen

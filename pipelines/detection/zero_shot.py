@@ -73,13 +73,13 @@ def say(
     if not weights:
         raise ConfigError(
             "Phrases need the weights of a CLIP, and none are named.",
-            f"`lstr weights fetch {KNOWN}` brings OpenAI's (MIT); then add [[weights={KNOWN}]].",
+            f"`lstr weights fetch {KNOWN}` brings OpenAI's (MIT); then add --weights {KNOWN}.",
         )
     path = None if weights == RANDOM else find_weights(weights, "rgb")
     name = network or _network_of(path)
     entry = known_network(name) if name.startswith(CLIP) else None
     if entry is None:
-        raise ConfigError(f"{name} is no CLIP.", f"name one, as [[recipe.rgb.network={CLIP}ViT-B-32]].")
+        raise ConfigError(f"{name} is no CLIP.", f"name one, as --set recipe.rgb.network={CLIP}ViT-B-32.")
     texts = torch.from_numpy(encode_texts(name, path, [background, *classes[1:]]))
     side = entry.smallest
     preset = Preset(StreamPreset(name), None, long_side=2 * side, short_side=side, crop=side)
@@ -121,7 +121,7 @@ def _network_of(path: str | None) -> str:
     if entry is None or not entry.network.startswith(CLIP):
         raise WeightsError(
             f"{path or 'random weights'} does not say which CLIP it is.",
-            f"name it by open_clip's name: [[recipe.rgb.network={CLIP}ViT-B-32]], or {CLIP}ViT-B-32-quickgelu where "
+            f"name it by open_clip's name: --set recipe.rgb.network={CLIP}ViT-B-32, or {CLIP}ViT-B-32-quickgelu where "
             "the weights are OpenAI's.",
         )
     return entry.network

@@ -99,20 +99,18 @@ class EvaluateOptions:
         if self.protocol not in (None, *PROTOCOLS):
             raise ConfigError(f"protocol is {self.protocol!r}.", f"choose one of: {', '.join(PROTOCOLS)}.")
         if self.choose_thresholds and self.output:
-            raise ConfigError(
-                "Thresholds are written into the model, and there is no report of them.", "leave out [[output]]."
-            )
+            raise ConfigError("Thresholds are written into the model, and there is no report of them.", "leave out -o.")
         if self.choose_thresholds and self.tell == "learnt":
             raise ConfigError(
                 "Thresholds are chosen for the rule; what was learnt goes.",
-                "leave out [[tell=learnt]]; `lstr learn` chooses both.",
+                "leave out --set tell=learnt; `lstr learn` chooses both.",
             )
         if self.false_alarms is None:
             return
         if not (self.choose_thresholds and 0 < self.false_alarms < math.inf):
             raise ConfigError(
                 f"{self.false_alarms:g} false alarms an hour cannot be aimed at.",
-                "give a number above 0, as [[choose_thresholds=true]] and [[false_alarms=1]].",
+                "give a number above 0, as --choose-thresholds and --false-alarms 1.",
             )
 
     @property

@@ -200,7 +200,7 @@ def published_set(split: Split, rule: ScoringRule) -> Split:
         raise LabelsError(
             f"{rule.code}'s published evaluation scores no chunk of these videos with such a work memory "
             f"({rule.work_length} chunks).",
-            "leave out [[published=true]].",
+            "leave out --published.",
         )
     return replace(split, videos=videos)
 

@@ -128,9 +128,9 @@ def _check_free(output: Path) -> None:
     """Raise OutputError where the folder holds something else than such a page."""
     check_writable(output.absolute().parent)
     if output.exists() and not output.is_dir():
-        raise OutputError(f"{output} is a file, and a page is a folder.", "name a folder with [[output=FOLDER]].")
+        raise OutputError(f"{output} is a file, and a page is a folder.", "name a folder with -o FOLDER.")
     if output.is_dir() and any(output.iterdir()) and not (output / "scripts" / MARK).is_file():
-        raise OutputError(f"{output} holds something else than a page.", "name a new folder with [[output=FOLDER]].")
+        raise OutputError(f"{output} holds something else than a page.", "name a new folder with -o FOLDER.")
 
 
 def _write(output: Path, files: Iterable[tuple[str, bytes]]) -> None:

@@ -20,7 +20,7 @@ SHA256 = "d2228df7e4616bc3348bf504ee888f3bec43789a273f0a63f3e68d203ce3bf71"
 """The same file's, by which a download that was cut goes on"""
 FILES = ("ort.wasm.min.js", "ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm")
 """The smallest set: the processor alone, without WebGPU and WebNN"""
-BRING = f"bring {NAME} from a machine that has it, and give it with [[web_runtime=FILE]]."
+BRING = f"bring {NAME} from a machine that has it, and give it with --set web_runtime=FILE."
 LICENCE = """MIT License
 
 Copyright (c) Microsoft Corporation

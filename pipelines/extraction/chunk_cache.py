@@ -244,7 +244,7 @@ class ChunkCache:
             raise OutputError(
                 f"The chunks need {(used + wanted) / 1e9:.1f} GB in {self.root}, where {self.size / 1e9:.1f} GB is all "
                 "they may take.",
-                "give a larger [[cache_size=SIZE]], or fewer videos.",
+                "give more with --set cache_size=SIZE, or fewer videos.",
             )
 
     def _array(self, sha256: str) -> Path:
@@ -257,7 +257,7 @@ def find_cache(named: str | None) -> Path | None:
     Raises MissingPathError where a folder that is named does not exist.
     """
     if named and not Path(named).is_dir():
-        raise MissingPathError(f"{named} is not a folder.", "`lstr finetune` makes it; or leave out [[cache]].")
+        raise MissingPathError(f"{named} is not a folder.", "`lstr finetune` makes it; or leave out --cache.")
     path = Path(named).absolute() if named else home() / "chunks"
     return path if path.is_dir() else None
 

@@ -88,8 +88,8 @@ def extract(videos: Mapping[str, Place], options: ExtractOptions) -> Generator[E
                 yield from map(Notice, twostream.warnings)
             yield NetworksReady(folder.path, twostream.recipe)
             if random := twostream.recipe.random_streams:
-                state = "" if twostream.recipe.calibrated_on else " and are not calibrated (see [[calibrate]])"
-                text = f"{random} networks carry random weights{state}; bring published ones with [[weights=kinetics]]."
+                state = "" if twostream.recipe.calibrated_on else " and are not calibrated (see --calibrate)"
+                text = f"{random} networks carry random weights{state}; bring published ones with --weights kinetics."
                 yield Notice(text)
             config = options.for_workers(site.device, planned.share.threads)
             to_do: Mapping[str, Place] = planned.longest_first()

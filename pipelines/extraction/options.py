@@ -70,7 +70,7 @@ class ExtractOptions(WorkerConfig):
         super().__post_init__()
         check_range(self, least={"workers": 1}, choices={"engine": ENGINES, "precision": PRECISIONS})
         if self.ray_address and self.engine != "ray":
-            raise ConfigError("[[ray_address]] is for [[engine=ray]].", "add that, or leave out [[ray_address]].")
+            raise ConfigError("ray_address is for the engine ray.", "add --set engine=ray, or leave out ray_address.")
 
     def for_workers(self, device: str, threads: int) -> WorkerConfig:
         """What each process needs, now that its device and its threads are known."""

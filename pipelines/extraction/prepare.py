@@ -38,7 +38,7 @@ def training_ids(calibrate: Path, videos: Mapping[str, Place]) -> list[str]:
     Raises MissingPathError when the file does not exist or names none of the videos.
     """
     if not calibrate.exists():
-        raise MissingPathError(f"{calibrate} does not exist.", "give [[calibrate]] a label file or a list of videos.")
+        raise MissingPathError(f"{calibrate} does not exist.", "give --calibrate a label file or a list of videos.")
     if calibrate.suffix == ".json" or (calibrate.suffix != ".txt" and is_label_file(calibrate)):
         labels = read_label_file(calibrate, present=videos)
         named = [i for i, video in labels.videos.items() if video.subset == "training"]
@@ -46,7 +46,7 @@ def training_ids(calibrate: Path, videos: Mapping[str, Place]) -> list[str]:
         try:
             named = [line.strip() for line in read_text(calibrate).splitlines() if line.strip()]
         except (OSError, ValueError) as error:
-            hint = "give [[calibrate]] a label file or a list of videos, in UTF-8."
+            hint = "give --calibrate a label file or a list of videos, in UTF-8."
             raise MissingPathError(f"{calibrate} cannot be read ({error}).", hint) from error
     by_path = {path.resolve(): video_id for video_id, path in videos.items()}
     ids = sorted({i if i in videos else by_path.get(place(i).resolve(), "") for i in named} - {""})
@@ -149,7 +149,7 @@ def as_begun(videos: Mapping[str, Place], options: ExtractOptions) -> tuple[TwoS
     if ids and begun.is_random and ids != begun.calibrated_on:
         raise RecipeError(
             f"{output} was calibrated on other videos than {options.calibrate} names.",
-            "choose another folder with [[output]].",
+            "choose another folder with -o.",
         )
     return twostream, folder
 
@@ -192,7 +192,7 @@ def _sizes(videos: Mapping[str, Place], long_side: int) -> Iterator[tuple[int, i
 def _as_stored(stored: StoredRecipe, options: ExtractOptions, device: str) -> tuple[TwoStream, Features]:
     """The networks of a whole recipe, checked against its hashes, and a folder of it."""
     if options.calibrate:
-        raise RecipeError(f"{stored.origin} brings its own calibration.", "leave out [[calibrate]].")
+        raise RecipeError(f"{stored.origin} brings its own calibration.", "leave out --calibrate.")
     brought = replace(options.sources, calibration=stored.calibration, calibrated_on=stored.recipe.calibrated_on)
     twostream = rebuild_twostream(stored.recipe, brought, device)
     return twostream, create_folder(options.output, twostream.recipe, calibration_of(twostream))

@@ -83,12 +83,12 @@ def over_processes(
                     if lost == STARTS:
                         raise ExtractorError(
                             f"{STARTS} worker processes in a row ended while they started ({how}).",
-                            "is memory short? use fewer [[workers]]; with 1 no other process is started.",
+                            "is memory short? use fewer workers (`--workers`); with 1 no other process is started.",
                         ) from None
                     video_id, source = worker.at
                     if video_id in suspects:
                         reason = f"{source} ended the process that extracted it, twice ({how})."
-                        hint = "is memory short? try it alone, with [[workers=1]]."
+                        hint = "is memory short? try it alone, with --workers 1."
                         yield failed(video_id, source, Failure(reason, hint))
                     else:
                         waiting.append(worker.at)
@@ -121,7 +121,7 @@ def _least_used(gpus: int, workers: list[WorkerProcess]) -> int | None:
 
 def serve(connection: Connection) -> None:
     """The worker's side, until no more videos come."""
-    hint = "run it again with [[workers=1]] and LSTR_DEBUG=1, and report what it prints."
+    hint = "run it again with --workers 1 and LSTR_DEBUG=1, and report what it prints."
     tell_parent(connection, _work(connection), hint)
 
 

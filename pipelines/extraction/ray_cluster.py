@@ -97,7 +97,7 @@ def cluster(address: str | None) -> Iterator[None]:
     try:
         import ray
     except ImportError as error:
-        raise ClusterError("[[engine=ray]] needs Ray, which is not installed.", f"{INSTALL}.") from error
+        raise ClusterError("The engine ray needs Ray, which is not installed.", f"{INSTALL}.") from error
     if ray.is_initialized():
         yield
         return
@@ -109,7 +109,7 @@ def cluster(address: str | None) -> Iterator[None]:
         except (OSError, RuntimeError, ValueError) as error:
             raise ClusterError(
                 f"No Ray cluster answers at {address or os.environ.get('RAY_ADDRESS', 'this machine')}.",
-                "start one with `ray start --head`, or give the address it printed as [[ray_address=HOST:PORT]].",
+                "start one with `ray start --head`, or give the address it printed as --set ray_address=HOST:PORT.",
             ) from error
         try:
             yield
@@ -224,7 +224,7 @@ def _outcome(ref: Any, video_id: str, source: Place) -> Outcome:
         raise ClusterError(f"A node cannot run lstr ({reason}).", f"{INSTALL} on every node, and try again.") from error
     except exceptions.RayError as error:  # each process that tried it died
         reason = f"{source} ended each process that read it ({type(error).__name__}, {RETRIES + 1} attempts)."
-        return failed(video_id, source, Failure(reason, "extract it alone, without [[engine=ray]], to see more."))
+        return failed(video_id, source, Failure(reason, "extract it alone, without --set engine=ray, to see more."))
 
 
 _worker: tuple[WorkerConfig, VideoExtractor, ExitStack] | None = None  # of this process, kept for the next video

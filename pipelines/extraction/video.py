@@ -125,9 +125,7 @@ class VideoExtractor:
             video, reader, chunks = open_chunks(source, twostream.recipe.long_side, self.allow_damaged, decoder)
             width, height = video.size(twostream.recipe.long_side)
             if too_small(twostream.recipe.algorithm, width, height):
-                raise VideoError(
-                    f"{source} is {width}×{height} pixels, too small for DIS flow.", "use [[algorithm=tvl1]]."
-                )
+                raise VideoError(f"{source} is {width}×{height} pixels, too small for DIS flow.", "use --flow tvl1.")
             rows = twostream.rows(chunks, self.flow)
             arrays, n_chunks = yield from _write_arrays(video_id, folder, twostream, rows, str(source), video.n_chunks)
             facts = decoded_facts(video, reader, n_chunks, self.flow.backend if self.flow else None)
@@ -172,7 +170,7 @@ def open_worker(config: WorkerConfig) -> Iterator[VideoExtractor]:
     folder = open_folder(config.output)
     if folder is None or folder.recipe is None:
         raise MissingPathError(
-            f"{config.output} is not there.", "give [[output]] a folder, or a URL, that is there for every worker."
+            f"{config.output} is not there.", "choose a folder or a URL that every worker can reach with -o."
         )
     recipe, threads = folder.recipe, config.threads or default_workers()
     sources = replace(config.sources, calibration=folder.calibration(), calibrated_on=recipe.calibrated_on)

@@ -49,7 +49,7 @@ class FeatureFolder(Features[Path]):
         if (clock := self.store.clock) is None:
             raise RecipeError(
                 f"How many rows a second the features in {self.path} have is not said.",
-                "say it: [[features.rate=7.5]] for features of each 4th frame of 30 a second.",
+                "say it: --set features.rate=7.5 for features of each 4th frame of 30 a second.",
             )
         return clock
 
@@ -216,7 +216,7 @@ def open_features(
         recipe = read_recipe((path / "recipe.json").read_bytes(), path / "recipe.json")
         made = {stream: recipe.parts[stream].folder(stream) for stream in recipe.streams}
         if any(name and name != made.get(stream) for stream, name in named.items()):
-            raise RecipeError(f"{path} was made as {' and '.join(made.values())}.", "leave out [[rgb]] and [[flow]].")
+            raise RecipeError(f"{path} was made as {' and '.join(made.values())}.", "leave out these names.")
         return FeatureFolder(path, {stream: path / name for stream, name in made.items()}, recipe)
     streams = {}
     for stream in MODEL_STREAMS:
@@ -225,13 +225,14 @@ def open_features(
         if len(found) > 1:
             names = ", ".join(p.name for p in found)
             raise RecipeError(
-                f"{path} has several {stream} features: {names}.", f"choose: [[{stream}={found[0].name}]]"
+                f"{path} has several {stream} features: {names}.", f"choose: --set {stream}_features={found[0].name}"
             )
         if found:
             streams[stream] = found[0]
         elif named[stream]:
             raise RecipeError(
-                f"{path} has no recipe.json and no folder named {pattern}.", f"leave out [[{stream}]], or name another."
+                f"{path} has no recipe.json and no folder named {pattern}.",
+                f"leave out {stream}_features.",
             )
     if stated != NOTHING or not any(any(folder.rglob("*.npy")) for folder in streams.values()):
         if is_store(path) or files_below(path):

@@ -142,7 +142,7 @@ def open_roots(
         if len(names) > 1:
             raise RecipeError(
                 f"{first.path} and {folder.path} hold different features: {sorted(names)}.",
-                "name the same two in both with [[rgb=NAME]] and [[flow=NAME]].",
+                "name the same two in both with --set rgb_features=NAME and --set flow_features=NAME.",
             )
         if {str(f.store and f.store.clock) for f in (first, folder)} != {str(first.store and first.store.clock)}:
             raise RecipeError(

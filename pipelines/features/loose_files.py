@@ -120,7 +120,7 @@ def chosen(names: list[str], key: str, where: object) -> str:
         shown = ", ".join(names[:8]) or "none of two axes"
         raise RecipeError(
             f"{where} holds several arrays ({shown})." if names else f"{where} holds no array of features.",
-            f"name one: [[features.key={names[0]}]]" if names else AGAIN,
+            f"name one: --set features.key={names[0]}" if names else AGAIN,
         )
     return found[0]
 

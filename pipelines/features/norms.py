@@ -53,7 +53,7 @@ def norms(folder: FeatureFolder, video_id: str | None = None) -> tuple[str, dict
         some = ", ".join(ids[:3]) or "none"
         raise MissingPathError(
             f"{folder.path} holds no video {video_id or ''}".rstrip() + ".",
-            f"name one with [[video]]; it holds: {some}.",
+            f"name one with --video; it holds: {some}.",
         )
     video_id = video_id or ids[0]
     return video_id, {

@@ -88,10 +88,10 @@ def create_folder(path: Place, recipe: Recipe, calibration: Mapping[str, Any]) -
     Raises RecipeError, with the difference, when it holds features of another recipe.
     """
     if isinstance(path, Path) and path.exists() and not path.is_dir():
-        raise OutputError(f"{path} is a file, not a folder.", "give [[output]] a folder.")
+        raise OutputError(f"{path} is a file, not a folder.", "name a folder with -o.")
     begun = open_folder(path)
     if begun is None and _has_arrays(path):
-        raise RecipeError(f"{path} holds features without a recipe.", "choose another folder with [[output]].")
+        raise RecipeError(f"{path} holds features without a recipe.", "choose another folder with -o.")
     if begun is None:
         if calibration:
             import torch
@@ -105,7 +105,7 @@ def create_folder(path: Place, recipe: Recipe, calibration: Mapping[str, Any]) -
     if begun.recipe != recipe:
         raise RecipeError(
             f"{path} holds features of another recipe ({'; '.join(differences(begun.recipe, recipe))}).",
-            f"choose another folder with [[output]], or go on with this one by `[[recipe={shlex.quote(str(path))}]]`.",
+            f"choose another folder with -o, or go on with this one by `--recipe {shlex.quote(str(path))}`.",
         )
     return begun
 

@@ -23,7 +23,7 @@ MOST_UNDER = 1001
 """The denominator, at most, that is taken for a number of many decimals: 29.97002997002997 is 30000/1001."""
 LAYOUTS = ("TD", "DT", "TCD", "CTD")
 """Axes of an array: time, crops, and the width of a feature."""
-HINT = "write the rows a second as a number, as in [[features.rate=7.5]] or 30000/1001."
+HINT = "write the rows a second as a number, as in --set features.rate=7.5 or 30000/1001."
 
 
 @dataclass(frozen=True)

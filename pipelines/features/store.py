@@ -150,12 +150,10 @@ def _streams_in(path: Path, named: Mapping[str, str | None] = MappingProxyType({
         if len(fitting) > 1:
             names = ", ".join(p.name for p in fitting)
             raise RecipeError(
-                f"{path} has several {stream} features: {names}.", f"choose: [[{stream}={fitting[0].name}]]"
+                f"{path} has several {stream} features: {names}.", f"choose: --set {stream}_features={fitting[0].name}"
             )
         if chosen and not fitting:
-            raise RecipeError(
-                f"{path} has no {stream} features called {chosen}.", f"leave out [[{stream}]], or name another."
-            )
+            raise RecipeError(f"{path} has no {stream} features called {chosen}.", f"leave out {stream}_features.")
         if fitting:
             found[stream] = fitting[0]
     return found

@@ -177,5 +177,5 @@ def _untold(shapes: Mapping[str, tuple[int, ...]], where: object) -> RecipeError
     name, shape = next(iter(shapes.items()))
     return RecipeError(
         f"Which axis of {shape}, the shape of {name!r} in {where}, is time cannot be told.",
-        "say it: [[features.layout=TD]] for (rows, width), DT for (width, rows), TCD for crops between them.",
+        "say it: --set features.layout=TD for (rows, width), DT for (width, rows), TCD for crops between them.",
     )

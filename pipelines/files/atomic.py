@@ -59,7 +59,7 @@ def unwritable(folder: Path, error: OSError) -> OutputError:
     """The typed error for a folder that cannot be written."""
     return OutputError(
         f"{folder} cannot be written ({error.strerror or error}).",
-        "choose another output folder with [[output]], or make room.",
+        "choose another output folder with -o, or make room.",
     )
 
 

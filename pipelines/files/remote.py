@@ -99,7 +99,7 @@ class RemoteFile:
         """The path below a folder. Raises MissingPathError where it is not below it."""
         top = f"{folder.url}/" if isinstance(folder, RemoteFile) else None
         if top is None or not self.url.startswith(top):
-            raise MissingPathError(f"{self} is not in {folder}.", "give [[root=DIR]], a folder that all inputs are in.")
+            raise MissingPathError(f"{self} is not in {folder}.", "name their common folder: --set root=DIR.")
         return PurePosixPath(self.url.removeprefix(top))
 
     def resolve(self) -> "RemoteFile":

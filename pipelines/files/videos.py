@@ -34,7 +34,7 @@ def find_sources(
     found: dict[str, Place] = {}
     if here := [one for one in places if isinstance(one, Path)]:
         if isinstance(top, RemoteFile):
-            raise MissingPathError(f"{here[0]} is not in {top}.", "give [[root=DIR]], a folder that all inputs are in.")
+            raise MissingPathError(f"{here[0]} is not in {top}.", "name their common folder: --set root=DIR.")
         found |= find_videos(here, suffixes, top, tell)
     for folder in places:
         if isinstance(folder, Path):
@@ -56,7 +56,7 @@ def find_sources(
             if found.setdefault(video_id, file) != file:
                 raise MissingPathError(
                     f"{found[video_id]} and {file} would both be called {video_id!r}.",
-                    "give their common folder as [[root=DIR]], so that the ids keep the folder names.",
+                    "give their common folder as --set root=DIR, so that the ids keep the folder names.",
                 )
     return found
 

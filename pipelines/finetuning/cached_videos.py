@@ -93,7 +93,7 @@ def check_room(n_videos: int, needed: int, size: int) -> None:
     if needed > size:
         raise OutputError(
             f"The chunks of {n_videos} videos need {needed / 1e9:.3g} GB, and the cache may have {size / 1e9:.3g} GB.",
-            f"use [[cache_size={needed // 10**9 + 1}GB]], or fewer videos.",
+            f"use --set cache_size={needed // 10**9 + 1}GB, or fewer videos.",
         )
 
 
@@ -104,7 +104,7 @@ def _look(video_id: str, source: Place, cache: ChunkCache) -> SoundVideo | Failu
             planes, height, width = cache.shape(video)
             if too_small(algorithm_of(cache.recipe["flow_algorithm"]), width, height):
                 sentence = f"{source} is {width}×{height} pixels, too small for DIS flow."
-                return Failure(sentence, "use [[algorithm=tvl1]].")
+                return Failure(sentence, "use --flow tvl1.")
             n_bytes = video.n_chunks * planes * height * width
             return SoundVideo(video_id, source, sha256_of(path), video.n_chunks, n_bytes)
     except Exception as error:
@@ -160,7 +160,7 @@ def find_cached(cache: ChunkCache, videos: Mapping[str, str]) -> dict[str, Cache
     if missing:
         raise MissingPathError(
             f"{cache.path} has no chunks of {missing[0]}, which the first process has put there.",
-            "let [[cache]] be a folder that all machines share.",
+            "name a folder that all machines share: --set cache=DIR.",
         )
     return {i: Cached(videos[i], chunks) for i, chunks in found.items() if chunks is not None}
 

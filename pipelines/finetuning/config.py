@@ -213,7 +213,7 @@ def trainable(recipe: str | Preset, stream: str, networks: Mapping[str, str | No
     if not isinstance(preset, Preset):
         raise RecipeError(
             f"{recipe} is a whole recipe, with weights of its own.",
-            f"choose one of {', '.join(PRESETS)}, or a recipe file; [[init]] takes weights.",
+            f"choose one of {', '.join(PRESETS)}, or a recipe file; --init takes weights.",
         )
     for name in preset.streams:
         trainable_network(preset.parts[name].network, name)
@@ -225,7 +225,7 @@ def trainable_network(network: str, stream: str = "rgb") -> Network:
     entry = known_network(network)
     if entry is None:
         raise RecipeError(
-            f"{network} cannot be trained here.", f"train a known one: [[recipe.{stream}.network=resnet50]]."
+            f"{network} cannot be trained here.", f"train a known one: --set recipe.{stream}.network=resnet50."
         )
     return entry
 
@@ -263,7 +263,7 @@ def resolve(
     for key in settings:
         stream, dot, _ = key.partition(".")
         if dot and stream not in preset.streams:
-            raise ConfigError(f"{key!r} is no setting of a stream that is trained.", "write [[settings.NAME=VALUE]].")
+            raise ConfigError(f"{key!r} is no setting of a stream that is trained.", "write --set NAME=VALUE.")
     shared = {name: value for name, value in settings.items() if "." not in name}
     configs = {}
     for stream in preset.streams:
@@ -275,7 +275,7 @@ def resolve(
         config = override(plain[stream], {**own, **seen, **of_all, **alone})
         if networks[stream].remembers and config.epochs:
             sentence = f"{networks[stream].name} remembers the frames before, and is not trained here."
-            raise ConfigError(sentence, f"leave its epochs at 0: [[settings.{stream}.epochs=0]].")
+            raise ConfigError(sentence, f"leave its epochs at 0: --set {stream}.epochs=0.")
         if config.precision == FAST:
             slower = device == "cpu" and networks[stream].depthwise
             config = replace(config, precision="float32" if slower else fast_precision(device))

@@ -75,7 +75,7 @@ class VideoOptions:
     def __post_init__(self) -> None:
         """Raises ConfigError for a time that is none."""
         if self.seconds is not None and self.seconds <= 0:
-            raise ConfigError(f"A time of {self.seconds:g} s is none.", "give a time such as [[seconds=900]].")
+            raise ConfigError(f"A time of {self.seconds:g} s is none.", "give a positive number of seconds.")
 
     def read(self, dataset: str | None = None, tell: Tell | None = None) -> tuple[dict[str, Place], Labels]:
         """The videos by id, and their labels; `dataset` is which of a data_info.json, `tell` as of `find_sources`."""
@@ -193,7 +193,7 @@ def _events(options: FinetuneOptions, device: str, ranks: Ranks) -> Generator[Ev
     started, output = perf_counter(), Path(options.output)
     check_output(output, options.resume)
     if options.resume and is_weights_folder(output):
-        text = f"{output} is finished; to train its networks further, use [[init={output}]] and another [[output]]."
+        text = f"{output} is finished; to train its networks further, use `--init {output}` and another folder."
         yield Notice(text, warning=False)
         yield Finished(Finetuned(open_weights(output)))
         return

@@ -79,10 +79,10 @@ def parts_of(labels: Labels, videos: Collection[str], subset: str, eval_subset: 
     """
     subset, eval_subset = subset_named(subset), eval_subset and subset_named(eval_subset)
     if subset == eval_subset:
-        raise ConfigError(f"{subset!r} would train and choose the epoch.", "name another [[eval_subset]], or none.")
+        raise ConfigError(f"{subset!r} would train and choose the epoch.", "name another --eval-subset, or none.")
     names = subset, eval_subset or DEFAULT
     training, validation = ({i for i, video in labels.videos.items() if video.subset == name} for name in names)
-    for name, ids, option in ((subset, training, "[[subset]]"), (eval_subset, validation, "[[eval_subset]]")):
+    for name, ids, option in ((subset, training, "--subset"), (eval_subset, validation, "--eval-subset")):
         if name and not ids & set(videos):
             present = sorted({video.subset for video in labels.videos.values()})
             first = next(iter(sorted(videos)), "none")
@@ -111,7 +111,7 @@ def make_pairs(
     most = len(set(map(recording_of, training)))
     if n_folds and not 2 <= n_folds <= most:
         what = "videos" if most == len(training) else f"videos of {most} recordings"
-        raise ConfigError(f"[[folds={n_folds}]] of {len(training)} training {what}.", f"use a number from 2 to {most}.")
+        raise ConfigError(f"{n_folds} folds of {len(training)} training {what}.", f"use a number from 2 to {most}.")
     folds = round_robin(training, n_folds) | round_robin(validation, n_folds) if n_folds else {}
     shows = {video_id: actions_of(labels, video_id) for video_id in {*training, *validation}}
     pairs = []
@@ -142,7 +142,7 @@ def check_blind(initial: Mapping[str, Initial], videos: Mapping[str, str]) -> No
             raise WeightsError(
                 f"The first weights of the {stream} network have seen {len(seen)} of these videos, first {seen[0]!r}: "
                 "no pair would be without it.",
-                "begin with other weights, or leave out [[folds]].",
+                "begin with other weights, or leave out --folds.",
             )
 
 
@@ -163,7 +163,7 @@ def check_labels(labels: Labels, training: Sequence[str], source: str) -> str:
         what = "video" if len(training) == 1 else "videos"
         raise LabelsError(
             f"{source} labels no action in the {len(training)} training {what}.",
-            "label segments of them, or choose other videos with [[subset]].",
+            "label segments of them, or choose other videos with --subset.",
         )
     if missing:
         warnings.append(

@@ -44,9 +44,7 @@ def initial_weights(preset: Preset, shared: str | None, by_stream: Mapping[str, 
     """
     for stream in STREAMS:
         if by_stream.get(stream) and stream not in preset.streams:
-            raise WeightsError(
-                f"[[init.{stream}]] is of a stream that is not trained.", f"leave out [[init.{stream}]]."
-            )
+            raise WeightsError(f"--init {stream} is of a stream that is not trained.", f"leave out --init {stream}.")
     found, unfit = {}, []
     for stream in preset.streams:
         network, own = preset.parts[stream].network, by_stream.get(stream)
@@ -77,8 +75,8 @@ def _initial(named: str, stream: str, entry: Network | None, network: str) -> In
     if has != network:
         raise UnfitError(
             f"{path} holds a {has}, and the {stream} network here is a {network}.",
-            f"give weights of a {network} as [[init.{stream}=PATH]], or train another network: "
-            f"[[recipe.{stream}.network={has}]].",
+            f"give weights of a {network} as --init {stream}=PATH, or train another network: "
+            f"--set recipe.{stream}.network={has}.",
         )
     if of != model_stream(stream) and not crossed:
         sentence = f"{path} holds {of} weights, and a network of the {stream} stream cannot begin with them."
@@ -95,7 +93,7 @@ def _file(named: str, stream: str) -> Path:
         files = [network_file(named, name) for name in dict.fromkeys((stream, "rgb"))]
         found = next((file for file in files if _exists(file)), None)
         if found is None and any(_exists(network_file(named, name)) for name in STREAMS):
-            raise UnfitError(f"{named} holds no {stream} network.", f"give [[init.{stream}=PATH]] another, or random.")
+            raise UnfitError(f"{named} holds no {stream} network.", f"give --init {stream}=PATH, or random.")
         if found is None:
             raise WeightsError(
                 f"{named} holds no network.",

@@ -77,7 +77,7 @@ def train_at_once(jobs: Sequence[NetworkJob], threads: int) -> Iterator[Progress
 def _lost(process: NetworkProcess) -> LstrError:
     return LstrError(
         f"The process that trained the {process.job.network.name} network ended ({process.death()}).",
-        "is memory short? run the same command again with [[at_once=1]]; it goes on.",
+        "is memory short? run the same command again with --set at_once=1; it goes on.",
     )
 
 

@@ -163,10 +163,10 @@ class NetworkRun:
             return
         epoch, path = self._saved_epoch, self.network.state_file
         kept = f"epoch {epoch} is kept in {path}" if epoch else "no epoch was finished"
-        begin = f" and [[init={path}]]" if epoch else ""
+        begin = f" and --init {path}" if epoch else ""
         raise LstrError(
             f"The loss of step {number + 1} in epoch {number // self.data.n_batches + 1} is {loss}; {kept}.",
-            f"begin again in another folder with a lower rate: [[settings.lr={self.config.lr / 10:g}]]{begin}.",
+            f"begin again in another folder with a lower rate: --set lr={self.config.lr / 10:g}{begin}.",
         )
 
     def evaluate(self, position: Position, epoch: int, values: dict) -> dict | None:
@@ -222,7 +222,7 @@ class NetworkRun:
                 for event in train_steps(self, self.plan(), self.position):
                     yield self.epoch(event) if isinstance(event, Step) else event
         except CacheError as error:
-            hint = "run the same command again with [[resume=true]], which makes it again."
+            hint = "run the same command again with --resume, which makes it again."
             raise CacheError(str(error), hint) from error
         if self.best:
             self.model.load_state_dict(self.best)

@@ -32,15 +32,15 @@ def check_output(folder: Path, resume: bool) -> None:
     if resume and is_begun(folder):
         return
     if (folder / DESCRIPTION).is_file():
-        raise CheckpointError(f"{folder} holds finished weights.", "choose another folder with [[output]].")
+        raise CheckpointError(f"{folder} holds finished weights.", "choose another folder with -o.")
     if is_begun(folder):
         raise CheckpointError(
             f"{folder} holds a training that was stopped.",
-            "go on with [[resume=true]], or choose another folder with [[output]].",
+            "go on with --resume, or choose another folder with -o.",
         )
     if folder.is_dir() and any(path.name not in (FAILED, LOGS) for path in folder.iterdir()):
         raise CheckpointError(
-            f"{folder} is not empty, and holds no training of networks.", "choose a new folder with [[output]]."
+            f"{folder} is not empty, and holds no training of networks.", "choose a new folder with -o."
         )
     check_writable(folder)
 
@@ -62,7 +62,7 @@ def begin_training(folder: Path, settings: Mapping, resume: bool) -> None:
     if changed:
         raise CheckpointError(
             f"{folder} was begun otherwise ({'; '.join(changed)}).",
-            "use the settings it was begun with, or begin anew in another folder with [[output]].",
+            "use the settings it was begun with, or begin anew in another folder with -o.",
         )
     sweep(folder)
 

@@ -187,7 +187,7 @@ def from_document(content: Any, where: str) -> tuple[State, dict[str, float]]:
                 _put(state, "label", video, key, {**label, **more})
         _read_proposals(state, ours.get("proposals", {}), ids)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        hint = "mend it, or name another [[output]] and give this file as [[labels]]."
+        hint = "mend it, or name another file with -o and give this file as --labels."
         raise LabelsError(f"{where} is no sound file of a labels project ({error!r}).", hint) from error
     return state, _durations(labels)
 

@@ -79,7 +79,7 @@ def label(options: LabelOptions, tell: Tell | None = None) -> Iterator[Labelling
     if output.is_dir():
         output = output / NAME
     if output.suffix.lower() != ".json":
-        raise LabelsError(f"{output} is no name of a labels file.", "let [[output]] end in .json.")
+        raise LabelsError(f"{output} is no name of a labels file.", "name a file ending in .json with -o.")
     check_writable(output.parent)
     durations = {name: round(found.seconds, 6) for name, found in footage_of_files(videos).items()}
     goes_on = began_with(output, options.labels)

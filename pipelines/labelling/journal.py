@@ -38,7 +38,8 @@ class Journal:
         if not lock(self._file):
             self._file.close()
             raise BusyError(
-                f"Another `lstr label` has {path} open.", "use its page, or end it first; else name another [[output]]."
+                f"Another `lstr label` has {path} open.",
+                "use its page, or name another file with -o.",
             )
 
     def read(self) -> list[dict[str, Any]]:

@@ -10,7 +10,6 @@ from multiprocessing.connection import Connection
 from time import monotonic
 from typing import Any
 
-from lstr.hints import in_file, in_words
 from lstr.labels.check import NOTE
 from lstr.pipelines.child_process import ChildProcess, serve_parent, tell_parent
 from lstr.pipelines.labelling.lesson import LessonFiles
@@ -59,11 +58,6 @@ class Measured:
 
 
 Event = Planned | Doing | Told | Measured
-
-
-def in_page(text: str) -> str:
-    """A sentence with its marks as a page says them, where the only argument to choose is the time."""
-    return in_file(in_words(text, lambda name, value: value if name == "seconds" else f"[[{name}={value}]]"))
 
 
 class LessonProcess(ChildProcess):
@@ -117,11 +111,11 @@ def _learn(task: Task) -> Generator[Event, None, None]:
                     last, step = monotonic(), event.step.key
                     yield event
             case Notice():
-                yield Told(in_page(event.text), event.warning)
+                yield Told(event.text, event.warning)
             case LabelFindings():
-                yield from (Told(in_page(one.sentence), one.severity != NOTE) for one in event.findings)
+                yield from (Told(one.sentence, one.severity != NOTE) for one in event.findings)
             case Failed():
-                yield Told(f"{event.id} was left out: {in_page(event.reason)}", True)
+                yield Told(f"{event.id} was left out: {event.reason}", True)
             case Finished(result):
                 differences = None
                 if task.before:

@@ -9,7 +9,7 @@ from typing import Any
 from lstr.errors import LstrError
 from lstr.extractors.errors import ExtractorError
 from lstr.pipelines.child_process import end
-from lstr.pipelines.labelling.lesson_process import Event, LessonProcess, Measured, Planned, Task, Told, in_page
+from lstr.pipelines.labelling.lesson_process import Event, LessonProcess, Measured, Planned, Task, Told
 from lstr.pipelines.learning.plan import Doing
 from lstr.pipelines.learning.rest import Rest
 
@@ -86,7 +86,7 @@ class LessonRun:
         while True:
             event = self._process.connection.recv()
             if isinstance(event, LstrError | ExtractorError):
-                return Ending(error=in_page(str(event)), hint=in_page(event.hint))
+                return Ending(error=str(event), hint=event.hint)
             if isinstance(event, Measured):
                 return Ending(event)
             self._take(event)

@@ -212,7 +212,7 @@ class Project:
         content = read_json(self.path) if self.path.exists() else None
         if begin and (len(lines) > 1 or content is not None):
             raise LabelsError(
-                f"{self.path} is there already.", "leave out [[labels]] to go on with it, or name another [[output]]."
+                f"{self.path} is there already.", "leave out --labels to go on with it, or name another file with -o."
             )
         if lines and not begin:
             return self._go_on(lines, content)

@@ -29,7 +29,7 @@ def check_model(model: Path) -> None:
         open_model(model)
     elif not model.is_file():
         raise CheckpointError(
-            f"There is no model {model}.", "name a model file, as `lstr learn` makes it, with [[model=FILE]]."
+            f"There is no model {model}.", "name a model file, as `lstr learn` makes it, with -m FILE."
         )
 
 

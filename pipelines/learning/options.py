@@ -69,7 +69,7 @@ class LearnOptions(VideoOptions):
         if self.false_alarms is not None and not 0 < self.false_alarms < math.inf:
             raise ConfigError(
                 f"{self.false_alarms:g} false alarms an hour cannot be aimed at.",
-                "give a number above 0, as [[false_alarms=2]].",
+                "give a number above 0, as --false-alarms 2.",
             )
         if self.tell not in TELL:
             raise ConfigError(f"tell is {self.tell!r}.", f"choose one of {', '.join(TELL)}.")

@@ -60,7 +60,7 @@ def divide(
         if unfit := [i for i in testing if i in seen]:
             raise LabelsError(
                 f"What the networks begin with has seen {len(unfit)} of the testing videos, first {unfit[0]!r}.",
-                "hold out other videos, or leave out [[init]].",
+                "hold out other videos, or leave out --init.",
             )
         what = "video" if len(testing) == 1 else "videos"
         sentence = f"measured on the {len(testing)} {what} that the labels hold out"

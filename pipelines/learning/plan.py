@@ -275,5 +275,5 @@ def fit_epochs(
 def _too_short(by_folds: str, least: float, budget: float) -> TooShort:
     return TooShort(
         f"Learning{by_folds} takes {math.ceil(least)} s at least here, and may take {budget:g} s.",
-        f"give [[seconds={math.ceil(least / 60)}m]] or more, or fewer videos.",
+        f"give --time {math.ceil(least / 60)}m or more, or fewer videos.",
     )

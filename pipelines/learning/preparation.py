@@ -191,7 +191,7 @@ def _check_epochs(options: LearnOptions, parts: LabelParts) -> None:
     if names and (parts.folds or not parts.of(VALIDATION)):
         raise ConfigError(
             f"{names[0]} chooses the epoch by videos for validation, and here there are none.",
-            "leave it out, or label some as validation and add [[folds=0]].",
+            "leave it out, or label some as validation and add --set learn.folds=0.",
         )
 
 
@@ -202,7 +202,7 @@ def _check_draws(options: LearnOptions) -> None:
         if dot and setting in ("draws", "fewest_draws"):
             raise ConfigError(
                 f"{name} is of the {stream} network, and all networks learn from as many images an epoch.",
-                f"set it for all of them: [[settings.{setting}={options.of_networks[name]}]].",
+                f"set it for all of them: --set {setting}={options.of_networks[name]}.",
             )
 
 
@@ -218,20 +218,18 @@ def checked_output(output: str | Path, init: str | None = None) -> Path:
     """
     path = Path(output)
     if path.is_dir():
-        raise OutputError(f"{path} is a folder.", f"name a file: [[output={path / 'model.lstr'}]].")
+        raise OutputError(f"{path} is a folder.", f"name a file: -o {path / 'model.lstr'}.")
     if path.suffix != SUFFIX:  # what is behind a dot is of the name: mouse.day1 and mouse.day2 are two models
         path = path.with_name(path.name + SUFFIX)
     if path.exists() and not is_model(path):
-        raise OutputError(f"{path} is there, and is no model file.", "choose another name with [[output]].")
+        raise OutputError(f"{path} is there, and is no model file.", "choose another name with -o.")
     if init is not None and path.exists() and Path(init).exists() and path.samefile(init):
         raise OutputError(
-            f"{path} is what the networks begin with, and would be replaced.", "choose another name with [[output]]."
+            f"{path} is what the networks begin with, and would be replaced.", "choose another name with -o."
         )
     beside = Workspace(path)
     if beside.is_foreign:
-        raise OutputError(
-            f"{beside.path} is there, and no learning has made it.", "choose another name with [[output]]."
-        )
+        raise OutputError(f"{beside.path} is there, and no learning has made it.", "choose another name with -o.")
     return path
 
 

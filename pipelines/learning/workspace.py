@@ -100,7 +100,7 @@ class Workspace:
                     holder = file.read().strip()
                 raise OutputError(
                     f"Another learning is writing {self.path}{holder and f' (process {holder})'}.",
-                    "wait until it is done, or name another file with [[output]].",
+                    "wait until it is done, or name another file with -o.",
                 )
             with suppress(FileNotFoundError):  # its last holder has just taken it away
                 if os.path.samestat(os.fstat(file.fileno()), path.stat()):

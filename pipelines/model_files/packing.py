@@ -60,7 +60,7 @@ def write_model(path: str | Path, checkpoint: Path, weights: Path | None, about:
     if (loaded.recipe is None and not loaded.store) or loaded.format != FORMAT:
         raise CheckpointError(
             f"{checkpoint} does not say how its features were made, so a model file of it could not look at a video.",
-            "train it with `lstr train` on features that `lstr extract` made, or say their rate: [[features.rate=4]].",
+            "train it with `lstr train` on features that `lstr extract` made, or add --set features.rate=4.",
         )
     recipe = Recipe.from_dict(loaded.recipe, checkpoint) if loaded.recipe else None
     recipe = recipe and recipe.narrowed(streams_of_model(loaded.config.streams))
@@ -105,9 +105,9 @@ def free_path(path: str | Path, model: Path | None = None) -> Path:
     """A path for a model file. Raises OutputError where another file is, or the model that is made into it."""
     path = Path(path)
     if model and path.exists() and path.samefile(model):
-        raise OutputError(f"{path} is what this is made from, and would be replaced.", "choose another [[output]].")
+        raise OutputError(f"{path} is what this is made from, and would be replaced.", "choose another name with -o.")
     if path.exists() and not is_model(path):
-        hint = "choose another name with [[output]], as in fall.lstr."
+        hint = "choose another name with -o, as in fall.lstr."
         raise OutputError(f"{path} exists and is no model file.", hint)
     return path
 
@@ -197,14 +197,14 @@ def _origin(loaded: Checkpoint, stream: str, recipe: Recipe, source: str | None)
     if source is None:
         raise WeightsError(
             f"{loaded.path} needs its {stream} network, of {part.weights} weights, and nothing says where they are.",
-            "name the folder that `lstr finetune` wrote: [[weights=DIR]].",
+            "name the folder that `lstr finetune` wrote: --weights DIR.",
         )
     found = build_network(stream, part, WeightSources.of({stream: source}))[1]
     if found.sha256 != part.sha256:
         raise RecipeError(
             f"The {stream} network in {source} is {found.weights} {found.sha256}, the features of {loaded.path} come "
             f"from {part.weights} {part.sha256}.",
-            "name the weights that its features were made with: [[weights=DIR]].",
+            "name the weights that its features were made with: --weights DIR.",
         )
     return "inside"
 

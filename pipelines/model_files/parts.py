@@ -49,7 +49,7 @@ def unpack_model(path: str | Path, folder: str | Path) -> Path:
     model, folder = open_model(path), Path(folder)
     taken = next((folder / name for name in ("checkpoint.pt", CARD, "weights") if (folder / name).exists()), None)
     if taken:
-        raise OutputError(f"{taken} exists already.", "choose another folder with [[output]].")
+        raise OutputError(f"{taken} exists already.", "choose another folder with -o.")
     content = model.content()
     write_bytes(folder / CARD, [Archive(path).read(CARD)])  # as it is: it may be in no encoding at all
     _write_weights(model, folder / "weights")

@@ -25,7 +25,7 @@ from lstr.pipelines.features.stated import LAYOUTS, Stated
 from lstr.pipelines.model_files.model_file import is_model, open_model
 from lstr.pipelines.weights.known import find_networks
 
-ALLOW = "[[allow_mismatch=true]]"
+ALLOW = "--set recipe.allow_mismatch=true"
 ARRAYS = "arrays"
 """Under which entry of its data a checkpoint names the folders of the arrays that it was trained on."""
 
@@ -85,7 +85,7 @@ def check_recipe(loaded: Checkpoint, folder: FeatureFolder | FeatureFolders, all
     if different and not allow:
         raise RecipeError(
             f"{folder.path} and {loaded.path} were made by different recipes ({'; '.join(different)}).",
-            f"extract the videos again with `[[recipe={shlex.quote(str(loaded.path))}]]`, or add {ALLOW}.",
+            f"extract the videos again with `--recipe {shlex.quote(str(loaded.path))}`, or add {ALLOW}.",
         )
     return _mismatch(loaded, different)
 

@@ -49,7 +49,7 @@ class FoldNetworks:
                 raise WeightsError(
                     f"The features come from {len(folds)} {stream} networks, each of which has not seen a fold, "
                     f"and {source or 'nothing'} was named.",
-                    f"give their folder as [[weights.{stream}=DIR]], or as [[recipe=DIR]].",
+                    f"give their folder as --weights {stream}=DIR, or as --recipe DIR.",
                 )
             if folds and source:
                 self.cards[stream] = cards_of(source, stream, len(folds))
@@ -85,7 +85,7 @@ class FoldNetworks:
                     raise WeightsError(
                         f"{network_file(source, stream, fold)} is {parts[stream].sha256}, the "
                         f"features come from {part.weights} {part.folds[fold - 1]}.",
-                        f"give the folder they were made with as [[weights.{stream}=DIR]].",
+                        f"give the folder they were made with as --weights {stream}=DIR.",
                     )
         whole = self.twostream
         return TwoStream(networks, self.recipe.having(parts), whole.device, sources, whole.options)

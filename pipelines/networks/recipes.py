@@ -64,7 +64,7 @@ def default_recipe(output: Place, device: str | None = None) -> tuple[str, str]:
         if made and all((parts[stream].network, parts[stream].crops) == how for stream, how in made.items()):
             return name, f"as {output} was begun"
     if (device or default_device()) == "cpu":
-        return "fast", "on a CPU; with `[[recipe=faithful]]` ten crops of flow instead of one, as published"
+        return "fast", "on a CPU; with `--recipe faithful` ten crops of flow instead of one, as published"
     return "faithful", "on a GPU, as published"
 
 
@@ -140,17 +140,16 @@ def choose_recipe(
     wanted = {stream: network for stream, network in (networks or {}).items() if network}
     chosen = STREAMS if streams in (None, "both") else streams_of_model((streams,))
     if isinstance(recipe, StoredRecipe):
-        requested = {"recipe.precision": precision, "algorithm": algorithm}
-        has = {"recipe.precision": recipe.recipe.precision, "algorithm": recipe.algorithm}
-        options = [f"[[{option}={value}]]" for option, value in requested.items() if value not in (None, has[option])]
-        options += [f"[[recipe.{stream}.network]]" for stream in wanted]
+        options = [f"--set recipe.precision={precision}"] if precision not in (None, recipe.recipe.precision) else []
+        options += [f"--flow {algorithm}"] if algorithm not in (None, recipe.algorithm) else []
+        options += [f"--set recipe.{stream}.network" for stream in wanted]
         if options:
             raise RecipeError(f"{name} is a whole recipe, and {', '.join(options)} another.", "leave out one of them.")
     present = [stream for stream in recipe.streams if stream in chosen]
     if not present:
-        raise RecipeError(f"The recipe {name} has no {streams} stream.", "leave out [[stream]].")
-    stream_of = {f"[[recipe.{stream}.network]]": stream for stream in wanted}
-    stream_of |= {"[[algorithm]]": "flow"} if algorithm else {}
+        raise RecipeError(f"The recipe {name} has no {streams} stream.", "leave out --stream.")
+    stream_of = {f"--set recipe.{stream}.network": stream for stream in wanted}
+    stream_of |= {"--flow": "flow"} if algorithm else {}
     for option, stream in stream_of.items():
         if stream not in present:
             raise RecipeError(f"{option} is of the {stream} stream, which is left out.", f"leave out {option}.")
@@ -175,9 +174,7 @@ def weights_for(recipe: Preset | StoredRecipe, chosen: Mapping[str, str | None])
     for stream in dict.fromkeys((*recipe.streams, *chosen)):
         path = chosen.get(stream)
         if path and stream not in recipe.streams:
-            raise WeightsError(
-                f"There are {stream} weights and no {stream} stream.", f"leave out [[weights.{stream}]]."
-            )
+            raise WeightsError(f"There are {stream} weights and no {stream} stream.", f"leave out --weights {stream}.")
         if isinstance(recipe, Preset):
             part = recipe.parts.get(stream)
             named = part.weights if part else None

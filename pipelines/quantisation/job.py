@@ -166,7 +166,7 @@ def read_truth(
     if not found:
         raise LabelsError(
             f"{labels} labels none of the {len(videos)} videos that mAP could be measured on.",
-            "give the labelled videos too, or choose others of them with [[subset]].",
+            "give the labelled videos too, or choose others of them with --subset.",
         )
     return found
 

@@ -79,7 +79,7 @@ def write_overlay(path: Path, video: Path, lanes: Lanes) -> None:
     Raises VideoError when the source cannot be decoded, OutputError when the file cannot be written.
     """
     if path.exists() and path.samefile(video):
-        raise OutputError(f"{path} is the video itself.", "give another name with [[output]].")
+        raise OutputError(f"{path} is the video itself.", "give another name with -o.")
     with replacing(path) as temporary:
         try:
             _write(temporary, video, lanes)

@@ -130,7 +130,7 @@ def _begun(prepared: Prepared, device: str) -> dict[int, dict[str, Any]]:
     if changed:
         raise ConfigError(
             f"{folder} was begun with other settings or data than these ({'; '.join(changed)}).",
-            "give those again, or choose another folder with [[output]].",
+            "give those again, or choose another folder with -o.",
         )
     found = {seed: _read(folder / f"seed-{seed}" / RESULT, ("scores", "values")) for seed in planned.seeds}
     return {seed: result for seed, result in found.items() if result is not None}
@@ -149,7 +149,7 @@ def _read(path: Path, parts: tuple[str, ...]) -> dict[str, Any] | None:
             return content
     except (OSError, ValueError):
         pass
-    raise ConfigError(f"{path} is no file of a reproduction.", "remove it, or choose another folder with [[output]].")
+    raise ConfigError(f"{path} is no file of a reproduction.", "remove it, or choose another folder with -o.")
 
 
 def _one_seed(

@@ -45,7 +45,7 @@ class ReproduceOptions:
     def __post_init__(self) -> None:
         """Raises ConfigError for a number of seeds or of readers that is none."""
         if self.seeds < 1:
-            raise ConfigError(f"{self.seeds} seeds train nothing.", "give [[seeds=1]] or more.")
+            raise ConfigError(f"{self.seeds} seeds train nothing.", "give --seeds 1 or more.")
         check_range(self, least={"readers": 0})
 
     def label_file(self) -> Path:
@@ -59,5 +59,5 @@ class ReproduceOptions:
         found = next((path for path in near if path.is_file()), None)
         if found is None:
             where = ", ".join(map(str, self.features))
-            raise LabelsError(f"No {' or '.join(LABELS)} is in {where} or beside it.", "name one with [[labels=FILE]].")
+            raise LabelsError(f"No {' or '.join(LABELS)} is in {where} or beside it.", "name one with --labels FILE.")
         return found

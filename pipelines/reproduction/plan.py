@@ -207,7 +207,7 @@ def _settings(
     if options.settings.get("model.kind", kind.name) != kind.name:
         raise ConfigError(
             f"model.kind is {options.settings['model.kind']!r}, and {kind.name} is to be reproduced.",
-            "leave out [[model.kind]], or name the kind in its place.",
+            "leave out model.kind, or name the kind in its place.",
         )
     model, train = resolve(preset, changes, dims)
     changed = changes_from(preset, model, train)

@@ -56,7 +56,7 @@ class Server:
     ):
         if host not in LOOPBACK and access is None:
             raise ServingError(
-                f"{host} is no address of this machine alone.", "leave out [[host]]; only 127.0.0.1 and ::1 are served."
+                f"{host} is no address of this machine alone.", "leave out `host`; only 127.0.0.1 and ::1 are served."
             )
         self._socket = _listening(host, port, kept)
         if is_impatient and hasattr(socket, "TCP_USER_TIMEOUT"):  # connections have it from their listener
@@ -125,7 +125,7 @@ def names_of(host: str, port: int, access: Access | None) -> list[str]:
     own = [] if host in LOOPBACK or host in ANY else [f"[{host}]" if ":" in host else host]
     if not own and not access.hosts and host in ANY:
         raise ServingError(
-            f"By which names is a server on {host} reached?", "name them as [[hosts]], as in cameras.example.org."
+            f"By which names is a server on {host} reached?", "name them in `hosts`, for example cameras.example.org."
         )
     names = [name.lower() for name in (*own, *access.hosts)]
     return [*names, *(f"{name}:{port}" for name in names)]
@@ -149,5 +149,7 @@ def _listening(host: str, port: int | None, kept: KeptAddress | None) -> socket.
             if error.errno == errno.EADDRINUSE and port is None and tried:
                 continue
             reason = error.strerror or str(error)
-            raise ServingError(f"Port {tried} of {host} cannot be had ({reason}).", "leave out [[port]].") from error
+            raise ServingError(
+                f"Port {tried} of {host} cannot be had ({reason}).", "choose another port, or none."
+            ) from error
     raise AssertionError  # port 0 is had or raises

@@ -205,7 +205,7 @@ def first_chunks(path: Path, long_side: int, n: int) -> Iterator[Chunk]:
     """The first n chunks. Raises VideoError where none is left to measure after the warm-up."""
     video = probe(path)
     if min(video.n_chunks, n) <= WARM_UP:
-        raise VideoError(f"{path} has {video.n_chunks} chunks, too few to measure.", "give a longer [[input]].")
+        raise VideoError(f"{path} has {video.n_chunks} chunks, too few to measure.", "give a longer --input.")
     return islice(read_chunks(FrameReader(video), long_side), n)
 
 

@@ -43,7 +43,7 @@ def written(events: Iterable[Any], path: Path | None) -> Iterator[Any]:
         yield from events
         return
     if path.is_dir():
-        raise OutputError(f"{path} is a folder, not a file.", "give [[output]] a file.")
+        raise OutputError(f"{path} is a folder, not a file.", "name a file with -o.")
     check_writable(path.parent)
     for event in events:
         if isinstance(event, Measured):

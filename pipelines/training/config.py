@@ -104,12 +104,12 @@ class TrainConfig:
         below = {"warmup": 1, "hide_long": 1, "average": 1}
         check_range(self, above={"lr": 0, "temperature": 0}, below=below, choices=CHOICES, prefix="train.")
         if self.patience and not self.eval_every:
-            raise ConfigError("train.patience counts evaluations, and there are none.", "give [[eval_every]] too.")
+            raise ConfigError("train.patience counts evaluations, and there are none.", "give --eval-every too.")
         for name, plain in (("teacher_stages", 1), ("teacher_weight", 1.0), ("temperature", 2.0)):
             if getattr(self, name) != plain and not self.teacher:
                 raise ConfigError(
                     f"train.{name} is {getattr(self, name)}, and there is no teacher.",
-                    "Give [[train.teacher=8]] too, or another number of chunks.",
+                    "Give --set train.teacher=8 too, or another number of chunks.",
                 )
         if self.teacher_stages > max(self.teacher, 1):
             raise ConfigError(
@@ -217,7 +217,7 @@ def resolve(
         if part not in parts or not name:
             raise ConfigError(
                 f"{key!r} is no setting.",
-                "write [[model.NAME=VALUE]], [[train.NAME=VALUE]] or [[features.NAME=VALUE]].",
+                "write --set model.NAME=VALUE, --set train.NAME=VALUE or --set features.NAME=VALUE.",
             )
         parts[part][name] = value
     file = file or {"model": {}, "train": {}}

@@ -131,7 +131,7 @@ def lost_others(ranks: Ranks) -> Iterator[None]:
             raise
         raise LstrError(
             f"Process {ranks.rank} of {ranks.size} lost the others.",
-            "the process that failed first says why; go on with [[resume=true]].",
+            "the process that failed first says why; go on with --resume.",
         ) from error
 
 

@@ -185,24 +185,20 @@ def begin_run(run: Path, settings: dict, resume: bool, write: bool) -> dict | No
             write_json(run / "config.json", settings)
         return None
     if not resume:
-        raise CheckpointError(
-            f"{run} already holds a run.", "go on with [[resume=true]], or choose another folder with [[output]]."
-        )
+        raise CheckpointError(f"{run} already holds a run.", "go on with --resume, or choose another folder with -o.")
     state = checkpoint.read(path)
     if "position" not in state:
-        raise CheckpointError(
-            f"{path} was written by an older lstr.", "begin a new run in another folder with [[output]]."
-        )
+        raise CheckpointError(f"{path} was written by an older lstr.", "begin a new run in another folder with -o.")
     changed = changes_between(json.loads(state["settings"]), settings)
     if changed and "delay" in settings["data"]:
         raise CheckpointError(
             f"The teacher in {run} was begun with other settings than these ({'; '.join(changed)}).",
-            f"give the settings that {run.parent} was begun with, or choose another folder with [[output]].",
+            f"give the settings that {run.parent} was begun with, or choose another folder with -o.",
         )
     if changed:
         raise CheckpointError(
             f"{run} was begun with other settings than these ({'; '.join(changed)}).",
-            f"give [[config={run / 'config.json'}]] and the same videos, or begin a new run.",
+            f"give --config {run / 'config.json'} and the same videos, or begin a new run.",
         )
     return state
 

@@ -95,7 +95,7 @@ def count_steps(videos: list[LabelledVideo], model: WindowConfig, train: TrainCo
         if not more:
             raise ConfigError(
                 f"No window of {model.work_length} chunks fits into a video in epoch {epoch + 1}.",
-                "give [[train.tails=true]], which takes videos to their ends and those that are shorter.",
+                "give --set train.tails=true, which takes videos to their ends and those that are shorter.",
             )
         steps += more
         if 0 < train.max_steps <= steps:

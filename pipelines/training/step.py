@@ -197,7 +197,7 @@ def out_of_memory(config: TrainConfig, device: torch.device) -> Iterator[None]:
         raise LstrError(
             f"Out of memory on {device.type}, with batches of {config.batch_size} windows in {config.accumulate} "
             f"{'piece' if config.accumulate == 1 else 'pieces'}.",
-            f"[[train.accumulate={pieces}]] makes the same steps in less memory; [[train.precision=bf16]], a "
+            f"--set train.accumulate={pieces} makes the same steps in less memory; --set train.precision=bf16, a "
             "shorter model.long_length or a smaller train.batch_size need less too.",
         ) from error
 

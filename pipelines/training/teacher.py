@@ -105,5 +105,5 @@ def check_teacher(model: WindowConfig, config: TrainConfig, longest: int) -> Non
     if config.teacher >= longest:
         raise ConfigError(
             f"train.teacher is {config.teacher}, and the longest training video has {longest} chunks.",
-            "Give fewer chunks, such as [[train.teacher=8]].",
+            "Give fewer chunks, such as --set train.teacher=8.",
         )

@@ -175,7 +175,7 @@ def _task(options: TrainOptions) -> Generator[LabelFindings, None, Task]:
     ).only(options.streams)
     if data.folder.recipe and stated_in(options.settings)[0] != NOTHING:
         raise RecipeError(
-            f"{data.folder.path} says itself how its features were made, 4 a second.", "leave out [[features.rate]]."
+            f"{data.folder.path} says itself how its features were made, 4 a second.", "leave out features.rate."
         )
     subsets = (options.subset, options.eval_subset) if options.eval_every else (options.subset,)
     findings = data.check(subsets, options.skip_missing)
@@ -190,7 +190,7 @@ def _task(options: TrainOptions) -> Generator[LabelFindings, None, Task]:
         raise ConfigError(
             f"train.text is {config.text!r}, and kind {model.kind} has no texts.", "Leave it out, or use kind toad."
         )
-    held_out = (options.eval_subset, options.skip_missing, "[[eval_subset]]")
+    held_out = (options.eval_subset, options.skip_missing, "--eval-subset")
     validation = data.split(*held_out) if config.eval_every else None
     return Task(split, model, config, validation, preset)
 
@@ -223,7 +223,7 @@ def _notices(task: Task, eval_subset: str) -> Iterator[Notice]:
     if task.model.uses.texts and not task.config.text:
         yield Notice(
             "the classes have random vectors in place of texts: their names mean nothing to the model; "
-            "[[train.text=FILE]] gives a CLIP or vectors of texts."
+            "--set train.text=FILE gives a CLIP or vectors of texts."
         )
     if task.config.teacher:
         late = ", then ".join(str(lesson.delay) for lesson in lessons(task.model, task.config, Path()))

@@ -112,13 +112,13 @@ class History:
                 version = VERSION
         except (sqlite3.Error, OSError) as error:
             raise HistoryError(
-                f"{path} cannot be used as a history ({error}).", "name another folder as [[data]]."
+                f"{path} cannot be used as a history ({error}).", "name another folder as `data`."
             ) from error
         if version != VERSION:
             self._connection.close()
             raise HistoryError(
                 f"{path} is a history of version {version}, and this lstr reads version {VERSION}.",
-                "update lstr, or name another folder as [[data]].",
+                "update lstr, or name another folder as `data`.",
             )
 
     def _create(self) -> None:

@@ -205,8 +205,7 @@ class WatchSite:
         return JSONResponse({})
 
     async def _told(self, request: Request, error: Exception) -> Response:
-        hint = str(getattr(error, "hint", ""))  # which may name arguments of the command
-        told = {"error": without_credentials(str(error)), "hint": "" if "[[" in hint else without_credentials(hint)}
+        told = {"error": without_credentials(str(error)), "hint": without_credentials(getattr(error, "hint", ""))}
         return JSONResponse(told, 500 if isinstance(error, HistoryError) else 400)
 
 

@@ -27,7 +27,7 @@ TIMEOUT = 30.0  # seconds without a byte before a connection counts as cut
 PATIENCE = 5  # cuts in a row that brought no byte before giving up
 PAUSE = 1.0  # seconds before trying again, times the cuts in a row
 BLOCK = 1 << 18
-ELSEWHERE = "fetch it on another machine and bring it with [[mirror=FILE]], or give a mirror with [[mirror=URL]]."
+ELSEWHERE = "fetch it on another machine and bring it with --from FILE, or give a mirror with --from URL."
 
 
 class Redirects(urllib.request.HTTPRedirectHandler):
@@ -78,7 +78,7 @@ def download(source: str, target: Path, sha256_prefix: str | None, progress: Tel
                 raise WeightsError(
                     f"{source} is not the published {target.name}: the SHA-256 of its {size} bytes begins with "
                     f"{sha256[: len(sha256_prefix)]}, not {sha256_prefix}.",
-                    "try again; if it stays so, the file was damaged or changed there: give a mirror with [[mirror]].",
+                    "try again; if it stays so, the file was damaged or changed there: give a mirror with --from.",
                 )
             os.fsync(file.fileno())
             os.replace(part, target)
@@ -185,6 +185,6 @@ def _copy(source: Path, file: BinaryIO) -> None:
         if error.filename is None:  # it is the target that failed
             raise
         raise WeightsError(
-            f"{source} cannot be read ({error.strerror}).", "check the path given with [[mirror]]."
+            f"{source} cannot be read ({error.strerror}).", "check the path given with --from."
         ) from error
     file.flush()

@@ -187,7 +187,7 @@ def open_weights(path: str | Path) -> WeightsFolder:
     if not is_weights_folder(path):
         raise WeightsError(
             f"{path} is no finished folder of weights: it has no {DESCRIPTION}.",
-            "give one that `lstr finetune` wrote, or finish its training with [[resume=true]].",
+            "give one that `lstr finetune` wrote, or finish its training with --resume.",
         )
     again = "use the lstr that made it, or train it again."
     about = _read(path / DESCRIPTION)

@@ -112,7 +112,7 @@ def _holds(place: Path, stream: str, sha256: str) -> bool:
 def _lost(path: Path, streams: list[str], places: list[Path]) -> WeightsError:
     place = next((place for place in places if place.exists()), places[0])
     state = "which holds other networks now" if place.exists() else "which does not exist any more"
-    options = " ".join(f"[[weights.{stream}={shlex.quote(place.name)}]]" for stream in streams)
+    options = " ".join(f"--weights {stream}={shlex.quote(place.name)}" for stream in streams)
     return WeightsError(f"{path} needs the networks of {place}, {state}.", f"say where their folder is now: {options}.")
 
 

@@ -113,7 +113,7 @@ def _check_licences(chosen: Iterable[PublishedFile], accepted: Collection[str]) 
             raise WeightsError(
                 f"{entry.network} is not on the list of weights with free licences; its licence is stated as "
                 f"{entry.licence!r}, and its page is {entry.address.partition('/resolve/')[0]}.",
-                f"read its licence there, and where you accept it add [[accept_licence={entry.licence}]].",
+                f"read its licence there, and where you accept it add --accept-licence {entry.licence}.",
             )
 
 
@@ -122,12 +122,12 @@ def _check_given(chosen: Sequence[PublishedFile], sha256: str | None) -> None:
     if sha256 is None:
         return
     if not re.fullmatch("[0-9a-f]{64}", sha256):
-        raise WeightsError(f"{sha256!r} is no SHA-256.", "give all its 64 hex digits: [[sha256=HEX]].")
+        raise WeightsError(f"{sha256!r} is no SHA-256.", "give all its 64 hex digits: --sha256 HEX.")
     if len(chosen) > 1:
         raise WeightsError(f"One SHA-256 is given, and {len(chosen)} files are to be fetched.", "name one file.")
     known = chosen[0].sha256_prefix
     if known and not chosen[0].pinned and not sha256.startswith(known):
-        hint = "leave out [[sha256]]: the file is checked by the published one."
+        hint = "leave out --sha256: the file is checked by the published one."
         raise WeightsError(f"The SHA-256 of {chosen[0].name} begins with {known}, which the given one does not.", hint)
 
 
@@ -148,11 +148,11 @@ def _source(entry: PublishedFile, mirror: str | None, n_files: int) -> str:
     elif Path(mirror).is_dir():
         return str(Path(mirror) / entry.name)
     elif not Path(mirror).exists():
-        raise MissingPathError(f"{mirror} does not exist.", "give [[mirror]] a file, a folder or an http address.")
+        raise MissingPathError(f"{mirror} does not exist.", "name a file, a folder or an http address with --from.")
     if n_files > 1:
         raise MissingPathError(
             f"{mirror} is one file, and {n_files} are to be fetched.",
-            "name one file to fetch, or give [[mirror]] a folder or an address ending in /.",
+            "name one file to fetch, or name a folder or an address ending in / with --from.",
         )
     return mirror
 
@@ -168,13 +168,13 @@ def find_weights(name: str, stream: str) -> str:
     if not entries:
         held = open_weights(name).streams if Path(name).is_dir() else _inside(name) if is_archive(name) else [stream]
         if stream not in held:
-            raise WeightsError(f"{name} has no {stream} network.", f"give it as [[weights.{held[0]}={name}]].")
+            raise WeightsError(f"{name} has no {stream} network.", f"give it as --weights {held[0]}={name}.")
         return name
     entry = next((entry for entry in entries if entry.stream == model_stream(stream)), entries[0])
     network = known_network(entry.network)
     if entry.stream != model_stream(stream) and not (network and network.inflates):
         raise WeightsError(
-            f"{entry.name} is for the {entry.stream} stream.", f"give it as [[weights.{entry.stream}={name}]]."
+            f"{entry.name} is for the {entry.stream} stream.", f"give it as --weights {entry.stream}={name}."
         )
     return str(place_of(entry))
 
@@ -230,7 +230,7 @@ def _streams_in(name: str, streams: Collection[str]) -> list[str]:
         entry = published_by_hash(sha256_of(name)) if Path(name).is_file() else None
         return [identify(name, _network(entry))[1]]
     except WeightsError as error:
-        hint = f"say it yourself: [[weights.rgb={name}]], or [[weights.flow={name}]]."
+        hint = f"say it yourself: --weights rgb={name}, or --weights flow={name}."
         raise WeightsError(f"{name} does not say whether it is for rgb or flow ({error}).", hint) from error
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import click
 import pytest
 
-from lstr_cli.command import RANK, SETTINGS, Command, in_options, name_of
+from lstr_cli.command import RANK, SETTINGS, Command, name_of
 from lstr_cli.earlier import words_of
 from lstr_cli.main import COMMANDS, WIDEST_HELP, cli
 from lstr_cli.settings import settings_of
@@ -79,12 +79,6 @@ def test_an_option_means_the_same_in_every_command():
     shared -= {"--weights", "--set chunks"}  # of `lstr pack`, and of what is measured
     assert {"--set flow_threads", "--set runtime", "--set recipe.precision", "--set timeout"} <= shared
     assert {name for name in shared if len(meanings[name]) > 1} <= of_the_command
-
-
-def test_an_error_names_an_argument_where_a_command_has_one():
-    """`lstr learn` has no --labels."""
-    assert in_options("check the path of [[labels]].", ALL["learn"]) == "check the path of LABELS."
-    assert in_options("check the path of [[labels]].", ALL["train"]) == "check the path of --labels."
 
 
 EARLIER = [(name, *words) for name in ALL if name != "weights check" for words in words_of(ALL[name]).items()]

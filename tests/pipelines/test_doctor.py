@@ -44,7 +44,7 @@ def test_why_not_another_kernel_is_said(kernels):
 
 
 def test_a_gpu_without_kernels_is_no_failure(kernels):
-    error = FlowError("No kernel of TV-L1 runs on this GPU.", "use [[flow_backend=native]].")
+    error = FlowError("No kernel of TV-L1 runs on this GPU.", "use --set flow_backend=native.")
     assert kernels(error) == [Finding(WHAT, None, str(error), error.hint)]
 
 

@@ -40,7 +40,7 @@ TORCH = ("torch", "torchvision", "mmaction", "mmcv", "mmengine")
 # Bottom to top. What stands in one line does not import its neighbours of that line.
 ORDER = {
     "lstr": (
-        ("errors", "chunk", "hints"),
+        ("errors", "chunk"),
         ("files", "settings"),
         ("labels", "config"),
         ("windows", "layers", "metrics"),

@@ -108,7 +108,7 @@ def check_features(job: NetworkJob, runtime: str, compute: Callable[[NDArray[np.
     if not same:
         raise NetworkRuntimeError(
             f"{runtime} makes other features of the network {job.part.network} than torch.",
-            "leave it to torch: [[runtime=torch]].",
+            "leave it to torch: --set runtime=torch.",
         )
 
 

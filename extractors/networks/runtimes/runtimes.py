@@ -32,9 +32,11 @@ def choose_runtime(wanted: str, device: str, fastest: str | None = None) -> str:
     if wanted not in RUNTIMES:
         raise NetworkRuntimeError(f"There is no runtime {wanted!r}.", f"choose one of: {', '.join((AUTO, *RUNTIMES))}.")
     if not is_installed(wanted):
-        raise NetworkRuntimeError(f"The runtime {wanted} is not installed.", f"{INSTALL[wanted]}, or [[runtime=auto]].")
+        raise NetworkRuntimeError(
+            f"The runtime {wanted} is not installed.", f"{INSTALL[wanted]}, or --set runtime=auto."
+        )
     if wanted != "torch" and device != "cpu":
-        raise NetworkRuntimeError(f"The runtime {wanted} computes on the CPU, not on {device}.", "add [[device=cpu]].")
+        raise NetworkRuntimeError(f"The runtime {wanted} computes on the CPU, not on {device}.", "add --device cpu.")
     return wanted
 
 
@@ -88,7 +90,7 @@ def open_network(job: NetworkJob, runtime: str, store: Store | None) -> RunningN
     except Exception as error:  # a runtime fails in as many ways as there are layers
         raise NetworkRuntimeError(
             f"{runtime} cannot run the network {job.part.network} ({first_line(error)}).",
-            "leave it to torch: [[runtime=torch]].",
+            "leave it to torch: --set runtime=torch.",
         ) from error
 
 
@@ -97,7 +99,7 @@ def _open_causal(job: NetworkJob, runtime: str) -> RunningNetwork:
     if runtime != "torch":
         raise NetworkRuntimeError(
             f"{job.part.network} remembers the frames before, which {runtime} does not here.",
-            "leave it to torch: [[runtime=torch]].",
+            "leave it to torch: --set runtime=torch.",
         )
     from lstr.extractors import lanes
     from lstr.extractors.networks.runtimes.causal_runtime import CausalRunningNetwork

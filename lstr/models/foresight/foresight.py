@@ -52,7 +52,7 @@ class ForesightConfig(WindowConfig):
         if not self.long_length:
             raise ConfigError(
                 f"long_length is 0 and kind is {self.kind}.",
-                "Give it a long memory, for example [[model.long_length=64]]: it generates the future from that.",
+                "Give it a long memory, for example --set model.long_length=64: it generates the future from that.",
             )
         if self.anticipation > self.future:
             raise ConfigError(

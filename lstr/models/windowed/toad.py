@@ -154,7 +154,7 @@ class TOAD(Windowed):
                 raise ConfigError(
                     f"The text vectors are {' × '.join(map(str, vectors.shape))} (classes × width), and the model has "
                     f"{wanted[0]} × {wanted[1]}.",
-                    f"Give [[model.d_model={vectors.shape[-1]}]], and text vectors of the same classes.",
+                    f"Give --set model.d_model={vectors.shape[-1]}, and text vectors of the same classes.",
                 )
             layer.weight.copy_(F.normalize(vectors.to(layer.weight), dim=-1))
 

@@ -92,7 +92,7 @@ def test_no_kernel_is_an_error_with_a_way_out(gpu):
     gpu(cluster=FlowError("No NVRTC."), triton=OSError("no C compiler"))
     with pytest.raises(FlowError, match=r"No NVRTC. The triton kernel of TV-L1 fails: no C compiler.") as caught:
         open_solver("cuda")
-    assert "[[flow_backend=native]]" in caught.value.hint
+    assert "--set flow_backend=native" in caught.value.hint
 
 
 def test_the_environment_names_a_kernel(gpu, monkeypatch):

@@ -197,7 +197,7 @@ def test_contradictions_name_both_values(saved, tmp_path):
     published(tmp_path / "a.pth")
     with pytest.raises(ConfigError, match="n_heads") as caught:
         checkpoint.load(tmp_path / "a.pth", {"n_heads": 3})
-    assert "[[model.n_heads=…]]" in caught.value.hint
+    assert "--set model.n_heads=…" in caught.value.hint
 
 
 def test_what_a_published_file_contradicts(tmp_path):

@@ -109,7 +109,7 @@ def test_a_guessed_kind_is_said(tmp_path):
     assert checkpoint.load(path, {**known, "kind": "testra", "decay": 1.0}).assumed == {}
     with pytest.raises(CheckpointError) as caught:
         checkpoint.load(saved(tmp_path / "b.pth", tiny(), more=torch.zeros(1)), known)
-    assert "taken for kind lstr" in caught.value.hint and "[[model.kind=testra]]" in caught.value.hint
+    assert "taken for kind lstr" in caught.value.hint and "--set model.kind=testra" in caught.value.hint
 
 
 def test_what_is_not_supported_is_named(tmp_path):
@@ -128,5 +128,5 @@ def test_no_number_of_heads_is_proposed(tmp_path):
     path = saved(tmp_path / "a.pth", make_model(configure(**{**TINY, "d_model": 24}), 5))
     with pytest.raises(ConfigError, match="n_heads") as caught:
         checkpoint.load(path, WIDTHS)
-    assert "[[model.n_heads=…]]" in caught.value.hint
+    assert "--set model.n_heads=…" in caught.value.hint
     assert not any(character.isdigit() for character in caught.value.hint)

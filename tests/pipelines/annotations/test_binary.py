@@ -165,7 +165,7 @@ def test_a_table_to_write_needs_a_rate_and_a_duration(tmp_path, lstr):
     labels = AnnotationSet({"x": AnnotatedVideo((), duration=1e9)}, ("a",))
     with pytest.raises(AnnotationError, match="How many rows a second") as caught:
         to_binary(labels, ConvertOptions())
-    assert "[[fps=25]]" in caught.value.hint
+    assert "--set fps=25" in caught.value.hint
     for wrong in (labels, AnnotationSet({"x": AnnotatedVideo()}, ("a",))):
         with pytest.raises(AnnotationError, match="would have"):
             to_binary(wrong, ConvertOptions(fps=25))

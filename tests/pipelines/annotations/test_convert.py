@@ -69,7 +69,7 @@ def test_what_is_read_is_not_replaced(labels, tmp_path):
     for output in (labels, tmp_path / "same.json"):
         with pytest.raises(OutputError, match="is read, and would be replaced") as caught:
             convert([labels], None, output)
-        assert "[[output]]" in caught.value.hint
+        assert "-o" in caught.value.hint
     assert labels.read_bytes() == before
 
 
@@ -276,7 +276,7 @@ def test_the_ending_tells_the_format(output, form):
         return
     with pytest.raises(AnnotationError) as caught:
         format_for(output and Path(output))
-    assert "[[to]]" in caught.value.hint
+    assert "--to" in caught.value.hint
 
 
 def test_the_first_command_of_a_newcomer(labels, tmp_path, lstr):
@@ -313,7 +313,7 @@ def test_a_file_is_of_the_video_that_it_is_called_as_alone(labels, tmp_path, fil
     if not named:
         with pytest.raises(AnnotationError, match="none of the 2 videos, of which the first is 'day 1/game'") as caught:
             convert([labels], "html", tmp_path / "shown", ConvertOptions(video=tmp_path / file))
-        assert "[[video=DIR]]" in caught.value.hint and not (tmp_path / "shown").exists()
+        assert "--video DIR" in caught.value.hint and not (tmp_path / "shown").exists()
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ def test_detections_are_labels_without_their_scores(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "words", "hint"),
     [
-        ("missing.csv", None, "no label file", "[[labels]]"),
+        ("missing.csv", None, "no label file", "path of the labels"),
         ("a.csv", "video,start,end\na,1,2\n", "no column label", "video,start,end,label"),
         ("a.csv", "video,start,end,label\na,3,2,jump\n", "Video 'a'", "start"),
         ("a.json", "{}", 'no object "database"', "database"),

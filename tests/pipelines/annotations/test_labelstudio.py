@@ -89,7 +89,7 @@ def test_an_export_of_label_studio():
     assert segments(read.videos["game"]) == [(1.0, 2.0, "jump")]
     with pytest.raises(AnnotationError, match="how many a second") as caught:
         from_labelstudio([task])
-    assert "[[fps=25]]" in caught.value.hint
+    assert "--set fps=25" in caught.value.hint
 
 
 def exported(video: str, *annotations: tuple) -> dict:

@@ -11,7 +11,6 @@ from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
 from lstr.pipelines.annotations.perframe import chunk_targets, read_perframe, write_perframe
 from tests.support.annotated import ONE, segments, sets
-from tests.support.mistakes import hint_for
 
 CLASSES = ("jump", "wave", "Ambiguous")
 LABELS = AnnotationSet(
@@ -96,7 +95,7 @@ def test_mistakes(tmp_path):
         read_perframe(tmp_path)
     with pytest.raises(AnnotationError, match="subset None") as caught:
         write_perframe(tmp_path, AnnotationSet({"v": AnnotatedVideo()}), "X")
-    assert hint_for(caught.value, "labels convert") == "name it with --subset training or testing."
+    assert caught.value.hint == "name it with --subset training or testing."
     (tmp_path / "data_info.json").write_text("{")
     with pytest.raises(AnnotationError, match="is not JSON"):
         write_perframe(tmp_path, LABELS, "X")

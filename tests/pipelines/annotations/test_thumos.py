@@ -11,7 +11,6 @@ from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
 from lstr.pipelines.annotations.thumos import CLASS_LIST, from_thumos, thumos_numbers, to_thumos
 from tests.support.annotated import AWKWARD, CLASSES, ONE, scored, segments, sets
-from tests.support.mistakes import hint_for
 
 
 def thumos(annotated: AnnotationSet) -> AnnotationSet:
@@ -57,7 +56,7 @@ def test_thumos_mistakes():
     with pytest.raises(AnnotationError, match="subset None") as caught:
         to_thumos(no_subset)
     hint = "name it with --subset training, validation or testing."
-    assert hint_for(caught.value, "labels convert") == hint
+    assert caught.value.hint == hint
     with pytest.raises(AnnotationError, match="names the class '7'"):
         from_thumos(Path("."), {Path("a.txt"): "v 1 2 7 0.5\n"})
     with pytest.raises(AnnotationError, match="no line of THUMOS"):

@@ -150,9 +150,7 @@ def test_an_interrupted_run_leaves_whole_lines_only(small_set, tmp_path):
 def test_which_checkpoint(small_set, monkeypatch):
     with pytest.raises(CheckpointError, match="no model to detect with") as caught:
         find_checkpoint(None)
-    assert (
-        "[[checkpoint=FILE]]" in caught.value.hint and "lstr learn" in caught.value.hint and caught.value.exit_code == 4
-    )
+    assert "-m FILE" in caught.value.hint and "lstr learn" in caught.value.hint and caught.value.exit_code == 4
     assert len(f"{caught.value}\n{caught.value.hint}".splitlines()) == 3
     left = make_default(small_set.checkpoint)
     assert find_checkpoint(None) == left and load_checkpoint(None).classes == load(small_set.checkpoint).classes

@@ -310,7 +310,7 @@ def test_a_part_of_recorded_sources(lstr, small_set, tmp_path):
     assert (timeline["chunks"], timeline["decided"], timeline["duration"]) == (11, 7, 2.75)
     assert timeline["gaps"] == [{"start": 0, "end": 1, "reason": "skipped"}]
     code, _, err = lstr("detect", small_set.features, "-c", small_set.checkpoint, "--start", "1:00")
-    assert code == 3 and "before --start 60" in err
+    assert code == 3 and "before the start at 60 s" in err
     code, _, err = lstr("detect", small_set.features, "-c", small_set.checkpoint, "--start", "soon")
     assert code == 2 and "'soon' is no time" in err
     loaded = load(small_set.checkpoint)

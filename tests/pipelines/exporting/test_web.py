@@ -42,14 +42,14 @@ def test_another_package_is_refused(tmp_path):
 def test_a_package_that_is_not_there_is_said(tmp_path):
     with pytest.raises(NetworkRuntimeError, match="No such file") as caught:
         web_runtime.web_runtime(tmp_path / "none.tgz", lambda *_: None)
-    assert "[[web_runtime=FILE]]" in caught.value.hint
+    assert "--set web_runtime=FILE" in caught.value.hint
 
 
 def test_a_registry_that_cannot_be_reached_is_said(monkeypatch):
     monkeypatch.setattr(web_runtime, "ADDRESS", "https://registry.invalid/onnxruntime-web.tgz")
     with pytest.raises(NetworkRuntimeError, match="cannot be reached") as caught:
         web_runtime.web_runtime(None, lambda *_: None)
-    assert "[[web_runtime=FILE]]" in caught.value.hint and "mirror" not in caught.value.hint
+    assert "--set web_runtime=FILE" in caught.value.hint and "mirror" not in caught.value.hint
 
 
 def test_a_recipe_with_flow_has_no_page(small_set, tmp_path, lstr):

@@ -15,7 +15,6 @@ from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.files.atomic import leftovers, write_text
 from lstr.pipelines.files.json_files import read_jsonl
 from lstr.pipelines.progress import Progress
-from tests.support.mistakes import hint_for
 
 
 @pytest.fixture
@@ -84,8 +83,8 @@ def test_processes_that_die_while_they_start(small_set, begun, started, monkeypa
     videos = {f"scene_0{i}": small_set.videos / f"scene_0{i}.mp4" for i in range(4)}
     with pytest.raises(ExtractorError, match="3 worker processes in a row .*exit code 1") as caught:
         list(over_processes(videos, on_cpu(begun), 2))
-    hint = "is memory short? use fewer --workers; with 1 no other process is started."
-    assert hint_for(caught.value, "extract") == hint
+    hint = "is memory short? use fewer workers (`--workers`); with 1 no other process is started."
+    assert caught.value.hint == hint
 
 
 def test_each_process_sees_one_gpu(begun, started, monkeypatch):

@@ -91,7 +91,7 @@ def test_a_cache_that_is_too_small_is_told_before_anything_is_made(videos, cache
     small = ChunkCache(tmp_path / "small", cache.recipe, 10**5)
     with pytest.raises(OutputError, match=r"The chunks of 2 videos need .* GB") as told:
         returned(look_at(videos, small, failed))
-    assert "[[cache_size=1GB]]" in told.value.hint
+    assert "--set cache_size=1GB" in told.value.hint
 
 
 def test_what_is_stopped_within_a_video_keeps_those_before(videos, cache, failed):

@@ -200,7 +200,7 @@ def test_a_loss_that_is_not_finite_keeps_the_last_good_epoch(tmp_path):
     with pytest.raises(LstrError, match=r"epoch \d is kept in .*flow.pth") as failed:
         train(job, tmp_path / "weights")
     state = tmp_path / "weights" / "training" / "flow.pth"
-    assert f"[[init={state}]]" in failed.value.hint and read_card(state).seen.keys() == {"v0", "v1"}
+    assert f"--init {state}" in failed.value.hint and read_card(state).seen.keys() == {"v0", "v1"}
     assert initial_weights(job.networks.preset, str(state), {})["flow"].seen.keys() == {"v0", "v1"}
 
 
@@ -254,4 +254,4 @@ def test_a_damaged_chunk_ends_the_run_in_a_sentence(loaders, tmp_path):
     job.videos["v0"] = replace(job.videos["v0"], chunks=broken)
     with pytest.raises(CacheError, match=r"^Chunk \d+ of v0.npy is damaged\.$") as failed:
         train(job, tmp_path / "weights", loaders=loaders)
-    assert "[[resume=true]]" in failed.value.hint
+    assert "--resume" in failed.value.hint

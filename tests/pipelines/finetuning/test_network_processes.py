@@ -18,7 +18,6 @@ from lstr.pipelines.finetuning.network_processes import FEWEST_IMAGES, NetworkPr
 from lstr.pipelines.finetuning.networks import train_networks
 from lstr.pipelines.finetuning.run_folder import Epoch
 from lstr.pipelines.progress import Progress, result_of
-from tests.support.mistakes import hint_for
 from tests.support.planted import planted_training
 
 
@@ -64,7 +63,7 @@ def test_networks_at_once_are_those_of_one_after_the_other(job, started, tmp_pat
             if isinstance(event, Epoch) and event.fold == 1:
                 (process,) = (one for one in started if one.job.network.fold == 1)
                 process.process.kill()
-    assert "the same command again" in hint_for(caught.value, "learn")
+    assert "the same command again" in caught.value.hint
     assert len(started) == 2 and all(process.process.poll() is not None for process in started)
     with torch_threads(1):
         together = result_of(train_networks(job, folder, resume=True, at_once=2))

@@ -20,7 +20,6 @@ from lstr.pipelines.labelling.lesson import (
     learnable,
     write_snapshot,
 )
-from lstr.pipelines.labelling.lesson_process import in_page
 from lstr.pipelines.labelling.lessons import Lessons
 from lstr.pipelines.labelling.project import Project
 from lstr.pipelines.labelling.values import NOTHING, About, Label, RefusedError
@@ -140,8 +139,3 @@ def test_names_and_numbers_that_are_none(project):
         with pytest.raises(RefusedError):
             ask()
     assert json.loads((lessons.files(2).folder / "lesson.json").read_text())["state"] == FAILED != LEARNING
-
-
-def test_hints_speak_of_what_the_page_has():
-    hint = "give [[seconds=12m]] or more, or fewer videos; see [[output]] and [[init=x]]."
-    assert in_page(hint) == "give 12m or more, or fewer videos; see output and init=x."

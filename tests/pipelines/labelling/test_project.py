@@ -232,7 +232,7 @@ def test_labels_of_before_begin_a_project(tmp_path):
 def test_only_one_process_has_it_open(project):
     with pytest.raises(BusyError) as busy:
         Project(project.path)
-    assert "[[output]]" in busy.value.hint
+    assert "-o" in busy.value.hint
 
 
 def test_a_full_disk_refuses_the_change_and_keeps_the_rest(tmp_path, monkeypatch):

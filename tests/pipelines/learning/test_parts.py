@@ -92,7 +92,7 @@ def test_what_networks_have_seen_is_not_held_out():
         divide(labels_of(shown), shown, shown)
     with pytest.raises(LabelsError, match="has seen 1 of the testing videos, first 'r1'") as caught:
         divide(labels_of(shown, r1=TESTING), shown, ["r1"])
-    assert "[[init]]" in caught.value.hint
+    assert "--init" in caught.value.hint
 
 
 def test_folds_are_whole_recordings():

@@ -97,7 +97,7 @@ def test_less_time_is_fewer_epochs_and_then_fewer_images():
 def test_a_time_that_cannot_be_kept_is_refused_with_the_least():
     with pytest.raises(ConfigError, match="at least") as caught:
         planned(10)
-    minutes = int(caught.value.hint.split("[[seconds=")[1].split("m")[0])
+    minutes = int(caught.value.hint.split("--time ")[1].split("m")[0])
     planned(60 * minutes)
 
 

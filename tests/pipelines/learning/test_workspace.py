@@ -32,7 +32,7 @@ def test_another_process_is_refused_at_once_and_a_killed_one_holds_nothing(tmp_p
             ) as caught:
                 with Workspace(model).held():
                     pass
-            assert "[[output]]" in caught.value.hint and caught.value.exit_code == 2
+            assert "-o" in caught.value.hint and caught.value.exit_code == 2
         finally:
             other.send_signal(signal.SIGKILL)
     with Workspace(model).held():

@@ -170,7 +170,7 @@ def test_what_cannot_be_packed(packed, small_set, tmp_path):
         write_model(tmp_path / "x.lstr", tmp_path / "bare.pt", None, {})
     with pytest.raises(WeightsError, match="nothing says where they are") as caught:
         write_model(tmp_path / "x.lstr", packed.checkpoint, None, {})
-    assert "[[weights=DIR]]" in caught.value.hint
+    assert "--weights DIR" in caught.value.hint
     with pytest.raises(RecipeError, match="the features of .* come from fälle"):
         write_model(tmp_path / "x.lstr", packed.checkpoint, packed.weights / "fold_1" / "rgb.pth", {})
     shutil.copy(packed.checkpoint, tmp_path / "precious.pt")

@@ -103,7 +103,7 @@ def test_two_have_ports_of_their_own(server):
         assert other.port != server.port and Visitor(other.address).ask("/").status == 200
     with pytest.raises(ServingError) as busy:
         Server(application(lambda: None), port=server.port)
-    assert "[[port]]" in busy.value.hint
+    assert "another port" in busy.value.hint
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.2", "example.org", ""])

@@ -220,10 +220,13 @@ def test_other_sites_change_nothing(watched, visitor, path):
 
 
 def test_why_the_service_refuses(watched, visitor):
-    watched.deeds.refuse = LstrError("rtsp://u:hunter2@garage/s is no video.", "name it with [[source]].")
+    watched.deeds.refuse = LstrError("rtsp://u:hunter2@garage/s is no video.", "name another: rtsp://u:hunter2@hall/s.")
     told = visitor.ask("/source/hall/pause", {})
     watched.deeds.refuse = None
-    assert told.status == 400 and told.json == {"error": "rtsp://garage/s is no video.", "hint": ""}
+    assert told.status == 400 and told.json == {
+        "error": "rtsp://garage/s is no video.",
+        "hint": "name another: rtsp://hall/s.",
+    }
 
 
 def wait_for_no_stream(site) -> None:

@@ -14,7 +14,6 @@ from lstr.extractors.errors import OutputError, WeightsError
 from lstr.pipelines.weights import download as module
 from lstr.pipelines.weights.download import download
 from tests.support.http_folder import Server
-from tests.support.mistakes import hint_for
 
 CONTENT = np.random.default_rng(0).bytes(1_000_000)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -98,7 +97,7 @@ def test_a_later_run_goes_on_where_an_earlier_stopped(server, tmp_path):
     server.cuts = [300_000] + [0] * module.PATIENCE
     with pytest.raises(WeightsError, match="300000 bytes are kept") as caught:
         download(server.address, tmp_path / "weights.pth", PREFIX, QUIET)
-    assert caught.value.exit_code == 4 and hint_for(caught.value, "weights fetch") == OFFLINE
+    assert caught.value.exit_code == 4 and caught.value.hint == OFFLINE
     assert names(tmp_path) == [".weights.pth.part"], "nothing has the final name"
     server.starts.clear()
     download(server.address, tmp_path / "weights.pth", PREFIX, QUIET)
@@ -184,7 +183,7 @@ def test_offline(tmp_path):
     for address in ("http://no-such-host.invalid/w.pth", "http://127.0.0.1:9/w.pth"):
         with pytest.raises(WeightsError, match="cannot be reached") as caught:
             download(address, tmp_path / "w.pth", PREFIX, QUIET)
-        assert hint_for(caught.value, "weights fetch") == OFFLINE
+        assert caught.value.hint == OFFLINE
 
 
 def test_from_a_file(tmp_path):

@@ -108,7 +108,7 @@ def test_a_runtime_that_is_not_installed_is_named(monkeypatch):
     monkeypatch.setattr(runtimes, "is_installed", lambda name: name != "openvino")
     with pytest.raises(NetworkRuntimeError, match="The runtime openvino is not installed") as caught:
         open_graph(b"", "rgb", "openvino")
-    assert caught.value.hint == "pip install openvino, or [[runtime=auto]]."
+    assert caught.value.hint == "pip install openvino, or --set runtime=auto."
 
 
 def test_what_is_no_graph_of_a_network_ends_in_a_sentence(runtime):

@@ -137,7 +137,7 @@ def test_a_conversion_that_makes_other_features_is_refused(runtime):
     store = Store()
     with pytest.raises(NetworkRuntimeError, match="other features") as caught:
         open_network(job_of(tiny(Other)), runtime, store)
-    assert "[[runtime=torch]]" in caught.value.hint and caught.value.exit_code == 2 and not store
+    assert "--set runtime=torch" in caught.value.hint and caught.value.exit_code == 2 and not store
 
 
 def test_auto_falls_back_to_torch_with_one_warning():
@@ -169,7 +169,7 @@ def test_what_auto_means_and_what_is_refused(monkeypatch):
         assert choose_runtime("auto", "cpu") == "openvino"
         with pytest.raises(NetworkRuntimeError, match="on the CPU") as caught:
             choose_runtime("openvino", "cuda")
-        assert "[[device=cpu]]" in caught.value.hint
+        assert "--device cpu" in caught.value.hint
 
 
 def test_openvino_reports_nothing_to_its_makers():
