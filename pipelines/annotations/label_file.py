@@ -110,11 +110,11 @@ def _called_as_media(annotated: AnnotationSet, present: Collection[str]) -> Anno
 def _whole(hint: str, path: Path) -> str:
     """A hint of the conversion for commands that have no such settings: with the command that converts a file."""
     command = f"lstr labels convert {shlex.quote(str(path))} -o labels.json"
-    if found := re.search(r"\[\[source_format(?:=(\w+))?", hint):
+    if found := re.search(r"--from(?: (\w+))?", hint):
         form = found[1] or "FORMAT"
         forms = "" if found[1] else f", where FORMAT is {', '.join(readable())}"
         return f"convert it first: `{command} --from {form}`{forms}."
-    if found := re.search(r"\[\[(fps=\d+)", hint):
+    if found := re.search(r"--set (fps=\d+)", hint):
         return f"convert it first, at the rate of the videos: `{command} --set {found[1]}`."
     return hint
 
