@@ -7,7 +7,6 @@ from click.core import ParameterSource
 
 from lstr_cli import console
 from lstr_cli.command import Command
-from lstr_cli.mistakes import Mistake
 from lstr_cli.options import (
     PATH,
     algorithm_setting,
@@ -20,21 +19,10 @@ from lstr_cli.settings import setting
 
 OF_CHAIN = ("recipe", "precision", "algorithm", "runtime", "flow_threads", "flow_backend", "chunks")
 """Options that recipes do not take."""
-MOVED = {"lstr": "lstr_step.py", "models": "models.py"}
-"""Measurements for developers, which are scripts of the repository."""
-
-
-def _what(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    if value in MOVED:
-        hint = f"it is in the repository now: python benchmarks/{MOVED[value]}"
-        raise Mistake(f"`lstr bench {value}` is no part of lstr any more.", hint, param=param, ctx=ctx)
-    if value not in ("recipes", "chain", None):
-        raise click.BadParameter(f"{value!r} is neither recipes nor chain.")
-    return value
 
 
 @click.command("bench", cls=Command)
-@click.argument("what", metavar="[recipes|chain]", callback=_what, required=False)
+@click.argument("what", metavar="[recipes|chain]", type=click.Choice(["recipes", "chain"]), required=False)
 @click.option(
     "--input",
     "inputs",

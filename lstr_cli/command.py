@@ -1,12 +1,12 @@
-"""Commands whose help shows first what is used most, and whose values a shell can complete."""
+"""Commands whose help shows first what is used most."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
-from lstr_cli.completion import Words, completer_of
-from lstr_cli.earlier import in_new_words
 from lstr_cli.hub import fetched
 from lstr_cli.settings import join_settings, set_option, settings_of
 
@@ -20,8 +20,18 @@ ORDER = (
 )
 """Options of all commands as their help shows them: what is used most comes first."""
 
+FILES = re.compile("CHECKPOINT|CONFIG|DIR|FEATURES|FILE|LABELS|MINE|MODEL|PATH|REFERENCE|RUN|SOURCE|VIDEO|WEIGHTS")
+"""In the metavar of values that are file names."""
 SETTINGS = "Settings, each as --set NAME=VALUE"
 RANK = {f"--{name}": rank for rank, name in enumerate(ORDER.split())}
+
+
+class FileName(click.types.StringParamType):
+    """Text that a shell completes as a file name."""
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return what a shell offers for an incomplete word."""
+        return [CompletionItem(incomplete, type="file")]
 
 
 def name_of(param: click.Parameter) -> str:
@@ -42,9 +52,8 @@ class Command(click.Command):
             set_option(None, "of the settings below")(self)
         self.params.sort(key=lambda param: RANK.get(name_of(param), -1))
         for param in self.params:
-            complete = completer_of(param)
-            if complete:
-                param.type = Words(complete)
+            if type(param.type) is click.types.StringParamType and FILES.search(param.metavar or ""):
+                param.type = FileName()
             is_shown = type(param.default) in (str, int, float) and bool(param.default)
             if isinstance(param, click.Option) and is_shown and param.show_default is None:
                 param.show_default = True
@@ -55,9 +64,8 @@ class Command(click.Command):
             self.epilog = "\n\n".join((f"{SETTINGS}:", *rows))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse as Click does, words of the version before and declared settings too."""
-        words = list(in_new_words(self, args, ctx.resilient_parsing))
-        return super().parse_args(ctx, join_settings(self, words))
+        """Parse as Click does, declared settings too."""
+        return super().parse_args(ctx, join_settings(self, args))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, and the settings below them."""

@@ -1,19 +1,33 @@
 """`lstr labels`: what is in a label file, and annotations from one form to another."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import click
 
 from lstr_cli import console
 from lstr_cli.command import Group
-from lstr_cli.completion import AnnotationFormat
 from lstr_cli.label_reports import budget, compare
 from lstr_cli.next_steps import after_convert
 from lstr_cli.options import PATH, RULES, data_settings, events_options, rename_setting, store_settings
 from lstr_cli.settings import setting
 
 ONE = {"videos": "video", "segments": "segment", "classes": "class"}
+
+
+def _format_in(names: str) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
+    """Return a callback that checks a format of annotations; the formats are imported when one is given."""
+
+    def check(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+        if value is None:
+            return None
+        from lstr.pipelines.annotations import formats
+
+        if value not in (known := getattr(formats, names)()):
+            raise click.BadParameter(f"{value!r} is not one of {', '.join(known)}.")
+        return value
+
+    return check
 
 
 @click.group("labels", cls=Group)
@@ -54,14 +68,14 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @click.option(
     "--to",
-    type=AnnotationFormat("writable"),
+    callback=_format_in("writable"),
     metavar="FORMAT",
     help="What to make of them.  [default: by the ending of -o; .json is activitynet]",
 )
 @click.option(
     "--from",
     "source_format",
-    type=AnnotationFormat("readable"),
+    callback=_format_in("readable"),
     metavar="FORMAT",
     help="What they are; else recognised.",
 )

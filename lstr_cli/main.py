@@ -7,7 +7,6 @@ import traceback
 from contextlib import suppress
 
 import click
-from click.shell_completion import CompletionItem
 
 from lstr import __version__
 from lstr.extractors.addresses import displayed
@@ -80,11 +79,6 @@ class LazyGroup(Group):
         """The command called `name`, or None."""
         return importlib.import_module(f"lstr_cli.{name}").command if name in COMMANDS else None
 
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """What completes a word: commands with their line of help, none of them imported, and options."""
-        commands = [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
-        return commands + click.Command.shell_complete(self, ctx, incomplete)
-
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""
         width = max(map(len, COMMANDS))
@@ -93,7 +87,11 @@ class LazyGroup(Group):
                 formatter.write_dl([(name.ljust(width), text) for name, text in commands.items()])
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDEST_HELP})
+@click.group(
+    cls=LazyGroup,
+    commands=dict.fromkeys(COMMANDS),  # Click suggests their names; get_command imports them
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDEST_HELP},
+)
 @click.version_option(__version__, prog_name="lstr")
 def cli() -> None:
     """Watch a video and decide, each quarter second and without looking ahead, which action is happening.
@@ -128,9 +126,8 @@ def _run(interruptions: Interruptions) -> int:
         click.echo(error.format_message(), err=True)
         code = error.exit_code
     except click.UsageError as error:
-        from lstr_cli.mistakes import words_of
-
-        code = _fail(*words_of(error), error.exit_code)
+        command = error.ctx.command_path if error.ctx else "lstr"
+        code = _fail(error.format_message(), f"`{command} --help` shows how it is used.", error.exit_code)
     except click.ClickException as error:
         code = _fail(error.format_message(), "", error.exit_code)
     except click.Abort:  # what Click makes of Ctrl-C, and of an input that ends at a question

@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 import click
 
 from lstr.extractors.backbones.networks import NETWORKS
-from lstr_cli.mistakes import Device, Precision
 from lstr_cli.settings import Declared, setting
 
 Job = TypeVar("Job")
@@ -39,7 +38,7 @@ def none_for_auto(ctx: click.Context, param: click.Parameter, value: str) -> str
 
 device_option = click.option(
     "--device",
-    type=Device(["auto", "cpu", "cuda"]),
+    type=click.Choice(["auto", "cpu", "cuda"]),
     default="auto",
     help="Where networks run; auto is the GPU, or the CPU without one.",
     callback=none_for_auto,
@@ -48,7 +47,7 @@ device_option = click.option(
 precision_setting = setting(
     "recipe.precision",
     "precision",
-    type=Precision(["auto", "float32", "bf16"]),
+    type=click.Choice(["auto", "float32", "bf16"]),
     default="auto",
     callback=none_for_auto,
     help="Of the networks; auto is what the recipe prefers. bf16 features are within a cosine of 0.999 of float32.",

@@ -1,4 +1,4 @@
-"""Few options, what is used most first; settings below them; one meaning per option; words of the version before."""
+"""Few options, what is used most first; settings below them; one meaning per option."""
 
 import importlib
 import re
@@ -10,7 +10,6 @@ import click
 import pytest
 
 from lstr_cli.command import RANK, SETTINGS, Command, name_of
-from lstr_cli.earlier import words_of
 from lstr_cli.main import COMMANDS, WIDEST_HELP, cli
 from lstr_cli.settings import settings_of
 from tests.support.mistakes import mistake
@@ -81,53 +80,13 @@ def test_an_option_means_the_same_in_every_command():
     assert {name for name in shared if len(meanings[name]) > 1} <= of_the_command
 
 
-EARLIER = [(name, *words) for name in ALL if name != "weights check" for words in words_of(ALL[name]).items()]
-
-
-@pytest.mark.parametrize(("name", "old", "new"), EARLIER)
-def test_earlier_words_work_with_a_warning(name, old, new, capsys):
-    """Each is no option any more, and is parsed as the new words are."""
-    command = ALL[name]
-    assert old not in {word for param in command.params for word in param.opts}
-    known = {param.opts[0]: param for param in command.params}
-    key = new.partition("=")[0]
-    param = known.get(key) or known[new.split()[0]]
-    kinds = {"seconds": "1", "size": "1MB", "integer range": "20", "float range": "0.5"}
-    choices = getattr(param.type, "choices", None)
-    value = str(choices[0]) if choices else kinds.get(param.type.name, "20")
-    args = _needed(command)
-    typed = [old, value] if "{}" in new else [old]
-    option, _, form = new.partition(" ")
-    parsed = command.make_context(name, [*args, *typed]).params
-    warned = capsys.readouterr().err.replace("\n", " ")
-    assert f"{old} is an earlier word" in warned and f"{option} {form.replace('{}', value)}" in warned
-    assert parsed == command.make_context(name, [*args, option, form.replace("{}", value)]).params
-    assert parsed != command.make_context(name, args).params or value == str(param.default)
-    assert capsys.readouterr().err == ""
-
-
-def test_every_earlier_word_is_known():
-    """What detect took, one command for all of them."""
-    words = "at-once flow-threads flow-backend runtime model-precision rgb-weights flow-weights flow embed max-chunks "
-    words += "labels allow-recipe-mismatch "
-    assert {f"--{word}" for word in f"{words} clock on-lag on-gap timeout".split()} == words_of(ALL["detect"]).keys()
-    assert len(EARLIER) == 86
-
-
-def _needed(command: click.Command) -> list[str]:
-    """What a command cannot be parsed without."""
-    required = [param for param in command.params if param.required]
-    options = [word for param in required if isinstance(param, click.Option) for word in (name_of(param), "x.srt")]
-    return ["x" for param in required if isinstance(param, click.Argument)] + options
-
-
 def test_a_setting_is_checked_as_an_option_is(lstr):
     mistake(lstr("detect", "x.mp4", "--set", "flow_threads=none"), 2, "'--set flow_threads': 'none' is not")
     mistake(lstr("detect", "x.mp4", "--set", "flow_threads"), 2, "NAME=VALUE")
     mistake(lstr("extract", "x.mp4", "-o", "f", "--set", "flow_thread=1"), 2, "flow_backend, runtime")
     mistake(lstr("detect", "x.mp4", "--set", "flow_thread=1"), 2, "model.NAME, ", "flow_threads, ")
-    mistake(lstr("detect", "x.mp4", "--at-once"), 2, "--at-once", "requires an argument")
-    mistake(lstr("detect", "x.mp4", "--flow-tread", "1"), 2, "did you mean '--set flow_threads'?")
+    mistake(lstr("detect", "x.mp4", "--workers"), 2, "--workers", "requires an argument")
+    mistake(lstr("detect", "x.mp4", "--flow-tread", "1"), 2, "'--set flow_threads'")
 
 
 @pytest.mark.parametrize("columns", [70, 100, 200])

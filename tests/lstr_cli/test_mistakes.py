@@ -8,31 +8,21 @@ from tests.support.mistakes import mistake
 
 
 @pytest.mark.parametrize(
-    ("typed", "meant"),
+    ("typed", "words"),
     [
-        (("detct", "x.mp4"), "did you mean 'detect'?"),
-        (("labels", "chek", "x.json"), "did you mean 'check'?"),
-        (("weights", "ftch"), "did you mean 'fetch'?"),
-        (("detect", "x.mp4", "--thresold", "0.5"), "did you mean '--on'?"),
-        (("detect", "x.mp4", "--fromat", "json"), "did you mean '--format'?"),
-        (("train", "x", "--epoch", "5"), "did you mean '--set'?"),
-        (("detect", "x.mp4", "--device", "cuda:7"), "CUDA_VISIBLE_DEVICES=7"),
-        (("train", "x", "--device", "cdua"), "did you mean --device cuda?"),
-        (("extract", "x", "--device", "GPU"), "did you mean --device cuda?"),
-        (("detect", "x.mp4", "--device", "mps"), "cuda (a GPU of NVIDIA or AMD)"),
+        (("detct", "x.mp4"), "No such command 'detct'"),
+        (("zzzzz",), "No such command 'zzzzz'"),
+        (("labels", "chek", "x.json"), "No such command 'chek'"),
+        (("detect", "x.mp4", "--fromat", "json"), "Did you mean '--format'?"),
+        (("detect", "x.mp4", "--device", "cuda:7"), "'cuda:7' is not one of 'auto', 'cpu', 'cuda'"),
+        (("labels", "convert", "a.csv", "--to", "zzz"), "'zzz' is not one of "),
+        (("labels", "convert", "a.csv", "--from", "zzz"), "'zzz' is not one of "),
     ],
 )
-def test_what_was_meant(lstr, typed, meant):
+def test_a_mistyped_command_line(lstr, typed, words):
     result = lstr(*typed)
-    mistake(result, 2, meant)
-    assert result[2].count("\n") == 2 and "Did you mean" not in result[2].splitlines()[0]
-
-
-def test_nothing_is_suggested_for_what_resembles_nothing(lstr):
-    for typed in (("zzzzz",), ("detect", "x.mp4", "--zzzzzz")):
-        result = lstr(*typed)
-        mistake(result, 2, "--help` shows how it is used")
-        assert "did you mean" not in result[2]
+    mistake(result, 2, words, "--help` shows how it is used")
+    assert result[2].count("\n") == 2
 
 
 def test_a_device_that_is_not_there(lstr, small_set, tmp_path, monkeypatch):

@@ -238,7 +238,7 @@ def test_the_label_file_shown_is_one(lstr, tmp_path):
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_shells_complete_commands_and_options(shell):
-    assert f"_LSTR_COMPLETE={shell}_source lstr" in (DOCS / "how-to" / "shell-completion.md").read_text()
+    assert f"_LSTR_COMPLETE={shell}_source lstr" in (DOCS / "how-to" / "install.md").read_text()
     program = [sys.executable, "-m", "lstr_cli.main"]
 
     def run(what: str, words: str, index: int) -> str:
