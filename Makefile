@@ -87,7 +87,6 @@ lint: install-test
 	$(VENV)/bin/mypy
 
 docs: install $(VENV)/.docs-installed
-	$(VENV)/bin/python docs/tables.py --check
 	$(VENV)/bin/python -m sphinx -b html -n -W --keep-going --quiet docs build/docs
 	@echo "documentation: build/docs/index.html"
 

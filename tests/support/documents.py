@@ -1,8 +1,9 @@
-"""README, CONTRIBUTING and the pages of docs/ as tests read them: blocks, commands, links, marked figures."""
+"""README, CONTRIBUTING and the pages of docs/ as tests read them: blocks, commands, links, figures."""
 
 import json
 import re
 import shlex
+import tomllib
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -12,17 +13,17 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = [path for path in sorted(DOCS.rglob("*.md")) if "_generated" not in path.parts]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES]
-FIGURES = re.compile(r"<!-- figures: (\S+\.json)\n(.*?)-->", re.DOTALL)
 NUMBER = re.compile(r"[+-]?[\d,]*\.?\d+(?:e-?\d+)?")
 
 
 class Figure(NamedTuple):
-    """A number in a text, the record it comes from, the path in that record, and the text around it."""
+    """A number as a page writes it, with the words that follow it, and the value in a record of benchmarks/."""
 
+    page: str
     text: str
-    record: str
-    path: str
-    around: str
+    where: str
+    """The record, and the path in it"""
+    value: float
 
 
 def name_of(path: Path) -> str:
@@ -86,45 +87,39 @@ def listed(path: Path) -> set[Path]:
     return found
 
 
-def sections(text: str) -> Iterator[str]:
-    """A document cut at its headings."""
-    yield from re.split(r"^(?=#+ )", text, flags=re.MULTILINE)
+def figures() -> Iterator[Figure]:
+    """Yield each figure of docs/figures.toml, which mirrors the records: page, record, path in it, written text."""
+    pages = tomllib.loads((DOCS / "figures.toml").read_text(encoding="utf-8"))
+    for page, records in pages.items():
+        for record, written in records.items():
+            values = json.loads((ROOT / "benchmarks" / record).read_text(encoding="utf-8"))
+            yield from _figures(page, record, written, values)
 
 
-def figures(path: Path) -> Iterator[Figure]:
-    """Each figure that a comment names, with its section; comments are not part of that."""
-    for section in sections(path.read_text(encoding="utf-8")):
-        around = re.sub(r"<!--.*?-->", "", section, flags=re.DOTALL)
-        for record, lines in FIGURES.findall(section):
-            for line in filter(None, map(str.strip, lines.splitlines())):
-                text, _, where = line.partition(" = ")
-                yield Figure(text, record, where, around)
-
-
-def recorded(figure: Figure) -> float:
-    """What the record has: parts of the path are keys and indices; # counts entries, mean is their mean.
-
-    `PATH in minutes` is of seconds.
-    """
-    value: Any = json.loads((ROOT / "benchmarks" / figure.record).read_text(encoding="utf-8"))
-    path = figure.path.removesuffix(" in minutes")
-    for part in path.split("/"):
-        if part == "#":
-            value = len(value)
-        elif isinstance(value, list):
-            value = sum(value) / len(value) if part == "mean" else value[int(part)]
-        else:
-            value = value[part]
-    if path != figure.path:
-        value /= 60
-    return value * 100 if figure.text.endswith("%") else value
+def _figures(page: str, where: str, written: Any, value: Any) -> Iterator[Figure]:
+    if isinstance(written, dict):
+        for name, part in written.items():
+            yield from _figures(page, f"{where}/{name}", part, value[int(name) if isinstance(value, list) else name])
+    elif isinstance(written, list):
+        # a list in the record has one text each; a single number may be written in several ways
+        values = value if isinstance(value, list) else [value] * len(written)
+        for part, one in zip(written, values, strict=True):
+            yield from _figures(page, where, part, one)
+    else:
+        yield Figure(page, written, where, value)
 
 
 def agrees(text: str, value: float) -> bool:
-    """Whether a written number is the value, rounded to the digits that are written."""
-    number = Decimal(text.replace(",", "").removesuffix("%").strip())
+    """Return whether the number that begins a text is the value, rounded to the digits that are written.
+
+    A number of minutes is that of a value in seconds, a percentage that of a share.
+    """
+    found = NUMBER.match(text)
+    assert found, f"{text} does not begin with a number"
+    scale = {"min": 1 / 60, "%": 100}.get(text[found.end() :].strip().partition(" ")[0], 1)
+    number = Decimal(found[0].replace(",", ""))
     half = Decimal(5).scaleb(int(number.as_tuple().exponent) - 1)
-    return abs(Decimal(str(value)) - number) <= half * Decimal("1.000001")
+    return abs(Decimal(str(value * scale)) - number) <= half * Decimal("1.000001")
 
 
 def stands_in(text: str, around: str) -> bool:
