@@ -59,7 +59,7 @@ SMALL = "--set model.d_model=32 --set model.n_heads=4 --set model.d_feedforward=
 LEARNING = "--set train.epochs=6 --set train.lr=0.003 --eval-every 2"
 TRAINED = {
     "lstr": "--preset lstr-small --set model.long_length=64 --set model.anticipation=2",
-    "rnn": "--preset small",
+    "rnn": "--preset small",  # earlier name of rnn-small, which both commits accept
     "testra": "--preset testra-thumos14 --set model.long_length=32 --set model.n0=4 --set model.n1=4",
     "miniroad": "--preset miniroad-thumos14 --set model.work_length=16",
 }

@@ -24,9 +24,9 @@ if TYPE_CHECKING:  # it brings torch
     "--preset",
     metavar="NAME",
     help="thumos14, tvseries, hacs: the paper's settings. thumos14-published: those of the published code. "
-    "Those of other kinds of model, such as miniroad-thumos14: `lstr models KIND`. "
-    "small: for little video, an RNN. KIND-small: another kind of that size.  [default: small up to an hour of "
-    "training video, else thumos14; where model.kind is set, those of that kind]",
+    "lstr-small: LSTR for up to an hour of video. KIND-small, KIND-thumos14: other kinds of model, such as rnn-small "
+    "and miniroad-thumos14; see `lstr models KIND`.  [default: lstr-small up to an hour of training video, else "
+    "thumos14; for another model.kind, its presets]",
 )
 @click.option("--config", metavar="FILE", help="Settings of another run: its config.json.")
 @set_option()
@@ -50,7 +50,7 @@ def command(print_config, make_default, rate, offset, layout, key, feature_name,
 
     \b
     Examples:
-      lstr train features --labels labels.json -o run --preset small
+      lstr train features --labels labels.json -o run
       lstr train features --labels labels.json -o run --eval-every 1 --set train.patience=3
       lstr train features --labels labels.json -o run --set model.long_length=512 --set train.precision=bf16
       lstr train data/THUMOS --labels data/data_info.json -o run --eval-every 1 --eval-subset testing

@@ -87,7 +87,7 @@ def extract(
 def train(features: Paths, labels: str | Path, output: str | Path, *, show: Show = warn, **options: Any) -> Trained:
     """Train a model on feature folders, as `lstr train`; the checkpoint is `Trained.checkpoint`.
 
-    options: further fields of `pipelines.training.train.TrainOptions`, such as preset="small" or
+    options: further fields of `pipelines.training.train.TrainOptions`, such as preset="rnn-small" or
     settings={"model.d_model": 64}. `show` takes each event.
     """
     _check_output(output)

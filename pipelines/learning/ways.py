@@ -10,9 +10,11 @@ from lstr.pipelines.training.config import preset_for
 
 Held = frozenset[int]
 """The folds whose videos a model has not learnt from; none of one that has learnt from all."""
-OF_SMALL = "small"
+OF_SMALL = "rnn-small"
+OF_RNN = ("kind", "cell", "d_model", "dropout", "work_length", "rgb_dim", "flow_dim")
+"""The `model.` settings that an RNN uses; a model with others is an LSTR."""
 OTHERS = (("trn", "trn-small"),)
-"""Models that are tried beside the preset `small`, as far as there is time: name and preset, one a line. Of all kinds
+"""Models that are tried with the preset `rnn-small` if there is time: name and preset, one a line. Of all kinds
 TRN came next to it on the features of two small sets (`benchmarks/kinds.json`)."""
 OVER_STREAMS = "average over streams"
 AS_GOOD = 0.01
@@ -94,7 +96,8 @@ def candidates_of(
     Other kinds are tried only where the settings leave the model as it is. trained: the streams whose networks have
     seen the videos, None for all. unseen: whether there are features of every video by networks that lack it.
     """
-    preset = preset_for(n_chunks, settings)
+    has_other = any(name.startswith("model.") and name[6:] not in OF_RNN for name in settings)
+    preset = preset_for(n_chunks, settings, kind="lstr" if has_other else "rnn")
     as_they_begin = trained is not None and not trained  # no network has seen any video
     trained = streams if trained is None else [stream for stream in streams if stream in trained]
     of_trained = () if len(trained) == len(streams) else tuple(trained)

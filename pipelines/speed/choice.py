@@ -32,7 +32,7 @@ from lstr.pipelines.provenance import about_machine
 from lstr.pipelines.speed.chain import Chain, describe, first_chunks, live, overlap, rendered
 from lstr.pipelines.speed.measuring import Measured, Measuring, measured
 
-RECIPES = {"live": "small", "fast": "thumos14", "faithful": "thumos14"}
+RECIPES = {"live": "rnn-small", "fast": "thumos14", "faithful": "thumos14"}
 """What is compared, and the size of the model that is usual with it."""
 CHUNKS = 24  # of a video, on which each part is measured
 SECONDS = 1.0  # of the processor, for which a network is measured at least

@@ -137,11 +137,6 @@ def presets() -> dict[str, tuple[WindowConfig, TrainConfig]]:
 
 
 SMALL_UP_TO = 14_400  # chunks: one hour
-OF_SMALL_KIND = "rnn"
-OF_SMALL = ("kind", "cell", "d_model", "dropout", "work_length", "rgb_dim", "flow_dim")
-"""What `small` uses of a model's settings."""
-
-
 LONG_MEMORY = 64
 """Chunks of it, 16 s, that a kind made for one has where its preset has none. LSTR alone was measured without."""
 SMALL_SIZES = {
@@ -155,25 +150,26 @@ OWN_TRAINING = ("windows", "background", "targets", "ambiguous")
 """What the small preset of a kind has of its published training: the windows, and what is learnt of each chunk."""
 
 
-def preset_for(n_chunks: int, settings: Mapping[str, str] = MappingProxyType({})) -> str:
-    """The preset for so many training chunks and such settings by `model.NAME`, where nobody names one.
+def preset_for(n_chunks: int, settings: Mapping[str, str] = MappingProxyType({}), kind: str = "lstr") -> str:
+    """Return the name of the preset for an amount of training video.
 
-    `small` was measured on five minutes of video, which `thumos14` learns by heart; `thumos14` is the paper's for
-    fourteen hours. Nothing between was measured, and an hour is their geometric middle. A kind that is named has its
-    own two, the small one (`small_preset`) and that of its publication. Settings that `small` has no use for, as of a
-    long memory, are about `lstr-small`.
+    Args:
+        n_chunks: chunks of training video. Up to SMALL_UP_TO, the small preset of the kind is returned: `thumos14` is
+            the paper's preset for fourteen hours and overfits five minutes. Nothing in between was measured; one hour
+            is the geometric middle.
+        settings: `model.NAME` settings; `model.kind` overrides `kind`.
+        kind: the kind of model when the settings name none.
     """
-    foreign = any(name.startswith("model.") and name[6:] not in OF_SMALL for name in settings)
-    kind = settings.get("model.kind", "lstr" if foreign else OF_SMALL_KIND)
+    kind = settings.get("model.kind", kind)
     if n_chunks > SMALL_UP_TO:
         return (KINDS[kind].published_preset if kind in KINDS else None) or "thumos14"
-    small = "small" if kind == OF_SMALL_KIND else f"{kind}-small"
-    return small if kind in KINDS else "lstr-small"
+    return f"{kind}-small" if kind in KINDS else "lstr-small"
 
 
 def preset_named(name: str) -> tuple[WindowConfig, TrainConfig]:
     """Both configurations of a preset, which may be the small one of a kind. Raises ConfigError for an unknown one."""
     known = presets()
+    name = "rnn-small" if name == "small" else name  # its earlier name, in the files of runs
     if name in known:
         return known[name]
     kind = name.removesuffix("-small")
@@ -185,8 +181,8 @@ def preset_named(name: str) -> tuple[WindowConfig, TrainConfig]:
 def small_preset(kind: str) -> tuple[WindowConfig, TrainConfig]:
     """A kind for minutes of video: as published but for SMALL_SIZES, and trained as `lstr-small` but for OWN_TRAINING.
 
-    Nothing of it was measured. Without published settings it has those of `thumos14`. Dropout is that of `small`, and
-    there are no groups of long-memory slots (MAT), for slots are hidden in training until no window has any. Of
+    Nothing of it was measured. Without published settings it has those of `thumos14`. Dropout is that of `rnn-small`,
+    and there are no groups of long-memory slots (MAT), for slots are hidden in training until no window has any. Of
     windows at `every` chunk a quarter is drawn, in a quarter of the epochs, so that it takes about as long.
     """
     described, known = KINDS[kind], presets()
@@ -198,7 +194,7 @@ def small_preset(kind: str) -> tuple[WindowConfig, TrainConfig]:
     small = replace(known["lstr-small"][1], **{name: getattr(train, name) for name in OWN_TRAINING})
     if train.windows == "every":
         small = replace(small, epochs=small.epochs // 4, stride=max(4, train.stride))
-    return change(model, {**sizes, "dropout": known["small"][0].dropout}), small
+    return change(model, {**sizes, "dropout": known["rnn-small"][0].dropout}), small
 
 
 def resolve(

@@ -25,6 +25,10 @@ from lstr.settings import check_range, override
 
 Made = TypeVar("Made")
 HELD_OUT = ("testing", "validation")
+RNN_IS_BETTER = (
+    "--preset rnn-small did better on two small sets (mAP 0.67 against 0.59 on UT-Interaction, 0.93 against 0.92 on "
+    "UR Fall)"
+)
 
 
 @dataclass(frozen=True)
@@ -144,8 +148,12 @@ def _events(options: TrainOptions, ranks: Ranks, device: str) -> Iterator[Event]
     if options.resume and not (folder / "resume.pt").exists() and not begun(folder):
         yield Notice(f"{folder} holds no run that could go on: a new one begins.", warning=False)
     if not options.preset and not options.config:
-        hours = split.clock.length(split.n_chunks) / 3600
-        yield Notice(f"preset: {task.preset}, for {hours:.1f} hours of training video", warning=False)
+        hours, text = split.clock.length(split.n_chunks) / 3600, ""
+        if task.preset == "lstr-small":
+            text = f"; {RNN_IS_BETTER}"
+        yield Notice(
+            f"preset: {task.preset}, because there are {hours:.1f} hours of training video{text}", warning=False
+        )
     yield Started(len(split.videos), split.n_chunks, len(split.labels.classes), task.config.epochs)
     for step in train_model(task, folder, device, options.resume, options.readers, ranks):
         yield step

@@ -21,7 +21,7 @@ def test_defaults_are_the_published_model():
     config = configure()
     assert (config.n_long, config.input_dim) == (512, 3072)
     assert presets()["thumos14"].model == presets()["tvseries"].model == presets()["hacs"].model == config
-    assert presets()["small"].model.d_model == 128
+    assert presets()["rnn-small"].model.d_model == 128
     assert (config.kind, config.encoder, config.integration) == ("lstr", "two-stage", "cross-attention")
     assert (config.gru, config.anticipation, config.n_ahead) == (False, 0, 0)
 

@@ -16,7 +16,7 @@ def test_every_kind_has_its_facts_and_every_preset_its_kind():
         assert bool(one.golden) == (one.exact == SAME), "numbers that are claimed to be the same have their data"
         assert all(0 < result.value < 100 and result.seen for result in one.results), name
     assert next(iter(KINDS["miniroad"].presets)) == "miniroad-thumos14" and KINDS["lstr"].published_size == configure()
-    assert list(KINDS["rnn"].presets) == ["small"]
+    assert list(KINDS["rnn"].presets) == ["rnn-small"]
     assert KINDS["rnn"].published_size == configure(kind="rnn"), "our own size is none"
 
 

@@ -37,7 +37,7 @@ def test_from_videos_to_decisions(scenes, tmp_path):
     assert again.counts["kept"] == 3
     settings = {**TINY_SETTINGS, "train.epochs": 1}
     with pytest.warns(UserWarning, match="flow.* have seen"):
-        trained = lstr.train(features, labels, tmp_path / "run", preset="small", settings=settings, device="cpu")
+        trained = lstr.train(features, labels, tmp_path / "run", preset="rnn-small", settings=settings, device="cpu")
     result = lstr.evaluate(trained.checkpoint, features, labels, subset="testing", resamples=0)
     assert result.document["lstr"]["mAP"] is not None
     video = root / "videos" / "scene_02.mp4"

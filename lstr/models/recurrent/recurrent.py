@@ -123,6 +123,6 @@ KIND = Kind(
     ),
     {
         # what did best of all kinds on data sets of minutes (documentation, page "What the numbers mean")
-        "small": Preset(SMALL, SMALL_TRAINING, for_little_video=True)
+        "rnn-small": Preset(SMALL, SMALL_TRAINING, for_little_video=True)
     },
 )

@@ -73,7 +73,7 @@ def test_every_video_teaches_and_is_measured_by_what_lacks_it(taught, all_teach)
         record = features.read_record(video_id)
         assert record["fold"] == fold and record["seen"] == []
     rows, seen = {row["id"]: row["mAP"] for row in metrics["per_video"]}, folder / "seen"
-    scored = {"small": [], "small-seen": [], "small-2": [], "small-seen-2": []}
+    scored = {"rnn-small": [], "rnn-small-seen": [], "rnn-small-2": [], "rnn-small-seen-2": []}
     for fold in (1, 2, 3):
         others = {i for i, own in folds.items() if own != fold}
         assert set(open_features(seen / f"without_{fold}").ids()) == others
@@ -84,13 +84,13 @@ def test_every_video_teaches_and_is_measured_by_what_lacks_it(taught, all_teach)
                 data = read_split(folder / "features", folder / "labels.json", "training").narrowed(lacking.config)
                 held = [video for video in data.videos if folds[video.id] == fold]
                 found += [(v, predict(lacking.model, v.features[:]).numpy()) for v in held]
-    tried = ["small-seen", "small", "small, average over folds", "average of small-seen and small"]
+    tried = ["rnn-small-seen", "rnn-small", "rnn-small, average over folds", "average of rnn-small-seen and rnn-small"]
     found_mAP = {one["model"]: one["mAP"] for one in model.about["tried"]}
     *compared, twice = found_mAP
     best = twice.removesuffix(", by two seeds")
     assert compared == tried and best in tried and model.about["taken"] in (best, twice)
     assert [event.taken for event in events if isinstance(event, Compared)] == [model.about["taken"]]
-    for name in ("small-seen", "small"):
+    for name in ("rnn-small-seen", "rnn-small"):
         scored[f"{name}, by two seeds"] = [
             (video, mean_of([own, again]))
             for (video, own), (_, again) in zip(scored[name], scored.pop(f"{name}-2"), strict=False)
@@ -133,7 +133,9 @@ def test_without_a_recipe_pretrained_networks_see_several_streams(videos, tmp_pa
     chosen = options(videos, tmp_path / "m.lstr", algorithm=None, settings=tiny, folds=2)
     result = run(chosen)[1]
     tried = [one["model"] for one in result.about["tried"]]
-    assert {"small", "small-grey", "small-difference", "small-change", "average over streams"} <= {*tried}
+    assert {"rnn-small", "rnn-small-grey", "rnn-small-difference", "rnn-small-change", "average over streams"} <= {
+        *tried
+    }
     seen = tmp_path / "m.learn" / "seen"
     assert {path.name for path in seen.iterdir()} == {"all", "without_1", "without_2"}
     for folder in (tmp_path / "m.learn" / "features", *seen.iterdir()):

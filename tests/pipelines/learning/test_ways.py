@@ -21,7 +21,7 @@ from lstr.pipelines.learning.ways import (
 )
 
 LABELS = Labels((), {})
-A, B, C = (Candidate(name, "small") for name in "abc")
+A, B, C = (Candidate(name, "rnn-small") for name in "abc")
 
 
 @pytest.mark.parametrize("n_folds", [2, 3, 5])
@@ -76,14 +76,16 @@ def test_an_average_is_taken_unless_it_is_worse_by_more_than_chance_gives(lead, 
 
 def test_the_best_stream_and_what_sees_all_count_twice_where_all_are_averaged():
     ways = ways_of(candidates_of({"train.epochs": "3"}, 1000, ("grey", "flow"), unseen=False), 1)
-    mAP = {**dict.fromkeys((way.name for way in ways), 0.5), "small-grey": 0.4, "small-flow": 0.6}
+    mAP = {**dict.fromkeys((way.name for way in ways), 0.5), "rnn-small-grey": 0.4, "rnn-small-flow": 0.6}
     twice, streams, joined = ways_again(ways, mAP)
-    assert twice.name == "small-flow, by two seeds" and streams.name == f"{OVER_STREAMS}, small-flow by two seeds"
-    assert [one.name for one in streams.candidates] == ["small-grey", "small-flow", "small-flow-2"]
-    assert joined.name == f"{OVER_STREAMS} and small-seen, small-flow and small-seen by two seeds"
-    assert [one.name for one in joined.candidates[:3]] == ["small-grey", "small-flow", "small-seen"]
-    assert [one.name for one in joined.candidates[3:]] == ["small-flow-2", "small-seen-2"]
-    level = {way.name: 0.5 for way in ways} | {"small-flow": 0.505}
+    assert (
+        twice.name == "rnn-small-flow, by two seeds" and streams.name == f"{OVER_STREAMS}, rnn-small-flow by two seeds"
+    )
+    assert [one.name for one in streams.candidates] == ["rnn-small-grey", "rnn-small-flow", "rnn-small-flow-2"]
+    assert joined.name == f"{OVER_STREAMS} and rnn-small-seen, rnn-small-flow and rnn-small-seen by two seeds"
+    assert [one.name for one in joined.candidates[:3]] == ["rnn-small-grey", "rnn-small-flow", "rnn-small-seen"]
+    assert [one.name for one in joined.candidates[3:]] == ["rnn-small-flow-2", "rnn-small-seen-2"]
+    level = {way.name: 0.5 for way in ways} | {"rnn-small-flow": 0.505}
     assert [way.name for way in ways_again(ways, level)] == [streams.name, joined.name]
     (only,) = ways_again([Way("a", (A,))], {"a": 0.5})
     assert only.name == "a, by two seeds"
@@ -91,12 +93,12 @@ def test_the_best_stream_and_what_sees_all_count_twice_where_all_are_averaged():
 
 def test_a_model_that_the_settings_name_is_the_only_one():
     assert {one.preset for one in candidates_of({"model.kind": "lstr"}, 1000)} == {"lstr-small"}
-    assert [one.preset for one in candidates_of({"train.seed": "1"}, 1000)] == ["small", "small", "trn-small"]
+    assert [one.preset for one in candidates_of({"train.seed": "1"}, 1000)] == ["rnn-small", "rnn-small", "trn-small"]
 
 
 def test_without_features_of_networks_that_lack_each_video_all_see_those_of_networks_that_know_them():
     candidates = candidates_of({}, 1000, ("grey", "difference"), unseen=False)
-    assert [one.name for one in candidates] == ["small-seen", "small-grey", "small-difference", "trn"]
+    assert [one.name for one in candidates] == ["rnn-small-seen", "rnn-small-grey", "rnn-small-difference", "trn"]
     assert all(one.seen for one in candidates)
 
 
@@ -104,20 +106,20 @@ def test_what_stays_as_it_begins_has_seen_nothing_and_is_joined_by_no_model_of_s
     streams = ("grey", "difference", "change")
     found = candidates_of({}, 1000, streams, ("grey", "difference"), unseen=False)
     assert [(one.name, one.seen, one.streams) for one in found] == [
-        ("small-seen", True, ("grey", "difference")),
-        ("small-grey", True, ("grey",)),
-        ("small-difference", True, ("difference",)),
-        ("small-change", False, ("change",)),
+        ("rnn-small-seen", True, ("grey", "difference")),
+        ("rnn-small-grey", True, ("grey",)),
+        ("rnn-small-difference", True, ("difference",)),
+        ("rnn-small-change", False, ("change",)),
         ("trn", True, ("grey", "difference")),
     ]
     alone = candidates_of({}, 1000, streams[1:], ("difference",), unseen=False)
-    assert [one.name for one in alone] == ["small-difference", "small-change", "trn"]
+    assert [one.name for one in alone] == ["rnn-small-difference", "rnn-small-change", "trn"]
     assert streams_among(found) == found[1:4]
 
 
 def test_streams_are_averaged_with_each_other_and_with_what_sees_them_all():
     names = [way.name for way in ways_of(candidates_of({}, 1000, ("grey", "flow"), unseen=False), 1)]
-    assert names[4:] == [OVER_STREAMS, f"{OVER_STREAMS} and small-seen", "average of small-seen and trn"]
+    assert names[4:] == [OVER_STREAMS, f"{OVER_STREAMS} and rnn-small-seen", "average of rnn-small-seen and trn"]
 
 
 def test_a_way_by_two_seeds_has_each_of_its_models_twice():
@@ -128,7 +130,7 @@ def test_a_way_by_two_seeds_has_each_of_its_models_twice():
 
 def test_only_what_the_time_allows_is_tried():
     candidates = candidates_of({}, 1000)
-    seconds = {"small": 4.0, "small-seen": 4.0, "trn": 40.0}
+    seconds = {"rnn-small": 4.0, "rnn-small-seen": 4.0, "trn": 40.0}
     for budget, networks, n, seeds in (
         (None, 1.0, 2, 1),
         (None, 1000.0, 3, 2),
@@ -155,4 +157,4 @@ def test_what_is_trained_on_seen_features_is_no_average_over_folds():
     """For no networks lack two folds."""
     seen, plain, _ = candidates_of({}, 1000)
     assert (plain.seen, seen.seen) == (False, True)
-    assert [way.name for way in ways_of([plain, seen], 3) if way.by_folds] == ["small, average over folds"]
+    assert [way.name for way in ways_of([plain, seen], 3) if way.by_folds] == ["rnn-small, average over folds"]

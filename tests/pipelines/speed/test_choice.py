@@ -26,7 +26,7 @@ def scene(tmp_path_factory):
 
 @pytest.mark.slow
 def test_every_runtime_is_measured_and_the_fastest_remembered(lstr, scene, tmp_path, monkeypatch):
-    monkeypatch.setattr(choice, "RECIPES", {"live": "small"})
+    monkeypatch.setattr(choice, "RECIPES", {"live": "rnn-small"})
     monkeypatch.setattr(choice, "SECONDS", 0.1)
     remembered = []
     monkeypatch.setattr(choice, "remember", lambda recipe, runtime: remembered.append((recipe, runtime)))

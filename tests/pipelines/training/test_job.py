@@ -24,7 +24,13 @@ def test_from_options_to_events(feature_set, tmp_path):
     settings = {**TINY_SETTINGS, "train.epochs": "2"}
     (feature_set.features / "weights.json").write_text(json.dumps({"rgb": str(tmp_path / "weights")}))
     options = TrainOptions(
-        [feature_set.features], feature_set.labels, tmp_path / "run", "small", settings=settings, eval_every=1, seed=3
+        [feature_set.features],
+        feature_set.labels,
+        tmp_path / "run",
+        "rnn-small",
+        settings=settings,
+        eval_every=1,
+        seed=3,
     )
     started, *steps, finished = (event for event in train(options) if not isinstance(event, Notice))
     assert started == Started(3, 192, 3, 2)
@@ -41,7 +47,7 @@ def test_from_options_to_events(feature_set, tmp_path):
 def test_a_run_that_was_stopped_before_its_first_save_begins_anew(feature_set, tmp_path):
     """`--resume`, as is advised after Ctrl-C, was refused with the opposite advice."""
     settings = {**TINY_SETTINGS, "train.epochs": "2", "train.log_every": "1", "train.save_seconds": "3600"}
-    options = TrainOptions([feature_set.features], feature_set.labels, tmp_path / "run", "small", settings=settings)
+    options = TrainOptions([feature_set.features], feature_set.labels, tmp_path / "run", "rnn-small", settings=settings)
     job = train(options)
     next(event for event in job if isinstance(event, Step))
     job.close()
@@ -56,7 +62,9 @@ def test_a_run_that_was_stopped_before_its_first_save_begins_anew(feature_set, t
 def test_a_folder_that_is_deleted_meanwhile_ends_the_run(feature_set, tmp_path):
     """It named a checkpoint at its end that was not there any more."""
     settings = {**TINY_SETTINGS, "train.epochs": "50", "train.log_every": "1"}
-    job = train(TrainOptions([feature_set.features], feature_set.labels, tmp_path / "run", "small", settings=settings))
+    job = train(
+        TrainOptions([feature_set.features], feature_set.labels, tmp_path / "run", "rnn-small", settings=settings)
+    )
     next(event for event in job if isinstance(event, Step))
     rmtree(tmp_path / "run")
     with pytest.raises(OutputError, match="run cannot be written .it was deleted meanwhile"):
@@ -64,10 +72,12 @@ def test_a_folder_that_is_deleted_meanwhile_ends_the_run(feature_set, tmp_path):
 
 
 def test_the_preset_that_nobody_names(feature_set, tmp_path):
-    """`small` for minutes of video, the published size for the hours of THUMOS'14; a named one always."""
-    assert [preset_for(n) for n in (4 * 300, 14_400, 14_401, 203_363)] == ["small", "small", "thumos14", "thumos14"]
+    """`lstr-small` for minutes of video, the published size for the hours of THUMOS'14; a named one always."""
+    defaults = [preset_for(n) for n in (4 * 300, 14_400, 14_401, 203_363)]
+    assert defaults == ["lstr-small", "lstr-small", "thumos14", "thumos14"]
+    assert preset_for(1200, kind="rnn") == "rnn-small"
     for settings, preset in (
-        ({"model.kind": "rnn", "model.cell": "gru", "train.lr": "0.1"}, "small"),
+        ({"model.kind": "rnn", "model.cell": "gru", "train.lr": "0.1"}, "rnn-small"),
         ({"model.kind": "lstr"}, "lstr-small"),
         ({"model.kind": "svm"}, "lstr-small"),
         ({"model.long_length": "64"}, "lstr-small"),
@@ -80,7 +90,10 @@ def test_the_preset_that_nobody_names(feature_set, tmp_path):
     )
     options = TrainOptions([feature_set.features], feature_set.labels, tmp_path / "run")
     planned = result_of(planned_settings(options))
-    assert planned["preset"] == "small"
+    assert planned["preset"] == "lstr-small"
+    short = replace(options, settings={"train.max_steps": "1", "model.d_model": "16"}, device="cpu")
+    said = [event.text for event in train(short) if isinstance(event, Notice) and "preset" in event.text]
+    assert len(said) == 1 and "lstr-small" in said[0] and "--preset rnn-small" in said[0], "which, and what did better"
     named = replace(options, preset="thumos14", settings={"model.d_model": "64"})
     assert result_of(planned_settings(named))["preset"] == "thumos14"
 

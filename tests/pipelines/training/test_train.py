@@ -47,7 +47,7 @@ def test_presets_and_changes():
     assert (config.lr, config.weight_decay, config.epochs, config.batch_size) == (5e-5, 5e-5, 25, 16)
     model, config = resolve("lstr-small", {"model.n0": "4", "train.lr": "0.1"}, (8, 4))
     assert (model.n0, config.lr, model.rgb_dim, model.flow_dim) == (4, 0.1, 8, 4)
-    named = {"thumos14", "tvseries", "hacs", "small", "thumos14-published", "tvseries-published"}
+    named = {"thumos14", "tvseries", "hacs", "rnn-small", "thumos14-published", "tvseries-published"}
     named |= {"miniroad-thumos14", "miniroad-tvseries", "testra-thumos14", "testra-laplace-thumos14"}
     named |= {"gatehub-thumos14", "oadtr-thumos14", "colar-thumos14", "trn-thumos14"}
     named |= {"cmert-thumos14", "mat-thumos14", "mat-tvseries"}
