@@ -19,8 +19,6 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors
     from lstr.extractors.video.live_reader import LiveOptions as LiveOptions
     from lstr.labels.segment import Segment as Segment
     from lstr.pipelines.annotations.label_file import read_label_file as read_labels  # noqa: F401
-    from lstr.pipelines.calls import budget as budget
-    from lstr.pipelines.calls import compare as compare
     from lstr.pipelines.calls import convert as convert
     from lstr.pipelines.calls import evaluate as evaluate
     from lstr.pipelines.calls import extract as extract
@@ -53,8 +51,6 @@ _NAMES = {
     "Segment": ("lstr.labels.segment", "Segment"),
     "Thresholds": ("lstr.timeline", "Thresholds"),
     "Timeline": ("lstr.timeline", "Timeline"),
-    "budget": ("lstr.pipelines.calls", "budget"),
-    "compare": ("lstr.pipelines.calls", "compare"),
     "convert": ("lstr.pipelines.calls", "convert"),
     "create": ("lstr.streaming", "create"),
     "detect": ("lstr.pipelines.detection.detect", "detect"),

@@ -13,8 +13,6 @@ from lstr.extractors.video.inputs import VIDEO_SUFFIXES
 from lstr.pipelines.annotations.format import ConvertOptions
 from lstr.pipelines.annotations.formats import Conversion
 from lstr.pipelines.annotations.formats import convert as convert_all
-from lstr.pipelines.behaviour.budget import Budget, BudgetOptions, make_budget
-from lstr.pipelines.behaviour.comparison import Agreement, CompareOptions, compare_labels
 from lstr.pipelines.evaluation.job import EvaluateOptions, EvaluateResult
 from lstr.pipelines.evaluation.job import evaluate as evaluation
 from lstr.pipelines.extraction import job as extraction
@@ -158,32 +156,6 @@ def convert(sources: Paths, to: str, output: str | Path | None = None, **options
     """
     chosen = ConvertOptions(**_checked(ConvertOptions, options, "convert"))
     return convert_all(_some(sources, "sources"), to, Path(output) if output else None, chosen)
-
-
-def budget(labels: Paths, videos: Paths = (), *, show: Show = warn, **options: Any) -> Budget:
-    """Tell where the time goes in label files, as `lstr labels budget`; figures: `Budget.document`, `Budget.tables()`.
-
-    Of a video that is in several files the last counts. videos: files or folders, for lengths that the labels do not
-    state. options: further fields of `pipelines.behaviour.budget.BudgetOptions`, such as bin=60.0 or output="budget".
-    `show` takes each event.
-    """
-    chosen = _checked(BudgetOptions, options, "budget")
-    files, films = list(map(str, _some(labels, "labels"))), list(map(str, _several(videos)))
-    return result_of(make_budget(BudgetOptions(files, films, **chosen)), show)
-
-
-def compare(
-    labels: str | Path, others: str | Path, videos: Paths = (), *, show: Show = warn, **options: Any
-) -> Agreement:
-    """Tell how far two label files agree, as `lstr labels compare`; figures: `Agreement.document`.
-
-    labels: what the other is measured by. videos: files or folders, for lengths that the labels do not state. options:
-    further fields of `pipelines.behaviour.comparison.CompareOptions`, such as rename={"Fall": "falling"} or
-    output="agreement". `show` takes each event.
-    """
-    chosen = _checked(CompareOptions, options, "compare")
-    films = list(map(str, _several(videos)))
-    return result_of(compare_labels(CompareOptions(str(labels), str(others), films, **chosen)), show)
 
 
 def _check_output(output: Any) -> None:

@@ -179,6 +179,9 @@ def _read_folder(folder: Path, chosen: Format | None, options: ConvertOptions) -
             return _read_as(form, folder, "", options)
     files = files_below(folder)
     found = {p: known for p in files if (known := recognise(p)) and chosen in (None, known)}
+    timelines = FORMATS["json"]
+    if timelines in found.values():  # beside them `lstr detect` writes the same in other formats
+        found = {path: form for path, form in found.items() if form is timelines}
     names = sorted({form.name for form in found.values()})
     if len(names) > 1:
         raise AnnotationError(f"{folder} holds {', '.join(names)}.", f"choose one: --from {names[0]}")

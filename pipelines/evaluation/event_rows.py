@@ -8,7 +8,7 @@ from typing import Any
 from lstr.metrics import rates
 from lstr.metrics.actions import ONSETS, TOLERANT
 from lstr.metrics.event_errors import EDGE
-from lstr.pipelines.behaviour.kinds import OF_FALSE_ALARMS, OF_LABELS
+from lstr.pipelines.evaluation.error_kinds import OF_FALSE_ALARMS, OF_LABELS
 from lstr.pipelines.evaluation.findings import Judged
 
 FIGURES = ("precision", "recall", "f1")

@@ -32,8 +32,6 @@ class Table:
     title: str
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]]
-    total: bool = False
-    """Whether the last row is of all others together"""
 
     @property
     def names(self) -> list[str]:

@@ -83,14 +83,3 @@ def test_errors_have_hints(tmp_path):
     with pytest.raises(lstr.LstrError) as caught:
         lstr.train(tmp_path, tmp_path / "labels.json", tmp_path / "run")
     assert caught.value.hint and caught.value.__notes__ == [f"hint: {caught.value.hint}"]
-
-
-def test_budgets_and_agreement(tmp_path):
-    for name, end in (("anna", 4.0), ("ben", 3.0)):
-        (tmp_path / f"{name}.csv").write_text(f"video,duration,start,end,label\na,10,1,{end},hug\n")
-    made = lstr.budget(tmp_path / "anna.csv", bin=5.0, output=tmp_path / "out")
-    assert made.document["together"][0]["seconds"] == 3.0 and len(made.document["bins"]) == 2 and made.page.is_file()
-    agreed = lstr.compare(tmp_path / "anna.csv", str(tmp_path / "ben.csv"))
-    assert agreed.document["events"]["together"]["matched"]["0.5"]["pairs"] == 1
-    with pytest.raises(lstr.LstrError, match=r"lstr\.budget has no argument 'bins'"):
-        lstr.budget(tmp_path / "anna.csv", bins=5.0)

@@ -216,12 +216,6 @@ def test_the_pipe_example_runs(small_set, tmp_path):
     assert len(lines) == 20 and lines[0] == "0.25 (6, 64, 96, 3)", result.stderr
 
 
-def test_the_example_of_kinds_of_errors_prints_what_it_says(capsys):
-    block = block_with(DOCS / "how-to" / "agreement.md", "python", "measure_errors")
-    exec(block, {})
-    assert capsys.readouterr().out.splitlines() == re.findall(r"^# (.*)$", block, re.MULTILINE)
-
-
 def test_the_label_file_shown_is_one(lstr, tmp_path):
     for path in DOCUMENTS:
         for block in blocks(path, "json"):

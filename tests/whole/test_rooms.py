@@ -83,7 +83,7 @@ ORDER = {
         ("features",),
         ("weights",),
         ("model_files", "annotations"),
-        ("networks", "thresholds", "behaviour"),
+        ("networks", "thresholds"),
         ("datasets",),
         ("extraction", "evaluation", "detection", "info"),
         ("training", "quantisation", "comparison"),

@@ -1,1 +1,0 @@
-"""What behaviour scientists report of labels: time budgets, ethograms, and how far two observers agree."""
