@@ -24,7 +24,6 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors
     from lstr.pipelines.calls import extract as extract
     from lstr.pipelines.calls import finetune as finetune
     from lstr.pipelines.calls import learn as learn
-    from lstr.pipelines.calls import reproduce as reproduce
     from lstr.pipelines.calls import train as train
     from lstr.pipelines.detection.decision import Decision as Decision
     from lstr.pipelines.detection.detect import detect as detect
@@ -60,7 +59,6 @@ _NAMES = {
     "learn": ("lstr.pipelines.calls", "learn"),
     "load": ("lstr.pipelines.detection.detector", "load"),
     "read_labels": ("lstr.pipelines.annotations.label_file", "read_label_file"),
-    "reproduce": ("lstr.pipelines.calls", "reproduce"),
     "step": ("lstr.streaming", "step"),
     "train": ("lstr.pipelines.calls", "train"),
 }

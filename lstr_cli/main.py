@@ -38,7 +38,6 @@ GROUPS = {
     },
     "Research": {
         "models": "Every kind of model: its paper, cost and published numbers.",
-        "reproduce": "Train a kind as published, and print the paper's row beside yours.",
         "weights": "Published network weights: list, fetch, check.",
         "compare": "Your features beside a reference set, video by video.",
         "bench": "How fast this machine decides.",

@@ -72,8 +72,12 @@ def _show_one(one: dict) -> None:
     ]
     console.show_table(f"{one['kind']}: {one['name']}, {one['year']}", ("entry", "value"), rows)
     if one["results"]:
-        results = [(r["of"], f"{r['value']:.1f}", r["features"], r["seen"]) for r in one["results"]]
-        console.show_table("published numbers", ("of", "%", "features", "seen in"), results, right=(1,))
+        columns = ("of", "%", "features", "seen in", "preset")
+        results = [
+            (r["of"], f"{r['value']:.1f}", r["features"], r["seen"], ", ".join(r["presets"]) or "–")
+            for r in one["results"]
+        ]
+        console.show_table("published numbers", columns, results, right=(1,))
 
 
 def _headline(one: dict, of: str) -> str:

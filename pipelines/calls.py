@@ -31,9 +31,6 @@ from lstr.pipelines.model_files.hub_address import is_hub_address
 from lstr.pipelines.networks.named_weights import named_weights
 from lstr.pipelines.networks.recipes import choose_recipe, default_recipe, weights_for
 from lstr.pipelines.progress import Notice, result_of, warn
-from lstr.pipelines.reproduction.job import reproduce as reproduction
-from lstr.pipelines.reproduction.options import ReproduceOptions
-from lstr.pipelines.reproduction.record import Reproduced
 from lstr.pipelines.training.train import Trained, TrainOptions
 from lstr.pipelines.training.train import train as training
 
@@ -106,21 +103,6 @@ def evaluate(
     chosen |= {"beside": [(_here(models), _some(folders, "features")) for models, folders in others]}
     job = EvaluateOptions(_here(checkpoints), _some(features, "features"), labels, **chosen)
     return result_of(evaluation(job), show)
-
-
-def reproduce(
-    kind: str, features: Paths, output: str | Path | None = None, *, show: Show = warn, **options: Any
-) -> Reproduced:
-    """Train a kind by its published settings and stand it beside its row, as `lstr reproduce`; a second call goes on.
-
-    What came of it is `Reproduced.document`, and `Reproduced.verdicts` in sentences. options: further fields of
-    `pipelines.reproduction.options.ReproduceOptions`, such as seeds=5 or settings={"model.anticipation": 8}. `show`
-    takes each event.
-    """
-    if output is not None:
-        _check_output(output)
-    chosen = _checked(ReproduceOptions, options, "reproduce")
-    return result_of(reproduction(ReproduceOptions(kind, _some(features, "features"), output=output, **chosen)), show)
 
 
 def finetune(

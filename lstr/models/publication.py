@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 DESCRIPTION = "built from the description"
 SAME = "same weights, same numbers"
@@ -26,12 +25,8 @@ class Result:
     features: str
     seen: str
     """Where it was read."""
-    width: int | None = None
-    """How wide the features of both streams together are; None where it is not known."""
     presets: tuple[str, ...] = ()
     """The presets whose settings it belongs to, as far as they are known: the published code's first."""
-    measure: Literal["now", "next", "ahead"] = "now"
-    """now: of scores of the newest chunk. next: of the chunk after it. ahead: the mean of 0.25 to 2 s ahead."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +50,6 @@ class Publication:
     results: tuple[Result, ...] = ()
     differs: tuple[str, ...] = ()
     """What training by its presets does otherwise than the published training, a clause each."""
-    tested_every: int = 0
-    """Epochs between two evaluations on the testing videos, by the best of which the published checkpoint was chosen;
-    0 where nothing says that it was."""
     year: int | None = field(init=False)
     """The year that `paper` ends with."""
     exact: str = field(init=False)
@@ -73,22 +65,19 @@ def detection(
     tvseries: float,
     features: str,
     seen: str,
-    width: int | None = None,
     presets: tuple[str, ...] = (),
     of_tvseries: tuple[str, ...] = (),
 ) -> tuple[Result, ...]:
     """Both data sets' numbers of detection, with the presets of either."""
     return (
-        Result("THUMOS'14 mAP", thumos, features, seen, width, presets),
-        Result("TVSeries mcAP", tvseries, features, seen, width, of_tvseries),
+        Result("THUMOS'14 mAP", thumos, features, seen, presets),
+        Result("TVSeries mcAP", tvseries, features, seen, of_tvseries),
     )
 
 
-def anticipation(
-    thumos: float, tvseries: float, features: str, width: int | None = None, presets: tuple[str, ...] = ()
-) -> tuple[Result, ...]:
+def anticipation(thumos: float, tvseries: float, features: str, presets: tuple[str, ...] = ()) -> tuple[Result, ...]:
     """Both data sets' numbers of anticipation in the tables of the LSTR paper; presets are of the first."""
     return (
-        Result(f"THUMOS'14 mAP, {AHEAD}", thumos, features, LSTR_TABLES, width, presets, "ahead"),
-        Result(f"TVSeries mcAP, {AHEAD}", tvseries, features, LSTR_TABLES, width, (), "ahead"),
+        Result(f"THUMOS'14 mAP, {AHEAD}", thumos, features, LSTR_TABLES, presets),
+        Result(f"TVSeries mcAP, {AHEAD}", tvseries, features, LSTR_TABLES),
     )

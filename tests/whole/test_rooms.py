@@ -89,7 +89,7 @@ ORDER = {
         ("training", "quantisation", "comparison"),
         ("finetuning",),
         ("learning",),
-        ("demo", "models", "labelling", "watching", "reproduction"),
+        ("demo", "models", "labelling", "watching"),
         ("exporting",),
         ("speed", "calls"),
     ),

@@ -101,9 +101,9 @@ KIND = Kind(
         "within 1e-5 in probability",
         ("lstr_small",),
         (
-            *detection(69.5, 89.1, KINETICS, LSTR_TABLES, 3072, *PUBLISHED_PRESETS),
-            *detection(65.3, 88.1, ANET, LSTR_TABLES, 4096, *PUBLISHED_PRESETS),
-            *anticipation(50.1, 80.8, ANET, 4096, PUBLISHED_PRESETS[0]),
+            *detection(69.5, 89.1, KINETICS, LSTR_TABLES, *PUBLISHED_PRESETS),
+            *detection(65.3, 88.1, ANET, LSTR_TABLES, *PUBLISHED_PRESETS),
+            *anticipation(50.1, 80.8, ANET, PUBLISHED_PRESETS[0]),
         ),
     ),
     PRESETS,

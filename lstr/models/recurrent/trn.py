@@ -190,9 +190,9 @@ KIND = Kind(
         "within 1e-5 in probability with the settings of its preset; without them the decoder begins at the next chunk",
         ("trn_small",),
         (
-            *detection(62.1, 86.2, KINETICS, "TRN's README", 3072, ("trn-thumos14",)),
-            *detection(47.2, 83.7, OLD_ANET, LSTR_TABLES, 3072, ("trn-thumos14",)),
-            *anticipation(38.9, 75.7, OLD_ANET, 3072),
+            *detection(62.1, 86.2, KINETICS, "TRN's README", ("trn-thumos14",)),
+            *detection(47.2, 83.7, OLD_ANET, LSTR_TABLES, ("trn-thumos14",)),
+            *anticipation(38.9, 75.7, OLD_ANET),
         ),
         ("weights begin as those of PyTorch's layers, where the published ones are drawn otherwise",),
     ),

@@ -329,7 +329,6 @@ KIND = Kind(
                 67.1,
                 "I3D",
                 "LSTR paper, tables, whose text calls it weakly supervised",
-                2048,
                 ("woad-thumos14",),
             ),
         ),

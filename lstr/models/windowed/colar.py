@@ -315,7 +315,7 @@ KIND = Kind(
         "within 1e-5 in probability, where a whole window precedes the chunk; published scores leave the first 63 and "
         "the last chunk of a video out",
         ("colar_small",),
-        (Result("THUMOS'14 mAP", 66.9, KINETICS, "Colar's README", 4096, ("colar-thumos14",)),),
+        (Result("THUMOS'14 mAP", 66.9, KINETICS, "Colar's README", ("colar-thumos14",)),),
         (
             "exemplars are chosen anew, where the published ones are read from a file of its authors",
             "windows that are not full are trained on too, where the published training has none",

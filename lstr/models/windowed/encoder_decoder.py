@@ -255,8 +255,8 @@ RED_KIND = Kind(
         "the reward is ours, for its constants are unknown; the published detection is anticipation at one chunk",
         (),
         (
-            Result("THUMOS'14 mAP", 45.3, OLD_ANET, NEXT, None, ("red-thumos14",), "next"),
-            Result("TVSeries mcAP", 79.2, OLD_ANET, NEXT, None, (), "next"),
+            Result("THUMOS'14 mAP", 45.3, OLD_ANET, NEXT, ("red-thumos14",)),
+            Result("TVSeries mcAP", 79.2, OLD_ANET, NEXT),
             *anticipation(37.5, 75.1, OLD_ANET, presets=("red-thumos14",)),
         ),
         UNKNOWN,

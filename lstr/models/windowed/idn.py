@@ -186,8 +186,8 @@ KIND = Kind(
         "others who wrote it again",
         ("idn_small",),
         (
-            *detection(60.3, 86.1, "Inception-V3 of Kinetics", README, 4096, ("idn-thumos14",)),
-            *detection(50.0, 84.7, OLD_ANET, README, 3072, ("idn-thumos14",)),
+            *detection(60.3, 86.1, "Inception-V3 of Kinetics", README, ("idn-thumos14",)),
+            *detection(50.0, 84.7, OLD_ANET, README, ("idn-thumos14",)),
         ),
         (
             "the published training code was withheld, and how many epochs it has is not known: here 25",

@@ -233,11 +233,9 @@ KIND = Kind(
                 82.46,
                 "CLIP ViT-B/16 of RGB",
                 "the paper's abstract",
-                512,
                 ("toad-thumos14",),
             ),
         ),
-        tested_every=1,
     ),
     {
         "toad-thumos14": Preset(PUBLISHED, TRAINING),
