@@ -1,9 +1,9 @@
 """What a model costs to install, to start and to run: with torch, and exported without it; benchmarks/exported.json.
 
 For each runtime: megabytes of a small environment, seconds from the start of `lstr detect` to its first decision on a
-file, how many times real time it then decides, and peak memory; then the same for cameras played in real time
-(`playing.py`), with lag and cores. Model files are given by name, or have random weights at the recipe's cost and the
-paper's size.
+file, how many times real time it then decides, and peak memory; then the same for cameras played in real time, with lag
+and cores (many_streams.py). Model files are given by name, or have random weights at the recipe's cost and the paper's
+size.
 
     python benchmarks/exported.py --small SMALL/bin/python [--model live=FILE.lstr] [--recipes fast live]
     python benchmarks/exported.py --small SMALL/bin/python --small-openvino OTHER/bin/python
@@ -26,9 +26,8 @@ from time import monotonic
 
 import numpy as np
 from install import megabytes
-from many_streams import FPS, SETTLING, random_checkpoint
+from many_streams import FPS, SETTLING, Film, make_film, random_checkpoint
 from many_streams import run as watch
-from playing import Film, make_film
 
 from lstr.extractors.video.frames import CHUNK_SECONDS
 from lstr.pipelines.files.json_files import write_json

@@ -14,24 +14,39 @@ kept: a run that was stopped goes on where it was.
 """
 
 import argparse
+import hashlib
 import json
+import shutil
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 
 import numpy as np
-from held_out import HeldOut, Scores, Settings
-from real_data import RESAMPLES, judge
 
+from lstr.batch import predict
+from lstr.checkpoints.checkpoint import load
 from lstr.extractors.streams import STREAMS
-from lstr.labels.label_set import read_labels
+from lstr.labels.label_set import Labels, read_labels, targets
+from lstr.metrics import bootstrap
 from lstr.metrics import per_frame as metrics
-from lstr.pipelines.features.folder import open_features
+from lstr.pipelines.datasets.dataset import LabelledVideo, Split, TwoStreamArray
+from lstr.pipelines.features.folder import FeatureFolder, open_features
+from lstr.pipelines.files.atomic import replacing
 from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.provenance import about_machine
+from lstr.pipelines.training.config import resolve
+from lstr.pipelines.training.run import Task, train_model
+
+Settings = Mapping[str, str]
+"""`model.x` and `train.x` on top of a preset, or the `penalty` and number of `chunks` of the linear classifier."""
+Scores = dict[str, np.ndarray]
+"""(L, C) a video"""
 
 PRESET = "lstr-small"
+RESAMPLES = 1000
+MEANS = ("mAP", "mcAP")
 N_FOLDS = 3
 SYSTEMS: dict[str, Settings] = {
     "linear_1_chunk": {"penalty": "1e4", "chunks": "1"},
@@ -42,6 +57,117 @@ SYSTEMS: dict[str, Settings] = {
 INPUTS = {"flow": ("flow",), "rgb": ("rgb",), "both": STREAMS}
 SIZES = {"short_side": 64, "crop": 64}
 """Of the images: a step costs a fifth of what 224 pixels cost."""
+
+
+class HeldOut:
+    """Trains on some videos of a folder and scores others, remembering what it has done in `kept`.
+
+    Each of several folders has streams of its own.
+    """
+
+    def __init__(self, folder: FeatureFolder, labels: Labels, preset: str, kept: Path, *others: FeatureFolder):
+        self.folder, self.labels, self.preset, self.kept = folder, labels, preset, kept
+        self.seconds: dict[str, list[float]] = {}
+        """Processor time of each training with its scoring, by settings."""
+        self.videos = {}
+        for video_id, entry in labels.videos.items():
+            loaded = [one.load(video_id) for one in (folder, *others)]
+            array = TwoStreamArray(*(np.concatenate(parts, axis=1) for parts in zip(*loaded, strict=True)))
+            self.videos[video_id] = LabelledVideo(video_id, array, targets(entry, labels.classes, len(array)))
+
+    def scores(self, settings: Settings, seed: int, training: Sequence[str], testing: Sequence[str]) -> Scores:
+        """Scores of the testing videos by a model of these settings that was trained on the training videos."""
+        made_by = json.dumps([dict(settings), seed, sorted(training), sorted(testing), self.preset], sort_keys=True)
+        path = self.kept / f"{hashlib.sha256(made_by.encode()).hexdigest()[:16]}.npz"
+        if not path.exists():
+            start = process_time()
+            train_on, test_on = ([self.videos[i] for i in ids] for ids in (training, testing))
+            if "penalty" in settings:
+                found = linear_scores(train_on, test_on, int(settings["chunks"]), float(settings["penalty"]))
+            else:
+                found = self.trained(settings, seed, train_on, test_on)
+            seconds = process_time() - start
+            with replacing(path) as temporary, temporary.open("wb") as file:
+                np.savez(file, seconds=seconds, **{f"of {i}": s for i, s in zip(testing, found, strict=True)})
+        with np.load(path) as file:
+            name = json.dumps(dict(settings), sort_keys=True)
+            self.seconds.setdefault(name, []).append(float(file["seconds"]))
+            return {i: file[f"of {i}"] for i in testing}
+
+    def trained(self, settings: Settings, seed: int, training: list, testing: list) -> list[np.ndarray]:
+        """Scores of the testing videos by a new model."""
+        split, run = Split(self.folder, self.labels, training), self.kept / "run"
+        model, config = resolve(self.preset, {**settings, "train.seed": str(seed)}, split.dims)
+        shutil.rmtree(run, ignore_errors=True)
+        for _ in train_model(Task(split, model, config), run):
+            pass
+        loaded = load(run / "checkpoint.pt")
+        return [predict(loaded.model, video.features[:]).numpy() for video in testing]
+
+    def per_frame(self, scores: Scores) -> dict:
+        """mAP, mcAP and per class over all chunks of the scored videos."""
+        truth = np.concatenate([self.videos[i].targets for i in scores])
+        return metrics.per_frame(np.concatenate([*scores.values()]), truth, self.labels.classes)
+
+
+def running_mean(rows: np.ndarray, n: int) -> np.ndarray:
+    """Mean of each row (L, D) and the up to n − 1 before it."""
+    total = np.concatenate([np.zeros((1, rows.shape[1])), np.cumsum(rows, 0, dtype=np.float64)])
+    k = np.arange(len(rows))
+    first = np.maximum(k - n + 1, 0)
+    return (total[k + 1] - total[first]) / (k + 1 - first)[:, None]
+
+
+def linear_scores(
+    training: list[LabelledVideo], testing: list[LabelledVideo], n: int, penalty: float
+) -> list[np.ndarray]:
+    """Ridge regression of the targets on the mean of the last n chunks' features: what needs no memory."""
+    rows = np.concatenate([running_mean(video.features[:], n) for video in training])
+    wanted = np.concatenate([video.targets for video in training]).astype(float)
+    mean, std, prior = rows.mean(0), rows.std(0) + 1e-6, wanted.mean(0)
+    rows = (rows - mean) / std
+    weights = rows.T @ np.linalg.solve(rows @ rows.T + penalty * np.eye(len(rows)), wanted - prior)
+    return [(running_mean(video.features[:], n) - mean) / std @ weights + prior for video in testing]
+
+
+def judge(held: HeldOut, scores: dict[str, list[Scores]], against: str) -> dict:
+    """{system: {mAP, mcAP, interval, ahead of `against`, by seed, per class}} of scores, a seed."""
+    ids = list(scores[against][0])
+    truth = [held.videos[i].targets for i in ids]
+    draws = bootstrap.draw(len(ids), RESAMPLES)
+    resampled, result = {}, {}
+    for system, runs in scores.items():
+        found = [held.per_frame({i: run[i] for i in ids}) for run in runs]
+        resampled[system] = {
+            mean: np.mean(
+                [
+                    bootstrap.resampled_means(
+                        [run[i] for i in ids], truth, held.labels.classes, draws, calibrated=mean == "mcAP"
+                    )
+                    for run in runs
+                ],
+                axis=0,
+            )
+            for mean in MEANS
+        }
+        result[system] = {
+            **{mean: float(np.mean([one[mean] for one in found])) for mean in MEANS},
+            "interval": {mean: bootstrap.interval(values) for mean, values in resampled[system].items()},
+            **({"mAP_by_seed": [one["mAP"] for one in found]} if len(found) > 1 else {}),
+            "AP": {
+                label: float(np.mean([one["per_class"][label]["AP"] for one in found]))
+                for label in found[0]["per_class"]
+            },
+        }
+    for system, row in result.items():
+        row[f"ahead of {against}"] = {
+            mean: {
+                "difference": row[mean] - result[against][mean],
+                "interval": bootstrap.interval(resampled[system][mean] - resampled[against][mean]),
+            }
+            for mean in MEANS
+        }
+    return result
 
 
 def folds_of(ids: list[str]) -> list[list[str]]:

@@ -1,13 +1,11 @@
 """Every kind of model on the same features of real videos, by one protocol: benchmarks/kinds.json.
 
-The features are those of the recipe `smallest`, from networks that never saw the videos they are judged on: folds of
-benchmarks/frontier.py, whose WORK holds them. Each kind has a few candidates of size and memory; the one that a fold
-uses is the one that does best on the other folds. All else is the preset `lstr-small`. Scores of all folds are pooled
-before the metrics, three seeds are averaged, and intervals resample the videos for all kinds together. What is already
-in WORK is kept.
+The features are those of `lstr learn --recipe smallest`, from networks that never saw the videos they are judged on.
+Each kind has a few candidates of size and memory; the one that a fold uses is the one that does best on the other
+folds. All else is the preset `lstr-small`. Scores of all folds are pooled before the metrics, three seeds are averaged,
+and intervals resample the videos for all kinds together. What is already in WORK is kept.
 
-    python benchmarks/frontier.py learn SHARED/data --work FEATURES --points live
-    nice python benchmarks/kinds.py SHARED/data --features FEATURES --work WORK [--kinds lstr miniroad]
+    nice python benchmarks/kinds.py SHARED/data --work WORK [--kinds lstr miniroad]
 """
 
 import argparse
@@ -15,9 +13,7 @@ import json
 from pathlib import Path
 
 import numpy as np
-from finetuned import folds_of
-from held_out import HeldOut, Scores, Settings
-from real_data import RESAMPLES, judge
+from finetuned import RESAMPLES, HeldOut, Scores, Settings, folds_of, judge, lstr, write_labels
 
 from lstr.labels.label_set import read_labels
 from lstr.metrics import per_frame as metrics
@@ -26,7 +22,7 @@ from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.provenance import about_machine
 
 PRESET = "lstr-small"
-POINT = "smallest"
+RECIPE = "smallest"
 AGAINST = "lstr"
 SETS = {"ut_interaction": "UT-Interaction", "urfall": "UR Fall Detection"}
 
@@ -83,8 +79,7 @@ def main() -> None:
     """Run the kinds on both sets and write the record."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("data", type=Path, help="folder with ut_interaction/ and urfall/")
-    parser.add_argument("--features", type=Path, required=True, help="the WORK of benchmarks/frontier.py")
-    parser.add_argument("--work", type=Path, required=True, help="folder for scores")
+    parser.add_argument("--work", type=Path, required=True, help="folder for networks, features and scores")
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=SETS)
     parser.add_argument("--kinds", nargs="+", default=list(CANDIDATES), choices=CANDIDATES)
     parser.add_argument("--seeds", type=int, default=3)
@@ -94,12 +89,15 @@ def main() -> None:
     for name in options.sets:
         ids = sorted(read_labels(options.data / name / "labels.json").videos)
         folds, held = folds_of(ids), []
-        for fold in range(len(folds)):
-            work = options.features / name / f"fold_{fold + 1}"
-            kept = options.work / name / f"fold_{fold + 1}"
-            kept.mkdir(parents=True, exist_ok=True)
-            features = open_features(work / f"{POINT}.learn" / "features")
-            held.append(HeldOut(features, read_labels(work / "labels.json"), PRESET, kept))
+        for number, testing in enumerate(folds, 1):
+            kept = options.work / name / f"fold_{number}"
+            labels, model = kept / "labels.json", kept / f"{RECIPE}.lstr"
+            if not model.exists():
+                kept.mkdir(parents=True, exist_ok=True)
+                write_labels(options.data / name / "labels.json", testing, labels)
+                lstr("learn", options.data / name / "videos", labels, "-o", model, "--recipe", RECIPE)
+            features = open_features(model.with_suffix(".learn") / "features")
+            held.append(HeldOut(features, read_labels(labels), PRESET, kept))
         flat, details = {}, {}
         for kind in options.kinds:
             seeds = 1 if kind == "linear" else options.seeds
@@ -112,7 +110,7 @@ def main() -> None:
             flat[baseline] = [{i: guess(seen, lengths[i]) for fold, seen in pairs for i in fold}]
         judged = judge(held[0], flat, AGAINST)
         record[name] = {kind: {**row, **details.get(kind, {})} for kind, row in judged.items()}
-    record |= {"preset": PRESET, "features": POINT, "seeds": options.seeds, "resamples": RESAMPLES}
+    record |= {"preset": PRESET, "features": RECIPE, "seeds": options.seeds, "resamples": RESAMPLES}
     write_json(options.output, record | about_machine())
 
 

@@ -1,21 +1,24 @@
 """How fast the model decides, measured on this machine: benchmarks/lstr-step.json.
 
 Weights, features and memories are random numbers, for speed does not depend on them. Every ratio is to the window
-recomputed at each chunk, measured in turns with the stream in the same run. What is measured so far is in the record
-from the first part on.
+recomputed at each chunk, measured in the same run: rows take turns in short rounds, so that whatever else the machine
+does hits all of them alike. What is measured so far is in the record from the first part on.
 
     python benchmarks/lstr_step.py [RECORD.json] [--device cpu] [--seconds 2] [-c run/checkpoint.pt]
 """
 
 import argparse
-from collections.abc import Iterator
+import statistics
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
+from time import monotonic, perf_counter
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from turns import Row, follow, interleave, ratio, summary, whole
 
 from lstr import streaming
 from lstr.checkpoints import checkpoint
@@ -30,11 +33,12 @@ from lstr.models.lstr.config import ENCODERS, INTEGRATIONS, LSTRConfig
 from lstr.pipelines.progress import Finished, Progress
 from lstr.pipelines.provenance import about_machine
 from lstr.pipelines.speed.chain import build, filled, full_age
-from lstr.pipelines.speed.measuring import Measured, Measuring, measured
+from lstr.pipelines.speed.measuring import Measured, Measuring, Result, measured, written
 from lstr.plans.long import Compressed
 from lstr.plans.plan import CHANGES
 from lstr.streaming import StreamState
 from lstr.windows.windows import gather
+from lstr_cli import console
 
 ROUNDS = 10  # turns of each of the headline rows
 FEW_ROUNDS = 5  # turns of a design or a memory length
@@ -49,6 +53,17 @@ GOLDEN_SHAPE = {"n_heads": "4", "long_length": "128"}
 """What the tensors of the golden model do not tell."""
 
 Video = tuple[NDArray[np.float32], NDArray[np.float32]]
+Rounds = dict[str, list[list[float]]]
+"""Seconds of every step, by row and round."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """Something that is timed step by step."""
+
+    step: Callable[[], object]
+    burst: int = 1
+    """Steps always taken together: a stride of a stream, so that every round has its share of updates"""
 
 
 @dataclass(frozen=True)
@@ -276,6 +291,69 @@ def read_golden(folder: Path) -> tuple[Model, Video]:
             raise MissingPathError(f"{path} does not exist.", "give --golden the folder with lstr_small.pth and .npz.")
     with np.load(arrays) as video:
         return checkpoint.load(weights, GOLDEN_SHAPE).model, (video["rgb"], video["flow"])
+
+
+def whole(parts: Measuring[Result]) -> Result:
+    """The result of a measurement whose parts nobody watches."""
+    while True:
+        try:
+            next(parts)
+        except StopIteration as finished:
+            return finished.value
+
+
+def interleave(rows: dict[str, Row], seconds: float, n_rounds: int, device: str) -> Measuring[Rounds]:
+    """Seconds of every step, by row and round; yields after each round.
+
+    A row takes `seconds` in all rounds together, but at least one burst per round.
+    """
+    finish = partial(torch.cuda.synchronize, device) if device != "cpu" else lambda: None
+    for row in rows.values():
+        for _ in range(2 * row.burst):  # the first steps pack weights and wake the processor
+            row.step()
+    taken: Rounds = {name: [] for name in rows}
+    for _ in range(n_rounds):
+        for name, row in rows.items():
+            times: list[float] = []
+            finish()
+            until = perf_counter() + seconds / n_rounds
+            while not times or perf_counter() < until:
+                for _ in range(row.burst):
+                    start = perf_counter()
+                    row.step()
+                    finish()
+                    times.append(perf_counter() - start)
+            taken[name].append(times)
+        yield
+    return taken
+
+
+def summary(rounds: list[list[float]], n_streams: int = 1) -> dict:
+    """Speed in steps of a stream per second, and the milliseconds of a step that takes all n_streams at once.
+
+    The speed is that of the median round, as in `ratio`, so that one disturbed round does not make it.
+    """
+    ms = 1000 * np.concatenate(rounds)
+    return {
+        "steps_per_second": round(n_streams / statistics.median(map(statistics.fmean, rounds)), 2),
+        "mean_ms": round(float(ms.mean()), 3),
+        "p50_ms": round(float(np.median(ms)), 3),
+        "p95_ms": round(float(np.percentile(ms, 95)), 3),
+        "steps": len(ms),
+    }
+
+
+def ratio(baseline: list[list[float]], rounds: list[list[float]], n_streams: int = 1) -> float:
+    """How many times as fast as the baseline: the median over rounds, in each of which both met the same machine."""
+    each = [statistics.fmean(slow) / statistics.fmean(fast) for slow, fast in zip(baseline, rounds, strict=True)]
+    return round(n_streams * statistics.median(each), 2)
+
+
+def follow(events: Iterable[Any], path: Path) -> None:
+    """Run a measurement from a terminal; its record is in the file from the first part on."""
+    start = monotonic()
+    console.follow(written(events, path), "parts")
+    console.say(f"measured in {monotonic() - start:.0f} s; record: {path}")
 
 
 def main() -> None:

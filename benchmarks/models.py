@@ -16,8 +16,7 @@ from time import perf_counter, process_time
 
 import numpy as np
 import torch
-from lstr_step import stream_row
-from turns import Row, follow, interleave, ratio, summary, whole
+from lstr_step import Row, follow, interleave, ratio, stream_row, summary, whole
 
 from lstr import streaming
 from lstr.config import WindowConfig

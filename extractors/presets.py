@@ -134,7 +134,7 @@ def _shaped(part: StreamPreset, shape: float) -> tuple[int, int]:
 
 # Ten crops of flow, "use the multiple crops" (LSTR issue 5), ResNet-50 on the centre of the central frame
 KINETICS = Preset(StreamPreset("resnet50"), StreamPreset("bninception", crops=10))
-# Found by measurement (benchmarks/frontier.py), for the most cameras: cheap flow costs far more mAP than none
+# Found by measurement, for the most cameras: cheap flow costs far more mAP than none
 SMALLEST = Preset(
     None,
     StreamPreset("shufflenetv2", crops=2),

@@ -31,8 +31,7 @@ Columns = tuple[tuple[int, int], ...]
 """Stretches (first, end) of the joined features, in order; none for all of them."""
 MEANS = ("arithmetic", "geometric")
 """How probabilities are averaged. By the geometric mean a class is likely where no model rules it out; it had the
-higher mAP in all of 11 averages of models of UT-Interaction and in 8 of 11 of UR Fall (`means` in
-`benchmarks/few-videos.json`)."""
+higher mAP in all of 11 averages of models of UT-Interaction and in 8 of 11 of UR Fall."""
 AGAIN = "Put it together with `lstr pack` from two checkpoints or more."
 
 

@@ -201,7 +201,7 @@ STREAMFORMER = Network(
 )
 SMALL = (RESNET18, SHUFFLENETV2, MOBILENETV3, *EFFICIENTNETS)
 NETWORKS = {entry.name: entry for entry in (RESNET50, BNINCEPTION, *SMALL, *MOVINETS, TSM_MOBILENETV2, STREAMFORMER)}
-"""The two with published features first, then smaller ones for videos of one's own (benchmarks/frontier.py), then those
+"""The two with published features first, then smaller ones for videos of one's own, then those
 that remember the frames before or see all of a chunk."""
 
 

@@ -1,6 +1,6 @@
 """Any video as 24 FPS RGB frames in chunks of six.
 
-Which reader, by measurement on the shared odd videos (`benchmarks/odd_videos.py`): decord reads a file when
+Which reader, by measurement on the odd videos of `tests/extractors/video/test_odd_videos.py`: decord reads a file when
 
 - all its decoded frames fit in AHEAD_BYTES: decord decodes ahead without bound while the consumer computes, and
   reopening it reads the whole index again. PyAV holds a few frames, and is faster (1,500 frames of 1080p: 1.9 s

@@ -28,12 +28,6 @@ def fingerprints(monkeypatch):
 
 
 @pytest.fixture
-def inputs(fingerprints):
-    """The module of what both commits work on."""
-    return importlib.import_module("equality_inputs")
-
-
-@pytest.fixture
 def equality(fingerprints):
     """The module that records and compares."""
     return importlib.import_module("equality")
@@ -142,7 +136,7 @@ def test_pages_drawings_and_texts_have_no_dates(fingerprints, tmp_path):
     assert content("a.eaf", dated.format("2026-11-24T00:00:00+00:00", "WORK", "0.50")) != elan
 
 
-def test_pictures_and_videos_are_what_is_seen(fingerprints, inputs, tmp_path):
+def test_pictures_and_videos_are_what_is_seen(fingerprints, equality, tmp_path):
     pixels = np.zeros((4, 4, 3), np.uint8)
     noted = PngInfo()
     noted.add_text("Software", "another version")
@@ -151,22 +145,22 @@ def test_pictures_and_videos_are_what_is_seen(fingerprints, inputs, tmp_path):
     pixels[1, 1] = 1
     Image.fromarray(pixels).save(tmp_path / "c.png")
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
-        inputs.draw_video(tmp_path / f"{name}.mp4", seed, seconds=0.5)
+        equality.draw_video(tmp_path / f"{name}.mp4", seed, seconds=0.5)
     for suffix in ("png", "mp4"):
         a, b, c = (fingerprints.file_content(tmp_path / f"{name}.{suffix}", {}) for name in "abc")
         assert a == b != c
 
 
-def test_inputs_are_the_same_each_time(inputs, fingerprints, tmp_path, monkeypatch, lstr):
+def test_inputs_are_the_same_each_time(equality, fingerprints, tmp_path, monkeypatch, lstr):
     monkeypatch.setenv("LSTR_SHARED", str(tmp_path / "nowhere"))
     found = []
     for name in "ab":
         (tmp_path / name).mkdir()
-        assert inputs.write_videos(tmp_path / name) == "drawn"
-        inputs.write_features(tmp_path / name)
+        assert equality.write_videos(tmp_path / name) == "drawn"
+        equality.write_features(tmp_path / name)
         files = sorted(path for path in (tmp_path / name).rglob("*.*") if path.suffix != ".mkv")
         found.append({path.relative_to(tmp_path / name): fingerprints.file_content(path, {}) for path in files})
-    assert found[0] == found[1] and len(found[0]) == len(inputs.VIDEOS) + 2 * len(inputs.FEATURE_VIDEOS) + 3
+    assert found[0] == found[1] and len(found[0]) == len(equality.VIDEOS) + 2 * len(equality.FEATURE_VIDEOS) + 3
     for labels in ("videos.json", "features.json"):
         assert lstr("labels", "check", tmp_path / "a" / labels)[0] == 0
     frames = []

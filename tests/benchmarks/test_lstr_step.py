@@ -21,9 +21,8 @@ from lstr.pipelines.speed import measuring
 from lstr.plans.long import Compressed
 from lstr.plans.plan import needed
 from tests.support.benchmarks import benchmark
-from tests.support.mistakes import mistake
 
-bench, turns = benchmark("lstr_step"), benchmark("turns")
+bench = benchmark("lstr_step")
 
 TINY = configure(
     rgb_dim=6, flow_dim=4, d_model=16, n_heads=2, d_feedforward=16, work_length=4, long_length=32, n0=3, n1=4
@@ -131,14 +130,14 @@ def test_updates_are_told_from_other_steps():
 
 def test_one_disturbed_round_makes_neither_speed_nor_ratio():
     slow, fast = [[2.0], [2.0], [2.0]], [[1.0, 1.0], [1.0, 99.0], [1.0, 1.0]]
-    assert turns.summary(fast)["steps_per_second"] == 1 and turns.ratio(slow, fast) == 2
-    assert turns.summary(fast, n_streams=16)["steps_per_second"] == 16
+    assert bench.summary(fast)["steps_per_second"] == 1 and bench.ratio(slow, fast) == 2
+    assert bench.summary(fast, n_streams=16)["steps_per_second"] == 16
 
 
 def test_rows_take_turns_in_whole_bursts():
     order = []
-    rows = {"a": turns.Row(lambda: order.append("a"), 4), "b": turns.Row(lambda: order.append("b"))}
-    taken = turns.whole(turns.interleave(rows, 1e-9, 3, "cpu"))
+    rows = {"a": bench.Row(lambda: order.append("a"), 4), "b": bench.Row(lambda: order.append("b"))}
+    taken = bench.whole(bench.interleave(rows, 1e-9, 3, "cpu"))
     assert "".join(order) == "a" * 8 + "b" * 2 + ("a" * 4 + "b") * 3
     assert [len(times) for times in taken["a"]] == [4] * 3 and [len(times) for times in taken["b"]] == [1] * 3
 
@@ -227,8 +226,3 @@ def test_mistakes(tiny_checkpoint, tmp_path):
     for shape in (configure("rnn", d_model=16), replace(TINY, long_length=0)):
         with pytest.raises(CheckpointError, match="no LSTR to measure"):
             list(bench.bench_lstr(bench.ModelBench(shape)))
-
-
-def test_a_command_that_moved_says_where(lstr):
-    mistake(lstr("bench", "lstr"), 2, "no part of lstr any more", "python benchmarks/lstr_step.py")
-    mistake(lstr("bench", "models"), 2, "no part of lstr any more", "python benchmarks/models.py")

@@ -1,7 +1,6 @@
 """Every one of the odd videos: FFmpeg's own 24 FPS frames, or one typed sentence."""
 
 import json
-import runpy
 from pathlib import Path
 
 import numpy as np
@@ -10,21 +9,22 @@ import pytest
 from lstr.extractors.errors import VideoError
 from lstr.extractors.flow.workers import FlowWorkers
 from lstr.extractors.presets import PRESETS
+from lstr.extractors.run import TwoStream
 from lstr.extractors.twostream import build_twostream
 from lstr.extractors.video.file_reader import FrameReader, open_chunks
-from lstr.extractors.video.frames import resample, shrink
+from lstr.extractors.video.frames import n_frames_until, resample, shrink
 from lstr.extractors.video.probe import probe
 from lstr.extractors.weights.sources import WeightSources
 from tests.support.videos import ffmpeg_24
 
-BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
+TABLE = Path(__file__).with_name("odd_videos.json")
 LONG = "long_1080p_lowbitrate.mp4"
 
 
 @pytest.fixture(scope="module")
 def recorded() -> dict[str, dict]:
-    """The table that `benchmarks/odd_videos.py` wrote."""
-    return json.loads((BENCHMARKS / "odd-videos.json").read_text())["files"]
+    """Return what becomes of each file, by its path: features or an error."""
+    return json.loads(TABLE.read_text())
 
 
 def odd_videos(shared) -> dict[str, Path]:
@@ -51,10 +51,45 @@ def test_every_odd_video_gives_its_frames_or_a_typed_error(shared, recorded):
             assert reader.decoder == recorded[name]["decoder"], name
 
 
+def decode(path: Path, twostream: TwoStream, workers: FlowWorkers, allow_damaged: bool = False) -> dict:
+    """Return what a file's features are of, or the error that a user reads."""
+    try:
+        video, reader, chunks = open_chunks(path, twostream.recipe.long_side, allow_damaged)
+        first = next(chunks, None)
+        n_chunks = (first is not None) + sum(1 for _ in chunks)
+    except VideoError as error:
+        return {"outcome": "error", "error": str(error).replace(str(path), path.name)}
+    if first is None:
+        return {"outcome": "error", "error": f"{path.name} is damaged before its first chunk ends."}
+    (row,) = twostream.rows([first], workers)
+    assert row.rgb.shape == (2048,) and row.flow.shape == (1024,) and np.isfinite([*row.rgb, *row.flow]).all()
+    return {
+        "outcome": "features",
+        "chunks": n_chunks,
+        "frames_24fps": n_frames_until(reader.end),
+        "source_frames": reader.decoded,
+        "decoder": reader.decoder,
+        "codec": video.codec,
+        "coded_size": [video.width, video.height],
+        "working_size": list(first.frames.shape[2:0:-1]),
+        "bits": video.bits,
+        "rotation": video.rotation,
+        "clock": reader.clock,
+        "decode_errors": reader.decode_errors,
+    }
+
+
+def outcome(path: Path, twostream: TwoStream, workers: FlowWorkers) -> dict:
+    """Return `decode`, and for a damaged file also what is kept of it with --allow-damaged."""
+    found = decode(path, twostream, workers)
+    if "is damaged" in found.get("error", ""):
+        found["with_allow_damaged"] = decode(path, twostream, workers, allow_damaged=True)
+    return found
+
+
 @pytest.mark.slow
 def test_the_table_is_true(shared, recorded):
     """Every file whole at its working size, both networks on a chunk of each, damaged ones also up to the damage."""
-    outcome = runpy.run_path(str(BENCHMARKS / "odd_videos.py"))["outcome"]
     twostream = build_twostream(PRESETS["fast"], WeightSources(), "cpu", "float32")
     with FlowWorkers(2) as workers:
         found = {name: outcome(path, twostream, workers) for name, path in odd_videos(shared).items()}
