@@ -115,13 +115,11 @@ def test_every_line_of_a_shell_block_is_checked_somewhere():
                 assert program in checked | common, f"{name_of(path)}: {line}"
 
 
-def test_readme_is_short_and_names_every_page():
+def test_readme_is_short():
     text = README.read_text()
-    assert len(text.splitlines()) <= 200
-    pages = [path for path in PAGES if path.stem not in ("index", "changelog", "contributing")]
-    assert [name_of(path) for path in pages if f"({name_of(path)})" not in text] == []
+    assert len(text.split()) <= 700
     assert [line.split()[0] for line in shell_lines(README)][:3] == ["git", "cd", "make"]
-    assert text.index("git clone") < text.index("![") and text.index("git clone") < 300, "the installation comes first"
+    assert "(docs/index.md)" in text
 
 
 def test_every_page_is_reached_from_the_index():
@@ -190,13 +188,13 @@ def test_names_of_the_public_face_exist():
 def test_the_python_example_runs_as_a_script(small_set, tmp_path):
     block = block_with(README, "python", "lstr.detect")
     assert len(block.strip().splitlines()) <= 10 and block in PYTHON.read_text()
-    block = block.replace("videos/fall-15.mp4", str(small_set.videos / "scene_03.mp4"))
+    block = block.replace("new.mp4", str(small_set.videos / "scene_03.mp4"))
     (tmp_path / "example.py").write_text(block.replace("fall.lstr", str(small_set.checkpoint)))
     result = subprocess.run([sys.executable, tmp_path / "example.py"], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     lines = result.stdout.splitlines()
     assert [float(line.split()[0]) for line in lines if line[0].isdigit()] == [0.25 * k for k in range(1, 21)]
-    assert any(re.fullmatch(r"\w+ began at [\d.]+ with 0\.\d+", line) for line in lines)
+    assert any(re.fullmatch(r"started \w+ [\d.]+", line) for line in lines)
 
 
 def test_the_streaming_example_runs(small_set, tmp_path, monkeypatch):
