@@ -3,13 +3,10 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-RESTING = "resting"
-"""Why chunks are missing that came while the gate of their source was closed; also what its link is then."""
-
 
 @dataclass(frozen=True)
 class Gap:
-    """Chunks from `first` to before `end` that are not decided: `dropped`, RESTING, or `unseen`: they never came."""
+    """Chunks from `first` to before `end` that are not decided: `dropped`, or `unseen`: they never came."""
 
     first: int
     end: int

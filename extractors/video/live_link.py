@@ -5,7 +5,6 @@ from time import monotonic
 
 from lstr.extractors.addresses import shown
 from lstr.extractors.errors import StalledError, VideoError
-from lstr.extractors.video.gaps import RESTING
 from lstr.extractors.video.live_input import Input
 from lstr.extractors.video.stretches import GAP_SECONDS
 
@@ -17,27 +16,19 @@ class Link:
 
     def __init__(self) -> None:
         self.sign = monotonic()
-        """When anything came last: a frame, or a packet that a gate keeps from being decoded."""
+        """When a frame came last."""
         self.is_connected = False
         self.has_received = False
         """Whether anything ever came."""
-        self.is_holding = False
-        """Whether the newest of it was not decoded, because the gate is closed."""
-        self.opened = 0.0
-        """When the gate opened last; 0 where it never did."""
         self._is_away, self._left = False, 0.0
         self._changes: list[str] = []
 
     def take_frame(self, now: float) -> None:
         """A frame came."""
-        if self.is_holding:
-            self.is_holding, self.opened = False, now
-        self._come(now)
-
-    def hold(self) -> None:
-        """Something came, and is not decoded."""
-        self.is_holding = True
-        self._come(monotonic())
+        if self._is_away:
+            self._is_away = False
+            self._changes.append(f"connected again, after {now - self._left:.0f} s without a frame.")
+        self.sign, self.has_received, self.is_connected = now, True, True
 
     def wait(self) -> None:
         """Whoever waits for a place among the chunks is not silent."""
@@ -57,18 +48,12 @@ class Link:
         return changes
 
     def describe(self, has_chunks: bool) -> str:
-        """connecting, reading, resting, stalled or lost. has_chunks: whether any wait to be taken."""
+        """connecting, reading, stalled or lost. has_chunks: whether any wait to be taken."""
         if not self.is_connected:
             return "lost" if self.has_received else "connecting"
         if monotonic() - self.sign > QUIET and not has_chunks:
             return "stalled"
-        return RESTING if self.is_holding else "reading"
-
-    def _come(self, now: float) -> None:
-        if self._is_away:
-            self._is_away = False
-            self._changes.append(f"connected again, after {now - self._left:.0f} s without a frame.")
-        self.sign, self.has_received, self.is_connected = now, True, True
+        return "reading"
 
 
 def too_short(source: Input, frames: int) -> VideoError:

@@ -8,8 +8,6 @@ A frame is shown until the next one, as in a file, unless that is more than GAP_
 own steps, if it is that slow): then what lies between was not seen. A chunk consists of frames that were seen, so
 chunks are missing where the source was away, and chunk numbers keep to the time. After a reconnection the clock goes
 on by the time it took. An event whose end turned it into a recording (HLS) is over: it is not read from its beginning.
-A source with a gate is decoded only while that is open. What came shortly before it opens is then read as fast as it is
-taken, none of it dropped, each chunk at the time at which its frames came.
 """
 
 import threading
@@ -26,14 +24,13 @@ from lstr.extractors.stages import DECODE
 from lstr.extractors.video.backdrop import Backdrop
 from lstr.extractors.video.containers import Opening
 from lstr.extractors.video.frames import Chunk, SourceFrame, chunks_of
-from lstr.extractors.video.gaps import RESTING, Gap, joined
+from lstr.extractors.video.gaps import Gap, joined
 from lstr.extractors.video.live_input import Input
 from lstr.extractors.video.live_link import QUIET, Link, given_up, has_ended, stalled, too_short
 from lstr.extractors.video.moment import Moment
-from lstr.extractors.video.packet_gate import Gate, PacketGate
 from lstr.extractors.video.packet_ring import PacketSink
 from lstr.extractors.video.probe import AVERAGE_RATE, comes_later
-from lstr.extractors.video.pyav_reader import PAUSE, PyAVReader
+from lstr.extractors.video.pyav_reader import PyAVReader
 from lstr.extractors.video.stretches import GAP_SECONDS, SILENCE, counted_on, stretches
 from lstr.extractors.video.zones import Zones
 
@@ -61,8 +58,7 @@ class LiveReader:
     `changed` is notified whenever there is a chunk to `take`, and at the end. Chunks before `first` are left out, and
     before `end` the source is left. `packets` gets each packet of its video stream, in the reader's thread; `seen` gets
     each chunk too, as it is read; what goes wrong in it stops nothing. `zones` is asked at each chunk where motion
-    counts in it: outside these zones it shows a `Backdrop`. Where `gate` has closed it `is_to_rest`: when all its
-    chunks are taken and done with, `rested` lets it go on.
+    counts in it: outside these zones it shows a `Backdrop`.
     """
 
     def __init__(
@@ -76,9 +72,8 @@ class LiveReader:
         packets: PacketSink | None = None,
         seen: Callable[[Chunk], None] | None = None,
         zones: Callable[[], Zones] | None = None,
-        gate: Gate | None = None,
     ):
-        self._seen, self._zones, self._gate = seen, zones, gate
+        self._seen, self._zones = seen, zones
         self.input, self.options = live_input, options or LiveOptions()
         self.changed = changed or threading.Condition()
         self.error: BaseException | None = None
@@ -101,8 +96,6 @@ class LiveReader:
         self._last: tuple[Fraction, Fraction] | None = None  # time and step of the newest frame
         self._heard = self._began = monotonic()
         self._origin: Fraction | None = None  # of a connection's clock on this reader's; None before its first frame
-        self._paused = self._resumed = False  # whether the gate has closed; whether the next chunk is the first since
-        self.is_to_rest = False  # whether its gate has closed, and its chunks are not known to be done with
         self._thread = threading.Thread(target=self._work, name=f"live {live_input.id}", daemon=True)
 
     @property
@@ -131,13 +124,8 @@ class LiveReader:
 
     @property
     def link(self) -> str:
-        """connecting, reading, resting, stalled, lost or ended."""
+        """connecting, reading, stalled, lost or ended."""
         return "ended" if self.ended else self._link.describe(bool(self._chunks))
-
-    @property
-    def opened(self) -> float:
-        """When its gate opened last, on the monotonic clock; 0 where it never did."""
-        return self._link.opened
 
     @property
     def waiting(self) -> int:
@@ -159,12 +147,6 @@ class LiveReader:
             passed = [gap for gap in self._missing if gap.end <= chunk]
             self._missing = [gap for gap in self._missing if keep or gap.end > chunk]
         return joined(passed)
-
-    def rested(self) -> None:
-        """What came before its gate closed is done with."""
-        with self.changed:
-            self.is_to_rest = False
-            self.changed.notify_all()
 
     def stop(self) -> None:
         """Read no more. What FFmpeg waits for now it may wait for a little longer, with nobody listening."""
@@ -202,7 +184,7 @@ class LiveReader:
             if self._stopped.is_set() or self._is_over():
                 return
             if lost is None and self._ends():
-                if self._next == self._first and not self._link.is_holding:
+                if self._next == self._first:
                     is_over = self.input.is_over and not self.frames
                     raise has_ended(self.input) if is_over else too_short(self.input, self.frames)
                 return
@@ -225,23 +207,20 @@ class LiveReader:
         left = max(0.1, self._link.sign + self.options.timeout - monotonic())
         patience = min(left, SILENCE) if self.input.lasting else left
         opening = Opening(self.input.options, self.input.demuxer, (patience, patience))
-        gate = PacketGate(self._gate) if self._gate else None
-        stopped, hold = self._stopped.is_set, self._link.hold
         again = self._link.has_received or self.input.is_over  # a recording is never connected to again
-        reader = PyAVReader(self.input.source, "skip", True, opening, stopped, self._packets, gate, hold, again)
+        reader = PyAVReader(self.input.source, "skip", True, opening, self._stopped.is_set, self._packets, again)
         self._counted, self._reader, self._origin = [self.frames, self.decode_errors], reader, None
         try:
             with DECODE, closing(reader.frames(self._long_side)) as frames:
-                while self._take_spell(frames, Backdrop()):
-                    self._rest()
+                self._take(frames, Backdrop())
         except VideoError as error:
             return error
         finally:
             self._link.is_connected = False
         return None
 
-    def _take_spell(self, frames: Iterator[SourceFrame], backdrop: Backdrop) -> bool:
-        """Let the chunks of a connection wait to be taken, to its end or until the gate closes; whether that has."""
+    def _take(self, frames: Iterator[SourceFrame], backdrop: Backdrop) -> None:
+        """Let the chunks of a connection wait to be taken, to its end."""
         for first, stretch in stretches(self._timed(frames), self._last and self._last[1]):
             for chunk in chunks_of(stretch, max(self._next, first, self._first)):
                 if self._seen:
@@ -249,25 +228,13 @@ class LiveReader:
                         self._seen(chunk)
                 self._put(backdrop.behind(chunk, self._zones()) if self._zones else chunk)
                 if self._stopped.is_set() or self._is_over():
-                    return False
-        return self._paused
-
-    def _rest(self) -> None:
-        """Wait until all that was decoded is done with, so that what is decoded next begins anew."""
-        with self.changed:
-            self.is_to_rest = self._resumed = True
-            self.changed.notify_all()
-            self.changed.wait_for(lambda: not self.is_to_rest or self._stopped.is_set())
+                    return
 
     def _timed(self, frames: Iterator[SourceFrame]) -> Iterator[SourceFrame]:
-        """A connection's frames on this reader's clock, which goes on over connections, until the gate closes."""
-        self._paused = False
+        """A connection's frames on this reader's clock, which goes on over connections."""
         for frame in frames:
-            if frame is PAUSE:
-                self._paused = True
-                return
-            self._link.take_frame(monotonic())
-            now = self._arrival or monotonic()
+            now = monotonic()
+            self._link.take_frame(now)
             origin = self._origin
             if origin is None:
                 if self._last is None:
@@ -294,12 +261,7 @@ class LiveReader:
             if self._stopped.is_set():
                 return
             self._link.wait()
-            self._heard = self._arrival or self._link.sign
-
-    @property
-    def _arrival(self) -> float | None:
-        """When the newest frame came, where it was kept by the gate until now."""
-        return self._reader.arrival if self._reader else None
+            self._heard = self._link.sign
 
     def _leave_stamps(self, now: float, time: Fraction) -> None:
         """Take another clock from now on, at `time`, where there are no timestamps or they are of no use."""
@@ -329,27 +291,22 @@ class LiveReader:
 
     def _put(self, chunk: Chunk) -> None:
         """Let a chunk wait to be taken, in the place of the oldest where none is free."""
-        arrival = self._arrival
-        drop = self.on_lag == "drop" and arrival is None
+        drop = self.on_lag == "drop"
         with self.changed:
             if self._end is not None and chunk.index >= self._end:
                 self._next = chunk.index
                 return
-            if chunk.index > self._next and self._resumed:
-                self._missing.append(Gap(self._next, chunk.index, RESTING))
-            elif chunk.index > self._next:
+            if chunk.index > self._next:
                 self.unseen += chunk.index - self._next
                 self.gaps += 1
                 self._missing.append(Gap(self._next, chunk.index, "unseen"))
-            self._resumed = False
             self._next = chunk.index + 1
             if drop and len(self._chunks) >= self.options.waiting:
                 oldest, _ = self._chunks.popleft()
                 self.dropped += 1
                 self._missing = joined([*self._missing, Gap(oldest.index, oldest.index + 1, "dropped")])
             self.changed.wait_for(lambda: len(self._chunks) < self.options.waiting or self._stopped.is_set())
-            now = Moment()
-            self._chunks.append((chunk, now.before(now.monotonic - arrival) if arrival else now))
+            self._chunks.append((chunk, Moment()))
             self.changed.notify_all()
 
     def _ends(self) -> bool:

@@ -1,7 +1,7 @@
 """A moment on two clocks."""
 
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from time import monotonic
 
 
@@ -11,7 +11,3 @@ class Moment:
 
     monotonic: float = field(default_factory=monotonic)
     wall: datetime = field(default_factory=lambda: datetime.now().astimezone())
-
-    def before(self, seconds: float) -> "Moment":
-        """So many seconds ago for a clock; what has to be done is to be done from now on."""
-        return Moment(self.monotonic, self.wall - timedelta(seconds=seconds))

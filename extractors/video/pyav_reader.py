@@ -20,7 +20,6 @@ from lstr.extractors.addresses import shown
 from lstr.extractors.errors import StalledError, VideoError
 from lstr.extractors.video.containers import PLAIN, Opening, Source, best_video, open_container
 from lstr.extractors.video.frames import SourceFrame, shrink, upright, working_size
-from lstr.extractors.video.packet_gate import Arrived, PacketGate
 from lstr.extractors.video.packet_ring import PacketSink
 from lstr.extractors.video.piped_mp4 import FASTSTART, Looked, keep, look
 from lstr.extractors.video.probe import (
@@ -41,8 +40,6 @@ TIMELESS = ("mpjpeg", "mjpeg", "h264", "hevc")  # FFmpeg's demuxers of pictures 
 # where it converts them directly, up to 21 levels away in real videos
 PLANAR = {"nv12": "yuv420p", "p010le": "yuv420p10le"}
 TICK = 0.2  # seconds between two looks at whether a silent pipe is still wanted
-PAUSE = SourceFrame(Fraction(-1), Fraction(0), lambda: np.empty((0, 0, 3), np.uint8))
-"""No frame: what a reader with a gate yields where that has closed."""
 
 
 class PyAVReader:
@@ -50,8 +47,7 @@ class PyAVReader:
 
     `damage` is what a broken packet or frame does: `raise` VideoError, `stop` as if the source ended before it, or
     `skip` it and go on. `live` yields each frame at once instead of decoding in several frames' time. `stopped` is
-    called while a pipe is silent, and while its gate is closed; True ends it. `packets` gets each packet of the video
-    stream before it is decoded. A packet is decoded when `gate` gives it; `hold` hears of one that it does not give.
+    called while a pipe is silent; True ends it. `packets` gets each packet of the video stream before it is decoded.
     With `endless` no frames come of what turns out to be a recording: it is an event that was watched to its end.
     """
 
@@ -65,8 +61,6 @@ class PyAVReader:
         opening: Opening = PLAIN,
         stopped: Callable[[], bool] = lambda: False,
         packets: PacketSink | None = None,
-        gate: PacketGate | None = None,
-        hold: Callable[[], None] = lambda: None,
         endless: bool = False,
     ):
         self._endless = endless
@@ -78,12 +72,8 @@ class PyAVReader:
             # a buffered pipe's `read` would wait for all the bytes that FFmpeg requests
             self._source = _Arriving(source, self._silent, self._patience, stopped)
         self._damage, self._live, self._opening, self._packets = damage, live, opening, packets
-        self._gate, self._hold, self._stopped = gate, hold, stopped
-        self._held = False
         self.decoded = 0
         self.decode_errors = 0
-        self.arrival: float | None = None
-        """When the newest frame came, on the monotonic clock, where its packet was kept by the gate; else it is now."""
         self.clock = "container"
         self.stamps = Stamps()
         """How its time stamps have gone on so far."""
@@ -112,7 +102,7 @@ class PyAVReader:
             raise unreadable(self.name, error) from error
         if self.decoded == 0 and self.decode_errors:
             raise damaged(self.name, "not one frame of it is whole")
-        if self.decoded == 0 and not self._held:
+        if self.decoded == 0:
             raise VideoError(f"{self.name} holds no decodable frame.", "record or download the file again.")
 
     @contextmanager
@@ -149,9 +139,6 @@ class PyAVReader:
         by_rate = counts_frames(container, stream)
         reformatter = VideoReformatter()  # a picture's own would be made anew for each, with threads of its own
         for picture in self._pictures(container, stream):
-            if picture is None:
-                yield PAUSE
-                continue
             start = None if by_rate or picture.pts is None else seconds(picture.pts, picture.time_base)
             back = start is not None and last is not None and last - (start - first) > JUMP_SECONDS
             if last is None:
@@ -165,7 +152,7 @@ class PyAVReader:
                 if start is not None and back:
                     first = start - time
                 gap = time - last or gap
-            self.stamps.take(last is None or time > last, back, self.arrival or monotonic())
+            self.stamps.take(last is None or time > last, back, monotonic())
             last = time
             duration = seconds(picture.duration, picture.time_base) if picture.duration and not by_rate else step
             self.decoded += 1
@@ -174,10 +161,8 @@ class PyAVReader:
     def _silent(self) -> StalledError:
         return StalledError(f"{self.name} sent nothing for too long.", "check that it is on, and its address.")
 
-    def _pictures(
-        self, container: av.container.InputContainer, stream: av.VideoStream
-    ) -> Iterator[av.VideoFrame | None]:
-        """Decoded pictures up to the end or the first damage, whole ones only; None where the gate closes.
+    def _pictures(self, container: av.container.InputContainer, stream: av.VideoStream) -> Iterator[av.VideoFrame]:
+        """Decoded pictures up to the end or the first damage, whole ones only.
 
         Raises StalledError where packets come for longer than the timeout, and no picture.
         """
@@ -197,51 +182,24 @@ class PyAVReader:
             if packet.stream is not stream:
                 continue
             self._hand_over(packet, stream)
-            for one in self._let_in(packet, stream):
-                if one is None:
-                    yield None
-                    continue
-                self.arrival = one.arrival
-                try:
-                    pictures = one.packet.decode()
-                except av.error.InvalidDataError as error:
-                    if self._broken(error):
-                        return
-                    continue
-                if one.packet.is_corrupt and self._broken(None):
+            try:
+                pictures = packet.decode()
+            except av.error.InvalidDataError as error:
+                if self._broken(error):
                     return
-                for picture in pictures:
-                    if not picture.is_corrupt:
-                        yield picture
-                        began = monotonic()
-                    elif self._broken(None):
-                        return
-            if self._gate and not self._gate.is_open:
-                if self._stopped():
+                continue
+            if packet.is_corrupt and self._broken(None):
+                return
+            for picture in pictures:
+                if not picture.is_corrupt:
+                    yield picture
+                    began = monotonic()
+                elif self._broken(None):
                     return
-                began = monotonic()
         if end.missing():
             self.decode_errors += 1
             if self._damage == "raise":
                 raise damaged(self.name, end.missing())
-
-    def _let_in(self, packet: av.Packet, stream: av.VideoStream) -> Iterator[Arrived | None]:
-        """What of the packets so far is to be decoded now; None where the gate has closed."""
-        gate = self._gate
-        if gate is None:
-            yield Arrived(packet)
-            return
-        was_open = gate.is_open
-        given = gate.take(packet, stream.codec_context.codec.canonical_name, monotonic())
-        if not gate.is_open:
-            self._held = True
-            if was_open:
-                yield None
-            self._hold()
-        elif gate.is_cut:
-            stream.codec_context.flush_buffers()  # what it remembers is of before
-            gate.passed()
-        yield from given
 
     def _hand_over(self, packet: av.Packet, stream: av.VideoStream) -> None:
         """Let whoever keeps packets have one; what goes wrong there is no reason to decode no more."""

@@ -25,7 +25,7 @@ from lstr.pipelines.detection.sink import End, Sink
 from lstr.pipelines.detection.spool import Spool
 from lstr.pipelines.detection.status import LATENCIES
 from lstr.pipelines.networks.checkpoint_recipe import recipe_of
-from lstr.timeline import FORMAT, Event, iso
+from lstr.timeline import FORMAT, iso
 
 SEGMENT = ("label", "start", "end", "score", "still_on", "start_at", "end_at")
 """What a timeline has of an `ended` event."""
@@ -110,11 +110,6 @@ class Files(Sink):
         self._spool.add(decision.chunk, decision.scores)
         kept = [{"gap": gap.reason, **decision.span(gap)} for gap in gaps]
         self._spool.add_lines([*kept, *(event.to_dict() for event in decision.events)])
-
-    def rest(self, events: Sequence[Event]) -> None:
-        """Keep what has ended."""
-        assert self._spool, "it is open"
-        self._spool.add_lines([event.to_dict() for event in events])
 
     def close(self, end: End) -> tuple[dict, Path | None] | None:
         """Write the files; the timeline, and where its page is. None of a source without a decision.

@@ -3,7 +3,7 @@
 import errno
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -12,7 +12,6 @@ from lstr.pipelines.detection.decision import Decision
 from lstr.pipelines.detection.events import Opened
 from lstr.pipelines.detection.sink import End, Sink
 from lstr.pipelines.files.atomic import unwritable
-from lstr.timeline import Event
 
 
 class JsonLines(Sink):
@@ -47,9 +46,6 @@ class JsonLines(Sink):
         if self._events_only:
             lines = [line for line in lines if "event" in line or line.get("gap") == "unseen"]
         self._write(lines)
-
-    def rest(self, events: Sequence[Event]) -> None:
-        self._write(event.to_dict() for event in events)
 
     def close(self, end: End) -> None:
         try:

@@ -90,19 +90,6 @@ class LiveSource(Running):
         ended = self.reader.ended and self.reader.waiting == 0
         return self.pending == 0 and (ended or self.left or self.broken is not None or self.is_full(most))
 
-    @property
-    def is_to_rest(self) -> bool:
-        """Whether its gate has closed, and all that came before is decided."""
-        return self.reader.is_to_rest and self.reader.waiting == self.pending == 0 and not self.over
-
-    def rest(self) -> None:
-        """End what is on, as nothing is decided for a while; what is decided then begins anew."""
-        events = self.finish()
-        for outlet in self.outlets:
-            outlet.rest(events)
-        self.memory.forget()
-        self.reader.rested()
-
     def troubles(self) -> Iterator[Notice]:
         """What its reader has to say too."""
         name = f"{self.id}: " if self.named or self.deciding.named else ""
@@ -115,7 +102,7 @@ class LiveSource(Running):
 
     def refresh(self) -> Status:
         self.status.link = "ended" if self.over else self.reader.link
-        self.status.waiting, self.status.opened = self.reader.waiting, self.reader.opened
+        self.status.waiting = self.reader.waiting
         for name in COUNTED:
             setattr(self.status, name, getattr(self.reader, name))
         return self.status

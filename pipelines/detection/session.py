@@ -13,7 +13,6 @@ from lstr.extractors.video.frames import Chunk
 from lstr.extractors.video.live_input import Input
 from lstr.extractors.video.live_link import QUIET
 from lstr.extractors.video.live_reader import LiveOptions, LiveReader
-from lstr.extractors.video.packet_gate import Gate
 from lstr.extractors.video.packet_ring import PacketSink
 from lstr.extractors.video.zones import Zones
 from lstr.pipelines.detection.events import Ended, SourceEvent, Undecided
@@ -49,9 +48,7 @@ class Session:
     `streams` are those of the model that outlive the session. `packets` says by a live source's id who gets the packets
     of its video, in the thread that reads them; `pictures` gets each chunk of a camera as it is read, with the source's
     id, in that thread too: it must not take long. `zones` says by a camera's id, at each chunk, outside which zones
-    nothing moves for the networks; `pictures` gets the whole picture all the same. `gates` says by it when packets of a
-    live source are decoded, None for always: what is on when one closes ends, and the model remembers nothing when it
-    opens.
+    nothing moves for the networks; `pictures` gets the whole picture all the same.
     """
 
     def __init__(
@@ -72,9 +69,8 @@ class Session:
         packets: Callable[[str], PacketSink | None] | None = None,
         pictures: Callable[[str, Chunk], None] | None = None,
         zones: Callable[[str], Zones] | None = None,
-        gates: Callable[[str], Gate | None] | None = None,
     ):
-        self._pictures, self._zones, self._gates = pictures, zones, gates
+        self._pictures, self._zones = pictures, zones
         self.alive = monotonic()
         """When the loop last went round for its live sources, on the monotonic clock."""
         self.deciding = Deciding(model, thresholds, precision, on_gap, output, sinks, places > 1, kept=streams)
@@ -218,9 +214,9 @@ class Session:
             events += map(Notice, warnings)
             side, packets = twostream.recipe.long_side, self._packets and self._packets(name)
             seen = self._pictures and partial(self._pictures, name)
-            zones, gate = self._zones and partial(self._zones, name), self._gates and self._gates(name)
+            zones = self._zones and partial(self._zones, name)
             span = (limits.first, limits.end)
-            reader = LiveReader(given, side, self._options, self._changed, *span, packets, seen, zones, gate)
+            reader = LiveReader(given, side, self._options, self._changed, *span, packets, seen, zones)
             warnings = [*warnings_of(self.deciding.loaded), *warnings]
             source = LiveSource(name, given, reader, self.deciding, min(free), warnings)
             with self._changed:
@@ -246,9 +242,6 @@ class Session:
                 yield made.source.take(made)
         for source in [*self._live]:
             yield from source.troubles()
-            if source.is_to_rest:
-                source.rest()
-                streams.reset([source.place])
             if source.is_done(most):
                 source.leave()
             if source.over and source.settled:
@@ -260,7 +253,7 @@ class Session:
         if rows.has_work(live) or (files and files.ready):
             return True
         most = self._limits.max_chunks
-        return any(one.settled if one.over else one.is_done(most) or one.is_to_rest for one in live)
+        return any(one.settled if one.over else one.is_done(most) for one in live)
 
     def _settle(self, source: LiveSource) -> Iterator[Event]:
         """What came of a live source, an event at least: who follows it adds it again by that. Its place is free."""

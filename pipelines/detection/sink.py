@@ -52,9 +52,6 @@ class Sink:
         """Take a decision; they come in order."""
         raise NotImplementedError
 
-    def rest(self, events: Sequence[Event]) -> None:
-        """Take the events that end because nothing is decided for a while, as nobody is before the camera."""
-
     def close(self, end: End) -> Any:
         """After the last decision, and after an error of `open` or `take` too."""
 
@@ -87,10 +84,6 @@ class Outlet:
         """Hand it to the sink."""
         self._call(self.sink.take, decision)
 
-    def rest(self, events: Sequence[Event]) -> None:
-        """Hand it what ends because nothing is decided for a while."""
-        self._call(self.sink.rest, events)
-
     def close(self, end: End) -> None:
         """Close the sink, and keep what it gives."""
         if self.error or end.error:
@@ -115,13 +108,6 @@ class Outlet:
         self.error = error
 
 
-@dataclass(frozen=True)
-class _Rest:
-    """What ends at a place among the decisions."""
-
-    events: Sequence[Event]
-
-
 class Feed(Outlet):
     """A sink of a live source, in a thread of its own; `changed` is notified when it fails, and at its end."""
 
@@ -129,7 +115,7 @@ class Feed(Outlet):
         super().__init__(sink)
         self._changed = changed
         self._new = threading.Condition()
-        self._queue: deque[Decision | _Rest] = deque()
+        self._queue: deque[Decision] = deque()
         self._end: End | None = None
         self._over = False
 
@@ -153,17 +139,10 @@ class Feed(Outlet):
                         "see whether the disk behind it hangs.",
                     )
                     return
-                del self._queue[next(at for at, one in enumerate(self._queue) if isinstance(one, Decision))]
+                self._queue.popleft()
                 self.dropped += 1
             self._queue.append(decision)
             self._new.notify()
-
-    def rest(self, events: Sequence[Event]) -> None:
-        """Let it wait for its turn; none is dropped for want of room."""
-        with self._new:
-            if not self.error:
-                self._queue.append(_Rest(events))
-                self._new.notify()
 
     def close(self, end: End) -> None:
         """Let it close after what waits."""
@@ -174,16 +153,13 @@ class Feed(Outlet):
     def _work(self, source: Opened) -> None:
         self._call(self.sink.open, source)
         while given := self._next():
-            if isinstance(given, _Rest):
-                self._call(self.sink.rest, given.events)
-            else:
-                self._call(self.sink.take, given)
+            self._call(self.sink.take, given)
         super().close(self._end or End())
         with self._changed:
             self._over = True
             self._changed.notify_all()
 
-    def _next(self) -> "Decision | _Rest | None":
+    def _next(self) -> Decision | None:
         with self._new:
             self._new.wait_for(lambda: self._queue or self._end or self.error)
             return self._queue.popleft() if self._queue else None

@@ -7,7 +7,6 @@ import numpy as np
 
 from lstr.chunk import CHUNK_SECONDS
 from lstr.config import WindowConfig
-from lstr.extractors.video.gaps import RESTING
 
 LATENCIES = 1000  # newest ones that are kept
 
@@ -16,18 +15,14 @@ LATENCIES = 1000  # newest ones that are kept
 class Status:
     """What came of a source so far. It changes in place while the source runs, and may be read from any thread.
 
-    A chunk of its time is decided, dropped or unseen: together they are the chunks from the first to the newest, but
-    for those that came while its gate was closed.
+    A chunk of its time is decided, dropped or unseen: together they are the chunks from the first to the newest.
     """
 
     name: str
     total: int | None = None
     """Chunks it will have; None where that is unknown, as of a live source."""
     link: str = "reading"
-    """connecting, reading, resting (its gate is closed), stalled (sends nothing), lost (to be connected again), or
-    ended."""
-    opened: float = 0.0
-    """When the gate of a live source that has one opened last, on the monotonic clock."""
+    """connecting, reading, stalled (sends nothing), lost (to be connected again), or ended."""
     time: float = 0.0
     """Seconds of the source, to the end of the newest chunk decided."""
     decided: int = 0
@@ -51,16 +46,6 @@ class Status:
     """How long the newest decisions took, from the frame that closed the chunk, or a recorded source's features."""
     chunk_seconds: float = CHUNK_SECONDS
     """How long a chunk is."""
-
-    @property
-    def is_resting(self) -> bool:
-        """Whether all is well, and nothing is decided because nobody is before the camera."""
-        return self.link == RESTING
-
-    @property
-    def is_seen(self) -> bool:
-        """Whether something comes of it."""
-        return self.link in ("reading", RESTING)
 
     def decide(self, time: float, latency_ms: float, chunks: int, config: WindowConfig) -> None:
         """Count a decision, made at the end of a chunk at `time`, by a stream that has now seen so many chunks."""

@@ -23,20 +23,6 @@ class Hours:
 
 
 @dataclass(frozen=True)
-class GateConfig:
-    """While what a source is decided: only as long as Frigate says, by MQTT, that something is before its camera."""
-
-    topic: str
-    """Below the camera's, as `person/active`; a number is published there."""
-    channel: str
-    """The MQTT channel at whose broker it is."""
-    lead: float = 5.0
-    """Seconds before that are decided too."""
-    linger: float = 10.0
-    """Seconds after which nothing is decided any more."""
-
-
-@dataclass(frozen=True)
 class SourceConfig:
     """One camera or stream."""
 
@@ -46,10 +32,6 @@ class SourceConfig:
     """A model file for it alone."""
     zones: Zones = ()
     """Where motion counts; everywhere without one."""
-    camera: str = ""
-    """What Frigate calls it; empty where that is its name here."""
-    gate: GateConfig | None = None
-    """It is decided all the time where it is None."""
 
 
 @dataclass(frozen=True)
@@ -82,9 +64,9 @@ class ChannelConfig:
     """A way to tell somebody; `kind` names which of the others are used."""
 
     kind: str
-    """`webhook`, `command`, `mqtt`, `apprise` or `frigate`."""
+    """`webhook`, `command`, `mqtt` or `apprise`."""
     url: str = field(default="", repr=False)
-    """The address of a webhook, of what Apprise reaches, or of Frigate."""
+    """The address of a webhook, or of what Apprise reaches."""
     secret: str = field(default="", repr=False)
     """What a webhook is signed with."""
     command: tuple[str, ...] = field(default=(), repr=False)
@@ -93,23 +75,13 @@ class ChannelConfig:
     """The MQTT broker."""
     port: int = 1883
     user: str = field(default="", repr=False)
-    """With its password for the broker, for a webhook, or for Frigate."""
+    """With its password for the broker."""
     password: str = field(default="", repr=False)
     tls: bool = False
     prefix: str = "lstr"
     """What the topics begin with."""
     discovery: str = "homeassistant"
     """The topic under which Home Assistant looks for what is to be discovered; nothing where it is empty."""
-    frigate: str = "frigate"
-    """What the topics of Frigate begin with, at the same broker."""
-    as_what: str = "event"
-    """What becomes of an event in Frigate: an `event` of its own, or the `sub_label` of a person."""
-    recording: bool = True
-    """Whether Frigate keeps its recording of an event of its own."""
-    pre_capture: float = 5.0
-    """Seconds before the action that an event in Frigate begins."""
-    certificate: Path | None = None
-    """The certificate of a Frigate that has made one for itself."""
 
 
 @dataclass(frozen=True)
@@ -172,8 +144,3 @@ class WatchConfig:
     """None keeps no video."""
     timeout: float = 300.0
     """Seconds without a frame after which a source counts as lost; it is connected again all the same."""
-
-    def camera_of(self, source: str) -> str:
-        """What Frigate calls the camera of a source, one too that the file does not name."""
-        known = self.sources.get(source)
-        return known.camera if known and known.camera else source

@@ -15,7 +15,6 @@ from lstr.pipelines.watching.config import (
     ActionConfig,
     ChannelConfig,
     ClipsConfig,
-    GateConfig,
     KeepingConfig,
     PageConfig,
     SourceConfig,
@@ -29,19 +28,14 @@ from lstr.timeline import ThresholdError
 
 NAME = re.compile(r"\w[\w. -]{0,63}")
 """The name of a source or a channel becomes part of addresses and topics."""
-NEEDED = {"webhook": "url", "apprise": "url", "command": "command", "mqtt": "host", "frigate": "url"}
+NEEDED = {"webhook": "url", "apprise": "url", "command": "command", "mqtt": "host"}
 """What each kind of channel cannot be without."""
 KINDS_OF_CHANNEL = {
     "webhook": ("url", "secret"),
     "apprise": ("url",),
     "command": ("command",),
-    "mqtt": ("host", "port", "user", "password", "tls", "prefix", "discovery", "frigate"),
-    "frigate": ("url", "user", "password", "as", "recording", "pre_capture", "certificate"),
+    "mqtt": ("host", "port", "user", "password", "tls", "prefix", "discovery"),
 }
-AS = ("event", "sub_label")
-CALLED = {"as": "as_what"}
-"""Entries of a channel that the configuration calls otherwise"""
-GATE = ("only_while", "heard_by", "lead", "linger")
 
 PAGE: dict[str, Parse] = {
     "host": values.host,
@@ -210,7 +204,7 @@ def _read(reading: _Reading, content: dict[str, Any]) -> WatchConfig:
     )
     telling = {"cooldown": values.seconds, "most_an_hour": values.whole_number, "quiet": values.hours}
     channels = dict(_channels(reading, content))
-    sources = dict(_sources(reading, content, folder, channels, model))
+    sources = dict(_sources(reading, content, folder, model))
     clips = reading.entries(("clips",), content.get("clips", {}), CLIPS)
     if not sources and not any(mistake.text.startswith("sources") for mistake in reading.mistakes):
         reading.complain(("sources",), "there is no source; name one: [sources.NAME] with an address.")
@@ -235,53 +229,20 @@ def _sources(
     reading: _Reading,
     content: dict[str, Any],
     folder: Path,
-    channels: Mapping[str, ChannelConfig],
     model: Parse,
 ) -> Iterator[tuple[str, SourceConfig]]:
     known: dict[str, Parse] = {
         "address": values.address_from(folder),
         "model": model,
         "zones": parse_zones,
-        "camera": values.topic_part,
-        "only_while": values.topic_part,
-        "heard_by": values.text,
-        "lead": values.seconds,
-        "linger": values.seconds,
     }
     for name, table in reading.tables("sources", content):
         where = ("sources", name)
         made = reading.entries(where, table, known)
-        gate = {key: made.pop(key) for key in GATE if key in made}
         if "address" in made:
-            if "camera" not in made:
-                made["camera"] = values.frigate_camera_from(folder)(table["address"])
-            yield name, SourceConfig(**made, gate=_gate(reading, where, gate, channels))
+            yield name, SourceConfig(**made)
         elif isinstance(table, dict) and "address" not in table:
             reading.complain(where, f"{'.'.join(where)} has no address.")
-
-
-def _gate(
-    reading: _Reading, where: Where, gate: dict[str, Any], channels: Mapping[str, ChannelConfig]
-) -> GateConfig | None:
-    """While what a source is decided; None is always, and where there is a mistake."""
-    called = ".".join(where)
-    if "only_while" not in gate:
-        for key in gate:
-            reading.complain((*where, key), f"{called}.{key} means nothing without only_while.")
-        return None
-    brokers = [name for name, channel in channels.items() if channel.kind == "mqtt"]
-    heard_by = gate.get("heard_by") or (brokers[0] if len(brokers) == 1 else None)
-    if heard_by in brokers:
-        return GateConfig(gate["only_while"], heard_by, **{key: gate[key] for key in ("lead", "linger") if key in gate})
-    if "heard_by" in gate:
-        reading.complain((*where, "heard_by"), f"{called}.heard_by: there is no channel {heard_by!r} of the kind mqtt.")
-    elif brokers:
-        text = f"{called}.only_while: which of {', '.join(brokers)} hears it? Name one: heard_by."
-        reading.complain((*where, "only_while"), text)
-    else:
-        text = f"{called}.only_while needs a channel of the kind mqtt, at Frigate's broker."
-        reading.complain((*where, "only_while"), text)
-    return None
 
 
 def _actions(reading: _Reading, content: dict[str, Any], channels: list[str]) -> Iterator[tuple[str, ActionConfig]]:
@@ -311,11 +272,6 @@ def _channels(reading: _Reading, content: dict[str, Any]) -> Iterator[tuple[str,
         "password": values.secret_from(folder),
         "tls": values.truth,
         "prefix": values.topic,
-        "frigate": values.topic_part,
-        "as": values.one_of(dict.fromkeys(AS)),
-        "recording": values.truth,
-        "pre_capture": values.seconds,
-        "certificate": values.path_from(folder),
         "discovery": values.topic,
     }
     for name, table in reading.tables("channels", content):
@@ -331,6 +287,6 @@ def _channels(reading: _Reading, content: dict[str, Any]) -> Iterator[tuple[str,
                 reading.complain((*where, key), f"{'.'.join((*where, key))} means nothing to a {kind}.")
         if not made.get(NEEDED[kind]) and NEEDED[kind] not in table:
             reading.complain(where, f"{'.'.join(where)} needs {NEEDED[kind]}.")
-        if kind in ("webhook", "frigate") and not str(made.get("url", "http://")).startswith(("http://", "https://")):
+        if kind == "webhook" and not str(made.get("url", "http://")).startswith(("http://", "https://")):
             reading.complain((*where, "url"), f"{'.'.join((*where, 'url'))} has to begin with http:// or https://.")
-        yield name, ChannelConfig(**{CALLED.get(key, key): value for key, value in made.items()})
+        yield name, ChannelConfig(**made)

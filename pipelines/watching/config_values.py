@@ -19,8 +19,6 @@ from lstr.pipelines.watching.config import Hours
 
 Parse = Callable[[Any], Any]
 HOURS = re.compile(r"(\d{1,2}):(\d{2})\s*-\s*(\d{1,2}):(\d{2})")
-FRIGATE = re.compile(r"frigate://([^/:]+)/([\w.-]+)")
-"""A camera of Frigate by its name: Frigate sends it again, by RTSP at this port"""
 HOST = re.compile(r"[^\s/:@?#\[\]]+")
 """The name of a host, or an IPv4 address"""
 REACHED = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s/:@?#\[\]]+)(:\d{1,5})?")
@@ -160,13 +158,6 @@ def topic(value: Any) -> str:
     return value.rstrip("/")
 
 
-def topic_part(value: Any) -> str:
-    """A part of an MQTT topic, which may have several levels."""
-    if not isinstance(value, str) or not re.fullmatch(r"[^+#/\x00-\x1f]+(/[^+#/\x00-\x1f]+)*", value):
-        raise ValueError("it is a part of a topic, as 'person/active'.")
-    return value
-
-
 def names_of(known: list[str]) -> Parse:
     """Names of channels that are known."""
 
@@ -261,23 +252,11 @@ def secret_from(folder: Path) -> Parse:
     return parse
 
 
-def frigate_camera_from(folder: Path) -> Parse:
-    """What Frigate calls the camera of a `frigate://` address; nothing of another one."""
-
-    def parse(value: Any) -> str:
-        frigate = FRIGATE.fullmatch(secret_from(folder)(value))
-        return frigate[2] if frigate else ""
-
-    return parse
-
-
 def address_from(folder: Path) -> Parse:
     """The address of a live source; of a camera too that is not plugged in now."""
 
     def parse(value: Any) -> str:
         address = secret_from(folder)(value)
-        if frigate := FRIGATE.fullmatch(address):
-            address = f"rtsp://{frigate[1]}:8554/{frigate[2]}"
         if address == "-":
             raise ValueError("standard input is no source that comes again.")
         try:

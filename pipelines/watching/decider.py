@@ -17,7 +17,6 @@ from lstr.extractors.errors import ExtractorError
 from lstr.extractors.video.frames import Chunk
 from lstr.extractors.video.live_input import parse_live
 from lstr.extractors.video.live_reader import LiveOptions
-from lstr.extractors.video.packet_gate import Gate
 from lstr.extractors.video.packet_ring import PacketSink
 from lstr.extractors.video.zones import Zones
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
@@ -69,8 +68,6 @@ class Hearing:
     """Gets what is wrong with a source, in one sentence; nothing where it is read"""
     share: Callable[[Path | None, float], None]
     """Gets the part of the machine that the networks of one source of a model take"""
-    gates: Callable[[str], Gate | None] | None = None
-    """Says when the packets of a source are decoded; None of one for always"""
 
 
 class Decider:
@@ -263,7 +260,6 @@ class Decider:
                         packets=self._hear.packets,
                         pictures=self._hear.pictures,
                         zones=self._zones,
-                        gates=self._hear.gates,
                     )
                     session.read_by(self._live)
                 with session:

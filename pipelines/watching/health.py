@@ -10,7 +10,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from lstr.extractors.video.gaps import RESTING
 from lstr.pipelines.watching.board import Board
 from lstr.pipelines.watching.clips import Clips
 from lstr.pipelines.watching.history import History
@@ -25,8 +24,6 @@ TOLD_SECONDS = 1.0
 """For which the numbers are told again: anybody may ask for them, and all events are counted for it."""
 SILENT_SECONDS = 60.0
 """A source that is watched, and on which nothing was decided for so long, makes the service unhealthy."""
-SEEN = ("reading", RESTING)
-"""Links of a source of which frames come."""
 COUNTED = {
     "decided": "Chunks that were decided.",
     "dropped": "Chunks that were left out because the machine was slower than the source.",
@@ -100,7 +97,7 @@ class Health:
             name: CounterMetricFamily(f"lstr_source_{name}", text, labels=["source"]) for name, text in COUNTED.items()
         }
         for state in states:
-            up.add_metric([state["name"]], state["link"] in SEEN)
+            up.add_metric([state["name"]], state["link"] == "reading")
             if state["lag_ms"] is not None:
                 lag.add_metric([state["name"]], state["lag_ms"] / 1000)
             for name, family in counts.items():

@@ -18,7 +18,7 @@ from lstr.pipelines.failures import described
 from lstr.pipelines.serving.server import Server
 from lstr.pipelines.watching.action_rules import lateness, overruled
 from lstr.pipelines.watching.announced import Announced
-from lstr.pipelines.watching.board import AGAIN, Board
+from lstr.pipelines.watching.board import Board
 from lstr.pipelines.watching.capacity import Capacity
 from lstr.pipelines.watching.checking import check
 from lstr.pipelines.watching.clips import Clips
@@ -31,7 +31,6 @@ from lstr.pipelines.watching.history import History, HistoryError
 from lstr.pipelines.watching.known_sources import KnownSources
 from lstr.pipelines.watching.location import CLIPS, HISTORY, hold
 from lstr.pipelines.watching.page_server import make_server
-from lstr.pipelines.watching.presence import Presence
 from lstr.pipelines.watching.storing import Storage, Storing, alarms_of
 from lstr.pipelines.watching.supervisor import Supervisor
 from lstr.pipelines.watching.telling.policy import Policy
@@ -67,7 +66,6 @@ class Service:
         self.clips = self._open_clips()
         self.policy = Policy(config, self.history)
         self._show_snoozes()
-        self.presence = Presence(config, say)
         self.telling = self._make_telling(config, self.policy)
         self.server: Server | None = None
         self.storage = Storage(self.history, lambda *asked: self.policy.channels_of(*asked), self._stored, say)
@@ -249,7 +247,6 @@ class Service:
             rule,
             lambda name, trouble: board.source(name, trouble=trouble),
             self.capacity.shares.__setitem__,
-            lambda name: self.presence.gate(AGAIN.sub("", name)),
         )
 
     def _open_clips(self) -> Clips | None:
@@ -260,8 +257,7 @@ class Service:
 
     def _make_telling(self, config: WatchConfig, policy: Policy) -> Telling:
         picture = self._picture if self.clips else None
-        switch, presence = self._switch, self.presence
-        return Telling(config, self.history, self.say, picture, switch=switch, policy=policy, presence=presence)
+        return Telling(config, self.history, self.say, picture, switch=self._switch, policy=policy)
 
     def _picture(self, event: WatchedEvent) -> Path | None:
         return self.clips.picture(event.id, PICTURE_SECONDS) if self.clips else None
@@ -275,7 +271,6 @@ class Service:
     def _tell_by(self, config: WatchConfig, policy: Policy, telling: Telling) -> None:
         """Tell people as another configuration says."""
         self.policy = policy
-        self.presence.configure(config)
         if self.clips and config.clips:
             self.clips.configure(config.clips)
         elif bool(self.clips) != bool(config.clips):
@@ -300,7 +295,7 @@ class Service:
         """Tell the channels, and whoever looks, what has changed of the sources."""
         sources, paused, status = self.sources, {*self.paused}, self.status()
         models = {name: source.model or self.config.model for name, source in sources.items()}
-        states = {name: (name in status and status[name].is_seen, name not in paused) for name in sources}
+        states = {name: (name in status and status[name].link == "reading", name not in paused) for name in sources}
         self._announced.tell(self.telling, models, self.deciders, states)
 
     def _say_limits(self) -> None:
@@ -331,7 +326,6 @@ class Service:
         with suppress(HistoryError):
             if event := self.history.find(event_id):
                 self.board.tell(event, "update")
-                self.telling.update(event)
 
     def _tick(self) -> None:
         """What has to be done now and then, until it is ended."""

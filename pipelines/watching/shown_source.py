@@ -80,14 +80,12 @@ class ShownSource:
 
     def silence(self) -> float:
         """Seconds since something was decided, or since it was to be."""
-        if self.status and self.status.is_resting:
-            return 0.0
-        return monotonic() - max(self.heard or self.known, self.status.opened if self.status else 0.0)
+        return monotonic() - (self.heard or self.known)
 
     def to_dict(self) -> dict[str, Any]:
         """Its state as a JSON object, without scores."""
         status = self.status
-        lag = status.latency_ms(95) if status and not status.is_resting else []
+        lag = status.latency_ms(95) if status else []
         counts = {name: self.counted[name] + (getattr(status, name) if status else 0) for name in COUNTED}
         link = "paused" if self.paused else status.link if status else "waiting"
         return {

@@ -2,7 +2,7 @@
 
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from time import monotonic
@@ -116,12 +116,6 @@ class Storing(Sink):
             self._renewed = monotonic()
             for known in self._on.values():
                 self._store(known, "update")
-        self._storage.write_what_waits(self._source)
-
-    def rest(self, events: Sequence[Event]) -> None:
-        """End the events that are on, because nobody is before the camera any more."""
-        for event in events:
-            self._take(event, event.at or datetime.now().astimezone())
         self._storage.write_what_waits(self._source)
 
     def close(self, end: End) -> None:

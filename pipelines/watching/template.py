@@ -21,11 +21,6 @@ address = "rtsp://192.168.1.10:554/stream"
 # model = "other.lstr"                # for this source alone
 # Motion counts in these polygons alone: corners from the left and the top, 0 to 1. The page draws them too.
 # zones = [[[0.1, 0.2], [0.6, 0.2], [0.6, 0.9], [0.1, 0.9]]]
-# camera = "front_door"               # what Frigate calls it, where that is not its name here
-# only_while = "person/active"        # decide only while Frigate says so by MQTT: frigate/front_door/person/active
-# lead = "5s"                         # … what came so long before is decided too
-# linger = "10s"                      # … and what comes for so long after
-# heard_by = "house"                  # the channel of the kind mqtt that hears it, where there are several
 
 # One table for each action that is to be decided or told otherwise than the rest.
 # [actions.falling]
@@ -57,15 +52,6 @@ address = "rtsp://192.168.1.10:554/stream"
 # host = "192.168.1.2"
 # user = "lstr"
 # password = "env:MQTT_PASSWORD"
-# frigate = "frigate"                 # what Frigate's own topics begin with, for only_while
-#
-# [channels.nvr]
-# kind = "frigate"                    # into Frigate, by its interface
-# url = "http://192.168.1.2:5000"     # or https://…:8971, with user and password
-# as = "event"                        # an event of its own, or "sub_label": of the person whom it follows
-# recording = true                    # whether Frigate keeps its recording of it
-# pre_capture = "5s"                  # how long before the action it begins
-# certificate = "frigate.pem"         # the one that Frigate has made for itself
 #
 # [channels.light]
 # kind = "command"                    # gets the event as JSON on standard input; no shell

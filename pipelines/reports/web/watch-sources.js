@@ -183,7 +183,7 @@ function readSource(state) {
 function readState(source, state) {
   Object.assign(source, { paused: state.paused, state: state.link });
   source.link.className = "link " + state.link;
-  source.link.textContent = { reading: "live", waiting: "not open yet", resting: "waiting for somebody", connecting: "connecting …", stalled: "sends nothing", lost: "lost, connecting again …" }[state.link] ?? state.link;
+  source.link.textContent = { reading: "live", waiting: "not open yet", connecting: "connecting …", stalled: "sends nothing", lost: "lost, connecting again …" }[state.link] ?? state.link;
   source.address.textContent = source.address.title = state.address;
   source.pause.textContent = state.paused ? "Resume" : "Pause";
   source.pause.setAttribute("aria-label", source.pause.textContent + " " + source.name);

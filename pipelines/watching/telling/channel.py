@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Any
 
 from lstr.errors import LstrError
-from lstr.pipelines.watching.event import WatchedEvent
 from lstr.pipelines.watching.history import Notice
 from lstr.pipelines.watching.telling.sentence import describe_end, describe_start
 
@@ -24,10 +23,6 @@ class UntoldError(LstrError):
     """A notice that could not be delivered; the sentence holds no address and no secret. It is tried again."""
 
     exit_code = 3
-
-
-class NeverToldError(UntoldError):
-    """A notice that cannot be delivered, now or later; it is not tried again."""
 
 
 class Channel:
@@ -50,9 +45,6 @@ class Channel:
     def tell(self, notice: Notice, now: datetime) -> None:
         """Deliver a notice; returning means that it has arrived. Raises UntoldError."""
         raise NotImplementedError
-
-    def update(self, event: WatchedEvent) -> None:
-        """Tell what has changed of an event that is on, where that can be told; what is lost is not told again."""
 
     def abort(self) -> None:
         """Let a `tell` that runs in another thread fail soon."""

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from time import monotonic
 
 from lstr.pipelines.watching.history import History, HistoryError, Notice
-from lstr.pipelines.watching.telling.channel import Channel, NeverToldError, UntoldError
+from lstr.pipelines.watching.telling.channel import Channel, UntoldError
 from lstr.pipelines.watching.telling.sentence import title
 
 FIRST, LONGEST = 1.0, 600.0
@@ -126,12 +126,6 @@ class Delivery:
         if notice.id not in self._arrived and (notice.phase == "new" or self.channel.updates):
             try:
                 self.channel.tell(notice, _now())
-            except NeverToldError as error:
-                self._history.drop(notice, _now(), str(error))
-                self._say(f"{self.channel.name} is not told of {title(notice.event)}: {error}")
-                self._within_reach = self._within_reach or self._in_a_row > 0
-                self._in_a_row, self.last_error = 0, ""
-                return True
             except UntoldError as error:
                 self._put_off(notice, str(error))
                 return False

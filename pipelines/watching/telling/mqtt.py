@@ -5,19 +5,14 @@ import secrets
 import threading
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from datetime import datetime
 from time import monotonic
 from typing import Any
 
 from lstr.pipelines.watching.config import ChannelConfig
-from lstr.pipelines.watching.event import WatchedEvent
 from lstr.pipelines.watching.history import History, HistoryError, Notice, Wanted
-from lstr.pipelines.watching.presence import Presence
 from lstr.pipelines.watching.telling.channel import Channel, ChannelError, UntoldError, message_bytes
 from lstr.pipelines.watching.telling.discovery import describe_source
-from lstr.pipelines.watching.telling.frigate import frigate_message
-from lstr.pipelines.watching.telling.going_on import GoingOn
 from lstr.pipelines.watching.telling.orders import read_snooze
 from lstr.pipelines.watching.telling.policy import Policy
 from lstr.pipelines.watching.telling.retained import Retained
@@ -47,7 +42,6 @@ class Mqtt(Channel):
     switch: called with a source and whether it is to be watched, when somebody switches it; it returns at once.
     policy: what `PREFIX/snooze` snoozes. Its payload is a number of seconds, for all, or a JSON object with `seconds`
     (null is until it is woken, 0 wakes), `source` and `action`, of which each may be missing.
-    presence: hears what Frigate says at this broker of who is before a camera.
     """
 
     def __init__(
@@ -58,7 +52,6 @@ class Mqtt(Channel):
         history: History,
         switch: Switch | None = None,
         policy: Policy | None = None,
-        presence: Presence | None = None,
     ):
         super().__init__(name)
         _check(name, config)
@@ -66,14 +59,12 @@ class Mqtt(Channel):
         self._say, self._history = say, history
         self._switch = switch
         self._policy = policy
-        self._presence = presence
         self._topics = Topics(config.prefix)
         self._discovery = config.discovery.strip("/")
         self._client = self._make_client()
         self._ready: Callable[[], None] = lambda: None
         self._lock = threading.RLock()
         self._retained = Retained(name, history)
-        self._going_on = GoingOn()
         self._on: dict[str, str] = {}
         """The event that is on, by the topic of its state."""
         self._knows_on = False
@@ -122,39 +113,20 @@ class Mqtt(Channel):
                 return
             for event in self._history.events(Wanted(on_for=self.name)):
                 self._on.setdefault(self._topics.state(event.source, event.action), event.id)
-                self._going_on.begin(event)
             self._knows_on = True
 
     def tell(self, notice: Notice, now: datetime) -> None:
         if not self.connected:
             raise UntoldError(self._reason)
         event = notice.event
-        going_on = replace(event, end=None, still_on=False)
         sent = self._show_state(notice)
         if notice.phase == "new":
-            before, after = going_on, going_on
             sent.append(self._retained.set(self._topics.last(event.source), event.action))
-        else:
-            before, after = self._going_on.end(event.id) or going_on, event
         sent.append(self._publish(self._topics.event(event.source), message_bytes(notice, now)))
-        sent.append(self._publish(self._topics.events, _frigate(notice.phase, before, after)))
         until = monotonic() + SECONDS
         for message in sent:
             self._wait(message, until)
-        if notice.phase == "end":
-            self._going_on.forget(event.id)
-        elif event.end is None:
-            self._going_on.begin(going_on)
         self._retained.note()
-
-    def update(self, event: WatchedEvent) -> None:
-        """Publish what has changed of an event that goes on, once: one that is lost is followed by a newer one."""
-
-        def publish(before: WatchedEvent) -> None:
-            self._publish(self._topics.events, _frigate("update", before, event))
-
-        if self.connected:
-            self._going_on.update(event, publish)
 
     def _show_state(self, notice: Notice) -> list[Any]:
         """Publish whether the action is on, unless a newer event of it is told already."""
@@ -243,23 +215,18 @@ class Mqtt(Channel):
 
     def _ordered(self) -> list[str]:
         status = [f"{self._discovery}/status"] if self._discovery else []
-        heard = self._presence.topics(self.name) if self._presence else []
-        return [f"{self._topics.prefix}/+/set", self._topics.snooze, *status, *heard]
+        return [f"{self._topics.prefix}/+/set", self._topics.snooze, *status]
 
     def _on_connect_fail(self, _client: Any, _data: Any) -> None:
         self._reason = "the broker cannot be reached."
 
     def _on_disconnect(self, _client: Any, _data: Any, _flags: Any, _reason: Any, _properties: Any) -> None:
         self._retained.connect(None)
-        if self._presence:
-            self._presence.lose(self.name)
         if self.connected:
             self.connected = False
             self._reason = "the connection to the broker was lost."
 
     def _on_message(self, _client: Any, _data: Any, message: Any) -> None:
-        if self._presence and self._presence.hear(self.name, message.topic, message.payload):
-            return
         if message.retain:  # an order of long ago, which would come at each connection
             return
         if self._discovery and message.topic == f"{self._discovery}/status":
@@ -294,7 +261,3 @@ def _check(name: str, config: ChannelConfig) -> None:
         raise ChannelError(f"The channel {name} has a host that is no name of one.", "give a name or an IP.") from None
     if not 0 < config.port < 65536:
         raise ChannelError(f"The channel {name} has a port of {config.port}.", "ports are from 1 to 65535.")
-
-
-def _frigate(phase: str, before: WatchedEvent, after: WatchedEvent) -> str:
-    return json.dumps(frigate_message(phase, before, after), ensure_ascii=False)

@@ -8,17 +8,15 @@ from time import monotonic
 from lstr.pipelines.watching.config import WatchConfig
 from lstr.pipelines.watching.event import WatchedEvent
 from lstr.pipelines.watching.history import History
-from lstr.pipelines.watching.presence import Presence
 from lstr.pipelines.watching.telling.apprise import Apprise, FindPicture
 from lstr.pipelines.watching.telling.channel import Channel, ChannelError
 from lstr.pipelines.watching.telling.command import Command
 from lstr.pipelines.watching.telling.delivery import Delivery
-from lstr.pipelines.watching.telling.frigate_channel import FrigateEvents, FrigateLabels
 from lstr.pipelines.watching.telling.mqtt import Mqtt, Switch
 from lstr.pipelines.watching.telling.policy import Policy
 from lstr.pipelines.watching.telling.webhook import Webhook
 
-KINDS = ("webhook", "command", "mqtt", "apprise", "frigate")
+KINDS = ("webhook", "command", "mqtt", "apprise")
 PATIENCE, CLOSING = 1.2, 2.5
 """Seconds after the beginning of the end: until what still runs is broken off, and until nobody waits for it."""
 
@@ -55,7 +53,6 @@ class Telling:
     picture: an event's picture, None while there is none; None of a program that makes none, so that nobody waits.
     switch: called with a source and whether to watch it, when somebody switches it by MQTT; returns at once.
     policy: what is snoozed by MQTT.
-    presence: hears what Frigate says by MQTT.
     """
 
     def __init__(
@@ -67,10 +64,9 @@ class Telling:
         *,
         switch: Switch | None = None,
         policy: Policy | None = None,
-        presence: Presence | None = None,
     ):
         self._history = history
-        shared = history, say, _newest(picture, history), switch, policy, presence
+        shared = history, say, _newest(picture, history), switch, policy
         channels = [make_channel(name, config, *shared) for name in config.channels]
         self._deliveries = [Delivery(channel, history, say) for channel in channels]
 
@@ -86,11 +82,6 @@ class Telling:
         """Deliver at once what is new in the history; to be called after each event that is stored or ended."""
         for delivery in self._deliveries:
             delivery.wake()
-
-    def update(self, event: WatchedEvent) -> None:
-        """Tell the channels that can that an event has changed which is on; no notice of the history is of that."""
-        for delivery in self._deliveries:
-            delivery.channel.update(event)
 
     def sources(self, actions: Mapping[str, Collection[str]]) -> None:
         """Show which sources there are and the actions of each, instead of those before."""
@@ -136,7 +127,6 @@ def make_channel(
     find_picture: FindPicture | None = None,
     switch: Switch | None = None,
     policy: Policy | None = None,
-    presence: Presence | None = None,
 ) -> Channel:
     """A channel of a configuration by its name, not open yet. Raises ChannelError for one that cannot work."""
     channel = config.channels[name]
@@ -145,13 +135,9 @@ def make_channel(
     if channel.kind == "command":
         return Command(name, channel)
     if channel.kind == "mqtt":
-        return Mqtt(name, channel, say, history, switch, policy, presence)
+        return Mqtt(name, channel, say, history, switch, policy)
     if channel.kind == "apprise":
         return Apprise(name, channel, find_picture)
-    if channel.kind == "frigate" and channel.as_what == "event":
-        return FrigateEvents(name, channel, config.camera_of, history)
-    if channel.kind == "frigate":
-        return FrigateLabels(name, channel, config.camera_of)
     raise ChannelError(f"The channel {name} is of no kind that is known.", f"kinds are {', '.join(KINDS)}.")
 
 

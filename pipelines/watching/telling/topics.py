@@ -42,11 +42,6 @@ class Topics:
         return f"{self.prefix}/available"
 
     @property
-    def events(self) -> str:
-        """Messages as Frigate writes them."""
-        return f"{self.prefix}/events"
-
-    @property
     def snooze(self) -> str:
         """Where it is asked to tell nobody for a while."""
         return f"{self.prefix}/snooze"

@@ -148,8 +148,7 @@ def test_a_changed_timeout_is_that_of_sources_which_are_opened_next(packed, stre
 MISTAKES = {
     "hook": '[channels.hook]\nkind = "webhook"\nurl = "http:// host/x"\n',
     "phone": '[channels.phone]\nkind = "apprise"\nurl = "ntyf://t"\n',
-    "nvr": '[channels.nvr]\nkind = "frigate"\nurl = "http://x"\ncertificate = "watch.toml"\n',
-    "no home": '[channels.nvr]\nkind = "frigate"\nurl = "http://x"\ncertificate = "~nobody-here/x"\n',
+    "no home": '[sources.door]\naddress = "http://127.0.0.1:9/door"\nmodel = "~nobody-here/x.lstr"\n',
     "no model knows it": "[actions.flying]\non = 0.5\n",
     "is no model file": '[sources.door]\naddress = "http://127.0.0.1:9/door"\nmodel = "watch.toml"\n',
 }

@@ -1,4 +1,4 @@
-"""A real MQTT broker: what is retained, the last will, orders, and what Home Assistant and Frigate's users get."""
+"""A real MQTT broker: what is retained, the last will, orders, and what Home Assistant gets."""
 
 import json
 import subprocess
@@ -6,14 +6,13 @@ import sys
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import paho.mqtt.client as paho
 import pytest
 
 from lstr.pipelines.watching.config import ChannelConfig
-from lstr.pipelines.watching.telling import going_on, mqtt
+from lstr.pipelines.watching.telling import mqtt
 from lstr.pipelines.watching.telling.channel import ChannelError
 from lstr.pipelines.watching.telling.policy import Policy, Snooze
 from lstr.pipelines.watching.telling.telling import Telling
@@ -89,23 +88,23 @@ def test_an_event_from_its_beginning_to_its_end(history, home, broker, prefix, e
         history.begin(event, ["home"], event.decided)
         telling.wake()
         eventually(lambda: telling.status()["home"].delivered == 1)
-        eventually(lambda: listener.last(f"{prefix}/events"))
+        eventually(lambda: listener.last(f"{prefix}/hall/event"))
         assert listener.last(f"{prefix}/hall/falling/state") == "ON"
         assert listener.last(f"{prefix}/hall/last") == "falling"
         assert json.loads(listener.last(f"{prefix}/hall/event"))["event"] == history.find(event.id).to_dict()
         history.end(event.id, event.seen, False, event.seen)
         telling.wake()
         eventually(lambda: telling.status()["home"].delivered == 2)
-        eventually(lambda: len(listener.heard[f"{prefix}/events"]) == 2)
+        eventually(lambda: len(listener.heard[f"{prefix}/hall/event"]) == 2)
         assert listener.last(f"{prefix}/hall/falling/state") == "OFF"
         assert (listener.last(f"{prefix}/hall/health"), listener.last(f"{prefix}/hall/state")) == ("ON", "ON")
-        new, end = (json.loads(text) for text in listener.heard[f"{prefix}/events"])
+        new, end = (json.loads(text) for text in listener.heard[f"{prefix}/hall/event"])
         telling.close()
         eventually(lambda: listener.last(f"{prefix}/available") == "offline")
-    assert (new["type"], end["type"]) == ("new", "end") and new["after"]["end_time"] is None
-    assert new["after"]["id"] == end["after"]["id"] == event.id and end["before"]["end_time"] is None
-    assert end["after"]["end_time"] == event.seen.timestamp() and end["after"]["start_time"] == event.start.timestamp()
-    assert (new["after"]["camera"], new["after"]["label"], new["after"]["zones"]) == ("hall", "falling", [])
+    assert (new["phase"], end["phase"]) == ("new", "end") and new["event"]["end"] is None
+    assert new["event"]["id"] == end["event"]["id"] == event.id
+    assert datetime.fromisoformat(end["event"]["end"]).timestamp() == pytest.approx(event.seen.timestamp(), abs=0.001)
+    assert (new["event"]["source"], new["event"]["action"]) == ("hall", "falling")
 
 
 def test_what_home_assistant_discovers_is_retained(history, home, broker, prefix, eventually):
@@ -131,63 +130,12 @@ def test_what_home_assistant_discovers_is_retained(history, home, broker, prefix
             assert len(entities()) == 4 and len(listener.heard[f"{prefix}/hall/falling/state"]) >= 2
 
 
-def test_what_changes_of_an_event_is_told_between_its_beginning_and_its_end(
-    history, home, broker, prefix, event_of, eventually
-):
-    event, untold = event_of(top_score=0.7), event_of(source="yard")
-    with Listener(broker.port) as listener, Telling(home, history, print) as telling:
-
-        def told() -> list[dict]:
-            return [json.loads(text) for text in [*listener.heard[f"{prefix}/events"]]]
-
-        telling.update(replace(event, top_score=0.9))
-        history.begin(event, ["home"], event.decided)
-        telling.wake()
-        eventually(lambda: telling.status()["home"].delivered == 1)
-        telling.update(untold)
-        telling.update(replace(event, top_score=0.72, seen=event.seen + timedelta(seconds=1)))  # by too little
-        risen = replace(event, top_score=0.8, seen=event.seen + timedelta(seconds=2))
-        pictured = replace(risen, picture="a.jpg")
-        for changed in (risen, pictured, pictured):
-            telling.update(changed)
-        eventually(lambda: len(told()) == 3)
-        history.renew(event.id, risen.seen, risen.top_score)
-        history.attach(event.id, clip="a.mp4", picture="a.jpg")
-        history.end(event.id, risen.seen, False, risen.seen)
-        telling.wake()
-        eventually(lambda: telling.status()["home"].delivered == 2)
-        telling.update(replace(pictured, clip="a.mp4"))
-        listener.send(f"{prefix}/events", "null")  # nothing comes between
-        eventually(lambda: told()[-1] is None)
-        new, first, second, end, _ = told()
-    assert [message["type"] for message in (new, first, second, end)] == ["new", "update", "update", "end"]
-    for message, previous in ((first, new), (second, first), (end, second)):
-        assert message["before"] == previous["after"], "what was told last"
-    assert [m["after"]["top_score"] for m in (new, first, second, end)] == [0.7, 0.8, 0.8, 0.8]
-    assert [m["after"]["has_snapshot"] for m in (new, first, second, end)] == [False, False, True, True]
-    assert second["after"]["end_time"] is None and end["after"]["has_clip"] and not second["after"]["has_clip"]
-
-
-def test_that_it_goes_on_is_told_now_and_then(history, home, broker, prefix, event_of, eventually, monkeypatch):
-    event = event_of()
-    with Listener(broker.port) as listener, Telling(home, history, print) as telling:
-        history.begin(event, ["home"], event.decided)
-        telling.wake()
-        eventually(lambda: telling.status()["home"].delivered == 1)
-        telling.update(event)
-        monkeypatch.setattr(going_on, "EVERY", 0.0)
-        telling.update(replace(event, seen=event.seen + timedelta(seconds=11)))
-        eventually(lambda: len(listener.heard[f"{prefix}/events"]) == 2)
-        update = json.loads(listener.last(f"{prefix}/events"))
-    assert update["type"] == "update" and update["after"]["frame_time"] - update["before"]["frame_time"] == 11
-
-
 def test_what_is_on_stays_on_where_the_file_is_read_again(history, home, broker, prefix, event_of, eventually):
     """Home automation was told OFF by the channel that came then, and took a fall that went on for over."""
-    event, untold, risen = event_of(top_score=0.7), event_of(action="running"), event_of(top_score=0.8)
+    event, untold = event_of(), event_of(action="running")
     history.begin(untold, ["phone"], untold.decided)
     with Listener(broker.port) as listener:
-        state, events = f"{prefix}/hall/falling/state", f"{prefix}/events"
+        state = f"{prefix}/hall/falling/state"
         with Telling(home, history, print) as telling:
             telling.sources(ACTIONS)
             history.begin(event, ["home"], event.decided)
@@ -199,31 +147,9 @@ def test_what_is_on_stays_on_where_the_file_is_read_again(history, home, broker,
             eventually(lambda: len(listener.heard[state]) > told)
             assert {*listener.heard[state][told:]} == {"ON"}
             eventually(lambda: listener.last(f"{prefix}/hall/running/state") == "OFF")  # nobody was told of that
-            telling.update(replace(risen, id=event.id))
-            eventually(lambda: json.loads(listener.last(events))["type"] == "update")
             history.end(event.id, event.seen, False, event.seen)
             telling.wake()
             eventually(lambda: listener.last(state) == "OFF")
-
-
-def test_no_update_comes_while_an_end_is_told(event_of):
-    """The end could not be told at once: what was told last stays the same for its next try."""
-    event, changes = event_of(), []
-    running = going_on.GoingOn()
-    running.begin(event)
-    assert running.end(event.id) is event
-    running.update(replace(event, top_score=1.0), changes.append)
-    assert running.end(event.id) is event and not changes
-    running.forget(event.id)
-    assert running.end(event.id) is None
-
-
-def test_few_events_are_remembered(event_of, monkeypatch):
-    monkeypatch.setattr(going_on, "MOST", 3)
-    events, running = [event_of() for _ in range(5)], going_on.GoingOn()
-    for event in events:
-        running.begin(event)
-    assert [running.end(event.id) for event in events] == [None, None, *events[2:]]
 
 
 def test_what_was_removed_while_it_was_down_is_forgotten(history, home, broker, prefix, eventually):
