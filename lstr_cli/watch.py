@@ -24,14 +24,13 @@ GLANCE = 0.5  # seconds between two looks at whether it is to read its file agai
 @click.argument("config", type=PATH, metavar="CONFIG", default=Path("watch.toml"))
 @click.option("--init", "begin", is_flag=True, help="Write CONFIG, with a comment for each entry, and stop.")
 @click.option("--check", "only_check", is_flag=True, help="Check CONFIG, name each mistake by its line, and stop.")
-@click.option("--password", "hashes", is_flag=True, help="Print the hash of a password for the page, and stop.")
 @click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),
     default="text",
     help="How what happens is written to standard error.",
 )
-def command(config, begin, only_check, hashes, log_format):
+def command(config, begin, only_check, log_format):
     """Watch cameras until it is ended: store what happens, and tell people of it.
 
     CONFIG is a TOML file [default: watch.toml] with the sources, their model, and who is told of which action. SIGHUP
@@ -46,11 +45,6 @@ def command(config, begin, only_check, hashes, log_format):
       lstr watch watch.toml --check
       lstr watch watch.toml
     """
-    if hashes:
-        from lstr.pipelines.serving.users import hash_password
-
-        console.show(hash_password(click.prompt("password", hide_input=True, confirmation_prompt=True, err=True)))
-        return
     from lstr.pipelines.watching.config_file import read_config
     from lstr.pipelines.watching.template import template
 

@@ -31,12 +31,8 @@ class Script:
     """The page comes from a server of this machine, and may ask it for more."""
 
 
-def build_page(
-    title: str, body: str, styles: Sequence[str], script: Script | None = None, has_form: bool = False
-) -> str:
+def build_page(title: str, body: str, styles: Sequence[str], script: Script | None = None) -> str:
     """A page of `body`, which is markup, with styles of `web/`; without `script` nothing runs in it.
-
-    With `has_form` it may send a form to where it comes from.
 
     The content security policy names the hashes of the one style and the one script, and no remote origin.
     """
@@ -47,10 +43,7 @@ def build_page(
         data = embed_json(script.document)
         body = fill(read_part(SCRIPTED), title=html.escape(title), body=body, data=data, script=source, media=holder)
     policy = policy_of(style, source, bool(script and script.is_served))
-    if has_form:
-        policy = policy.replace("form-action 'none'", "form-action 'self'")
-    referrer = "same-origin" if has_form else "no-referrer"  # a form without a referrer has no origin either
-    return fill(read_part(FRAME), policy=policy, referrer=referrer, title=html.escape(title), style=style, body=body)
+    return fill(read_part(FRAME), policy=policy, title=html.escape(title), style=style, body=body)
 
 
 PARTS = {"zoom": "zoom.html", "lessons": "label-lessons.html"}

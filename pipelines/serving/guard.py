@@ -1,22 +1,17 @@
-"""Who is answered: a browser that was given the address with its token, or a user, and no page of another site.
+"""Who is answered: a browser that was given the address with its token, and no page of another site.
 
 A page of another site can send requests to 127.0.0.1 too. It cannot read the token; its Origin is its own; and a name
-of its own that it points here (DNS rebinding) stands in Host. Each of the three alone is refused. Where there are
-users, nobody is let in by a token.
+of its own that it points here (DNS rebinding) stands in Host. Each of the three alone is refused.
 """
 
 import secrets
 from collections.abc import Iterable
-from functools import partial
 from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import Request, cookie_parser
+from starlette.requests import cookie_parser
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-from lstr.pipelines.serving.access import Access
-from lstr.pipelines.serving.login import Login
 
 METHODS = ("GET", "HEAD", "POST")
 HEADERS = {
@@ -29,8 +24,6 @@ HEADERS = {
     "x-frame-options": "DENY",
 }
 """Headers of every answer, unless it has others of its own."""
-LASTS = "lstr.lasts"
-"""In the scope of a user's request, whether the visit has not ended: a stream outlives the request that opened it."""
 UNKNOWN = "Open the address that the command has printed, with all that follows the question mark.\n"
 
 
@@ -42,10 +35,10 @@ def new_token() -> str:
 class Guard:
     """An application behind the checks. hosts: what Host may be, as 127.0.0.1:8420; token: what the address ends with.
 
-    open_paths: what anybody may read who reaches this machine by one of the hosts.
+    trusts_proxy: whether a proxy before it says truly that a request came by https (X-Forwarded-Proto). open_paths:
+    what anybody may read who reaches this machine by one of the hosts.
 
-    The first request with the token gets it as a cookie of this port, and all others are known by that. Users of
-    `access` come in by a form instead, and the token is worth nothing.
+    The first request with the token gets it as a cookie of this port, and all others are known by that.
     """
 
     def __init__(
@@ -54,28 +47,20 @@ class Guard:
         hosts: Iterable[str],
         token: str,
         port: int,
-        access: Access | None = None,
+        trusts_proxy: bool = False,
         open_paths: Iterable[str] = (),
     ):
         self._open_paths = frozenset(open_paths)
         self._app, self._hosts, self._token = app, frozenset(hosts), token
         self._cookie = f"lstr-{port}"  # cookies of one host are shared by its ports
-        self._trusts_proxy = bool(access and access.trusted_proxy)
-        self._login: Login | None = None
-        if access and access.users:
-            self._login = Login(access.users, access.login_page, f"lstr-visit-{port}")
+        self._trusts_proxy = trusts_proxy
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             return await self._app(scope, receive, send)
         if scope["type"] != "http":
             return
-        headers = Headers(scope=scope)
-        is_open = scope["path"] in self._open_paths and scope["method"] in ("GET", "HEAD")
-        refused = self._refusal(scope, headers, is_open)
-        if refused is None and self._login and not is_open:
-            refused = await self._stranger(self._login, Request(scope, receive), headers)
-        answer = self._app if refused is None else refused
+        answer = self._refusal(scope, Headers(scope=scope)) or self._app
 
         async def send_safely(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -86,7 +71,7 @@ class Guard:
 
         await answer(scope, receive, send_safely)
 
-    def _refusal(self, scope: Scope, headers: Headers, is_open: bool) -> Response | None:
+    def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
         if headers.get("host", "").lower() not in self._hosts:
             return PlainTextResponse("This server has another name.\n", 403)
         origin = headers.get("origin")
@@ -95,20 +80,9 @@ class Guard:
             return PlainTextResponse("Another site's pages are not answered.\n", 403)
         if scope["method"] not in METHODS:
             return PlainTextResponse("", 405)
-        return None if self._login or is_open else self._unknown(scope, headers)
-
-    async def _stranger(self, login: Login, request: Request, headers: Headers) -> Response | None:
-        """The answer to one who is not on a visit, or leaves; None for a user."""
-        cookies = {login.cookie: _cookie(headers, login.cookie)}
-        request.scope[LASTS] = partial(login.lasts, cookies)
-        if not login.knows(cookies):
-            address = request.client.host if request.client else ""
-            if self._trusts_proxy:  # the last one is what the proxy has seen itself
-                address = headers.get("x-forwarded-for", address).rpartition(",")[2].strip()
-            return await login.answer(request, address, self._is_secure(headers))
-        if request.url.path == "/logout" and request.method == "POST":
-            return login.leave(cookies)
-        return None
+        if scope["path"] in self._open_paths and scope["method"] in ("GET", "HEAD"):
+            return None
+        return self._unknown(scope, headers)
 
     def _is_secure(self, headers: Headers) -> bool:
         return self._trusts_proxy and headers.get("x-forwarded-proto", "").lower() == "https"

@@ -9,7 +9,6 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from lstr.errors import LstrError
-from lstr.pipelines.serving.access import Access
 from lstr.pipelines.serving.connections import Connection
 from lstr.pipelines.serving.guard import Guard, new_token
 from lstr.pipelines.serving.kept_address import KeptAddress
@@ -35,13 +34,14 @@ class ServingError(LstrError):
 
 
 class Server:
-    """An application on a loopback address; `address` is what a browser opens, token included.
+    """An application on an address of this machine; `address` is what a browser opens, token included.
 
-    host: one of LOOPBACK. port: None takes that of `kept`, else PORT, else another that is free. kept: the address that
-    the page had before, whose token stays. access: who is let in from other machines; then `host` may be any address
-    of this one, and `address` has no token where there are users. is_impatient: connections whose other end takes
-    nothing for UNREAD_MS are closed; not for long films, which browsers read as they play. `ending` is set when it is
-    to end, for answers that never end by themselves. open_paths: what is answered without a token. Raises ServingError.
+    port: None takes that of `kept`, else PORT, else another that is free. kept: the address that the page had before,
+    whose token stays. hosts: names by which browsers reach it beside those of loopback and `host`, with a port if that
+    is another one than the server's and the usual ones. trusts_proxy: see Guard. is_impatient: connections whose other
+    end takes nothing for UNREAD_MS are closed; not for long films, which browsers read as they play. `ending` is set
+    when it is to end, for answers that never end by themselves. open_paths: what is answered without a token. Raises
+    ServingError.
     """
 
     def __init__(
@@ -50,14 +50,11 @@ class Server:
         host: str = "127.0.0.1",
         port: int | None = None,
         kept: KeptAddress | None = None,
-        access: Access | None = None,
+        hosts: Sequence[str] = (),
+        trusts_proxy: bool = False,
         is_impatient: bool = False,
         open_paths: Sequence[str] = (),
     ):
-        if host not in LOOPBACK and access is None:
-            raise ServingError(
-                f"{host} is no address of this machine alone.", "leave out `host`; only 127.0.0.1 and ::1 are served."
-            )
         self._socket = _listening(host, port, kept)
         if is_impatient and hasattr(socket, "TCP_USER_TIMEOUT"):  # connections have it from their listener
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_MS)
@@ -65,13 +62,12 @@ class Server:
         token = kept.token if kept else new_token()
         if kept:
             kept.keep(self.port)
-        hosts = [f"{one}:{self.port}" for one in ("127.0.0.1", "localhost", "[::1]")]
-        hosts += names_of(host, self.port, access)
-        token_part = "" if access and access.users else f"?token={token}"
-        self.address = f"http://{_shown(host, access)}:{self.port}/{token_part}"
+        names = [f"{one}:{self.port}" for one in ("127.0.0.1", "localhost", "[::1]")]
+        names += names_of(host, self.port, hosts)
+        self.address = f"http://{_shown(host, hosts)}:{self.port}/?token={token}"
         self.ending = threading.Event()
         config = uvicorn.Config(
-            Guard(app, hosts, token, self.port, access, open_paths),
+            Guard(app, names, token, self.port, trusts_proxy, open_paths),
             lifespan="off",
             log_config=None,
             access_log=False,
@@ -118,23 +114,21 @@ class Server:
             self._ended.set()
 
 
-def names_of(host: str, port: int, access: Access | None) -> list[str]:
+def names_of(host: str, port: int, hosts: Sequence[str]) -> list[str]:
     """What Host may be beside the names of loopback. Raises ServingError where nothing says so."""
-    if access is None:
-        return []
     own = [] if host in LOOPBACK or host in ANY else [f"[{host}]" if ":" in host else host]
-    if not own and not access.hosts and host in ANY:
+    if not hosts and host in ANY:
         raise ServingError(
             f"By which names is a server on {host} reached?", "name them in `hosts`, for example cameras.example.org."
         )
-    names = [name.lower() for name in (*own, *access.hosts)]
+    names = [name.lower() for name in (*own, *hosts)]
     return [*names, *(f"{name}:{port}" for name in names)]
 
 
-def _shown(host: str, access: Access | None) -> str:
+def _shown(host: str, hosts: Sequence[str]) -> str:
     """The name in the address that is told."""
-    if access and host in ANY:
-        return access.hosts[0].partition(":")[0]
+    if host in ANY:
+        return hosts[0].partition(":")[0]
     return f"[{host}]" if ":" in host else host
 
 

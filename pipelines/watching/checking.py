@@ -13,9 +13,7 @@ from lstr.extractors.video.live_input import parse_live
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.pipelines.detection.checkpoint import find_checkpoint
 from lstr.pipelines.model_files.model_file import is_model, open_model
-from lstr.pipelines.serving.access import Access
 from lstr.pipelines.serving.server import ServingError, names_of
-from lstr.pipelines.serving.users import UsersError, check_hash
 from lstr.pipelines.watching.config import WatchConfig
 from lstr.pipelines.watching.config_file import Mistake, WatchConfigError, said_of
 from lstr.pipelines.watching.config_lines import Where, lines_of
@@ -102,14 +100,9 @@ def _programs(config: WatchConfig, lines: Mapping[Where, int]) -> Iterator[Mista
 def _page(config: WatchConfig, lines: Mapping[Where, int]) -> Iterator[Mistake]:
     page = config.page
     try:
-        names_of(page.host, 0, Access(page.hosts))
+        names_of(page.host, 0, page.hosts)
     except ServingError as error:
         yield Mistake(lines.get(("page", "host"), 1), f"page.host: {error} {error.hint}")
-    for name, text in page.users.items():
-        try:
-            check_hash(name, text)
-        except UsersError as error:
-            yield Mistake(lines.get(("page", "users", name), 1), f"page.users: {error} {error.hint}")
 
 
 def actions_in(path: Path) -> list[str]:

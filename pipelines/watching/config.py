@@ -93,10 +93,8 @@ class PageConfig:
     """None is the one it had before, else the usual one."""
     hosts: tuple[str, ...] = ()
     """Names by which other machines, or a proxy, reach it; with the port where that is another one."""
-    users: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Names and argon2 hashes of passwords; with users there is no token."""
     trusted_proxy: bool = False
-    """Whether a proxy before it says truly from where a request came, and whether by https."""
+    """Whether a proxy before it says truly that a request came by https."""
 
 
 @dataclass(frozen=True)

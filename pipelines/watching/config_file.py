@@ -41,7 +41,6 @@ PAGE: dict[str, Parse] = {
     "host": values.host,
     "port": values.port,
     "hosts": values.hosts,
-    "users": values.users,
     "trusted_proxy": values.truth,
 }
 CLIPS: dict[str, Parse] = {

@@ -93,16 +93,6 @@ def hosts(value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
-def users(value: Any) -> dict[str, str]:
-    """Hashes of passwords by the names of users."""
-    if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
-        raise ValueError("it has a hash for each name; `lstr watch --password` makes one.")
-    for name, text in value.items():
-        if not text.startswith("$argon2"):
-            raise ValueError(f"{name} has no hash of a password; `lstr watch --password` makes one.")
-    return dict(value)
-
-
 def port(value: Any) -> int:
     """A port."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**16:

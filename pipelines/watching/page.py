@@ -1,12 +1,11 @@
-"""The page of a watching service: everything in one answer, but for what happens after it; and the one to sign in."""
+"""The page of a watching service: everything in one answer, but for what happens after it."""
 
-import html
 from collections.abc import Mapping
 from typing import Any
 
 from lstr.extractors.video.zones import MOST_CORNERS, MOST_ZONES
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
-from lstr.pipelines.reports.page import Script, build_page, fill, read_markup, read_part
+from lstr.pipelines.reports.page import Script, build_page, read_markup
 from lstr.pipelines.reports.palette import CLASSES
 from lstr.pipelines.watching.score_rows import FULL_SCALE, NO_SCORE
 
@@ -17,8 +16,8 @@ SCRIPTS = (
 )
 
 
-def build_watch_page(state: Mapping[str, Any], logout: bool = False) -> str:
-    """The page of a board's state; `logout` shows the button that ends a visit."""
+def build_watch_page(state: Mapping[str, Any]) -> str:
+    """The page of a board's state."""
     document = {
         "state": state,
         "colours": state["colours"],
@@ -28,13 +27,5 @@ def build_watch_page(state: Mapping[str, Any], logout: bool = False) -> str:
         "no_score": NO_SCORE,
         "most_zones": MOST_ZONES,
         "most_corners": MOST_CORNERS,
-        "logout": logout,
     }
     return build_page("Watch", read_markup("watch.html"), STYLES, Script(SCRIPTS, document, is_served=True))
-
-
-def build_login_page(told: str) -> str:
-    """The page on which users sign in, with a sentence about what went wrong."""
-    title = "Watch"
-    body = fill(read_part("login.html"), title=title, told=html.escape(told))
-    return build_page(title, body, ("login.css",), has_form=True)

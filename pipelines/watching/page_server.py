@@ -8,14 +8,11 @@ from lstr.extractors.errors import ExtractorError
 from lstr.extractors.home import home
 from lstr.extractors.video.live_input import parse_live
 from lstr.extractors.video.zones import Zones
-from lstr.pipelines.serving.access import Access
 from lstr.pipelines.serving.kept_address import kept_address
-from lstr.pipelines.serving.server import LOOPBACK, Server
-from lstr.pipelines.serving.users import Users
+from lstr.pipelines.serving.server import Server
 from lstr.pipelines.watching.config import SourceConfig, WatchConfig
 from lstr.pipelines.watching.controls import Controls
 from lstr.pipelines.watching.health import PATHS, Health, Readable
-from lstr.pipelines.watching.page import build_login_page
 from lstr.pipelines.watching.site import WatchSite
 
 
@@ -62,12 +59,8 @@ def make_server(service: Directed, ended: Event) -> Server:
         draw=service.draw,
         **({"clip": clips.path, "thumb": clips.picture} if clips else {}),
     )
-    users = Users(page.users) if page.users else None
-    site = WatchSite(service.board, controls, lambda: ended, bool(users))
-    access = None
-    if page.host not in LOOPBACK or page.hosts or users or page.trusted_proxy:
-        access = Access(page.hosts, users, build_login_page, page.trusted_proxy)
+    site = WatchSite(service.board, controls, lambda: ended)
     kept = kept_address(service.config.path, home() / "pages")
     app = site.app()
     app.router.routes += Health(service).routes()
-    return Server(app, page.host, page.port, kept, access, is_impatient=True, open_paths=PATHS)
+    return Server(app, page.host, page.port, kept, page.hosts, page.trusted_proxy, is_impatient=True, open_paths=PATHS)

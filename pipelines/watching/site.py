@@ -21,7 +21,6 @@ from lstr.errors import LstrError
 from lstr.extractors.addresses import without_credentials
 from lstr.extractors.video.zones import parse_zones
 from lstr.pipelines.serving.event_stream import Streams
-from lstr.pipelines.serving.guard import LASTS
 from lstr.pipelines.serving.requests import read_json, refused
 from lstr.pipelines.watching.board import Board
 from lstr.pipelines.watching.config_file import NAME
@@ -52,13 +51,12 @@ class RequestError(LstrError):
 class WatchSite:
     """The application that shows a board and hands what a person wants to `controls`.
 
-    `ending` is set when streams are to end. logout: whether there are users, who can leave.
+    `ending` is set when streams are to end.
     """
 
     board: Board
     controls: Controls
     ending: Callable[[], Event]
-    logout: bool = False
     streams: Streams = field(default_factory=Streams)
 
     def app(self) -> Starlette:
@@ -81,7 +79,7 @@ class WatchSite:
         return Starlette(routes=routes, exception_handlers=handlers)
 
     async def _page(self, request: Request) -> Response:
-        text = await run_in_threadpool(build_watch_page, self.board.state(), self.logout)
+        text = await run_in_threadpool(build_watch_page, self.board.state())
         # the page has a policy of its own, which cannot say this
         headers = {"content-security-policy": "frame-ancestors 'none'"}
         return Response(text, media_type="text/html; charset=utf-8", headers=headers)
@@ -91,14 +89,13 @@ class WatchSite:
 
     async def _stream(self, request: Request) -> Response:
         mark = request.headers.get("last-event-id") or request.query_params.get("after", "")
-        lasts: Callable[[], bool] = request.scope.get(LASTS, lambda: True)
-        return self.streams.stream(lambda: self._pieces(mark, lasts))
+        return self.streams.stream(lambda: self._pieces(mark))
 
-    async def _pieces(self, mark: str, lasts: Callable[[], bool]) -> AsyncIterator[str]:
+    async def _pieces(self, mark: str) -> AsyncIterator[str]:
         """Messages as they come, those of a turn together; `anew` where the browser has to read the state first."""
         silent = 0.0
         yield "retry: 1000\n\n"
-        while lasts() and not self.ending().is_set():
+        while not self.ending().is_set():
             found = self.board.after(mark)
             if found is None:
                 yield "event: anew\ndata: \n\n"

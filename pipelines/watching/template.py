@@ -68,11 +68,9 @@ address = "rtsp://192.168.1.10:554/stream"
 # The page, on this machine alone unless it says otherwise.
 # [page]
 # port = 8430
-# host = "0.0.0.0"                    # for other machines: needs hosts, and better users
+# host = "0.0.0.0"                    # for other machines: needs hosts; better a reverse proxy on this one
 # hosts = ["cameras.example.org"]     # the names by which browsers reach it, as through a proxy
-# trusted_proxy = true                # a proxy before it says truly who asks, and that it is https
-# [page.users]
-# ann = "$argon2id$…"                 # lstr watch --password
+# trusted_proxy = true                # a reverse proxy before it says truly that it is https
 
 # How long events are kept.
 # [keeping]

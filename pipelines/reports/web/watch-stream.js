@@ -28,7 +28,7 @@ function failed(status) {
   retry = setTimeout(() => { tellTabs({ anew: true }); readAnew(); }, 5000);
 }
 function showBroken(status) {
-  $("broken").textContent = status === 403 || status === 401 ? "You are no longer signed in: open the address of the service again."
+  $("broken").textContent = status === 403 ? "This page is no longer allowed: open the address that the service has printed."
     : "The service does not answer. This page goes on when it does.";
   $("broken").hidden = false;
 }

@@ -95,9 +95,6 @@ $("add").addEventListener("keydown", ({ key: pressed }) => {
   $("add").open = false;
   $("add").querySelector("summary").focus();
 });
-if (report.logout) {
-  $("theme").before(button("", "Sign out", () => fetch("logout", { method: "POST" }).finally(() => location.reload())));
-}
 document.addEventListener("keydown", key);
 new ResizeObserver(() => { widenAll(); redraw(); }).observe($("sources"));
 followTheme(redraw);

@@ -106,7 +106,30 @@ def test_two_have_ports_of_their_own(server):
     assert "another port" in busy.value.hint
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.2", "example.org", ""])
-def test_no_other_address_is_served(host):
-    with pytest.raises(ServingError, match="no address of this machine alone"):
-        Server(application(lambda: None), host)
+def test_another_address_than_loopback_needs_a_name_and_the_token():
+    with pytest.raises(ServingError, match="By which names"):
+        Server(application(lambda: None), "0.0.0.0", 0)
+    with Server(application(lambda: None), "0.0.0.0", 0, hosts=("cameras.example.org",)) as server:
+        assert server.address.startswith(f"http://cameras.example.org:{server.port}/?token=")
+        visitor = Visitor(server.address.replace("cameras.example.org", "127.0.0.1"))
+        for host in ("cameras.example.org", f"cameras.example.org:{server.port}"):
+            assert visitor.ask("/", host=host).status == 200
+            assert visitor.ask("/", host=host, cookie="").status == 403
+        for host in ("evil.example", f"0.0.0.0:{server.port}"):
+            assert visitor.ask("/", host=host).status == 403
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+def test_a_proxy_that_speaks_https_is_believed_where_it_is_trusted(trusted):
+    """Then pages of https may ask, none of http may, and the cookie is for https alone."""
+    origin, https = "https://cameras.example.org", {"x-forwarded-proto": "https"}
+    hosts = ("cameras.example.org",)
+    with Server(application(lambda: None), port=0, hosts=hosts, trusts_proxy=trusted) as server:
+        visitor = Visitor(server.address)
+        entered = visitor.ask(visitor.entry, cookie="", host=hosts[0], **https)
+        assert entered.status == 303 and ("secure" in entered.headers["set-cookie"].lower()) is trusted
+        secure, plain = (
+            visitor.ask("/", {}, host=hosts[0], origin=one, **https).status
+            for one in (origin, origin.replace("https", "http"))
+        )
+        assert (secure, plain) == ((200, 403) if trusted else (403, 200))

@@ -11,11 +11,8 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from lstr.pipelines.serving.access import Access
 from lstr.pipelines.serving.kept_address import KeptAddress
 from lstr.pipelines.serving.server import Server
-from lstr.pipelines.serving.users import Users, hash_password
-from lstr.pipelines.watching.page import build_login_page
 from lstr.pipelines.watching.site import WatchSite
 from tests.support.browser import until
 from tests.support.videos import write_video
@@ -337,26 +334,3 @@ def test_it_works_under_a_path(chromium, service):
     assert service.board.history.find(event.id).verdict == "wrong"
     asked = [part.path for part in paths if part.scheme == "http"]
     assert len(asked) > 4 and all(path.startswith("/home/cameras/") for path in asked), asked
-
-
-def test_a_user_signs_in_and_out(chromium, service):
-    access = Access(users=Users({"ada": hash_password("correct horse")}), login_page=build_login_page)
-    site = WatchSite(service.board, service.deeds.controls(), lambda: server.ending, logout=True)
-    with Server(site.app(), port=0, access=access) as server:
-        context = chromium.new_context(viewport={"width": 390, "height": 700}, color_scheme="dark")
-        page = context.new_page()
-        page.goto(server.address)
-        assert page.url.endswith("/login")
-        until(page, "document.activeElement.name === 'name'")
-        page.keyboard.type("ada")
-        page.keyboard.press("Tab")
-        page.keyboard.type("wrong password")
-        page.keyboard.press("Enter")
-        page.get_by_role("alert").filter(has_text="not the name").wait_for()
-        page.fill("[name=name]", "ada")
-        page.fill("[name=password]", "correct horse")
-        page.keyboard.press("Enter")
-        page.locator(".source").first.wait_for()
-        page.get_by_role("button", name="Sign out").click()
-        page.locator("[name=password]").wait_for()
-        context.close()
