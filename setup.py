@@ -9,7 +9,7 @@ PARTS = ("variants", "kernel", "median", "median_rows", "scale", "warp")
 
 if sys.platform == "win32":
     # at once, before gigabytes of other packages: it locks files, ends processes and hears signals as POSIX does
-    sys.exit("error: lstr does not run on Windows itself. Install it on Linux in WSL 2: docs/how-to/machines.md.")
+    sys.exit("error: lstr does not run on Windows itself. Install it on Linux in WSL 2: docs/how-to/install.md.")
 
 setup(
     ext_modules=[

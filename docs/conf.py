@@ -7,10 +7,12 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import click
 import docstrings
 import generated
 
 import lstr
+from lstr_cli.main import cli
 
 project = "lstr"
 author = "the lstr authors"
@@ -37,6 +39,8 @@ autodoc_default_options = {"members": True, "undoc-members": True}
 # every name in a page must exist; a type in a signature (Tensor, NDArray …) is not a link here
 nitpicky = True
 nitpick_ignore_regex = [("py:.*", ".*")]
+# sphinx-click takes the commands from here; the program itself imports each when it is called
+cli.commands = {name: cli.get_command(click.Context(cli), name) for name in cli.commands}
 suppress_warnings = ["ref.python"]  # two classes may share a name in different modules
 
 
