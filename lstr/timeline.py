@@ -21,7 +21,7 @@ FORMAT = "lstr-timeline/1"
 """What a timeline file names as its format."""
 HORIZON_SECONDS = 2.0
 """How far ahead an action may be expected."""
-EXAMPLE = "on=0.5 and off=0.35"
+EXAMPLE = "on 0.5 and off 0.35"
 
 
 class ThresholdError(LstrError):
@@ -93,12 +93,12 @@ class Thresholds:
             wrong = self.off if 0 <= self.on <= 1 else self.on
             raise ThresholdError(
                 f"A threshold of {wrong:g} is never crossed as meant: scores are from 0 to 1.",
-                f"give scores, not percent, as in {EXAMPLE}.",
+                f"give scores, not percent, for example {EXAMPLE}.",
             )
         if self.off > self.on:
             raise ThresholdError(
                 f"A class cannot begin at a score of {self.on:g} and end below {self.off:g}.",
-                f"let 0 <= off <= on, as in {EXAMPLE}.",
+                f"let 0 <= off <= on, for example {EXAMPLE}.",
             )
         lengths = {"A minimum length": self.min_length, "A gap": self.merge_gap, "A backdate": self.backdate}
         for name, length in lengths.items():

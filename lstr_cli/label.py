@@ -34,7 +34,7 @@ def command(videos, output, labels, model, port, no_browser):
     The page is served to this machine alone, until Ctrl-C. Each change is saved when it is made; the same command goes
     on where it was. An action has a key that starts it at the cursor and stops it there; pictures are exact frames.
 
-    The page also learns: a button does what `lstr learn` does, keeps the last models, and shows what became better.
+    A button on the page runs `lstr learn` and shows its progress and result. The model then proposes labels.
 
     Time without labels is not taken for background before you call a video complete, or say of a stretch that nothing
     happens there.

@@ -1,7 +1,9 @@
 """`lstr learn`: labelled videos to one model file."""
 
+import json
 import shlex
 import sys
+from contextlib import closing
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -10,7 +12,7 @@ import click
 
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES
 from lstr.pipelines.learning.rest import Rest
-from lstr.pipelines.progress import Failed
+from lstr.pipelines.progress import Failed, Finished, LabelFindings, Notice
 from lstr_cli import console
 from lstr_cli.command import Command
 from lstr_cli.options import algorithm_option, device_option, inputs_options
@@ -25,6 +27,7 @@ if TYPE_CHECKING:  # they bring numpy
     from lstr.pipelines.learning.preparation import Learning
 
 SOME_FAILED = 3
+PROGRESS_SECONDS = 0.25  # between two reports of progress within a step, in JSON
 
 
 @click.command("learn", cls=Command, models=("init",))
@@ -114,7 +117,7 @@ def command(videos, labels, lists, output, settings, dry_run, make_default, as_j
     if dry_run:
         follow(plan(chosen), as_json)
         return
-    learnt = follow(learn(chosen))
+    learnt = (follow_in_json if as_json and not sys.stderr.isatty() else follow)(learn(chosen))
     if make_default:
         from lstr.pipelines.detection.checkpoint import make_default as leave
 
@@ -164,6 +167,38 @@ def follow(events: "Iterator", plan_to_stdout: bool = False) -> Any:
                 console.say(f"failed: {event.reason}\nhint: {event.hint}")
 
     return console.follow(events, "", show)
+
+
+def follow_in_json(events: "Iterator") -> Any:
+    """Write what the job yields to standard error, one JSON object per line, until it is finished; its result."""
+    from lstr.labels.check import NOTE
+    from lstr.pipelines.learning.plan import Doing
+
+    step, last, rest, result = 0, 0.0, Rest(), None
+    with closing(events):  # type: ignore[type-var]  # jobs are generators
+        for event in events:
+            match event:
+                case Doing(_, number, steps, done, total):
+                    left = rest.after(event, monotonic())[1]
+                    if number != step or done == total or monotonic() - last > PROGRESS_SECONDS:
+                        step, last = number, monotonic()
+                        share = done / total if total else 0.0
+                        _write_line(step=number, steps=steps, name=event.step.name, share=share, seconds_left=left)
+                case Notice(text, warning):
+                    _write_line(**{"warning" if warning else "notice": text})
+                case LabelFindings(_, findings):
+                    for found in findings:
+                        _write_line(**{"notice" if found.severity == NOTE else "warning": found.sentence})
+                case Failed(name, reason):
+                    _write_line(warning=f"{name} was skipped: {reason}")
+                case Finished(result):
+                    pass
+    return result
+
+
+def _write_line(**content: Any) -> None:
+    sys.stderr.write(json.dumps(content) + "\n")
+    sys.stderr.flush()
 
 
 def _say_told(told: "Told") -> None:

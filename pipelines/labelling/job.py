@@ -1,10 +1,9 @@
 """Label videos in a browser: their project, opened and served until somebody ends it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from starlette.types import ASGIApp
 
@@ -18,13 +17,12 @@ from lstr.pipelines.files.atomic import check_writable
 from lstr.pipelines.labelling.column_site import ColumnSite
 from lstr.pipelines.labelling.columns import Choice, UnnamedTable, unnamed_table
 from lstr.pipelines.labelling.journal import journal_of
-from lstr.pipelines.labelling.lesson import LessonOptions
-from lstr.pipelines.labelling.lessons import Lessons
 from lstr.pipelines.labelling.origin import began_with, origin_of
 from lstr.pipelines.labelling.project import Project
 from lstr.pipelines.labelling.proposer import Proposer, check_model
 from lstr.pipelines.labelling.remarks import remarks
 from lstr.pipelines.labelling.site import Site
+from lstr.pipelines.labelling.training import Training
 from lstr.pipelines.labelling.watched import Watched
 from lstr.pipelines.serving.kept_address import kept_address
 from lstr.pipelines.serving.server import Server
@@ -46,8 +44,8 @@ class LabelOptions:
     port: int | None = None
     model: Path | None = None
     """A model file or checkpoint that proposes labels while the page is in use."""
-    learning: Mapping[str, Any] = field(default_factory=dict)
-    """What learning from the page takes besides, as fields of `LearnOptions`"""
+    training: Sequence[str] = ()
+    """More words for `lstr learn`, which trains from the page."""
 
 
 @dataclass
@@ -59,7 +57,7 @@ class Labelling:
     project: Project = field(init=False)
     server: Server = field(init=False)
     proposer: Proposer = field(init=False)
-    lessons: Lessons = field(init=False)
+    training: Training = field(init=False)
 
 
 @contextmanager
@@ -97,11 +95,11 @@ def label(options: LabelOptions, tell: Tell | None = None) -> Iterator[Labelling
                     tell(sentence)
             watched = opened.enter_context(Watched(videos))
             proposer = labelling.proposer = opened.enter_context(Proposer(project, videos, tell or (lambda text: None)))
-            learning = LessonOptions(options.videos, settings=options.learning)
-            labelling.lessons = opened.enter_context(Lessons(project, learning, on_learnt=proposer.begin))
+            training = Training(project, options.videos, options.training, on_trained=proposer.begin)
+            labelling.training = opened.enter_context(training)
             if options.model:
                 proposer.begin(options.model)
-            return Site(project, watched, proposer, lambda: labelling.server.ending, labelling.lessons).app()
+            return Site(project, watched, proposer, lambda: labelling.server.ending, training).app()
 
         app = ColumnSite(table, videos, served).app() if table else served(begin)
         labelling.server = Server(app, port=options.port, kept=kept_address(output, home() / "pages"))

@@ -11,10 +11,10 @@ from lstr.pipelines.labelling.values import LONGEST_COMMENT, NOTHING, RESERVED
 from lstr.pipelines.reports.page import Script, build_page, read_markup
 from lstr.pipelines.reports.palette import CLASSES
 
-STYLES = ("report.css", "label.css", "label-proposals.css", "label-lessons.css")
+STYLES = ("report.css", "label.css", "label-proposals.css", "label-training.css")
 SCRIPTS = (
     "marks.js", "zoom.js", "drawing.js", "label-project.js", "label-marks.js", "label-frames.js", "label-lanes.js",
-    "label-edges.js", "label-lists.js", "label-proposals.js", "label-lessons.js", "label.js",
+    "label-edges.js", "label-lists.js", "label-proposals.js", "label-training.js", "label.js",
 )  # fmt: skip
 
 

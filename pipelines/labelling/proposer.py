@@ -139,8 +139,7 @@ class _Running:
         try:
             self._search()
         except (LstrError, ExtractorError, OSError) as error:
-            hint = getattr(error, "hint", "")  # which may name arguments of a command
-            self._tell(trouble=" ".join(filter(None, [str(error), "" if "[[" in hint else hint])))
+            self._tell(trouble=" ".join(filter(None, [str(error), getattr(error, "hint", "")])))
             self.proposer.tell(f"{self.model} proposes no more: {error}")
         finally:
             self._tell(is_running=False, video="")

@@ -18,12 +18,12 @@ from starlette.routing import Route
 from lstr.errors import LstrError
 from lstr.extractors.errors import ExtractorError
 from lstr.pipelines.labelling.history import Entry
-from lstr.pipelines.labelling.lesson_site import LessonSite
-from lstr.pipelines.labelling.lessons import Lessons
 from lstr.pipelines.labelling.page import build_label_page
 from lstr.pipelines.labelling.project import Project
 from lstr.pipelines.labelling.proposer import Proposer
 from lstr.pipelines.labelling.requests import decision_of, proposals_in_order
+from lstr.pipelines.labelling.training import Training
+from lstr.pipelines.labelling.training_site import TrainingSite
 from lstr.pipelines.labelling.values import OvertakenError, RefusedError, change_of
 from lstr.pipelines.labelling.watched import Watched
 from lstr.pipelines.serving.requests import read_json, refused
@@ -43,11 +43,11 @@ class Site:
     watched: Watched
     proposer: Proposer
     ending: Callable[[], Event]
-    lessons: Lessons
+    training: Training
 
     @property
-    def _learning(self) -> LessonSite:
-        return LessonSite(self.lessons, list(self.watched.videos), self._body_here)
+    def _training(self) -> TrainingSite:
+        return TrainingSite(self.training, list(self.watched.videos), self._body_here)
 
     def app(self) -> Starlette:
         """The application."""
@@ -63,7 +63,7 @@ class Site:
             Route("/turn", self._turn, methods=["POST"]),
             Route("/proposals", self._proposals),
             Route("/decide", self._decide, methods=["POST"]),
-            *self._learning.routes(),
+            *self._training.routes(),
         ]
         handlers: Any = {LstrError: self._told, ExtractorError: self._told, HTTPException: refused}
         return Starlette(routes=routes, exception_handlers=handlers)
@@ -139,7 +139,7 @@ class Site:
     async def _stream(
         self, missed: list[Entry], queue: "asyncio.Queue[str]", listen: Callable[[Entry], None]
     ) -> AsyncIterator[str]:
-        silent, leave_lessons = 0.0, self._learning.tell(queue)
+        silent, leave_training = 0.0, self._training.listen(queue)
         try:
             yield "retry: 500\n\n" + "".join(map(_event, missed))
             while not self.ending().is_set():
@@ -153,7 +153,7 @@ class Site:
                     yield ": still here\n\n"
         finally:
             self.project.leave(listen)
-            leave_lessons()
+            leave_training()
 
     async def _change(self, request: Request) -> Response:
         body = await self._body_here(request)
@@ -194,8 +194,7 @@ class Site:
 
     async def _told(self, request: Request, error: Exception) -> Response:
         status = 409 if isinstance(error, OvertakenError) else 400 if isinstance(error, RefusedError) else 500
-        hint = getattr(error, "hint", "")  # which may name arguments of the command
-        told = {"error": str(error), "hint": hint if "[[" not in hint else "", "revision": self.project.revision}
+        told = {"error": str(error), "hint": getattr(error, "hint", ""), "revision": self.project.revision}
         return JSONResponse(told, status)
 
 

@@ -46,7 +46,7 @@ def build_page(title: str, body: str, styles: Sequence[str], script: Script | No
     return fill(read_part(FRAME), policy=policy, title=html.escape(title), style=style, body=body)
 
 
-PARTS = {"zoom": "zoom.html", "lessons": "label-lessons.html"}
+PARTS = {"zoom": "zoom.html", "training": "label-training.html"}
 """Parts of markup that have files of their own, by their names in it."""
 
 

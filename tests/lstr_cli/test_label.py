@@ -117,8 +117,8 @@ def test_ctrl_c_before_there_is_a_page_ends_as_everywhere(lstr, videos, monkeypa
 @pytest.mark.parametrize(
     ("more", "sentence", "hint"),
     [
-        (["-o", "labels.csv"], "labels.csv is no name of a labels file", "let -o end in .json"),
-        (["--labels", "nowhere.csv"], "nowhere.csv", "--labels"),
+        (["-o", "labels.csv"], "labels.csv is no name of a labels file", "ending in .json with -o"),
+        (["--labels", "nowhere.csv"], "nowhere.csv", "path of the labels"),
         (["--port", "0"], "0 is not in the range", ""),
     ],
 )

@@ -43,7 +43,7 @@ def test_a_device_that_is_not_there(lstr, small_set, tmp_path, monkeypatch):
 def test_thresholds_are_scores(lstr, small_set):
     for option in ("--on", "--off"):
         result = lstr("detect", small_set.videos, "-c", small_set.checkpoint, option, "2")
-        mistake(result, 2, "scores are from 0 to 1", "--on 0.5")
+        mistake(result, 2, "scores are from 0 to 1", "on 0.5 and off 0.35")
 
 
 def test_an_empty_name_is_not_this_folder(lstr, small_set, tmp_path, monkeypatch):

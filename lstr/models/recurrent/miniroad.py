@@ -5,7 +5,7 @@ before it. Its loss is that of the newest chunk, so that the state is judged by 
 after a few chunks. A video and a stream carry the state on without end.
 
 A step of one stream reads 63 MB of weights at the published size, which is what it takes its time for. Weights of
-bf16 or int8 (`streaming.create`, `lstr detect --model-precision`) make it faster; both are a little off.
+bf16 or int8 (`streaming.create`, `lstr detect --set model_precision`) make it faster; both are a little off.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ function listen() {
   const events = new EventSource("/events?since=" + revision + "&project=" + report.project);
   events.addEventListener("message", ({ data }) => takeEntry(JSON.parse(data)));
   events.addEventListener("anew", () => location.reload());
-  events.addEventListener("lesson", ({ data }) => showLesson(JSON.parse(data)));
+  events.addEventListener("training", ({ data }) => showTraining(JSON.parse(data)));
   events.addEventListener("open", () => { if (!asked.length) showUnsaved(""); });
   events.addEventListener("error", () => {
     showUnsaved("Nothing answers: is lstr label still running?");

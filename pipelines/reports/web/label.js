@@ -33,7 +33,7 @@ function projectChanged(changes) {
   if (changes.some(({ kind }) => kind === "action" || kind === "subject")) showActions();
   showChosen();
   proposalsChanged(changes);
-  showWhatIsLearnt();
+  showTrainingLabels();
   redraw();
 }
 async function goVideo(at) {
@@ -91,7 +91,7 @@ buildFields();
 buildZoom();
 buildEdges();
 buildProposals();
-buildLessons();
+buildTraining();
 watchFilm();
 followTheme(() => { overview = null; axisDirty = true; redraw(); });
 scrub($("surface"), () => view, true);

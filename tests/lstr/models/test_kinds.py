@@ -86,7 +86,7 @@ def has_precision(kind: str, precision: str) -> bool:
 
 
 def test_the_kinds_that_have_a_precision_are_those_that_are_named():
-    """In the docstring of `streaming.create`, as in the help of `lstr detect --model-precision`."""
+    """In the docstring of `streaming.create`, as in the help of `lstr detect --set model_precision`."""
     named = [f"bf16 (kinds {', '.join(kind for kind in KINDS if has_precision(kind, 'bf16'))})"]
     named += [f"int8 ({', '.join(kind for kind in KINDS if has_precision(kind, 'int8'))})"]
     precision = next(option for option in detect.params if option.name == "model_precision")

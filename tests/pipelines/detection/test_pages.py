@@ -11,7 +11,7 @@ from tests.support.pages import Page
 
 
 def test_several_sources_get_an_index(lstr, small_set, tmp_path):
-    arguments = ["-c", small_set.checkpoint, "-o", tmp_path / "out", "--labels", small_set.labels]
+    arguments = ["-c", small_set.checkpoint, "-o", tmp_path / "out", "--set", f"labels={small_set.labels}"]
     code, _, err = lstr("detect", small_set.features, *arguments)
     assert code == 0 and f"index: {tmp_path / 'out' / 'index.html'}" in err
     data = Page(tmp_path / "out" / "index.html").data

@@ -66,7 +66,7 @@ def test_the_papers_rates_add_up_to_its_last_row():
 
 def test_what_cannot_be_measured(lstr, tmp_path, sound_only):
     code, _, err = lstr("bench", "flow")
-    assert code == 2 and "'flow' is neither recipes nor chain" in err
+    assert code == 2 and "'flow' is not one of 'recipes', 'chain'" in err
     code, _, err = lstr("bench", "-o", tmp_path)
     assert code == 2 and "is a folder" in err
     (tmp_path / "file").write_text("in the way")

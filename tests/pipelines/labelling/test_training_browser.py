@@ -1,0 +1,147 @@
+"""Training from the page in a real headless Chromium: by keys alone, in two tabs, in every width and colour."""
+
+from dataclasses import replace
+
+import pytest
+
+from lstr.pipelines.labelling.job import LabelOptions, label
+from lstr.pipelines.labelling.training import Progress
+from lstr.pipelines.labelling.values import Label
+from tests.support.browser import until
+from tests.support.labelling import action, put, write_two
+from tests.support.training_page import options, write_labelled
+
+pytestmark = pytest.mark.long
+HOSTILE = "<img src=x onerror=alert(1)>"
+MODELS = [
+    {"number": 2, "path": "my labels/model-2.lstr", "result": ["caught 17 of 20 actions", "mAP 0.81"], "report": True},
+    {"number": 1, "path": "model-1.lstr", "result": [HOSTILE, "mAP 0.50"], "report": False},
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_two(tmp_path_factory.mktemp("videos"), 1000)
+
+
+@pytest.fixture
+def labelling(folder, tmp_path):
+    """A project with a label and two models."""
+    with label(LabelOptions([str(folder)], tmp_path / "labels.json")) as opened:
+        opened.training._models = MODELS
+        put(opened.project, Label(action(opened.project, HOSTILE, "i"), 0.1, 0.5), "a", "x")
+        yield opened
+
+
+@pytest.fixture
+def tab(chromium):
+    """Open a project's page: tab(labelling, width). Words on the console fail the test."""
+    complaints, contexts = [], []
+
+    def open_tab(labelling, width: int = 1280, **settings):
+        contexts.append(chromium.new_context(viewport={"width": width, "height": 900}, **settings))
+        page = contexts[-1].new_page()
+        page.on("console", lambda message: "status of 400" in message.text or complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(labelling.server.address)
+        until(page, "!asked.length && !loading && !frameAsked && shownNumber === number && training.command")
+        return page
+
+    yield open_tab
+    for context in contexts:
+        context.close()
+    assert not complaints
+
+
+def text(page, selector: str) -> str:
+    return " ".join(page.locator(selector).inner_text().split())
+
+
+def show(labelling, **state) -> None:
+    """Let the training have a state, and every page hear of it."""
+    for name, value in state.items():
+        setattr(labelling.training, f"_{name}", value)
+    labelling.training._notify()
+
+
+def test_the_models_with_their_results(labelling, tab):
+    page = tab(labelling)
+    assert page.locator("#models li").count() == 2 and page.locator("img[src=x]").count() == 0
+    latest = text(page, "#model-2")
+    assert "Caught 17 of 20 actions mAP 0.81" in latest and "-m 'my labels/model-2.lstr' -o timeline" in latest
+    assert page.locator("#model-2 a").count() == 1 and page.locator("#model-1 a").count() == 0
+    assert HOSTILE in text(page, "#model-1")
+
+
+def test_progress_and_failures_in_two_tabs(labelling, tab):
+    pages = [tab(labelling), tab(labelling)]
+    pages[0].focus("#train")
+    at = Progress(3, 2, 7, "train the model", 0.25, 150.0)
+    show(labelling, progress=at, warnings=["jump has 1 example", HOSTILE])
+    for page in pages:
+        until(page, "!$('train-run').hidden && $('train-form').hidden")
+        assert text(page, "#train-left") == "Model 3: step 2 of 7, train the model; about 3 min left in all"
+        assert page.get_attribute("#train-run [role=progressbar]", "aria-valuenow") == "25"
+        assert text(page, "#train-warnings summary") == "2 warnings"
+    assert pages[0].evaluate("document.activeElement.id") == "train-stop"
+    show(labelling, progress=replace(at, share=0.5))
+    until(pages[1], "$('train-bar').style.getPropertyValue('--part') === '0.5'")
+    show(labelling, progress=None, error="There are too few labels.", hint="label more.")
+    for page in pages:
+        until(page, "!$('train-error').hidden && !$('train-form').hidden")
+        assert text(page, "#train-error") == "Training failed: There are too few labels. Label more."
+    assert pages[0].evaluate("document.activeElement.id") == "train"
+
+
+def test_a_time_limit_of_ones_own(labelling, tab):
+    page = tab(labelling)
+    assert "On 1 label in 1 video" in text(page, "#train-from")
+    page.select_option("#train-time", "own")
+    assert page.evaluate("document.activeElement.id") == "train-minutes"
+    page.fill("#train-minutes", "45")
+    assert page.locator("#train-command code").text_content().endswith("--time 45m")
+    page.fill("#train-minutes", "0")
+    page.click("#train")
+    assert labelling.training.describe()["progress"] is None, "the field takes no such number"
+    page.keyboard.press("i")
+    assert len(page.evaluate("Object.keys(labelsOf())")) == 1, "a letter in a field is no key of the page"
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_each_screen(labelling, tab, width, scheme):
+    page = tab(labelling, width, color_scheme=scheme)
+    show(labelling, error="No video " + "x" * 300, warnings=["y" * 300])
+    until(page, "!$('train-error').hidden")
+    page.evaluate("document.querySelectorAll('#training details').forEach((fold) => { fold.open = true; })")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    beyond = "(element) => element.getBoundingClientRect().right > innerWidth"
+    assert not page.evaluate(f"[...document.querySelectorAll('#training *')].some({beyond})"), "its commands too"
+
+
+@pytest.mark.slow
+def test_a_model_is_trained_from_the_page(chromium, tab, tmp_path):
+    """The button, the progress, a reload on the way, a label meanwhile, and the result, all in real."""
+    root = write_labelled(tmp_path)
+    with label(options(root, root / "out" / "labels.json")) as labelling:
+        page = tab(labelling)
+        page.focus("#train")
+        page.keyboard.press("Enter")
+        until(page, "!$('train-run').hidden")
+        assert page.evaluate("document.activeElement.id") == "train-stop"
+        page.wait_for_function("training.progress.step > 0", timeout=300_000)
+        assert "left in all" in text(page, "#train-left")
+        page.reload()
+        page.wait_for_function("training.progress && training.progress.step > 0", timeout=300_000)
+        before = page.evaluate("Object.keys(labelsOf()).length")
+        page.evaluate("document.activeElement.blur()")
+        page.keyboard.press("n")
+        until(page, f"Object.keys(labelsOf()).length === {before + 1} && !asked.length")
+        page.wait_for_selector("#model-1", timeout=300_000)
+        assert text(page, "#model-1").startswith("Model 1 · Report Caught ")
+        page.wait_for_function("search.model === 'model-1.lstr'", timeout=60_000)
+        with page.expect_popup() as opened:
+            page.click("text=Report")
+        report = opened.value
+        until(report, "document.querySelector('video') && document.querySelector('video').readyState > 0")
+        page.context.close()  # a page complains of a server that is gone

@@ -1,0 +1,51 @@
+"""Trainings of a labels project that take seconds, as the page begins them."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic, sleep
+
+from lstr.pipelines.labelling.job import LabelOptions
+from lstr.pipelines.labelling.training import Training
+from tests.support.learning import SMALL, write_videos
+
+SETTINGS = {**SMALL, "draws": "24", "train.epochs": "2", "learn.folds": "2"}
+OPTIONS = ("--flow", "dis", "--recipe", "fast", "--stream", "flow", "--device", "cpu")
+OPTIONS += tuple(word for name, value in SETTINGS.items() for word in ("--set", f"{name}={value}"))
+PATIENCE = 300.0  # seconds that a training may take on a machine with other work
+
+
+def write_labelled(root: Path) -> Path:
+    """Six drawn videos, and labels of them that hold out none."""
+    write_videos(root)
+    content = json.loads((root / "labels.json").read_text())
+    for entry in content["database"].values():
+        entry.pop("subset", None)
+    (root / "labels.json").write_text(json.dumps(content))
+    return root
+
+
+def options(root: Path, output: Path, **others) -> LabelOptions:
+    """Of a project in `output` that goes on, or begins with the labels of `root`."""
+    labels = () if output.exists() else (str(root / "labels.json"),)
+    return LabelOptions([str(root / "videos")], output, labels, training=OPTIONS, **others)
+
+
+def until(condition: Callable[[], object], what: str) -> None:
+    """Wait for something that another thread does."""
+    begun = monotonic()
+    while not condition():
+        if monotonic() - begun > PATIENCE:
+            raise AssertionError(f"never came: {what}")
+        sleep(0.05)
+
+
+def wait(training: Training) -> dict:
+    """Wait until nothing is trained any more; the state."""
+    until(lambda: training.describe()["progress"] is None, "the end of the training")
+    return training.describe()
+
+
+def wait_for_step(training: Training, number: int) -> None:
+    """Wait until a step has begun."""
+    until(lambda: (training.describe()["progress"] or {"step": 99})["step"] >= number, f"step {number}")
