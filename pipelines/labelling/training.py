@@ -38,7 +38,7 @@ class Progress:
     """How far a training is, as `lstr learn --json` reports it."""
 
     number: int
-    """Of the model that is trained."""
+    """The number of the model that is trained."""
     step: int = 0
     steps: int = 0
     name: str = "starting"
