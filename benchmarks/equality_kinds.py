@@ -43,7 +43,6 @@ PRESETS: dict[str, dict[str, object]] = {
     "lap-like-thumos14": {"model.work_length": 8},
     "tfn-like-thumos14": {"model.work_length": 8},
     "conv-deconv-thumos14": {"model.work_length": 8},
-    "toad-thumos14": {"model.l_enc": 2},
     "lstr-small": {"model.kind": "lfb", **LONG},
 }
 """What is set otherwise than by each preset"""

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from lstr.extractors.backbones.network import OTHERS, is_network_name
+from lstr.extractors.backbones.network import TIMM, is_network_name
 from lstr.extractors.backbones.networks import known_network
 from lstr.extractors.entries import Text, brief, built, read_text
 from lstr.extractors.errors import MissingPathError, RecipeError
@@ -35,7 +35,7 @@ class StreamPreset:
     """One stream's network."""
 
     network: Text
-    """A name in NETWORKS, `timm:NAME`, `clip:NAME`, or a mmaction2 config: its path, or the name of one that comes with
+    """A name in NETWORKS, `timm:NAME`, or a mmaction2 config: its path, or the name of one that comes with
     mmaction2. A path is run as a program."""
     weights: Text | None = None
     """A file, or the name or recipe of a published one; None for random weights, or those of the command line."""
@@ -272,7 +272,7 @@ def _check(path: Path, preset: Preset) -> None:
     for stream, part in preset.parts.items():
         demand(part.crops in CROPS, f"{stream}.crops", part.crops, "1, 2 or 10")
         # a recipe file may come from anywhere, and a config would be run
-        if not is_network_name(part.network) or "." in part.network and not part.network.startswith(OTHERS):
+        if not is_network_name(part.network) or "." in part.network and not part.network.startswith(TIMM):
             raise RecipeError(
                 f"{path}: {stream}.network is {brief(part.network)}, and a config is a program, of which only one that "
                 "the command line names is run.",

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from lstr.extractors.backbones.network import MEAN, OTHERS, Network, is_network_name
+from lstr.extractors.backbones.network import MEAN, TIMM, Network, is_network_name
 from lstr.extractors.backbones.networks import NETWORKS, network_of
 from lstr.extractors.entries import Number, PositiveNumber, brief, built
 from lstr.extractors.errors import RecipeError
@@ -46,7 +46,7 @@ class NetworkRecipe:
     """One stream's network and what goes into it. `mean` and `std` are per channel, on the 0–255 scale."""
 
     network: str
-    """A name in NETWORKS, `timm:NAME`, `clip:NAME`, or the name of the mmaction2 config it was built from."""
+    """A name in NETWORKS, `timm:NAME`, or the name of the mmaction2 config it was built from."""
     weights: str
     """`kinetics` for the published file, `random`, the name in a file that `lstr finetune` made, or `custom`."""
     sha256: str
@@ -263,7 +263,7 @@ def _check_names(stream: str, part: NetworkRecipe) -> None:
         if not fits(getattr(part, name)):
             raise ValueError(f"{stream}.{name} is {brief(getattr(part, name))}, which is no file name")
     if part.network not in NETWORKS:
-        if part.config is None and not part.network.startswith(OTHERS):
+        if part.config is None and not part.network.startswith(TIMM):
             raise ValueError(f"{stream}.network is {part.network!r}, which is unknown here and has no config")
         if part.width is None:
             raise ValueError(f"{stream}.width is missing")

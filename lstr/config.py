@@ -25,8 +25,6 @@ class Uses:
     """Whether it has attention of `n_heads`"""
     padded: bool = False
     """Whether absent slots of the long memory are rows of zeros, which it sees"""
-    texts: bool = False
-    """Whether its classes have vectors of texts, which `train.text` gives"""
     teacher: bool = True
     """Whether it can learn from a teacher (`train.teacher`)"""
 

@@ -43,7 +43,6 @@ OURS = {
     "lap-like": "lstr.models.recurrent.lap_like:KIND",
     "tfn-like": "lstr.models.windowed.tfn_like:KIND",
     "conv-deconv": "lstr.models.windowed.conv_deconv:KIND",
-    "toad": "lstr.models.windowed.toad:KIND",
 }
 """Where the kinds of this package are."""
 TOGETHER = {"average": "lstr.average:KIND"}

@@ -11,9 +11,9 @@ from lstr_cli.hub import fetched
 from lstr_cli.settings import join_settings, set_option, settings_of
 
 ORDER = (
-    "checkpoint output say name time format events-only labels preset config to from accept-licence sha256 init recipe "
+    "checkpoint output name time format events-only labels preset config to from accept-licence sha256 init recipe "
     "seeds stream flow weights calibrate subset eval-subset classes folds eval-every choose-thresholds false-alarms on "
-    "off bin min-length merge-gap start duration published protocol list features frames fps input video columns "
+    "off bin min-length merge-gap start duration published list features frames fps input video columns "
     "as-labels plot card metrics title port no-browser since source action csv check log-format resume "
     "allow-damaged allow-seen cache min-cosine max-shift check-links workers "
     "device set dry-run print-config make-default json"

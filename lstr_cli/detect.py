@@ -29,7 +29,6 @@ from lstr_cli.options import (
     weights_option,
 )
 from lstr_cli.quantities import Seconds, Size
-from lstr_cli.say import by_stream, check_say, make_said, say_options
 from lstr_cli.settings import model_set_option, setting
 
 if TYPE_CHECKING:  # they bring torch
@@ -80,7 +79,6 @@ def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
     help="Model file (.lstr, also hf://OWNER/REPOSITORY/FILE.lstr), which holds all that is needed, or a checkpoint.  "
     "[default: $LSTR_CHECKPOINT, else the default model]",
 )
-@say_options
 @click.option("-o", "--output", metavar="DIR", is_eager=True, help="Folder for the timelines.")
 @click.option(
     "-f",
@@ -185,15 +183,13 @@ def command(sources, as_json, **options):
       lstr detect game.mp4 -m fall.lstr -o timeline -f json,html
       lstr detect game.mp4 -m run/checkpoint.pt -o timeline
       lstr detect game.mp4 -o timeline -f vtt,eaf,mp4 --min-length 0.5
-      lstr detect hall.mp4 --say "a person falls" --weights clip:ViT-B-32-quickgelu.openai -o timeline
       lstr detect game.mp4 | jq -c 'select(.event)'
       lstr detect rtsp://camera/stream camera:0 -o timeline --set timeout=2m
       lstr detect --name door=rtsp://camera/stream -o timeline --events-only
     """
     from lstr.pipelines.detection.paths import by_kind
 
-    check_say(options)
-    weights = {} if options["say"] else by_stream(options["weights"])
+    networks = _networks_of(options["weights"])
     if not sources and not options["names"]:
         ctx = click.get_current_context()
         raise click.MissingParameter(ctx=ctx, param=ctx.command.params[0], param_type="argument")
@@ -209,8 +205,6 @@ def command(sources, as_json, **options):
     from lstr.pipelines.detection.sources import Limits
     from lstr_cli.view import Progress, View
 
-    if options["say"]:
-        options["checkpoint"], weights = make_said(options)
     folder = Path(options["output"]) if options["output"] else None
     piped = not as_json and not console.is_terminal()
     lines = sys.stdout if not folder and (piped or options["formats"] == ("jsonl",)) else None
@@ -220,7 +214,7 @@ def command(sources, as_json, **options):
     chosen = made(
         DetectOptions,
         options,
-        networks=made(NetworkOptions, options, **weights),
+        networks=made(NetworkOptions, options, **networks),
         thresholds={name: options[name] for name in (*RULES, "tell")},
         limits=made(Limits, options),
         live=made(LiveOptions, options),
@@ -241,6 +235,15 @@ def command(sources, as_json, **options):
         _say_left(heard, folder, bool(ended))
     if result.failures:
         sys.exit(STALLED if result.stalled else SOME_FAILED)
+
+
+def _networks_of(weights: tuple[str, ...]) -> dict[str, dict[str, str]]:
+    """Return the networks' option `weights`, paths by stream; nothing where no weights are named."""
+    if not weights:
+        return {}
+    from lstr.pipelines.weights.published import weights_by_stream  # brings torch
+
+    return {"weights": {stream: path for stream, path in weights_by_stream(weights).items() if path}}
 
 
 def _show_ended(ended: "list[Ended]", as_json: bool, with_tables: bool) -> None:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:  # they bring numpy
 SOME_FAILED = 3
 OF_FEATURES = (
     "published",
-    "protocol",
     "tell",
     "choose_thresholds",
     "false_alarms",
@@ -47,11 +46,6 @@ OF_FEATURES = (
     help="Many windows at once, or one chunk at a time as detect does; the scores are the same.",
 )
 @click.option("--published", is_flag=True, help="Score the chunks that the published code of this kind scores.")
-@click.option(
-    "--protocol",
-    type=click.Choice(["toad"]),
-    help="Score as other published code does too, beside the standard number: toad takes chunks with an action alone.",
-)
 @setting(
     "resamples",
     type=click.IntRange(min=0),
@@ -124,7 +118,6 @@ def command(paths, settings, to, table, as_json, **options):
       lstr evaluate fall.lstr features --labels labels.json -o evaluation
       lstr evaluate fall.lstr new_videos/ labels.json
       lstr evaluate old.lstr new.lstr videos/ labels.json
-      lstr evaluate run/checkpoint.pt features --labels labels.json --protocol toad
       lstr evaluate a.lstr b.lstr c.lstr videos/ labels.json --to md
       lstr evaluate run/checkpoint.pt features --labels labels.json --choose-thresholds
       lstr evaluate run/checkpoint.pt features --labels labels.json --choose-thresholds --false-alarms 2/h
@@ -146,10 +139,6 @@ def command(paths, settings, to, table, as_json, **options):
     (checkpoints, features), *beside = _sorted(paths)
     if options["false_alarms"] is not None and not options["choose_thresholds"]:
         raise click.UsageError("--false-alarms says how thresholds are chosen: add --choose-thresholds.")
-    if options["protocol"] and options["choose_thresholds"]:
-        raise click.UsageError(
-            "--protocol is about scores, and --choose-thresholds writes thresholds: give one of them."
-        )
     options["model"] = settings
     result = console.follow(evaluate(EvaluateOptions(checkpoints, features, beside=beside, **options)), "videos")
     if as_json:

@@ -40,8 +40,6 @@ def show_findings(findings: Findings) -> None:
         console.show_table(f"ahead of {judged[0].name}", ("checkpoint", *AHEAD), rows, right=range(1, 1 + len(AHEAD)))
         for row in findings.comparison:
             console.show(row["sentence"])
-    for why in dict.fromkeys(entry.document["protocol"]["why"] for entry in judged if "protocol" in entry.document):
-        console.show(why)
     if quoted:
         rows = [[row["method"], row["features"], f"{row['value']:.1f}", row["source"]] for row in quoted["rows"]]
         title = f"{quoted['name']}, quoted; not at hand: {', '.join(quoted['left_out'])}"

@@ -7,7 +7,6 @@ from lstr_cli.command import Command
 
 MILLION = 1e6
 HEADLINES = ("THUMOS'14 mAP", "TVSeries mcAP")
-OTHER_FRAMES = "action frames alone"
 
 
 @click.command("models", cls=Command)
@@ -44,8 +43,6 @@ def _show_all(found: list[dict]) -> None:
         cost = (_millions(one["parameters"]), _millions(one["multiply_adds"]), *_speeds(one))
         rows.append((one["kind"], one["year"], *cost, *(_headline(one, of) for of in HEADLINES), one["exact"]))
     console.show_table("kinds of model", (*columns, "ours is"), rows, right=range(1, len(columns)))
-    if any(OTHER_FRAMES in result["of"] for one in found for result in one["results"]):
-        console.say(f"* of {OTHER_FRAMES}: the number does not compare with the others.")
     console.say("`lstr models KIND` has paper, licence, presets and the features and source of each published number.")
     if not any(one["speed"] for one in found):
         console.say("benchmarks/models.py of the repository measures steps a second on this machine.")
@@ -83,7 +80,7 @@ def _show_one(one: dict) -> None:
 def _headline(one: dict, of: str) -> str:
     """The first published number of a data set, with its fellow readers' caveat left to `lstr models KIND`."""
     found = (result for result in one["results"] if result["of"].startswith(of) and "ahead" not in result["of"])
-    return next((f"{result['value']:.1f}{'*' * (OTHER_FRAMES in result['of'])}" for result in found), "–")
+    return next((f"{result['value']:.1f}" for result in found), "–")
 
 
 def _speeds(one: dict) -> tuple[str, str]:

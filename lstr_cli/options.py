@@ -71,7 +71,7 @@ algorithm_setting = setting("recipe.flow_algorithm", "algorithm", **ALGORITHM)
 
 def networks_settings(configs: str = "") -> Callable[[Declared], Declared]:
     """`recipe.rgb.network` and `recipe.flow.network`, passed as `rgb_network` and `flow_network`."""
-    known = f"{', '.join(NETWORKS)}, timm:NAME, or clip:NAME{configs}"
+    known = f"{', '.join(NETWORKS)}, or timm:NAME{configs}"
     return together(
         *(
             setting(

@@ -15,8 +15,6 @@ COLOURS = 3
 MIDDLE = 127  # of the 0–255 scale: no difference
 SMALLEST = 32  # pixels of an image, whose last map is one pixel then
 TIMM = "timm:"  # begins the name of a network of timm
-CLIP = "clip:"  # begins the name of an image encoder of open_clip
-OTHERS = (TIMM, CLIP)  # begin names of networks that other packages have
 PUBLISHED_HEADS = r"fc|last_linear|new_fc|fc_action\w*|cls_head|classifier"
 MEAN = "mean"
 """The one rule by which kernels for frames become kernels for other channels: their mean over the colours, repeated."""
@@ -135,8 +133,8 @@ class Network:
 
 
 def is_network_name(name: object) -> bool:
-    """Whether a recipe may call a network so: a part of a path, after `timm:` or `clip:` or not."""
-    return isinstance(name, str) and is_slug(name.removeprefix(TIMM).removeprefix(CLIP))
+    """Whether a recipe may call a network so: a part of a path, after `timm:` or not."""
+    return isinstance(name, str) and is_slug(name.removeprefix(TIMM))
 
 
 def torchvision_name(name: str) -> str:

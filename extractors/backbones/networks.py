@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from lstr.extractors.backbones.mmaction_registry import registry
 from lstr.extractors.backbones.network import (
     CAFFE,
-    CLIP,
     FEW_WEIGHTS,
     FIVE_PIXELS,
     HALVES,
@@ -206,18 +205,14 @@ that remember the frames before or see all of a chunk."""
 
 
 def known_network(name: str) -> Network | None:
-    """The entry of a name in NETWORKS, or of `timm:NAME` or `clip:NAME`; None for another, as a recogniser's config.
+    """The entry of a name in NETWORKS, or of `timm:NAME`; None for another, as a recogniser's config.
 
-    Raises RecipeError where timm or open_clip is not installed or has no such network.
+    Raises RecipeError where timm is not installed or has no such network.
     """
     if name.startswith(TIMM):
         from lstr.extractors.backbones.timm_networks import timm_network
 
         return timm_network(name.removeprefix(TIMM))
-    if name.startswith(CLIP):
-        from lstr.extractors.backbones.clip_networks import clip_network
-
-        return clip_network(name.removeprefix(CLIP))
     return NETWORKS.get(name)
 
 

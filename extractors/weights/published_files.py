@@ -7,7 +7,7 @@ from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
 
-from lstr.extractors.backbones.network import OTHERS
+from lstr.extractors.backbones.network import TIMM
 from lstr.extractors.entries import built, read_object
 from lstr.extractors.errors import WeightsError
 from lstr.extractors.home import home
@@ -66,8 +66,8 @@ class PublishedFile:
     """Whether its SHA-256 is that of its first fetch to this machine, and nobody's word."""
 
     def is_called(self, name: str) -> bool:
-        """Whether a file name, a recipe or, of timm and CLIP, the network's name with the tag of weights means it."""
-        return name in (self.name, self.recipe) or (self.network.startswith(OTHERS) and name == self.network)
+        """Whether a file name, a recipe or, of timm, the network's name with the tag of weights means it."""
+        return name in (self.name, self.recipe) or (self.network.startswith(TIMM) and name == self.network)
 
     def origin(self, sha256: str) -> Origin:
         """What is told of weights that began with this file, whose whole SHA-256 is given."""

@@ -23,10 +23,10 @@ class ScoringRule:
 
     code: str
     """The name of the published code that has it"""
-    chunks: Literal["every", "long videos", "whole windows", "after the first", "actions"]
+    chunks: Literal["every", "long videos", "whole windows", "after the first"]
     """every: of every video. long videos: those of videos that fill a work memory. whole windows: those that a whole
     work memory leads up to, with all chunks that the model predicts and one more after them. after the first: all but
-    the first of a video. actions: those in which one is on."""
+    the first of a video."""
     ambiguous: Literal["ignored", "left out alone", "left out oldest", "negative"]
     """ignored: chunks labelled ambiguous are in no metric. left out alone: neither are those with that label and no
     other. left out oldest: neither are those whose work memory begins with one of these. negative: all are. Save for
@@ -36,8 +36,6 @@ class ScoringRule:
     """Chunks of the model's work memory"""
     n_ahead: int = 0
     """Chunks ahead of the newest that the model predicts"""
-    first_label: bool = False
-    """Whether of several labels of a chunk the first class alone counts"""
 
     def of(self, config: WindowConfig) -> ScoringRule:
         """The rule with the lengths of a model."""
@@ -54,8 +52,6 @@ class ScoringRule:
             keep = np.full(length, length >= self.work_length)
         elif self.chunks == "whole windows":
             keep = (chunk >= self.work_length - 1) & (chunk < length - 1 - self.n_ahead)
-        elif self.chunks == "actions":
-            keep = np.any(np.asarray(targets)[:, is_action(classes)] > 0, axis=1)
         else:
             keep = chunk >= (self.chunks == "after the first")
         if AMBIGUOUS in classes and self.ambiguous.startswith("left out"):
@@ -68,18 +64,13 @@ class ScoringRule:
 
     def labelled(self, targets: NDArray[Any], classes: Sequence[str]) -> NDArray[Any]:
         """Targets (L, C) as the evaluation takes them: without the ambiguous label, unless it is ignored."""
-        if self.first_label:
-            targets = np.where(np.arange(len(classes)) == targets.argmax(axis=1, keepdims=True), targets, 0)
-        return self._without_ambiguous(targets, classes)
-
-    def _without_ambiguous(self, targets: NDArray[Any], classes: Sequence[str]) -> NDArray[Any]:
         if self.ambiguous == "ignored" or AMBIGUOUS not in classes:
             return targets
         return np.where(np.arange(len(classes)) == classes.index(AMBIGUOUS), 0, targets)
 
     def scored(self, scores: NDArray[np.floating], classes: Sequence[str]) -> NDArray[np.floating]:
         """Probabilities (L, C) as the evaluation takes them: of all classes but the ambiguous, unless it is ignored."""
-        others = self._without_ambiguous(scores, classes)
+        others = self.labelled(scores, classes)
         if others is scores:
             return scores
         return others / np.maximum(others.sum(axis=1, keepdims=True), np.finfo(others.dtype).tiny)
@@ -94,6 +85,3 @@ EVERY_CHUNK = ScoringRule("", "every", "ignored")
 """The rule of the default evaluation, which is no published one"""
 LSTR_RULE = ScoringRule("LSTR", "long videos", "ignored")
 """LSTR's, which the code that grew from it has too, and which stands in where a kind's own is not known."""
-TOAD_RULE = ScoringRule("TOAD", "actions", "left out alone", first_label=True)
-"""TOAD's, whose loader leaves windows of background out of the videos that are scored: no false alarm on background has
-a part in it"""

@@ -143,13 +143,6 @@ class Model(nn.Module, ABC):
         class, in order, so that every process of a run takes the same.
         """
 
-    def take_texts(self, now: Tensor, after: Tensor) -> None:
-        """Take vectors (C, D) of the classes' texts, of the newest chunk and of the next.
-
-        Raises ConfigError of a kind that has none, which is all but those whose `uses.texts` is true.
-        """
-        raise ConfigError(f"A model of kind {self.config.kind} has no texts.", "Use kind toad, or give no texts.")
-
     @abstractmethod
     def video_logits(self, features: Tensor, batch_size: int) -> Tensor:
         """Logits (L, 1 + n_ahead, C) of a video's features (L, D): the definition of the scores.

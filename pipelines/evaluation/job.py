@@ -27,7 +27,6 @@ from lstr.pipelines.evaluation.analysis import (
 from lstr.pipelines.evaluation.backdating import backdated
 from lstr.pipelines.evaluation.findings import Findings, Judged, names_of, quoted_for
 from lstr.pipelines.evaluation.operating_curves import choose_within
-from lstr.pipelines.evaluation.protocols import PROTOCOLS, with_protocol
 from lstr.pipelines.evaluation.report import write_evaluation
 from lstr.pipelines.evaluation.scoring import Fold, Scoring, check_fit, score_split
 from lstr.pipelines.files.atomic import check_writable
@@ -61,8 +60,6 @@ class EvaluateOptions:
     mode: Literal["batch", "stream"] = "batch"
     published: bool = False
     """The means are of the chunks that the published evaluation of each checkpoint's kind scores"""
-    protocol: str | None = None
-    """The protocol of other code, one of `PROTOCOLS`, by which the scores are measured too"""
     resamples: int = RESAMPLES
     """Draws of the videos for confidence intervals; 0 leaves them out"""
     benchmark: str | None = None
@@ -93,11 +90,9 @@ class EvaluateOptions:
     """A torch device; None: the GPU, else the CPU"""
 
     def __post_init__(self) -> None:
-        """Raises ConfigError for an unknown protocol, for a number of resamples that is none, for false alarms that are
-        no number or that nothing is chosen for, and for a teller or a report where thresholds are chosen."""
+        """Raises ConfigError for an invalid number of resamples, for false alarms that are no number or that nothing is
+        chosen for, and for a teller or a report where thresholds are chosen."""
         check_range(self, least={"resamples": 0})
-        if self.protocol not in (None, *PROTOCOLS):
-            raise ConfigError(f"protocol is {self.protocol!r}.", f"choose one of: {', '.join(PROTOCOLS)}.")
         if self.choose_thresholds and self.output:
             raise ConfigError("Thresholds are written into the model, and there is no report of them.", "leave out -o.")
         if self.choose_thresholds and self.tell == "learnt":
@@ -176,7 +171,7 @@ def evaluate(options: EvaluateOptions) -> Iterator[Event]:
         document = yield from _choose(entries, options.false_alarms)
         yield Finished(EvaluateResult(document, takes_videos=bool(opened[0][0].recipe)))
         return
-    findings = yield from judge(entries, options.scoring, options.resamples, options.benchmark, options.protocol)
+    findings = yield from judge(entries, options.scoring, options.resamples, options.benchmark)
     scored = {(one.document["videos"], one.document["chunks"]) for one in findings.judged}
     warnings += [OTHER_CHUNKS] * (len(scored) > 1)
     warnings += [RANDOM] * any(one.document["random_weights"] for one in findings.judged)
@@ -222,7 +217,6 @@ def judge(
     scoring: Scoring,
     resamples: int,
     benchmark: str | None = None,
-    protocol: str | None = None,
 ) -> Generator[Progress, None, Findings]:
     """Every checkpoint's scores and what they show, and the checkpoints compared: a name, a checkpoint and the videos
     with its features each, the same videos for all."""
@@ -234,9 +228,7 @@ def judge(
             else:
                 yield replace(event, what=name)
         resampled.append(resample(evaluation, resamples))
-        document = analyse(evaluation, resampled[-1])
-        document = with_protocol(document, evaluation, protocol) if protocol else document
-        judged.append(Judged(name, evaluation, document))
+        judged.append(Judged(name, evaluation, analyse(evaluation, resampled[-1])))
     comparison = compare([one.name for one in judged], [one.document for one in judged], resampled)
     return Findings(judged, comparison, quoted_for(entries[0][1], benchmark))
 

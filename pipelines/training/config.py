@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from lstr import kinds
 from lstr.config import WindowConfig
@@ -41,12 +42,6 @@ class TrainConfig:
     `stride`-th chunk from a random offset (MiniROAD)."""
     stride: int = 4
     """Chunks between the ends of two windows, where `windows` is `every`."""
-    background: str = "all"
-    """`all` windows; `cut`: those whose newest chunk is background no more than those of the most frequent action, and
-    none whose newest chunk is ambiguous (TOAD)."""
-    shots: int = 0
-    """Windows of each class, background included, that the whole run has, drawn at random once and repeated until an
-    epoch is as long as it would be with all: few-shot training (TOAD: 1, 2, 4 or 8); 0 is all."""
     tails: bool = True
     """Whether `tiled` windows reach each video's end, and videos shorter than a window are seen; the published code
     does neither."""
@@ -68,9 +63,6 @@ class TrainConfig:
     average: float = 0.0
     """What a step leaves of the moving average of the weights, which evaluation and checkpoints then have in their
     place: 0.999 as published of MAT and CMeRT; 0 for the weights themselves."""
-    text: str = ""
-    """File of the vectors of the classes' texts, or of a CLIP that makes them (kind toad); without it they are random.
-    """
     precision: str = "float32"
     """`bf16` computes in bfloat16 where that is safe (autocast); weights and optimiser stay float32."""
     max_steps: int = 0
@@ -122,7 +114,6 @@ CHOICES = {
     "optimiser": ("adam", "adamw"),
     "schedule": ("paper", "published", "onecycle", "tenths", "constant"),
     "windows": ("random", "tiled", "every"),
-    "background": ("all", "cut"),
     "targets": ("multi-hot", "unit"),
     "ambiguous": ("ignored", "class"),
     "long_sampling": ("consistent", "stretched"),
@@ -146,7 +137,7 @@ SMALL_SIZES = {
     **{"n_generated": 8, "l_gen": 1, "future": 16, "groups": 0},
 }
 """The most that the small preset of a kind has of each."""
-OWN_TRAINING = ("windows", "background", "targets", "ambiguous")
+OWN_TRAINING = ("windows", "targets", "ambiguous")
 """What the small preset of a kind has of its published training: the windows, and what is learnt of each chunk."""
 
 
@@ -233,6 +224,24 @@ def changes_from(preset: str, model: WindowConfig, train: TrainConfig) -> dict[s
     return {f"{part}.{name}": ours[name] for part, theirs, ours in pairs for name in ours if ours[name] != theirs[name]}
 
 
+REMOVED = {"background": "all", "shots": 0, "text": ""}
+"""Settings of earlier versions, each with its default"""
+
+
+def without_removed(train: Mapping[str, Any]) -> dict[str, Any]:
+    """Return stored training settings without those that no longer exist.
+
+    Raises ConfigError where one of these was changed from its default.
+    """
+    for name, default in REMOVED.items():
+        if train.get(name, default) != default:
+            raise ConfigError(
+                f"train.{name} is {train[name]!r}, and this version of lstr has no such setting.",
+                "use the lstr version that wrote the configuration, or train with other settings.",
+            )
+    return {name: value for name, value in train.items() if name not in REMOVED}
+
+
 def read_config(path: str | Path) -> dict:
     """The `model` and `train` settings, the `preset` and the `store` of a file that `--print-config` or a run wrote.
 
@@ -252,5 +261,5 @@ def read_config(path: str | Path) -> dict:
         preset = None
     data = content.get("data")
     store = data.get("store") if isinstance(data, dict) else None
-    found = {"model": stored(parts["model"]), "train": parts["train"], "preset": preset}
+    found = {"model": stored(parts["model"]), "train": without_removed(parts["train"]), "preset": preset}
     return found | ({"store": store} if isinstance(store, dict) else {})

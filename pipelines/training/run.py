@@ -30,18 +30,17 @@ from lstr.pipelines.networks.checkpoint_recipe import ARRAYS
 from lstr.pipelines.progress import result_of
 from lstr.pipelines.provenance import make_reproducible, provenance
 from lstr.pipelines.training.batches import Batch, KeptFeatures, PieceMaker, default_readers, fit_on, read_ahead
-from lstr.pipelines.training.config import TrainConfig, changes_from
+from lstr.pipelines.training.config import TrainConfig, changes_from, without_removed
 from lstr.pipelines.training.log import Step, TrainLog, draw_curves, summary_of
 from lstr.pipelines.training.loop import Position, Saves, StepPlan, train_steps
 from lstr.pipelines.training.ranks import ALONE, Ranks
-from lstr.pipelines.training.sampling import count_steps, draw_windows, epoch_steps, feature_statistics, ignored_class
+from lstr.pipelines.training.sampling import count_steps, draw_windows, epoch_steps, feature_statistics
 from lstr.pipelines.training.schedule import rates
 from lstr.pipelines.training.step import Learner, deterministic
 from lstr.pipelines.training.teacher import Lesson, check_teacher, lessons
-from lstr.pipelines.training.texts import read_texts
 from lstr.pipelines.weights.known import run_record
 
-FREE = ("save_seconds", "text")  # settings that may differ when a run goes on
+FREE = ("save_seconds",)  # settings that may differ when a run goes on
 
 
 @dataclass(frozen=True)
@@ -119,10 +118,6 @@ def train_model(
     if config.deterministic:
         make_reproducible()
     settings = task.settings(device, ranks)
-    has_texts = resume and (folder / "resume.pt").exists()
-    texts = None
-    if config.text and not has_texts:
-        texts = read_texts(config.text, split.labels.classes, split.folder.recipe)
     state = begin_run(folder, settings, resume, write=ranks.first)
     ranks.wait()  # or one might take what the first has begun for a run in the way
     soft = yield from _teachers(task, folder, device, readers, ranks)
@@ -130,11 +125,10 @@ def train_model(
         statistics = state["mean"], state["std"]
     else:
         statistics = feature_statistics(split.videos) if config.standardise else (torch.zeros(1), torch.ones(1))
-    ignore = ignored_class(split.labels.classes, config)
-    steps = count_steps(split.videos, task.model, config, ignore)
+    steps = count_steps(split.videos, task.model, config)
     plan = StepPlan(
         steps,
-        rates(config, steps, epoch_steps(split.videos, task.model, config, ignore=ignore)),
+        rates(config, steps, epoch_steps(split.videos, task.model, config)),
         config.log_every,
         config.eval_every if task.validation else 0,
         config.patience,
@@ -143,8 +137,6 @@ def train_model(
         learner = Learner(task.model, config, split.labels.classes, statistics, device, ranks)
         if not state:
             learner.prepare(split.videos)
-            if texts:
-                learner.model.take_texts(*texts)
             if task.lesson and task.lesson.before:
                 learner.begin_with(checkpoint.read(task.lesson.before / "resume.pt")["model"])
         position = learner.restore(state) if state else Position()
@@ -210,7 +202,7 @@ def changes_between(before: dict, now: dict) -> list[str]:
     """
     model, train = asdict(configure(now["model"]["kind"])), asdict(TrainConfig())
     plain: dict[str, dict] = {"model": model, "train": train, "data": {}}
-    before = {**before, "model": stored(before["model"])}
+    before = {**before, "model": stored(before["model"]), "train": without_removed(before["train"])}
     before = {part: {**plain[part], **before[part]} for part in plain}
     names = [(part, name) for part in ("model", "train", "data") for name in {**before[part], **now[part]}]
     unstated = [name for name in ("labels_sha256", ARRAYS) if name not in before["data"]]
@@ -250,7 +242,7 @@ class ModelRun:
     def _jobs(self, epoch: int) -> list[list[tuple[int, int]]]:
         """The windows (video, end chunk) of each step of an epoch."""
         config = self.learner.config
-        drawn = draw_windows(self.videos, self.learner.model.config, config, epoch, self.learner.ignore)
+        drawn = draw_windows(self.videos, self.learner.model.config, config, epoch)
         return [drawn[at : at + config.batch_size] for at in range(0, len(drawn), config.batch_size)]
 
     def n_batches(self, epoch: int) -> int:

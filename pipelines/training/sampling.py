@@ -28,11 +28,9 @@ def ignored_class(classes: Sequence[str], train: TrainConfig) -> int | None:
 
 
 def draw_windows(
-    videos: list[LabelledVideo], model: WindowConfig, train: TrainConfig, epoch: int, ignore: int | None = None
+    videos: list[LabelledVideo], model: WindowConfig, train: TrainConfig, epoch: int
 ) -> list[tuple[int, int]]:
     """(video, end chunk) of every window of an epoch, shuffled; a pure function of the seed and the epoch.
-
-    ignore: column of the ambiguous class, whose windows `background` and `shots` leave out (`chosen_windows`).
 
     A video of L chunks gives ceil(L / work_length) windows, one shorter than the work memory one, not full; or, with
     windows at every stride-th chunk, about L / stride, the first of them not full. Without `tails` a tiled video gives
@@ -50,48 +48,14 @@ def draw_windows(
         else:
             ends = random.integers(min(work, length) - 1, length, size=math.ceil(length / work))
         drawn += [(v, int(end)) for end in ends]
-    if train.shots and epoch:
-        few = draw_windows(videos, model, train, 0, ignore)
-        return [few[i] for i in random.permutation(len(few))]
-    drawn = chosen_windows(videos, drawn, train, ignore, random)
     return [drawn[i] for i in random.permutation(len(drawn))]
 
 
-def chosen_windows(
-    videos: Sequence[LabelledVideo],
-    drawn: list[tuple[int, int]],
-    train: TrainConfig,
-    ignore: int | None,
-    random: np.random.Generator,
-) -> list[tuple[int, int]]:
-    """The windows (video, end chunk) that `train.background` and `train.shots` leave of some; all by default.
-
-    A window is of the first class, background or not, that its newest chunk has; one that has none, or the class
-    `ignore`, is left out. With shots, those of each class are repeated until the windows are as many as they were.
-    """
-    if train.background == "all" and not train.shots:
-        return drawn
-    of_class: dict[int, list[tuple[int, int]]] = {}
-    for v, end in drawn:
-        on = np.asarray(videos[v].targets[end]) > 0
-        if on.any() and not (ignore is not None and on[ignore]):
-            of_class.setdefault(int(on.argmax()), []).append((v, end))
-    most = max((len(windows) for label, windows in of_class.items() if label), default=0)
-    if train.background == "cut" and most and len(of_class.get(0, ())) > most:
-        of_class[0] = [of_class[0][i] for i in random.choice(len(of_class[0]), most, replace=False)]
-    if train.shots:
-        length = sum(map(len, of_class.values()))
-        taken = [random.permutation(len(of_class[label]))[: train.shots] for label in sorted(of_class)]
-        few = [of_class[label][i] for label, places in zip(sorted(of_class), taken, strict=True) for i in places]
-        return [few[i % len(few)] for i in range(length)]
-    return [window for label in sorted(of_class) for window in of_class[label]]
-
-
-def count_steps(videos: list[LabelledVideo], model: WindowConfig, train: TrainConfig, ignore: int | None = None) -> int:
+def count_steps(videos: list[LabelledVideo], model: WindowConfig, train: TrainConfig) -> int:
     """Optimiser steps of a whole run. Raises ConfigError where an epoch has none."""
     steps = 0
     for epoch in range(train.epochs):
-        more = epoch_steps(videos, model, train, epoch, ignore)
+        more = epoch_steps(videos, model, train, epoch)
         if not more:
             raise ConfigError(
                 f"No window of {model.work_length} chunks fits into a video in epoch {epoch + 1}.",
@@ -103,11 +67,9 @@ def count_steps(videos: list[LabelledVideo], model: WindowConfig, train: TrainCo
     return steps
 
 
-def epoch_steps(
-    videos: list[LabelledVideo], model: WindowConfig, train: TrainConfig, epoch: int = 0, ignore: int | None = None
-) -> int:
+def epoch_steps(videos: list[LabelledVideo], model: WindowConfig, train: TrainConfig, epoch: int = 0) -> int:
     """Optimiser steps of one epoch."""
-    return math.ceil(len(draw_windows(videos, model, train, epoch, ignore)) / train.batch_size)
+    return math.ceil(len(draw_windows(videos, model, train, epoch)) / train.batch_size)
 
 
 def feature_statistics(videos: list[LabelledVideo]) -> tuple[Tensor, Tensor]:

@@ -194,10 +194,6 @@ def _task(options: TrainOptions) -> Generator[LabelFindings, None, Task]:
     seconds, (_, settings) = split.clock.length(split.n_chunks), stated_in(options.settings)
     preset = (file["preset"] if file else None) or options.preset or preset_for(CLOCK.covering(seconds), settings)
     model, config = resolve(preset, options.changes(), split.dims, file)
-    if config.text and not model.uses.texts:
-        raise ConfigError(
-            f"train.text is {config.text!r}, and kind {model.kind} has no texts.", "Leave it out, or use kind toad."
-        )
     held_out = (options.eval_subset, options.skip_missing, "--eval-subset")
     validation = data.split(*held_out) if config.eval_every else None
     return Task(split, model, config, validation, preset)
@@ -227,11 +223,6 @@ def _notices(task: Task, eval_subset: str) -> Iterator[Notice]:
         yield Notice(
             f"the {seen_phrase(seen, len(validation.videos), f'{eval_subset} videos')}: "
             "best.pt and train.patience go by scores that new videos would not have."
-        )
-    if task.model.uses.texts and not task.config.text:
-        yield Notice(
-            "the classes have random vectors in place of texts: their names mean nothing to the model; "
-            "--set train.text=FILE gives a CLIP or vectors of texts."
         )
     if task.config.teacher:
         late = ", then ".join(str(lesson.delay) for lesson in lessons(task.model, task.config, Path()))

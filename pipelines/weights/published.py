@@ -5,13 +5,12 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from lstr.extractors.backbones.network import CLIP, TIMM, Network
+from lstr.extractors.backbones.network import TIMM, Network
 from lstr.extractors.backbones.networks import known_network
 from lstr.extractors.errors import ExtractorError, MissingPathError, WeightsError
 from lstr.extractors.home import home
 from lstr.extractors.streams import MODEL_STREAMS, STREAMS, model_stream
 from lstr.extractors.weights.archive import Archive, is_archive, member_path
-from lstr.extractors.weights.clip_files import clip_file
 from lstr.extractors.weights.model_card import origin_of, published_as, read_card
 from lstr.extractors.weights.published_files import (
     PINS,
@@ -54,15 +53,15 @@ class Verdict:
 
 
 def choose(names: Iterable[str]) -> list[PublishedFile]:
-    """The published files of these recipes, file names or hash prefixes, each once; or of a network of timm or a CLIP.
+    """The published files of these recipes, file names or hash prefixes, each once; or of a network of timm.
 
-    Raises WeightsError for a name that is none of them, RecipeError where timm or open_clip has no such network.
+    Raises WeightsError for a name that is none of them, RecipeError where timm has no such network.
     """
     chosen: dict[str, PublishedFile] = {}
     for name in names:
         found = [e for e in read_manifest() if e.is_called(name) or name == e.sha256_prefix]
-        if not found and name.startswith((TIMM, CLIP)):
-            entry = timm_file(name.removeprefix(TIMM)) if name.startswith(TIMM) else clip_file(name.removeprefix(CLIP))
+        if not found and name.startswith(TIMM):
+            entry = timm_file(name.removeprefix(TIMM))
             found = [e for e in read_manifest() if e.network == entry.network] or [entry]
         if not found:
             raise WeightsError(

@@ -36,7 +36,6 @@ DESIGNS = [
     {"kind": "oadtr", "anticipation": "2", "decoder_heads": "4", "decoder_feedforward": "8"},
     {"kind": "colar", "exemplars": "3"},
     {"kind": "lfb"},
-    {"kind": "toad"},
     {"encoder": "one-stage"},
     {"encoder": "stage2-self-attention"},
     {"encoder": "self-attention"},

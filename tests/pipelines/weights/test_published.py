@@ -34,7 +34,7 @@ def test_the_manifest_is_whole():
             assert entry.package.endswith(f"/{entry.name}") and re.fullmatch(r"[0-9a-f]{64}", entry.sha256_prefix)
             assert entry.sha256_prefix[:8] in entry.name and entry.licence.startswith("Apache-2.0")
             continue
-        if entry.network.startswith(("timm:", "clip:")):  # test_timm_files.py, test_clip_networks.py
+        if entry.network.startswith("timm:"):  # test_timm_files.py
             continue
         assert entry.network in NETWORKS and entry.name in entry.address
         if entry.sha256_prefix:  # model zoos write the hash into the name
@@ -48,7 +48,7 @@ def test_the_manifest_is_whole():
 def test_the_manifest_keeps_to_the_facts(shared):
     facts = (shared / "facts" / "feature-extraction.md").read_text()
     for entry in read_manifest():
-        of_a_package = entry.package or entry.network.startswith(("timm:", "clip:"))
+        of_a_package = entry.package or entry.network.startswith("timm:")
         assert of_a_package or (entry.sha256_prefix or entry.name) in facts
 
 
