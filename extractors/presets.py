@@ -50,8 +50,6 @@ class StreamPreset:
     """How many times larger than `size` the picture is made, whose middle is seen."""
     follows: bool = False
     """Whether `size` is that for pictures of 4:3, and others have one as large that is shaped as they are."""
-    segments: Annotated[int, Meta(ge=1, le=CHUNK)] | None = None
-    """Frames of a chunk that a network which remembers sees, evenly spread; None for one, which is `rgb_frame`."""
 
 
 @dataclass(frozen=True)
@@ -153,16 +151,9 @@ DIFFERENCE = replace(GREY, grey=None, difference=GREY.grey)
 MOTION = replace(DIFFERENCE, change=StreamPreset(LITE, IMAGENET, size=(160, 213), follows=True))
 # all three
 PRETRAINED = replace(MOTION, grey=GREY.grey)
-# Networks that remember the frames before, on images as their weights were trained with: squares of 172 and 224 pixels
-# of short sides of 192 and 256, at 5 frames a second, to which the 4 of one for each chunk are nearest
-MOVINET = Preset(StreamPreset("movinet-a0-stream"), None, long_side=384, short_side=192, crop=172)
-MOVINET_A2 = Preset(StreamPreset("movinet-a2-stream"), None, long_side=512)
-TSM = Preset(StreamPreset("tsm-mobilenetv2"), None, long_side=512)
 # The class token of the fourth of six frames at 224 pixels, as CMeRT's features of DINOv2 are (its issue 3), by the
 # smallest of the networks
 DINOV2 = Preset(StreamPreset("timm:vit_small_patch14_dinov2.lvd142m"), None, long_side=512)
-# All six frames of each chunk at 224 pixels, as its authors' script for THUMOS'14 has them
-STREAMFORMER = Preset(StreamPreset("streamformer"), None, long_side=398, short_side=224)
 # ResNet-50 twice (LSTR issue 14, README). The authors' later code takes the centre crop of its flow alone: that is
 # `activitynet-fast` with --precision float32
 ACTIVITYNET = replace(KINETICS, flow=StreamPreset("resnet50", crops=10))
@@ -186,12 +177,7 @@ PRESETS = {
     "difference": DIFFERENCE,
     "motion": MOTION,
     "pretrained": PRETRAINED,
-    "movinet-a0": MOVINET,
-    "movinet-a1": replace(MOVINET, rgb=StreamPreset("movinet-a1-stream")),
-    "movinet-a2": MOVINET_A2,
-    "tsm": TSM,
     "dinov2": DINOV2,
-    "streamformer": STREAMFORMER,
 }
 """By what `--recipe` takes; `faithful` and `fast` are the short names of the first two, and `live` says what suits
 cameras: of what two cores do with less than .05 processor seconds for a second of video, `difference` learns most."""
@@ -204,9 +190,6 @@ def preset_of(recipe: Recipe) -> Preset:
     """The choices that a recipe was made by, without its weights."""
     kept = ("network", "crops", "mean", "std", "size", "margin")
     parts = {n: StreamPreset(**{name: getattr(part, name) for name in kept}) for n, part in recipe.parts.items()}
-    for stream, part in recipe.parts.items():
-        if part.remembers and part.segments > 1:
-            parts[stream] = replace(parts[stream], segments=part.segments)
     names = (field.name for field in fields(Preset) if field.name not in (*STREAMS, "flow_algorithm"))
     shared = {name: getattr(recipe, name) for name in names}
     whole = Preset(None, None, recipe.algorithm or KINETICS.flow_algorithm, **shared)
@@ -280,9 +263,6 @@ def _check(path: Path, preset: Preset) -> None:
                 "file.",
             )
         entry = known_network(part.network)
-        remembers = stream == "rgb" and entry is not None and entry.remembers
-        wanted = "it for a network of rgb that remembers alone"
-        demand(part.segments is None or remembers, f"{stream}.segments", part.segments, wanted)
         if entry:
             size = preset.size_of(stream)
             what, value = (f"{stream}.size", list(size)) if part.size else ("crop", preset.crop)

@@ -63,7 +63,7 @@ class NetworkRecipe:
     width: Annotated[int, Meta(ge=1, le=1 << 16)] | None = None
     """Features of a chunk, of a network that is not in NETWORKS."""
     segments: Annotated[int, Meta(ge=1, le=64)] = 1
-    """Frames of a chunk, evenly spread, that the network sees together (TSM and its like), or one after the other."""
+    """Frames of a chunk, evenly spread, that the network sees together (TSM and its like)."""
     bgr: bool = False
     """Whether blue comes first."""
     folds: tuple[str, ...] = ()
@@ -93,11 +93,6 @@ class NetworkRecipe:
     def fuses(self) -> bool:
         """Whether its batch norms go into convolutions wherever they follow one."""
         return self.config is None and (self.network not in NETWORKS or NETWORKS[self.network].fuses)
-
-    @property
-    def remembers(self) -> bool:
-        """Whether a chunk's features follow from the chunks before, too."""
-        return self.network in NETWORKS and NETWORKS[self.network].remembers
 
     @property
     def dim(self) -> int:
@@ -149,8 +144,6 @@ class Recipe:
             raise ValueError(f"precision {self.precision!r} is unknown here")
         if not self.streams:
             raise ValueError(f"it has a network for none of {', '.join(STREAMS)}")
-        if self.precision == INT8 and self.remembers:
-            raise ValueError("int8 and a network that remembers do not belong together")
         if any((part.ranges is None) == (self.precision == INT8) for part in self.parts.values()):
             raise ValueError(f"precision {self.precision!r} and the ranges of int8 networks do not belong together")
         if self.flow is None and self.flow_algorithm is not None:
@@ -179,11 +172,6 @@ class Recipe:
     def algorithm(self) -> str | None:
         """The algorithm of optical flow, as `--flow` names it; None without flow."""
         return algorithm_of(self.flow_algorithm)
-
-    @property
-    def remembers(self) -> bool:
-        """Whether any network remembers the chunks before: those of a video go through it in their order."""
-        return any(part.remembers for part in self.parts.values())
 
     @property
     def is_random(self) -> bool:

@@ -2,8 +2,8 @@
 
 from collections import UserDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from contextlib import closing, nullcontext, suppress
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import islice
@@ -18,7 +18,6 @@ from lstr.extractors.errors import NetworkRuntimeError, RecipeError
 from lstr.extractors.flow.workers import ALGORITHMS, ChunkFlow, FlowWorkers, default_workers
 from lstr.extractors.forks import check_not_forked
 from lstr.extractors.images.crops import Image, Inputs
-from lstr.extractors.memory import State, StreamMemory, features_in_turn
 from lstr.extractors.networks.runtimes.conversion import NetworkJob, Store
 from lstr.extractors.networks.runtimes.running_network import RunningNetwork
 from lstr.extractors.networks.runtimes.runtimes import AUTO, choose_runtime, open_graph, open_network
@@ -123,11 +122,6 @@ class TwoStream:
         """Features (B, D) of B chunks' segments that fit."""
         return self._network(stream).of_fitted(chunks, self.inputs.view(stream))
 
-    def _next(self, stream: str, images: list[list[Image]], at: list[int], states: list[State | None]) -> Any:
-        """Features and states of some chunks, each the next of its stream."""
-        network: Any = self._network(stream)
-        return network.of_next([images[n] for n in at], self.inputs.view(stream), states)
-
     def pooled(self, stream: str, images: NDArray[np.uint8]) -> NDArray[np.float32]:
         """(B, images, 224, 224, C) → (B, D), averaged over space and the images of a chunk."""
         return self._network(stream).of_crops(images)
@@ -150,8 +144,6 @@ class TwoStream:
         if read := self.sources.graphs.get(stream):
             return open_graph(read(), stream, options.runtime, options.threads)
         job = self.job(stream)
-        if job.part.remembers and options.runtime == AUTO:
-            return open_network(job, "torch", None)
         try:
             return open_network(job, choose_runtime(options.runtime, self.device, options.fastest), options.store)
         except NetworkRuntimeError as error:
@@ -166,20 +158,13 @@ class TwoStream:
         network = partial(self.networks.__getitem__, stream)
         return NetworkJob(network, part, sha256, self.recipe.precision, size, self.device, self.options.threads)
 
-    def rows(
-        self,
-        chunks: Iterable[Chunk],
-        workers: FlowWorkers | None,
-        live: bool = False,
-        memory: StreamMemory | None = None,
-    ) -> Iterator[FeatureRow]:
+    def rows(self, chunks: Iterable[Chunk], workers: FlowWorkers | None, live: bool = False) -> Iterator[FeatureRow]:
         """Feature rows in order, while later chunks are decoded and computed in threads of their own.
 
         A bounded number of chunks is read ahead. Those of a live source go through the networks one by one, at once;
         those of a file a few at a time. A row never depends on a later chunk. Without the flow network no flow is
-        computed, and `workers` may be None. Close the generator to end its threads. `memory` is that of the chunks
-        before, for networks that remember, and has those that were read when the generator ends; without it the first
-        chunk begins a video. Raises FlowError, RecipeError for workers of another algorithm, and what `chunks` raises.
+        computed, and `workers` may be None. Close the generator to end its threads. Raises FlowError, RecipeError for
+        workers of another algorithm, and what `chunks` raises.
         """
         workers = self._used(workers)
         if workers and ALGORITHMS[workers.algorithm] != self.recipe.flow_algorithm:
@@ -188,7 +173,7 @@ class TwoStream:
                 "choose the flow of the recipe with --flow.",
             )
         threads, more = (workers.workers, workers.ahead) if workers else (0, 0)
-        return self._rows(self._read(chunks, workers), threads, more, 1 if live else self.batch, memory)
+        return self._rows(self._read(chunks, workers), threads, more, 1 if live else self.batch)
 
     def _used(self, workers: FlowWorkers | None) -> FlowWorkers | None:
         """The workers, where a network takes flow."""
@@ -205,9 +190,7 @@ class TwoStream:
         pending = ((chunk, ChunkFlow.known(flow)) for chunk, flow in chunks)
         return self._rows(self._timed(pending), threads, 2 * threads, self.batch)
 
-    def _rows(
-        self, reading: Iterator[Pending], n_flow: int, more: int, batch: int, memory: StreamMemory | None = None
-    ) -> Iterator[FeatureRow]:
+    def _rows(self, reading: Iterator[Pending], n_flow: int, more: int, batch: int) -> Iterator[FeatureRow]:
         """Rows by networks beside `n_flow` threads of flow, read so many chunks `more` than a batch ahead."""
         # one thread of torch per batch, and as many batches at once as cores, or flow threads: cores change between
         # flow and networks as either has work, and none waits for another within a layer
@@ -216,7 +199,7 @@ class TwoStream:
             self.prepare(1, batch)  # graphs are best captured while no flow is on the GPU
         with closing(Ahead(reading, batch + more, "reader")) as begun:  # while the networks are compiled
             self.prepare(batch)
-            yield from self._compute(iter(begun), batch, threads, memory or StreamMemory())
+            yield from self._compute(iter(begun), batch, threads)
 
     @property
     def batch(self) -> int:
@@ -249,22 +232,14 @@ class TwoStream:
 
             torch.set_num_threads(1)
 
-    def submit(
-        self,
-        pool: ThreadPoolExecutor,
-        chunks: Iterable[Chunk],
-        workers: FlowWorkers | None,
-        memories: Sequence[StreamMemory] | None = None,
-    ) -> Future:
+    def submit(self, pool: ThreadPoolExecutor, chunks: Iterable[Chunk], workers: FlowWorkers | None) -> Future:
         """Start the features of a batch of chunks, after `prepare`: a future list of FeatureRows in their order.
 
-        A thread of `pool` waits for the flow. `memories` are those of the chunks' sources, for networks that remember:
-        each source has one chunk on its way at most then. They stay as they were where this fails.
+        A thread of `pool` waits for the flow.
         """
         workers = self._used(workers)
         ready = tuple((chunk, workers.submit(chunk.frames) if workers else None) for chunk in chunks)
-        kept = memories or [StreamMemory() for _ in ready]
-        return pool.submit(lambda: NETWORK(self._batch)(ready, kept)[0])
+        return pool.submit(lambda: NETWORK(self._batch)(ready)[0])
 
     def _read(self, chunks: Iterable[Chunk], workers: FlowWorkers | None) -> Iterator[Pending]:
         """Chunks with their flow on its way."""
@@ -284,15 +259,11 @@ class TwoStream:
                     return
                 yield item
 
-    def _compute(
-        self, reading: Iterator[Pending], batch: int, threads: int, memory: StreamMemory
-    ) -> Iterator[FeatureRow]:
+    def _compute(self, reading: Iterator[Pending], batch: int, threads: int) -> Iterator[FeatureRow]:
         def submitted() -> Iterator[Future]:
-            before: Future | None = None
             with closed_after(reading) as source:
                 while ready := tuple(islice(source, batch)):
-                    before = pool.submit(NETWORK(self._batch), ready, [memory] * len(ready), before)
-                    yield before
+                    yield pool.submit(NETWORK(self._batch), ready)
 
         with (
             torch_threads() if self._uses_torch else nullcontext(),
@@ -304,31 +275,17 @@ class TwoStream:
                 self.seconds.add(seconds)
                 yield from rows
 
-    def _batch(
-        self, ready: Sequence[Pending], memories: Sequence[StreamMemory], before: Future | None = None
-    ) -> tuple[list[FeatureRow], StepSeconds]:
-        """Rows of chunks with the memories of their streams; a network that remembers waits for the batch `before`."""
+    def _batch(self, ready: Sequence[Pending]) -> tuple[list[FeatureRow], StepSeconds]:
+        """Rows of chunks."""
         seconds = StepSeconds()
         features: dict[str, NDArray[np.float32]] = {}
-        later: list[dict[str, Any]] = [{} for _ in ready]
-        for stream in sorted(self.networks, key=lambda name: (self.recipe.parts[name].remembers, STREAMS.index(name))):
+        for stream in sorted(self.networks, key=STREAMS.index):
             flows = [part.result() if part and stream == "flow" else None for _, part in ready]
             start = perf_counter()
             images = [self.inputs.images(stream, c.frames, flow) for (c, _), flow in zip(ready, flows, strict=True)]
-            if self.recipe.parts[stream].remembers:
-                waited = perf_counter()
-                if before:
-                    with suppress(CancelledError):
-                        before.exception()
-                start += perf_counter() - waited
-                features[stream], found = features_in_turn(stream, memories, partial(self._next, stream, images))
-                later = [{**known, **more} for known, more in zip(later, found, strict=True)]
-            else:
-                features[stream] = self._features(stream, images)
+            features[stream] = self._features(stream, images)
             spent = f"{model_stream(stream)}_network"
             setattr(seconds, spent, getattr(seconds, spent) + perf_counter() - start)
-        for memory, states in zip(memories, later, strict=True):
-            memory.states.update(states)
         seconds.flow = sum(part.seconds for _, part in ready if part)
         rows = [
             FeatureRow(chunk.index, chunk.end_time, {stream: made[n] for stream, made in features.items()})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lstr.extractors.names import is_slug
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
 
 CHANNELS = {3: "rgb", 10: "flow"}  # that a stem takes: a frame, or the five flow fields of a chunk
 COLOURS = 3
@@ -53,7 +53,6 @@ FIVE_PIXELS = Input((128.0,) * 10, (32.0,) * 10)  # 0 where nothing moves, 1 whe
 SIGNED = Input((127.0,) * 3, (128.0,) * 3)  # EfficientNet-Lite's, as its authors' builder has it
 CAFFE = Input((104.0, 117.0, 128.0), (1.0,) * 3, bgr=True)
 UNDIVIDED = Input((128.0,) * 10, (1.0,) * 10)
-UNIT = Input((0.0,) * 3, (255.0,) * 3)  # the 0–1 scale itself
 
 FEW_WEIGHTS = {
     "rgb": {"batch_size": 48, "lr": 2e-3, "epochs": 40},
@@ -94,10 +93,6 @@ class Network:
     such a file is a mistake."""
     rename: Callable[[str], str] = str
     """The name here of a tensor in a published file."""
-    adapt: "Callable[[Mapping[str, Tensor]], dict[str, Tensor]] | None" = None
-    """The tensors of a published file as they are here, where more than their names differs; in place of `rename`."""
-    remembers: bool = False
-    """Whether it is a CausalNetwork, which sees the frames of a video one after the other."""
     classifier: str = PUBLISHED_HEADS
     """Pattern of the modules in a published file that are its classifier."""
     written_as: tuple[tuple[str, str], ...] = ()

@@ -1,6 +1,5 @@
 """The feature networks by name. One that is added here is known everywhere: recipes, commands, plans, training."""
 
-from collections.abc import Mapping
 from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -16,9 +15,7 @@ from lstr.extractors.backbones.network import (
     SIGNED,
     TIMM,
     UNDIVIDED,
-    UNIT,
     Cost,
-    Input,
     Network,
     efficientnet_name,
     torchvision_name,
@@ -26,7 +23,7 @@ from lstr.extractors.backbones.network import (
 from lstr.extractors.errors import RecipeError
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
 
 
 def _resnet(depth: int, channels: int) -> "nn.Module":
@@ -57,40 +54,6 @@ def _efficientnet_lite(width: float, depth: float, channels: int) -> "nn.Module"
     from lstr.extractors.backbones.efficientnet_lite import EfficientNetLite
 
     return EfficientNetLite(channels, width, depth)
-
-
-def _movinet(size: str, channels: int) -> "nn.Module":
-    from lstr.extractors.backbones.movinet import SIZES, MoViNet
-
-    return MoViNet(SIZES[size], channels)
-
-
-def _tsm_mobilenet(channels: int) -> "nn.Module":
-    from lstr.extractors.backbones.tsm_mobilenet import TSMMobileNetV2
-
-    return TSMMobileNetV2(channels)
-
-
-def _tsm_name(name: str) -> str:
-    return name.replace(".net.", ".")
-
-
-def _streamformer(channels: int) -> "nn.Module":
-    from lstr.extractors.backbones.streamformer import StreamFormer
-
-    return StreamFormer(channels)
-
-
-def _streamformer_tensors(held: "Mapping[str, Tensor]") -> "dict[str, Tensor]":
-    from lstr.extractors.backbones.streamformer import our_tensors
-
-    return our_tensors(held)
-
-
-def _movinet_tensors(held: "Mapping[str, Tensor]") -> "dict[str, Tensor]":
-    from lstr.extractors.backbones.movinet_names import our_tensors
-
-    return our_tensors(held)
 
 
 RESNET50 = Network(
@@ -161,47 +124,9 @@ EFFICIENTNETS = [
     )
     for n, width, depth, share, megabytes in ((0, 1.0, 1.0, 1.0, 41), (1, 1.0, 1.1, 1.36, 50), (2, 1.1, 1.2, 1.85, 58))
 ]
-MOVINETS = [
-    Network(
-        f"movinet-{size}-stream",
-        width,
-        partial(_movinet, size),
-        {"rgb": UNIT, "flow": HALVES},
-        Cost(seconds, seconds, megabytes * 1e6, 1.0),
-        "Apache-2.0",
-        adapt=_movinet_tensors,
-        remembers=True,
-        depthwise=True,
-    )
-    # as published for TensorFlow Lite on one core of a Xeon W-2135: 16, 33 and 66 ms a frame of 172, 172 and 224 pixels
-    for size, width, seconds, megabytes in (("a0", 480, 0.027, 18), ("a1", 600, 0.056, 48), ("a2", 640, 0.066, 57))
-]
-TSM_MOBILENETV2 = Network(
-    "tsm-mobilenetv2",
-    1280,
-    _tsm_mobilenet,
-    {"rgb": IMAGENET, "flow": HALVES},
-    Cost(0.02, 0.02, 27e6, 1.0),  # about four fifths of EfficientNet-Lite0's multiply-adds
-    "Apache-2.0",
-    rename=_tsm_name,
-    remembers=True,
-    depthwise=True,
-)
-STREAMFORMER = Network(
-    "streamformer",
-    768,
-    _streamformer,
-    {"rgb": Input((127.5,) * 3, (127.5,) * 3), "flow": HALVES},
-    Cost(0.6, 0.36, 1.5e9, 12.0),
-    "none stated",
-    multiple=16,
-    segments=6,
-    adapt=_streamformer_tensors,
-)
 SMALL = (RESNET18, SHUFFLENETV2, MOBILENETV3, *EFFICIENTNETS)
-NETWORKS = {entry.name: entry for entry in (RESNET50, BNINCEPTION, *SMALL, *MOVINETS, TSM_MOBILENETV2, STREAMFORMER)}
-"""The two with published features first, then smaller ones for videos of one's own, then those
-that remember the frames before or see all of a chunk."""
+NETWORKS = {entry.name: entry for entry in (RESNET50, BNINCEPTION, *SMALL)}
+"""The two with published features first, then smaller ones for videos of one's own."""
 
 
 def known_network(name: str) -> Network | None:

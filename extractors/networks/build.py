@@ -31,7 +31,7 @@ SEED = 2021  # of random weights
 def network_recipe(stream: str, preset: StreamPreset) -> NetworkRecipe:
     """A stream's network as its preset describes it, without weights. Raises MissingPathError or RecipeError."""
     entry = entry_of(preset.network, stream)
-    if stream != "rgb" and (preset.segments or entry.segments) > 1:
+    if stream != "rgb" and entry.segments > 1:
         sentence = f"{entry.name} sees several frames of a chunk, and a chunk has {stream} for one."
         raise RecipeError(sentence, "use it for rgb.")
     width = None if entry.name in NETWORKS and entry.config is None else entry.width
@@ -39,7 +39,7 @@ def network_recipe(stream: str, preset: StreamPreset) -> NetworkRecipe:
     mean, std = preset.mean or given.mean, preset.std or given.std
     described = NetworkRecipe(entry.name, "", "", preset.crops, mean, std, config=entry.config, width=width)
     described = replace(described, size=preset.size, margin=preset.margin if preset.size else 1.0)
-    return replace(described, segments=preset.segments or entry.segments, bgr=given.bgr)
+    return replace(described, segments=entry.segments, bgr=given.bgr)
 
 
 def build_network(

@@ -45,7 +45,7 @@ def _renamed(held: Mapping[str, Tensor], network: Network) -> dict[str, Tensor]:
 
 def _as_here(held: Mapping[str, Tensor], network: Network) -> dict[str, Tensor]:
     """Tensors of bare names under ours."""
-    return network.adapt(held) if network.adapt else {network.rename(name): held[name] for name in held}
+    return {network.rename(name): held[name] for name in held}
 
 
 def load_weights(backbone: nn.Module, path: str | Path, network: Network, inflate: bool = False) -> bool:

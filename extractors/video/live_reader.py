@@ -141,11 +141,11 @@ class LiveReader:
             self.changed.notify_all()
             return taken
 
-    def missing_before(self, chunk: int, keep: bool = False) -> list[Gap]:
-        """What is not decided before a chunk, in order, each returned once, but for a look that is to `keep` it."""
+    def missing_before(self, chunk: int) -> list[Gap]:
+        """What is not decided before a chunk, in order, each returned once."""
         with self.changed:
             passed = [gap for gap in self._missing if gap.end <= chunk]
-            self._missing = [gap for gap in self._missing if keep or gap.end > chunk]
+            self._missing = [gap for gap in self._missing if gap.end > chunk]
         return joined(passed)
 
     def stop(self) -> None:

@@ -29,8 +29,7 @@ class LiveRows:
     """Networks for the chunks of several sources at once; close it. `changed` is notified when features are there.
 
     A chunk goes into the networks with those of other sources that wait too, and a batch never holds two of one source:
-    the scores of a source are those it has alone. `most` chunks are taken of each. Where a network remembers the chunks
-    before, each source has one chunk on its way.
+    the scores of a source are those it has alone. `most` chunks are taken of each.
     """
 
     def __init__(
@@ -39,7 +38,6 @@ class LiveRows:
         self._twostream, self._workers, self._changed, self._most = twostream, workers, changed, most
         self._threads = (workers.workers if workers else default_workers()) if twostream.device == "cpu" else 1
         self._largest = twostream.batch
-        self._alone = twostream.recipe.remembers
         self._flying: deque[Batch] = deque()
         self._turn = 0
         self._pool = ThreadPoolExecutor(self._threads, "networks", twostream.begin_thread)
@@ -52,9 +50,7 @@ class LiveRows:
         """Whether there is something to `send`, or `finished`."""
         if self._flying and self._flying[0].rows.done():
             return True
-        return len(self._flying) <= self._threads and any(
-            source.has_chunk(self._most, self._alone) for source in sources
-        )
+        return len(self._flying) <= self._threads and any(source.has_chunk(self._most) for source in sources)
 
     def send(self, sources: list[LiveSource]) -> None:
         """Send the oldest chunks of sources that wait through the networks, as far as these have threads."""
@@ -89,7 +85,7 @@ class LiveRows:
     def _ready(self, sources: list[LiveSource]) -> list[LiveSource]:
         """Sources to take a chunk of for the next batch: as many as let the free threads share the work."""
         turns = sorted(sources, key=lambda source: (source.place < self._turn, source.place))
-        waiting = [source for source in turns if source.has_chunk(self._most, self._alone)]
+        waiting = [source for source in turns if source.has_chunk(self._most)]
         free = max(1, self._threads - len(self._flying))
         ready = waiting[: min(self._largest, -(-len(waiting) // free))]
         if ready:
@@ -100,8 +96,7 @@ class LiveRows:
         try:
             for source, (chunk, _) in zip(sources, taken, strict=True):
                 source.meet(chunk)
-            memories = [source.memory for source in sources]
-            rows = self._twostream.submit(self._pool, [chunk for chunk, _ in taken], self._workers, memories)
+            rows = self._twostream.submit(self._pool, [chunk for chunk, _ in taken], self._workers)
         except Exception as error:
             rows = Future()
             rows.set_exception(error)

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from time import monotonic
 
 from lstr.extractors.addresses import shown
-from lstr.extractors.memory import StreamMemory
 from lstr.extractors.video.frames import Chunk
 from lstr.extractors.video.live_input import Input
 from lstr.extractors.video.live_reader import LiveReader
@@ -40,8 +39,6 @@ class LiveSource(Running):
         self.reader, self.place, self.warnings = reader, place, [*warnings]
         self.since = Since(deciding.effort)
         self.named = live_input.named
-        self.memory = StreamMemory()
-        """What networks that remember know of it."""
         self.begun = 0
         """Chunks that went into the networks."""
         self.pending = 0
@@ -65,21 +62,16 @@ class LiveSource(Running):
         self.broken = self.broken or error
         self.reader.stop()
 
-    def has_chunk(self, most: int | None, alone: bool = False) -> bool:
-        """Whether a chunk waits that is wanted; where it is to be `alone`, one that nobody else is before."""
-        wanted = self.reader.waiting > 0 and not self.is_full(most) and not self.broken and not self.left
-        return wanted and not (alone and self.pending)
+    def has_chunk(self, most: int | None) -> bool:
+        """Whether a chunk waits that is wanted."""
+        return self.reader.waiting > 0 and not self.is_full(most) and not self.broken and not self.left
 
     def meet(self, chunk: Chunk) -> None:
-        """Look at the size of its pictures, and have the networks forget what was before a chunk, where the model does
-        so too after a gap."""
+        """Warn of the shape of a chunk's frames where it is another than before."""
         if self._shape != chunk.frames.shape:
             self._shape = chunk.frames.shape
             height, width = self._shape[1:3]
             self._news += warnings_of_shape(self.deciding.loaded, width, height)
-        if self.deciding.on_gap == "reset":
-            if any(gap.reason == "unseen" for gap in self.reader.missing_before(chunk.index, keep=True)):
-                self.memory.forget()
 
     def is_full(self, most: int | None) -> bool:
         """Whether all chunks that are wanted of it have gone into the networks."""

@@ -229,7 +229,7 @@ def documented_rate(recipe: Preset | Recipe, backend: str, device: str) -> Rate:
         costs = {stream: cost_of(part.network) for stream, part in recipe.parts.items()}
         image = {s: cost.seconds if precision == "float32" else cost.bf16 for s, cost in costs.items()}
         for stream, part in recipe.parts.items():
-            seen = part.segments or (known_network(part.network) or RESNET50).segments
+            seen = (known_network(part.network) or RESNET50).segments
             passes = 2 if stream == "change" else seen  # which sees two frames
             seconds += passes * image[stream] * part.crops * math.prod(recipe.size_of(stream)) / KINETICS.crop**2
     return Rate(seconds, DOCUMENTED)

@@ -232,8 +232,6 @@ def trainable_network(network: str, stream: str = "rgb") -> Network:
 
 def defaults(stream: str, begun: str | None, network: Network = RESNET50) -> FinetuneConfig:
     """The settings of a stream whose first weights were trained on a data set (`begun`), or are random."""
-    if network.remembers:  # its weights know what is before a frame; a chunk alone would teach it otherwise
-        return replace(PUBLISHED, epochs=0)
     if begun == "imagenet":
         if stream == "change":  # it compares what ImageNet taught it to see
             return replace(PICTURES, epochs=0)
@@ -273,9 +271,6 @@ def resolve(
         stays = plain[stream].epochs == 0  # unless epochs of its own are set
         of_all = {name: value for name, value in shared.items() if not (stays and name == "epochs")}
         config = override(plain[stream], {**own, **seen, **of_all, **alone})
-        if networks[stream].remembers and config.epochs:
-            sentence = f"{networks[stream].name} remembers the frames before, and is not trained here."
-            raise ConfigError(sentence, f"leave its epochs at 0: --set {stream}.epochs=0.")
         if config.precision == FAST:
             slower = device == "cpu" and networks[stream].depthwise
             config = replace(config, precision="float32" if slower else fast_precision(device))

@@ -85,9 +85,6 @@ def quantise(paths: Sequence[str | Path], options: QuantiseOptions) -> Generator
     recipe = model.recipe.without_folds()
     if recipe.precision == INT8:
         raise RecipeError(f"{model.path} is in int8 already.", "give the model file that it was made from.")
-    if recipe.remembers:
-        sentence = f"A network of {model.path} remembers the frames before, which int8 has no form for."
-        raise RecipeError(sentence, "leave it in its own precision.")
     truth = read_truth(options.labels, options.subset, videos, model.classes) if options.labels else {}
     calibration = model.calibration()
     sources = replace(model.network_sources(), calibration=calibration, calibrated_on=recipe.calibrated_on)

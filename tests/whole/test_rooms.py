@@ -63,7 +63,6 @@ ORDER = {
             "stages",
             "streams",
             "processor",
-            "memory",
         ),
         ("forks",),
         ("backbones",),

@@ -69,10 +69,6 @@ def make_network_graph(job: NetworkJob) -> bytes:
     """
     import onnx
 
-    if job.part.remembers:
-        raise NetworkRuntimeError(
-            f"{job.part.network} remembers the frames before, and has no ONNX form.", "run it with torch."
-        )
     images = job.example().repeat(job.images // job.part.segments, 1, 1, 1)[None]
     try:
         written = onnx_of(_averaged(job.pooled(exact_precision(job)), job.images), images, "chunks", OPSET)

@@ -66,8 +66,6 @@ def open_network(job: NetworkJob, runtime: str, store: Store | None) -> RunningN
 
     Raises NetworkRuntimeError where the runtime cannot be loaded, cannot convert the network, or makes other features.
     """
-    if job.part.remembers:
-        return _open_causal(job, runtime)
     if runtime == "torch":
         from lstr.extractors import lanes
         from lstr.extractors.networks.runtimes.torch_runtime import TorchNetwork
@@ -92,18 +90,3 @@ def open_network(job: NetworkJob, runtime: str, store: Store | None) -> RunningN
             f"{runtime} cannot run the network {job.part.network} ({first_line(error)}).",
             "leave it to torch: --set runtime=torch.",
         ) from error
-
-
-def _open_causal(job: NetworkJob, runtime: str) -> RunningNetwork:
-    """A network that remembers. Raises NetworkRuntimeError for another runtime than torch."""
-    if runtime != "torch":
-        raise NetworkRuntimeError(
-            f"{job.part.network} remembers the frames before, which {runtime} does not here.",
-            "leave it to torch: --set runtime=torch.",
-        )
-    from lstr.extractors import lanes
-    from lstr.extractors.networks.runtimes.causal_runtime import CausalRunningNetwork
-
-    if job.device != "cpu" and job.precision == "float32":
-        keep_float32_exact()
-    return CausalRunningNetwork(job.pooled(), lanes.open_lane(job.device), job.part.segments)

@@ -19,12 +19,7 @@ SMALL = {
 }
 
 
-HEAVY = "streamformer"
-
-
-@pytest.mark.parametrize(
-    "name", [*(name for name in NETWORKS if name != HEAVY), pytest.param(HEAVY, marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("name", NETWORKS)
 def test_an_entry_says_what_its_network_does(name):
     network = NETWORKS[name]
     assert network.name == name and network.licence and network.fits(network.smallest)

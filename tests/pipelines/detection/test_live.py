@@ -143,7 +143,7 @@ def test_what_has_come_out_of_the_networks_is_one_step(loaded):
         SimpleNamespace(id=name, place=place, pending=1, reader=reader, broken=None, fail=Mock())
         for place, name in enumerate("abcd")
     ]
-    networks = SimpleNamespace(device="cpu", batch=4, begin_thread=None, recipe=SimpleNamespace(remembers=False))
+    networks = SimpleNamespace(device="cpu", batch=4, begin_thread=None)
     chain = LiveRows(networks, None, threading.Condition())
     a, b, c, d = sources
     error = FlowError("No flow.", "see `lstr doctor`.")
