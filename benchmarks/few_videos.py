@@ -25,8 +25,8 @@ from lstr.chunk import CHUNK_SECONDS
 from lstr.labels.label_set import read_labels
 from lstr.labels.segment import Segment
 from lstr.metrics.actions import measure_events
+from lstr.pipelines.evaluation.analysis import detect_events
 from lstr.pipelines.evaluation.held_out import read_held_out
-from lstr.pipelines.evaluation.telling import detect_groups
 from lstr.pipelines.evaluation.watching import FULL_SCALE, NO_SCORE
 from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.learning.deciding import GROUPS
@@ -103,7 +103,11 @@ def without_backdating(model: Path) -> dict:
     scored = {i: Scored(rows, labels.videos[i].segments) for i, rows in held_out.scores.items()}
     groups = [[scored[i] for i in group] for group in folds_of([*scored], GROUPS)]
     _, each = choose_without_each(groups, held_out.classes)
-    found = detect_groups(groups, held_out.classes, [own.by_class for own in each])
+    found = [
+        detect_events(video.scores, held_out.classes, own.by_class, video.truth)
+        for group, own in zip(groups, each, strict=True)
+        for video in group
+    ]
     return f1_of(measure_events(found, held_out.classes)["together"])
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,9 @@ from lstr.chunk import CLOCK, TOLERANCE, Clock
 from lstr.errors import LstrError
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.labels.segment import Segment
-from lstr.teller import LearntRules, Listener
+
+if TYPE_CHECKING:  # it brings torch, which reading labels does not need
+    from lstr.checkpoints.loaded import Checkpoint
 
 FORMAT = "lstr-timeline/1"
 """What a timeline file names as its format."""
@@ -181,12 +183,11 @@ class _Run:
 class Timeline:
     """Turns one score vector per chunk into events; several classes may be on at once. Background is never an event.
 
-    `thresholds` are one for all classes, or one per class (a class without gets the default); of LearntRules a teller
-    decides, by its probabilities in place of the scores. `clock` says when chunks are. It keeps what is on and nothing
-    of what has ended, so its memory grows neither with an action's length nor with their number. The events of a chunk
-    never change later, and are the same whatever follows; `segments_in` all of them are those of the whole curve of
-    scores or probabilities: runs by hysteresis, near ones merged, then short ones dropped that are not on at the end,
-    and starts backdated.
+    `thresholds` are one for all classes, or one per class (a class without gets the default). `clock` says when chunks
+    are. It keeps what is on and nothing of what has ended, so its memory grows neither with an action's length nor with
+    their number. The events of a chunk never change later, and are the same whatever follows; `segments_in` all of them
+    are those of the whole curve of scores: runs by hysteresis, near ones merged, then short ones dropped that are not
+    on at the end, and starts backdated.
     """
 
     classes: tuple[str, ...]
@@ -208,15 +209,8 @@ class Timeline:
             for c, label in enumerate(self.classes)
             if label not in (BACKGROUND, AMBIGUOUS)
         }
-        learnt = self.thresholds if isinstance(self.thresholds, LearntRules) else None
-        own = {
-            c: learnt.thresholds[label] for c, label in enumerate(self.classes) if learnt and label in learnt.thresholds
-        }
-        self._deciding = {c: own.get(c, rules) for c, rules in self._rules.items()}
-        self._told = list(own)
-        self._listener = Listener(learnt.teller, self.classes) if learnt else None
-        self._alone = any(rules.highest for rules in (*self._rules.values(), *self._deciding.values()))
-        self._chunks = {c: (r.min_chunks(self.clock), r.gap_chunks(self.clock)) for c, r in self._deciding.items()}
+        self._alone = any(rules.highest for rules in self._rules.values())
+        self._chunks = {c: (r.min_chunks(self.clock), r.gap_chunks(self.clock)) for c, r in self._rules.items()}
         self._horizon = self.clock.within(HORIZON_SECONDS)
 
     def push(self, time: float, scores: NDArray[np.floating], ahead: NDArray[np.floating] | None = None) -> list[Event]:
@@ -238,20 +232,18 @@ class Timeline:
                 f"A chunk that ends at {time:g} s comes after one that ended later.",
                 "push chunks in order, each with the time of its end; `finish` ends a source.",
             )
-        told = self._hear(chunk, scores) if self._listener else scores
         if self._seen_since is None or chunk > self._newest + 1:
             self._seen_since = chunk
         self._newest = chunk
         coming = np.empty((0, len(scores))) if ahead is None else ahead[: self._horizon]
         if self._alone:  # else nobody asks, at each chunk of each source
             actions = list(self._rules)
-            now, later = is_highest(told, actions), is_highest(coming, actions)
+            now, later = is_highest(scores, actions), is_highest(coming, actions)
         events = []
-        for at, (c, deciding) in enumerate(self._deciding.items()):
-            counts = not deciding.highest or bool(now[at])
-            events += self._advance(c, deciding, chunk, time, float(told[c]), counts)
+        for at, (c, rules) in enumerate(self._rules.items()):
+            counts = not rules.highest or bool(now[at])
+            events += self._advance(c, rules, chunk, time, float(scores[c]), counts)
             if len(coming):
-                rules = self._rules[c]
                 curve = np.where(later[:, at], coming[:, c], -1.0) if rules.highest else coming[:, c]
                 events += self._expect(c, rules, time, curve)
         self._ends |= {c: run.end for c, run in self._runs.items() if run.started}
@@ -265,8 +257,6 @@ class Timeline:
         """
         events: list[Event] = []
         self._newest, self._seen_since, self._ends = 0, None, {}
-        if self._listener:
-            self._listener.begin()
         for c in sorted(self._runs):
             is_on = not self._runs[c].pending
             if is_on and not self._runs[c].started:
@@ -279,15 +269,6 @@ class Timeline:
         if isinstance(self.thresholds, Thresholds):
             return self.thresholds.to_dict(self.clock)
         return {self.classes[c]: rules.to_dict(self.clock) for c, rules in self._rules.items()}
-
-    def _hear(self, chunk: int, scores: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Scores (C,) with the probabilities of a teller where it decides; where chunks were lost it begins anew."""
-        assert self._listener, "asked only where there is one"
-        if chunk > self._newest + 1:
-            self._listener.begin()
-        told, heard = np.array(scores, dtype=np.float64), self._listener.push(scores)
-        told[self._told] = heard[self._told]
-        return told
 
     def _advance(self, c: int, rules: Thresholds, chunk: int, time: float, score: float, counts: bool) -> list[Event]:
         """Events of one class at one chunk; where it does not count its score is below both thresholds."""
@@ -345,6 +326,32 @@ class Timeline:
 
     def _lapse(self, c: int, time: float) -> list[Event]:
         return [Event("lapsed", self.classes[c], time, *self._announced.pop(c))]
+
+
+def changed(stored: Mapping[str, Any], overrides: Mapping[str, Any]) -> Thresholds:
+    """The default thresholds with `stored` and then `overrides` over them; see `thresholds_of`."""
+    chosen = {name: value for name, value in overrides.items() if value is not None}
+    merged = {**asdict(DEFAULT), **stored, **chosen}
+    check_kinds(merged)
+    if "off" not in chosen:
+        merged["off"] = min(merged["off"], merged["on"])
+    elif "on" not in chosen:
+        merged["on"] = max(merged["off"], merged["on"])
+    return Thresholds(**merged)
+
+
+def thresholds_of(
+    loaded: Checkpoint, overrides: Mapping[str, Any] | None = None
+) -> Thresholds | Mapping[str, Thresholds]:
+    """A checkpoint's thresholds, by class where `lstr evaluate` or `lstr learn` has chosen them, else the default ones.
+
+    `overrides` (values of Thresholds by name; None overrides nothing) replace both, for all classes. Where only one of
+    `on` and `off` is overridden and contradicts the other, the other follows it. Raises ThresholdError.
+    """
+    stored = loaded.extra.get("thresholds")
+    if not stored:
+        return changed({}, overrides or {})
+    return {label: changed(stored.get(label, {}), overrides or {}) for label in loaded.classes}
 
 
 def segments_in(events: Iterable[Event]) -> list[Segment]:

@@ -25,7 +25,6 @@ from lstr_cli.options import (
     mismatch_setting,
     none_for_auto,
     runtime_setting,
-    tell_setting,
     weights_option,
 )
 from lstr_cli.quantities import Seconds, Size
@@ -141,7 +140,6 @@ def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
     show_default="30s",
     help="A live source without a frame for so long has stalled, attempts to connect again included.",
 )
-@tell_setting
 @events_options(lambda name, **about: click.option(f"--{name.replace('_', '-')}", **about))
 @click.option(
     "--workers",
@@ -215,7 +213,7 @@ def command(sources, as_json, **options):
         DetectOptions,
         options,
         networks=made(NetworkOptions, options, **networks),
-        thresholds={name: options[name] for name in (*RULES, "tell")},
+        thresholds={name: options[name] for name in RULES},
         limits=made(Limits, options),
         live=made(LiveOptions, options),
         output=made(OutputOptions, options, folder=folder, lines=lines, labels=labels),
@@ -314,9 +312,7 @@ def _say_nothing_found(timeline: dict) -> None:
         return
     rule = thresholds.get(best["label"], thresholds)
     lower = math.floor(100 * best["score"]) / 100
-    if timeline.get("tell") == "learnt":
-        why, hint = "which what was learnt did not tell", "try --set tell=rule, or --on with a lower score."
-    elif best["score"] >= rule["on"]:
+    if best["score"] >= rule["on"]:
         why, hint = f"for less than {rule['min_length']:g} s", "try a shorter --min-length."
     elif lower:
         why, hint = f"below its threshold of {rule['on']:g}", f"try --on {lower:g}"

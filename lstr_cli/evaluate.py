@@ -10,7 +10,7 @@ from lstr.pipelines.progress import Failed
 from lstr_cli import console
 from lstr_cli.command import Command
 from lstr_cli.next_steps import after_evaluate
-from lstr_cli.options import data_settings, device_option, mismatch_setting, tell_setting
+from lstr_cli.options import data_settings, device_option, mismatch_setting
 from lstr_cli.quantities import PerHour
 from lstr_cli.settings import model_set_option, setting
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:  # they bring numpy
 SOME_FAILED = 3
 OF_FEATURES = (
     "published",
-    "tell",
     "choose_thresholds",
     "false_alarms",
     "allow_seen",
@@ -69,7 +68,6 @@ OF_FEATURES = (
     help="With --choose-thresholds: find as much as so many false alarms allow, of all classes together, as in 2/h.  "
     "[default: the highest F1 of found actions]",
 )
-@tell_setting
 @data_settings
 @mismatch_setting
 @click.option(

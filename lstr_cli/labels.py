@@ -134,7 +134,7 @@ def convert(sources, to, output, **options):
     from lstr.pipelines.annotations.format import ConvertOptions
     from lstr.pipelines.annotations.formats import convert as job
     from lstr.pipelines.reports.fonts import illegible_warning
-    from lstr.rules import changed
+    from lstr.timeline import changed
 
     if str(output) == "-":
         output = None

@@ -22,7 +22,6 @@ from lstr_cli.settings import set_option, setting
 if TYPE_CHECKING:  # they bring numpy
     from collections.abc import Iterator
 
-    from lstr.pipelines.evaluation.telling import Told
     from lstr.pipelines.learning.job import Learnt
     from lstr.pipelines.learning.preparation import Learning
 
@@ -60,13 +59,6 @@ PROGRESS_SECONDS = 0.25  # between two reports of progress within a step, in JSO
     "at_once",
     type=click.IntRange(min=1),
     help="Networks trained at once on a CPU.  [default: by its cores]",
-)
-@setting(
-    "learn.tell",
-    "tell",
-    type=click.Choice(["auto", "rule", "learnt"]),
-    default="auto",
-    help="What says when an action is told: thresholds, a small network over the scores, or the better.",
 )
 @setting("cache", metavar="DIR", help="Where frames and flow are kept.  [default: $LSTR_HOME/chunks]")
 @setting("cache_size", type=Size(), default="50GB", help="All that the cache may take.")
@@ -136,7 +128,6 @@ def name_of(labels: str) -> str:
 
 def follow(events: "Iterator", plan_to_stdout: bool = False) -> Any:
     """Show what the job yields until it is finished; its result."""
-    from lstr.pipelines.evaluation.telling import Told
     from lstr.pipelines.learning.plan import Compared, Doing
     from lstr.pipelines.learning.preparation import Learning
 
@@ -161,8 +152,6 @@ def follow(events: "Iterator", plan_to_stdout: bool = False) -> Any:
             case Compared(tried, taken):
                 rows = [(name, f"{mAP:.3f}", "taken" if name == taken else "") for name, mAP in tried.items()]
                 console.say_table("tried, on videos that each model lacked", ("model", "mAP", ""), rows, right=(1,))
-            case Told():
-                _say_told(event)
             case Failed():
                 console.say(f"failed: {event.reason}\nhint: {event.hint}")
 
@@ -199,23 +188,6 @@ def follow_in_json(events: "Iterator") -> Any:
 def _write_line(**content: Any) -> None:
     sys.stderr.write(json.dumps(content) + "\n")
     sys.stderr.flush()
-
-
-def _say_told(told: "Told") -> None:
-    """How good rule and teller were, and which is taken."""
-    rows = [
-        (
-            name,
-            f"{one['f1']:.3f}",
-            f"{one['false_alarms_per_hour']:.3g}",
-            str(one["fragmented"]),
-            "" if one["delay"] is None else f"{one['delay']:.2f} s",
-            "taken" if name == told.taken else "",
-        )
-        for name, one in told.events.items()
-    ]
-    columns = ("tell by", "event F1", "false alarms an hour", "in pieces", "delay", "")
-    console.say_table("when to tell an action, chosen without each video", columns, rows, right=(1, 2, 3, 4))
 
 
 def _say_plan(planned: "Learning") -> None:

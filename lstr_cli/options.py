@@ -183,15 +183,6 @@ def events_options(declare):
     )
 
 
-tell_setting = setting(
-    "tell",
-    type=click.Choice(["auto", "rule", "learnt"]),
-    default="auto",
-    callback=none_for_auto,
-    help="What says when an action is told: the thresholds, or what was learnt.  [default: what the model has]",
-)
-
-
 def _renamed(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
     pairs = [value.partition("=") for value in values]
     if wrong := [value for value, (old, _, new) in zip(values, pairs, strict=True) if not (old and new)]:

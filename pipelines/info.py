@@ -244,7 +244,6 @@ def _model_file(path: Path) -> dict:
             "measured": {**means, "videos": metrics.get("videos"), **intervals} if means else "not recorded",
             **({"events": metrics["events"]["together"]} if "together" in (metrics.get("events") or {}) else {}),
             "thresholds": _thresholds(about["thresholds"]) if about["thresholds"] else "the usual ones",
-            "tell": "learnt" if about.get("teller") else "rule",
             **({"folds": folds} if folds else {}),
             "trained_on": list(about["seen"]),
             "bytes": model.path.stat().st_size,
@@ -256,7 +255,7 @@ def _model_file(path: Path) -> dict:
 
 
 def _thresholds(stored: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    from lstr.rules import changed
+    from lstr.timeline import changed
 
     chosen = {label: changed(rules, {}) for label, rules in stored.items()}
     return {

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import msgspec
 
 from lstr.errors import CheckpointError
-from lstr.teller import INPUTS
 
 Score = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 
@@ -28,19 +27,6 @@ class Rule(msgspec.Struct, forbid_unknown_fields=True):
 
 THRESHOLDS = dict[str, Rule]
 """Thresholds by class, see `lstr.timeline.Thresholds`."""
-Weight = Annotated[float, msgspec.Meta(ge=-1e9, le=1e9)]
-MOST_HIDDEN = 256
-
-
-class LearntRule(msgspec.Struct, forbid_unknown_fields=True):
-    """The stored network and thresholds of a teller, see `lstr.teller`."""
-
-    lengths: dict[str, Annotated[float, msgspec.Meta(gt=0, le=1e9)]]
-    hidden: list[list[Weight]]
-    output: list[Weight]
-    thresholds: THRESHOLDS
-
-
 ENTRIES = {"classes": list[str], "recipe": dict | None, "metrics": dict, "extra": dict, "versions": dict}
 """What a checkpoint has as JSON text."""
 
@@ -52,17 +38,16 @@ def read_entries(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
     try:
         for name, shape in ENTRIES.items():
             found[name] = msgspec.convert(json.loads(content[name]), shape)
+        found["extra"].pop("teller", None)  # of earlier versions: a network that decided instead of the thresholds
         name = "classes"
         "".join(found[name]).encode()  # they are written into files: no lone surrogate
         name = "thresholds"
         msgspec.convert(found["extra"].get(name) or {}, THRESHOLDS)
-        name = "teller"
-        msgspec.convert(found["extra"].get(name), LearntRule | None)
     except (LookupError, TypeError, ValueError, RecursionError) as error:
         raise CheckpointError(
             f"{path}: {name} is missing or damaged ({error}).", "Save the checkpoint again with lstr train."
         ) from error
-    if fault := fault_of_told(found["classes"], found["extra"]):
+    if fault := fault_of_rules(found["classes"], found["extra"].get("thresholds")):
         raise CheckpointError(f"{path} cannot be used: {fault}.", "Save the checkpoint again with lstr train.")
     return found
 
@@ -80,24 +65,6 @@ def fault_of_rules(classes: Sequence[str], stored: Mapping[str, Mapping[str, flo
     return ""
 
 
-def fault_of_told(classes: Sequence[str], stored: Mapping[str, Any]) -> str:
-    """What cannot be of the classes, `thresholds` and `teller` of a model, in a phrase; nothing where all can."""
-    if fault := fault_of_rules(classes, stored.get("thresholds")):
-        return fault
-    if (learnt := stored.get("teller")) is None:
-        return ""
-    n_inputs, n_hidden = len(INPUTS), len(learnt["hidden"])
-    if n_hidden > MOST_HIDDEN or len(learnt["output"]) != n_hidden + 1:
-        return f"its teller has {n_hidden} hidden units and {len(learnt['output'])} weights after them"
-    if any(len(row) != n_inputs + 1 for row in learnt["hidden"]):
-        return f"its teller was not made for the {n_inputs} inputs that this version has"
-    if strange := {*learnt["thresholds"]} - {*learnt["lengths"]}:
-        return f"its teller has thresholds of {', '.join(sorted(strange))} and does not tell of it"
-    if strange := {*learnt["lengths"]} - {*classes}:
-        return f"its teller tells of {', '.join(sorted(strange))}, which is none of its classes"
-    return fault_of_rules(classes, learnt["thresholds"])
-
-
 def is_tables(value: Any) -> bool:
     """Whether a value is {stream: {name: tensor}}."""
     from torch import Tensor
@@ -108,11 +75,6 @@ def is_tables(value: Any) -> bool:
 def is_thresholds(value: Any) -> bool:
     """Whether a value is thresholds by class; nothing at all means the default ones."""
     return not value or is_made_of(value, THRESHOLDS)
-
-
-def is_teller(value: Any) -> bool:
-    """Whether a value is a stored teller, or nothing at all."""
-    return value is None or is_made_of(value, LearntRule)
 
 
 def is_made_of(value: Any, shape: Any) -> bool:

@@ -70,16 +70,8 @@ class Files(Sink):
 
     needs_all, name = True, "its files"
 
-    def __init__(
-        self,
-        loaded: Checkpoint,
-        options: OutputOptions,
-        thresholds: Mapping[str, Any],
-        since: Since,
-        is_learnt: bool = False,
-    ):
+    def __init__(self, loaded: Checkpoint, options: OutputOptions, thresholds: Mapping[str, Any], since: Since):
         self._loaded, self._options, self._thresholds, self._since = loaded, options, thresholds, since
-        self._is_learnt = is_learnt
         self._decided = self._chunks = 0
         self._actions = [c for c, label in enumerate(loaded.classes) if label not in (BACKGROUND, AMBIGUOUS)]
         self._best: tuple[float, str, Decision] | None = None  # score, class, when
@@ -146,7 +138,6 @@ class Files(Sink):
             "chunks": self._chunks,
             "decided": self._decided,
             "thresholds": self._thresholds,
-            **({"tell": "learnt"} if self._is_learnt else {}),
             "segments": sorted_segments({key: e[key] for key in SEGMENT if key in e} for e in ended),
             **(
                 {"expected": [{key: e[key] for key in e if key != "event"} for e in expected]}

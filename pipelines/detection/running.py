@@ -26,9 +26,7 @@ from lstr.pipelines.detection.status import Status
 from lstr.pipelines.detection.streams import Streams
 from lstr.pipelines.failures import failure_of
 from lstr.pipelines.progress import Notice
-from lstr.rules import thresholds_of
-from lstr.teller import LearntRules
-from lstr.timeline import Event, Thresholds, Timeline
+from lstr.timeline import Event, Thresholds, Timeline, thresholds_of
 
 
 class Running:
@@ -199,9 +197,8 @@ class Deciding:
     def sinks_of(self, source: Running, since: Since) -> Iterator[Sink]:
         """The sinks of a source, the one that gives its timeline first, where one is kept."""
         output = self.output
-        learnt = isinstance(self.rules, LearntRules)
         if output.timeline:
-            yield Files(self.loaded, output, source.timeline.describe(), since, learnt)
+            yield Files(self.loaded, output, source.timeline.describe(), since)
         if output.lines:
             yield JsonLines(output.lines, source.live and (self.named or source.named), output.events_only)
         if output.folder and "jsonl" in output.formats:

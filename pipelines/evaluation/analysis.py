@@ -22,9 +22,7 @@ from lstr.pipelines.datasets.dataset import LabelledVideo, Split
 from lstr.pipelines.evaluation.operating_curves import describe_curves, sweep
 from lstr.pipelines.evaluation.scoring import Evaluation, counted, means_of, rule_of
 from lstr.pipelines.evaluation.verdict import verdict
-from lstr.rules import thresholds_of
-from lstr.teller import LearntRules
-from lstr.timeline import Thresholds, Timeline, segments_in
+from lstr.timeline import Thresholds, Timeline, segments_in, thresholds_of
 
 RESAMPLES = 1000
 MEANS = ("mAP", "mcAP")
@@ -166,7 +164,6 @@ def analyse_events(evaluation: Evaluation, videos: Sequence[VideoEvents], draws:
     return {
         **found,
         "thresholds": Timeline(classes, rules, clock).describe(),
-        **({"tell": "learnt"} if isinstance(rules, LearntRules) else {}),
         "operating_curves": describe_curves(sweep(scores, truth, classes, rules, clock)),
     }
 

@@ -9,9 +9,8 @@ from lstr.chunk import CLOCK, Clock
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.metrics.actions import labelled_spans, largest_pairs, overlaps, spans_of
 from lstr.pipelines.evaluation.analysis import detect_events
-from lstr.pipelines.evaluation.telling import Rules
 from lstr.pipelines.thresholds.by_actions import Scored
-from lstr.teller import LearntRules
+from lstr.timeline import Thresholds
 
 LEAST_IOU = 0.1
 """Overlap from which on a detection is of a label, for how late it begins"""
@@ -19,7 +18,9 @@ PRIOR_LABELS = 1
 """How many labels that are told at once weigh beside an action's own"""
 
 
-def backdated(rules: Rules, videos: Sequence[Scored], classes: Sequence[str], clock: Clock = CLOCK) -> Rules:
+def backdated(
+    rules: Mapping[str, Thresholds], videos: Sequence[Scored], classes: Sequence[str], clock: Clock = CLOCK
+) -> dict[str, Thresholds]:
     """The rules with what suits each action as `backdate`, by the videos' scores and labels.
 
     It is the median of the seconds from the start of a label to that of its detection, drawn to none where there are
@@ -45,8 +46,6 @@ def _usual(late: Sequence[float], clock: Clock) -> float:
     return float(clock.length(max(0, round(drawn / clock.seconds))))
 
 
-def _changed(rules: Rules, backdates: Mapping[str, float]) -> Rules:
-    """The rules backdated by these alone, those of a teller's probabilities too."""
-    if isinstance(rules, LearntRules):
-        return LearntRules(_changed(rules.rules, backdates), rules.teller, _changed(rules.thresholds, backdates))
+def _changed(rules: Mapping[str, Thresholds], backdates: Mapping[str, float]) -> dict[str, Thresholds]:
+    """The rules backdated by these alone."""
     return {label: replace(rule, backdate=backdates.get(label, 0.0)) for label, rule in rules.items()}

@@ -34,7 +34,7 @@ from lstr.pipelines.model_files.model_file import assumptions_of, open_checkpoin
 from lstr.pipelines.networks.checkpoint_recipe import stated_by, streams_taken
 from lstr.pipelines.progress import Finished, Notice, Progress
 from lstr.pipelines.thresholds.by_actions import Scored, choose_rule
-from lstr.pipelines.thresholds.choice import check_own, deciding_by, write_thresholds
+from lstr.pipelines.thresholds.choice import check_own, write_thresholds
 from lstr.settings import check_range
 from lstr.timeline import DEFAULT, Thresholds
 
@@ -69,8 +69,6 @@ class EvaluateOptions:
     false_alarms: float | None = None
     """With `choose_thresholds`: aim at no more false alarms an hour, of all classes together; None: the highest
     F1 of found actions"""
-    tell: str | None = None
-    """What decides on the scores: `rule`, the thresholds alone, or `learnt`, the teller; None: what is there"""
     name: str | None = None
     """What a single checkpoint is called; None: by its file"""
     output: str | Path | None = None
@@ -91,15 +89,10 @@ class EvaluateOptions:
 
     def __post_init__(self) -> None:
         """Raises ConfigError for an invalid number of resamples, for false alarms that are no number or that nothing is
-        chosen for, and for a teller or a report where thresholds are chosen."""
+        chosen for, and for a report where thresholds are chosen."""
         check_range(self, least={"resamples": 0})
         if self.choose_thresholds and self.output:
             raise ConfigError("Thresholds are written into the model, and there is no report of them.", "leave out -o.")
-        if self.choose_thresholds and self.tell == "learnt":
-            raise ConfigError(
-                "Thresholds are chosen for the rule; what was learnt goes.",
-                "leave out --set tell=learnt; `lstr learn` chooses both.",
-            )
         if self.false_alarms is None:
             return
         if not (self.choose_thresholds and 0 < self.false_alarms < math.inf):
@@ -147,10 +140,7 @@ def evaluate(options: EvaluateOptions) -> Iterator[Event]:
     groups = [(options.checkpoints, options.features), *options.beside]
     default = "validation" if options.choose_thresholds else None
     subset = subset_named(options.subset) if options.subset else default
-    opened = [
-        [deciding_by(open_checkpoint(path, options.model, options.device), options.tell) for path in paths]
-        for paths, _ in groups
-    ]
+    opened = [[open_checkpoint(path, options.model, options.device) for path in paths] for paths, _ in groups]
     sets = [_read(options, folders, some, streams) for (_, folders), some in zip(groups, opened, strict=True)]
     sets = [data.with_classes(opened[0][0].classes).with_durations() for data in sets]
     splits = yield from _same_videos([data.split(subset, options.skip_missing) for data in sets])

@@ -20,8 +20,7 @@ from lstr.pipelines.datasets.dataset import Split
 from lstr.pipelines.datasets.seen_videos import check_unseen, learnt_from, seen_in, warn_of_learnt, warn_of_training
 from lstr.pipelines.networks.checkpoint_recipe import check_recipe, streams_taken
 from lstr.pipelines.progress import Finished, Progress
-from lstr.rules import thresholds_of
-from lstr.timeline import Thresholds
+from lstr.timeline import Thresholds, thresholds_of
 
 Scores = NDArray[np.float32]
 Rules = Mapping[str, Thresholds]

@@ -1,4 +1,4 @@
-"""What decides on the scores of a model: thresholds, or a teller in their place, both chosen out of fold."""
+"""Thresholds of a model, chosen out of fold."""
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,13 +10,14 @@ from lstr.pipelines.evaluation.analysis import detect_events
 from lstr.pipelines.evaluation.backdating import backdated
 from lstr.pipelines.evaluation.job import doubts
 from lstr.pipelines.evaluation.operating_curves import choose_within
-from lstr.pipelines.evaluation.telling import LEARNT, RULE, Rules, Told, choose_told, is_enough
 from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.learning.parts import folds_of
 from lstr.pipelines.progress import Notice
 from lstr.pipelines.thresholds.by_actions import Rule, Scored, choose_rule, choose_without_each
 from lstr.pipelines.thresholds.choice import write_thresholds
 from lstr.timeline import Thresholds
+
+Rules = Mapping[str, Thresholds]
 
 GROUPS = 10
 """How many groups of videos there are at most: thresholds decide on each that were chosen on the others"""
@@ -34,15 +35,13 @@ class Decided:
 
     f1: float | None
     """F1 of the rule on the videos that it was chosen on"""
-    told: Told | None = None
-    """How good rule and teller are, where a teller was tried"""
     without: Mapping[str, Rules] = field(default_factory=dict)
     """What was chosen without each video, by id"""
 
 
 def decide_unseen(
     scored: Mapping[str, Scored], loaded: Checkpoint, options: LearnOptions
-) -> Generator[Notice | Told, None, Decided]:
+) -> Generator[Notice, None, Decided]:
     """What suits these scores, of models that lacked the videos, and for each video what was chosen without it.
 
     Videos of one recording are left out together; of a single recording nothing is chosen without it.
@@ -54,25 +53,17 @@ def decide_unseen(
     if (wished := options.false_alarms) is not None:
         rule = _within(rule, every, classes, wished)
         others = [_within(own, some, classes, wished) if some else own for own, some in zip(others, rest, strict=True)]
-    rules, each, told = rule.by_class, [own.by_class for own in others], None
-    is_asked = options.tell == LEARNT
-    if options.tell != RULE and is_enough(videos, classes, is_asked):
-        told = choose_told(videos, classes, rules, each, wished, options.tell)
-        yield told
-        rules, each = told.rules, [*told.without]
-    elif is_asked:
-        yield Notice("too few videos are scored by what lacked them to learn when to tell: the rule decides.")
-    rules = backdated(rules, every, classes)
-    each = [backdated(own, some, classes) for own, some in zip(each, rest, strict=True)]
+    rules = backdated(rule.by_class, every, classes)
+    each = [backdated(own.by_class, some, classes) for own, some in zip(others, rest, strict=True)]
     yield from _keep(rules, every, loaded, wished)
     pairs = zip(groups, each, strict=True) if len(groups) > 1 else ()
-    return Decided(rule.f1, told, {video_id: own for group, own in pairs for video_id in group})
+    return Decided(rule.f1, {video_id: own for group, own in pairs for video_id in group})
 
 
 def decide_seen(
     scored: Sequence[Scored], loaded: Checkpoint, options: LearnOptions
-) -> Generator[Notice | Told, None, Decided]:
-    """The rule that suits these scores, of videos that the feature networks have seen; they teach no teller.
+) -> Generator[Notice, None, Decided]:
+    """The rule that suits these scores, of videos that the feature networks have seen.
 
     Without any, as of a single recording, OF_ONE_RECORDING for all actions.
     """
@@ -85,8 +76,6 @@ def decide_seen(
     rule = choose_rule(scored, loaded.classes, seen=True)
     if options.false_alarms is not None:
         rule = _within(rule, scored, loaded.classes, options.false_alarms)
-    if options.tell == LEARNT:
-        yield Notice("the feature networks have seen every video, which teaches nobody when to tell: the rule decides.")
     rules = backdated(rule.by_class, scored, loaded.classes)
     yield from _keep(rules, scored, loaded, options.false_alarms)
     return Decided(rule.f1)

@@ -14,7 +14,6 @@ from lstr.pipelines.comparison.job import ComparisonOptions, compare_models
 from lstr.pipelines.datasets.seen_videos import SeenError
 from lstr.pipelines.evaluation.event_rows import figure_text
 from lstr.pipelines.evaluation.page import add_comparison
-from lstr.pipelines.evaluation.telling import Told
 from lstr.pipelines.files.atomic import sweep
 from lstr.pipelines.learning.data import data_of
 from lstr.pipelines.learning.options import LearnOptions
@@ -57,7 +56,7 @@ class Learnt:
         ]
 
 
-Event = LabelFindings | Notice | Learning | Doing | Compared | Told | Failed | Finished[Learnt]
+Event = LabelFindings | Notice | Learning | Doing | Compared | Failed | Finished[Learnt]
 
 
 def plan(options: LearnOptions) -> Generator[LabelFindings | Notice | Failed | Learning, None, None]:
@@ -70,7 +69,7 @@ def learn(options: LearnOptions) -> Generator[Event, None, None]:
     begin anew.
 
     Yields LabelFindings, Notices, Learning before anything long, Doing as each step goes on, Failed of each video that
-    cannot be read, Compared where several ways were tried, Told where a teller was, and Finished with what was learnt.
+    cannot be read, Compared where several ways were tried, and Finished with what was learnt.
     Close the generator to end everything it started; what is finished is kept. Raises LabelsError, ConfigError,
     OutputError where another learning writes the same file, and what the jobs of its steps raise.
     """

@@ -17,7 +17,6 @@ from lstr.pipelines.finetuning.finetune import VideoOptions
 from lstr.pipelines.finetuning.initial_weights import initial_weights
 from lstr.pipelines.model_files.model_file import is_model, open_model
 from lstr.pipelines.weights.folder import open_weights
-from lstr.rules import TELL
 from lstr.settings import check_range
 
 PRETRAINED = ("pretrained", "motion")
@@ -49,9 +48,6 @@ class LearnOptions(VideoOptions):
     """Kind of the model that sees the features, one of `lstr.kinds.KINDS`; None for that of the preset."""
     false_alarms: float | None = None
     """Choose the thresholds with which most is found for so many false alarms an hour; None for the highest F1."""
-    tell: str = "auto"
-    """What decides on the scores: `rule`, thresholds alone; `learnt`, a teller; `auto`, the better of both on videos
-    that they lacked, a teller only if it is better by more than chance."""
     folds: int | None = None
     """In how many folds of the videos it is measured, each of which networks and models of its own lack, so that every
     video can be learnt from; 0 to hold out videos instead, None for 3, or for 0 where the time is too short."""
@@ -61,7 +57,7 @@ class LearnOptions(VideoOptions):
     """What else the model file is to state about itself."""
 
     def __post_init__(self) -> None:
-        """Raises ConfigError for a kind, a time, a flow, a number or a way to tell that does not exist."""
+        """Raises ConfigError for a kind, a time, a flow or a number that does not exist."""
         if self.kind is not None and self.kind not in KINDS:
             raise ConfigError(f"There is no kind of model {self.kind!r}.", f"choose one of {', '.join(KINDS)}.")
         super().__post_init__()
@@ -71,8 +67,6 @@ class LearnOptions(VideoOptions):
                 f"{self.false_alarms:g} false alarms an hour cannot be aimed at.",
                 "give a number above 0, as --false-alarms 2.",
             )
-        if self.tell not in TELL:
-            raise ConfigError(f"tell is {self.tell!r}.", f"choose one of {', '.join(TELL)}.")
         if self.folds is not None and not (self.folds == 0 or 2 <= self.folds <= MOST_FOLDS):
             raise ConfigError(f"folds is {self.folds}.", f"give 0, or a number from 2 to {MOST_FOLDS}.")
 

@@ -285,7 +285,6 @@ def _request(
     request = {
         **{name: getattr(options, name) for name in ("kind", "seed", "seconds", "folds")},
         **({} if options.false_alarms is None else {"false_alarms": options.false_alarms}),
-        **({} if options.tell == "auto" else {"tell": options.tell}),
         "features": choices[0] if len(choices) == 1 else choices,
         **({"presets": list(map(repr, presets))} if is_of_file else {}),
         "weights": {name: begins.sha256 for name, begins in initial.items()},

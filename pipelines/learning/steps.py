@@ -15,7 +15,6 @@ from lstr.pipelines.datasets.dataset import read_split
 from lstr.pipelines.evaluation.held_out import held_out_of, write_held_out
 from lstr.pipelines.evaluation.job import EvaluateOptions, evaluate
 from lstr.pipelines.evaluation.scoring import Fold
-from lstr.pipelines.evaluation.telling import Told
 from lstr.pipelines.extraction.chunk_cache import CacheError, find_cache
 from lstr.pipelines.extraction.job import extract
 from lstr.pipelines.extraction.options import ExtractOptions
@@ -52,7 +51,7 @@ from lstr.pipelines.training.log import Step
 from lstr.pipelines.training.train import TrainOptions, train
 from lstr.pipelines.weights.folder import WeightsFolder, open_weights
 
-Event = Doing | Notice | Failed | Compared | Told
+Event = Doing | Notice | Failed | Compared
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,7 @@ class Steps:
             checkpoint = checkpoint_of(self.workspace.run)
             decided = yield from self.choose_thresholds(checkpoint)
             document = yield from self.measure(decided, checkpoint, TESTING)
-            made = Made(checkpoint, document, _told(decided))
+            made = Made(checkpoint, document)
         yield self.plan.doing(PACK)
         return made
 
@@ -120,7 +119,7 @@ class Steps:
         held_out = (TESTING,) if parts.of(TESTING) else (TRAINING, measured)
         document = yield from self.measure(decided, crossed.packed, *held_out)
         lacked = [] if parts.of(TESTING) else [sorted(fold.scores) for fold in crossed.folds]
-        return Made(crossed.packed, document, crossed.compared.to_dict() | _told(decided), lacked)
+        return Made(crossed.packed, document, crossed.compared.to_dict(), lacked)
 
     def _tried(self, trained: WeightsFolder) -> tuple[Candidate, ...]:
         """The models that the plan compares, on the features of these networks."""
@@ -332,8 +331,3 @@ class Steps:
                     assert result.findings, "no thresholds were to be chosen"
                     write_held_out(self.workspace.held_out, held_out_of(result.findings.judged[0].evaluation))
         return document | {"thresholds_f1": decided.f1}
-
-
-def _told(decided: Decided) -> dict[str, Any]:
-    """The entry of model.json on rule and teller, where a teller was tried."""
-    return {"told": decided.told.to_dict()} if decided.told else {}

@@ -170,9 +170,7 @@ def _thresholds(document: Mapping[str, Any]) -> str:
         (escaped(label), *(f"{rules[edge]:.3f}" if edge in rules else "" for edge in ("on", "off")))
         for label, rules in ordered(stored, document).items()
     ]
-    learnt = "\n\nA small network over the scores, learnt on videos that its models lacked, decides in their place; "
-    learnt += "`lstr detect --set tell=rule` decides by them."
-    return table(("class", "begins at", "ends below"), rows) + (learnt if document.get("teller") else "")
+    return table(("class", "begins at", "ends below"), rows)
 
 
 def _limits(document: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lstr.checkpoints.entries import fault_of_told, is_teller, is_thresholds
+from lstr.checkpoints.entries import fault_of_rules, is_thresholds
 from lstr.checkpoints.loaded import CALIBRATION, FORMAT, Checkpoint
 from lstr.checkpoints.loaded import TENSORS as OF_MODEL
 from lstr.errors import CheckpointError, ConfigError
@@ -70,11 +70,6 @@ class ModelFile:
         return {stream: entries[stream]["from"] for stream in sorted(entries, reverse=True)}
 
     @property
-    def decided_by(self) -> dict[str, Any]:
-        """Its thresholds and its teller, where it has them, as a checkpoint carries them."""
-        return {name: self.about[name] for name in ("thresholds", "teller") if self.about.get(name)}
-
-    @property
     def exported(self) -> Mapping[str, Any] | None:
         """What is stated of its graphs, where it was exported: such a file runs without torch, and nothing else."""
         return self.about.get("exported")
@@ -129,7 +124,7 @@ class ModelFile:
             "classes": list(self.classes),
             "recipe": self.about["recipe"],
             "metrics": about["metrics"],
-            "extra": about["extra"] | self.decided_by,
+            "extra": about["extra"] | ({"thresholds": stored} if (stored := self.about["thresholds"]) else {}),
             "versions": about["versions"],
         }
         texts = {name: json.dumps(value) for name, value in parts.items()}
@@ -188,7 +183,7 @@ def open_model(path: str | Path) -> ModelFile:
         tables = (about["config"], about["networks"], about["seen"], *(stored[n] for n in ("metrics", "extra")))
         names = about["classes"]
         sound = all(isinstance(table, dict) for table in (*tables, stored["versions"], about["thresholds"] or {}))
-        sound &= is_thresholds(about["thresholds"]) and is_teller(about.get("teller"))
+        sound &= is_thresholds(about["thresholds"])
         sound &= all(isinstance(entry, dict) and _is_named(entry) for entry in about["networks"].values())
         sound &= isinstance(about["title"], str) and isinstance(about["metrics"], dict)
         sound &= isinstance(names, list) and all(map(is_name, names))
@@ -196,7 +191,7 @@ def open_model(path: str | Path) -> ModelFile:
         recipe = None if foreign else Recipe.from_dict(about["recipe"], path)
         if not sound or not set(model.networks) <= set(recipe.streams if recipe else ()):
             raise ValueError("entries of other kinds than they should be")
-        if fault := fault_of_told(names, about):
+        if fault := fault_of_rules(names, about["thresholds"]):
             raise WeightsError(f"{path} cannot be used: {fault}.", FOREIGN)
         if model.exported is not None:
             if recipe is None:

@@ -35,7 +35,6 @@ OWN = (
     "recipe",
     "config",
     "thresholds",
-    "teller",
     "networks",
     "seen",
     "checkpoint",
@@ -89,7 +88,6 @@ def write_model(path: str | Path, checkpoint: Path, weights: Path | None, about:
         "recipe": loaded.recipe,
         "config": json.loads(content["config"]),
         "thresholds": loaded.extra.get("thresholds") or {},
-        **({"teller": loaded.extra["teller"]} if loaded.extra.get("teller") else {}),
         "networks": networks,
         "seen": seen | dict(about.get("seen") or {}),
         "checkpoint": {
@@ -115,7 +113,7 @@ def free_path(path: str | Path, model: Path | None = None) -> Path:
 def _without_places(extra: Mapping[str, Any]) -> dict[str, Any]:
     """What a run states of itself, without when and where it was made, nor whether somebody edits the sources at the
     moment: equal runs give equal files, and no path of this machine goes along."""
-    left = {name: value for name, value in extra.items() if name not in ("networks", "thresholds", "teller")}
+    left = {name: value for name, value in extra.items() if name not in ("networks", "thresholds")}
     for part, names in (("made_by", ("command", "date", "git")), ("data", ("features",))):
         if isinstance(left.get(part), dict):
             left[part] = {name: value for name, value in left[part].items() if name not in names}
@@ -132,14 +130,9 @@ def _written(path: Path, document: Mapping[str, Any], parts: Mapping[str, Tensor
     return open_model(path)
 
 
-def change_thresholds(
-    path: str | Path, thresholds: Mapping[str, Mapping[str, float]], teller: Mapping[str, Any] | None = None
-) -> Path:
-    """Put other thresholds into a model file, with a teller or without; nothing else of it changes but the card.
-
-    The file is replaced whole.
-    """
-    return _changed(Path(path), Path(path), {"thresholds": thresholds, "teller": teller}).path
+def change_thresholds(path: str | Path, thresholds: Mapping[str, Mapping[str, float]]) -> Path:
+    """Put other thresholds into a model file; nothing else of it changes but the card. The file is replaced whole."""
+    return _changed(Path(path), Path(path), {"thresholds": thresholds}).path
 
 
 def change_about(path: str | Path, output: str | Path, about: Mapping[str, Any]) -> ModelFile:
@@ -174,9 +167,8 @@ def write_changed(
 
     Raises OutputError where `output` is another file than a model file, or cannot be written.
     """
-    document = {name: value for name, value in model.about.items() if name not in ("format", "members")}
-    changed = {name: value for name, value in {**document, **entries}.items() if (name, value) != ("teller", None)}
-    return _written(free_path(output), changed, parts)
+    document = {name: value for name, value in model.about.items() if name not in ("format", "members", "teller")}
+    return _written(free_path(output), {**document, **entries}, parts)
 
 
 def _named(content: Mapping[str, Any]) -> "dict[str, Tensor]":

@@ -74,7 +74,6 @@ def choose_rule(
     classes: Sequence[str],
     seen: bool = False,
     clock: Clock = CLOCK,
-    grid: Grid | None = None,
 ) -> Rule:
     """The thresholds of the highest F1 of found actions (`lstr.metrics.actions.find`).
 
@@ -84,24 +83,21 @@ def choose_rule(
     that delays least is taken, and then the nearest to the default. seen: whether the feature networks have seen the
     videos, which then score higher and more evenly than new ones and ask for levels that are too high and lengths that
     are too short: no level above the default is tried, none of a class alone, and of rules that are as good the longest
-    length is taken. Where actions never happen together (see `are_apart`) only the highest of them is on. grid: the
-    rules that are tried, None for the usual ones.
+    length is taken. Where actions never happen together (see `are_apart`) only the highest of them is on.
     """
-    grid = replace(grid or (SEEN_GRID if seen else GRID), highest=are_apart([video.truth for video in videos], clock))
+    grid = replace(SEEN_GRID if seen else GRID, highest=are_apart([video.truth for video in videos], clock))
     return _chosen(count(videos, classes, grid.rules, clock), classes, grid, seen, clock)
 
 
-def choose_without_each(
-    groups: Sequence[Sequence[Scored]], classes: Sequence[str], grid: Grid = GRID
-) -> tuple[Rule, list[Rule]]:
-    """The rule that `choose_rule` chooses of a grid on all videos, and for each group of them that of all others.
+def choose_without_each(groups: Sequence[Sequence[Scored]], classes: Sequence[str]) -> tuple[Rule, list[Rule]]:
+    """The rule that `choose_rule` chooses on all videos, and for each group of them that of all others.
 
     What is decided of a video by a rule that was chosen without it is as good as that of a new video.
     """
     every = [video.truth for videos in groups for video in videos]
     others = [[video.truth for other in groups if other is not videos for video in other] for videos in groups]
-    of_all = replace(grid, highest=are_apart(every))
-    of_each = [replace(grid, highest=are_apart(truth) if truth else of_all.highest) for truth in others]
+    of_all = replace(GRID, highest=are_apart(every))
+    of_each = [replace(GRID, highest=are_apart(truth) if truth else of_all.highest) for truth in others]
     counts = {one.highest: [count(videos, classes, one.rules) for videos in groups] for one in {of_all, *of_each}}
     total = {highest: np.sum(own, axis=0) for highest, own in counts.items()}
     without = [total[one.highest] - counts[one.highest][at] for at, one in enumerate(of_each)]

@@ -1,39 +1,34 @@
 """The thresholds of a detection: the checkpoint's own, which it carries, and what a caller puts over them."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import CheckpointError
 from lstr.pipelines.model_files.model_file import is_model
-from lstr.rules import changed, thresholds_of
-from lstr.teller import LearntRules
-from lstr.timeline import ThresholdError, Thresholds
+from lstr.timeline import ThresholdError, Thresholds, changed, thresholds_of
 
 NAMES = ("on", "off", "min_length", "merge_gap", "highest", "backdate")
-OF_ALL = (*NAMES, "tell")
-"""What is said for all classes alone: also whether thresholds or a teller decides"""
 BY_NAME = f"use a Thresholds, or values of {', '.join(NAMES)} by name."
 
 ThresholdChoice = Thresholds | Mapping[str, Any] | None
-"""One Thresholds for all classes; values by name (those of OF_ALL; None leaves one as it is) for all
+"""One Thresholds for all classes; values by name (those of NAMES; None leaves one as it is) for all
 classes; a Thresholds or such values by class; or None for the checkpoint's own."""
 
 
 def choose_thresholds(loaded: Checkpoint, choice: ThresholdChoice = None) -> Thresholds | Mapping[str, Thresholds]:
     """The thresholds to detect with: of all classes, or by class.
 
-    A class that the choice leaves out keeps the checkpoint's, and its teller where it has one. Raises ThresholdError
-    for values that contradict each other, and for a name that is neither a class nor a value.
+    A class that the choice leaves out keeps the checkpoint's. Raises ThresholdError for values that contradict each
+    other, and for a name that is neither a class nor a value.
     """
     if isinstance(choice, Thresholds):
         return choice
     if choice is not None and not isinstance(choice, Mapping):
         raise ThresholdError(f"{choice!r} are no thresholds.", BY_NAME)
-    if choice is None or is_values(choice, OF_ALL):
+    if choice is None or is_values(choice):
         return thresholds_of(loaded, choice)
     own, stored = thresholds_of(loaded), loaded.extra.get("thresholds") or {}
     chosen: dict[str, Thresholds] = {}
@@ -53,28 +48,18 @@ def choose_thresholds(loaded: Checkpoint, choice: ThresholdChoice = None) -> Thr
                 f"{values!r} are no thresholds of a class.",
                 BY_NAME,
             )
-    if isinstance(own, LearntRules):
-        return own.ruled(chosen)
     return {label: own if isinstance(own, Thresholds) else own[label] for label in loaded.classes} | chosen
 
 
-def deciding_by(loaded: Checkpoint, tell: str | None) -> Checkpoint:
-    """The checkpoint as it decides by its thresholds alone (`rule`), or by its teller. Raises ThresholdError."""
-    thresholds_of(loaded, {"tell": tell})
-    if tell != "rule":
-        return loaded
-    return replace(loaded, extra={name: value for name, value in loaded.extra.items() if name != "teller"})
-
-
-def is_values(choice: Mapping[str, Any], names: Sequence[str] = NAMES) -> bool:
+def is_values(choice: Mapping[str, Any]) -> bool:
     """Whether a mapping has thresholds by name, not by class."""
-    return all(name in names and not isinstance(value, Thresholds | Mapping) for name, value in choice.items())
+    return all(name in NAMES and not isinstance(value, Thresholds | Mapping) for name, value in choice.items())
 
 
 def delay_of(choice: ThresholdChoice) -> dict[str, float]:
     """Seconds that a choice for all classes adds to `started` and `ended`; none where it is by class."""
-    if isinstance(choice, Mapping) and is_values(choice, OF_ALL):
-        return changed({}, {name: value for name, value in choice.items() if name != "tell"}).delays()
+    if isinstance(choice, Mapping) and is_values(choice):
+        return changed({}, choice).delays()
     return choice.delays() if isinstance(choice, Thresholds) else {"started": 0.0, "ended": 0.0}
 
 
@@ -89,8 +74,6 @@ def check_own(loaded: Checkpoint) -> None:
 def write_thresholds(loaded: Checkpoint, thresholds: Mapping[str, Thresholds]) -> Path:
     """Put thresholds into a checkpoint or model file, nothing else of it changed; returns it, which is replaced whole.
 
-    A teller goes along with LearntRules, and one that was there goes with the thresholds that it was chosen beside.
-
     A published file is left as it is: NAME.thresholds.pt beside it gets them. Raises CheckpointError, also for a file
     of the Hub.
     """
@@ -100,11 +83,9 @@ def write_thresholds(loaded: Checkpoint, thresholds: Mapping[str, Thresholds]) -
 
     check_own(loaded)
     stored = {label: rules.stored() for label, rules in thresholds.items()}
-    teller = thresholds.stored() if isinstance(thresholds, LearntRules) else None
     if is_model(loaded.path):
-        return change_thresholds(loaded.path, stored, teller)
-    others = {name: value for name, value in loaded.extra.items() if name != "teller"}
-    extra = {**others, "thresholds": stored, **({"teller": teller} if teller else {})}
+        return change_thresholds(loaded.path, stored)
+    extra = {**loaded.extra, "thresholds": stored}
     if loaded.format == checkpoint.FORMAT:
         content = checkpoint.read(loaded.path)
         checkpoint.write_atomically(loaded.path, {**content, "extra": json.dumps(extra)})

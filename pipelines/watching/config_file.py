@@ -23,8 +23,7 @@ from lstr.pipelines.watching.config import (
 )
 from lstr.pipelines.watching.config_lines import Where, lines_of
 from lstr.pipelines.watching.config_values import Parse
-from lstr.rules import changed
-from lstr.timeline import ThresholdError
+from lstr.timeline import ThresholdError, changed
 
 NAME = re.compile(r"\w[\w. -]{0,63}")
 """The name of a source or a channel becomes part of addresses and topics."""

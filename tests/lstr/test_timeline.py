@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from lstr.checkpoints.checkpoint import load
 from lstr.labels.segment import Segment
-from lstr.rules import thresholds_of
-from lstr.timeline import DEFAULT, ThresholdError, Thresholds, Timeline, segments_in
+from lstr.timeline import DEFAULT, ThresholdError, Thresholds, Timeline, segments_in, thresholds_of
 
 CLASSES = ("Background", "kick", "punch")
 CHUNK = 0.25

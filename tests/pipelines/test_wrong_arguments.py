@@ -9,7 +9,7 @@ import lstr
 from lstr import streaming
 from lstr.errors import LstrError
 from lstr.extractors.errors import ExtractorError
-from lstr.rules import changed
+from lstr.timeline import changed
 
 CLASSES = ("Background", "wave")
 

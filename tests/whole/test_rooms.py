@@ -46,10 +46,9 @@ ORDER = {
         ("windows", "layers", "metrics"),
         ("plans",),
         ("models",),
-        ("kinds", "exported", "teller"),
+        ("kinds", "exported"),
         ("average", "checkpoints", "cost"),
         ("streaming", "batch", "timeline"),
-        ("rules",),
     ),
     "lstr.extractors": (
         (

@@ -1,7 +1,6 @@
 """Starts are told as early as labels have them."""
 
 import numpy as np
-import pytest
 
 from lstr.checkpoints import checkpoint
 from lstr.labels.segment import Segment
@@ -11,10 +10,7 @@ from lstr.pipelines.evaluation.backdating import backdated
 from lstr.pipelines.learning.deciding import decide_unseen
 from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.thresholds.by_actions import Scored
-from lstr.pipelines.thresholds.teaching import TellerData
-from lstr.rules import thresholds_of
-from lstr.teller import LearntRules
-from lstr.timeline import DEFAULT, Thresholds
+from lstr.timeline import DEFAULT, Thresholds, thresholds_of
 from tests.support.extraction import returned
 
 CLASSES = ("Background", "hug", "kick")
@@ -57,17 +53,6 @@ def test_new_videos_have_better_edges():
     assert f1(dated)["2.0"] == f1(rules)["2.0"] == 1.0
 
 
-def test_what_a_teller_tells_is_backdated_too():
-    """Of its own probabilities, where it decides."""
-    videos = [scored(20, 1.0, 1600, seed=k) for k in range(3)]
-    teller = TellerData(videos, CLASSES).teach(range(3))
-    rules = LearntRules({"hug": DEFAULT, "kick": DEFAULT}, teller, {"hug": Thresholds(0.4, 0.2)})
-    dated = backdated(rules, videos, CLASSES)
-    assert isinstance(dated, LearntRules) and dated.teller is teller
-    assert dated.thresholds["hug"] == Thresholds(0.4, 0.2, backdate=dated.rules["hug"].backdate)
-    assert dated.thresholds["hug"].backdate == pytest.approx(0.75, abs=0.26)
-
-
 def test_learning_writes_them_into_the_checkpoint(small_set, tmp_path):
     """And into what decides on each video, from the others."""
     path = tmp_path / "a.pt"
@@ -80,7 +65,7 @@ def test_learning_writes_them_into_the_checkpoint(small_set, tmp_path):
         rows[:, 1] = one.scores[:, 1]
         hugs = [s for s in one.truth if s.label == "hug"]
         videos[f"v{seed}"] = Scored(rows, [Segment(s.start, s.end, hug, 1.0) for s in hugs])
-    options = LearnOptions(["v"], "l.csv", tmp_path / "m.lstr", tell="rule")
+    options = LearnOptions(["v"], "l.csv", tmp_path / "m.lstr")
     decided = returned(decide_unseen(videos, loaded, options))
     backdates = {i: rules[hug].backdate for i, rules in decided.without.items()}
     assert backdates.keys() == videos.keys() and 0.5 <= min(backdates.values()) <= max(backdates.values()) <= 1.0

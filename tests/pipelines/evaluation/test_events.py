@@ -26,8 +26,7 @@ from lstr.pipelines.evaluation.operating_curves import (
     sweep,
 )
 from lstr.pipelines.thresholds.by_chunks import detect_spans
-from lstr.rules import thresholds_of
-from lstr.timeline import DEFAULT, Thresholds, Timeline, segments_in
+from lstr.timeline import DEFAULT, Thresholds, Timeline, segments_in, thresholds_of
 
 CLASSES = ("Background", "hug", "kick", "Ambiguous")
 values = st.lists(st.sampled_from([0.1, 0.25, 0.3, 0.35, 0.5, 0.7]), max_size=24)

@@ -17,7 +17,7 @@ from lstr.pipelines.evaluation.findings import without_nan
 from lstr.pipelines.evaluation.job import OTHER_CHUNKS, RANDOM, EvaluateOptions, evaluate
 from lstr.pipelines.evaluation.scoring import Scoring, score_split
 from lstr.pipelines.progress import Finished, Notice, Progress, result_of
-from lstr.rules import thresholds_of
+from lstr.timeline import thresholds_of
 from tests.support.feature_set import TINY
 
 

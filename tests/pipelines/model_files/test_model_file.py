@@ -25,8 +25,7 @@ from lstr.pipelines.model_files.model_file import is_model, open_model
 from lstr.pipelines.model_files.packing import change_thresholds, write_model
 from lstr.pipelines.model_files.parts import metrics_from, unpack_model
 from lstr.pipelines.weights.known import recorded_weights
-from lstr.rules import thresholds_of
-from lstr.timeline import Thresholds
+from lstr.timeline import Thresholds, thresholds_of
 from tests.support.feature_set import TINY
 from tests.support.finetuned import CLASSES
 from tests.support.mistakes import mistake
@@ -161,6 +160,22 @@ def test_thresholds_are_put_into_it(packed, tmp_path):
     assert "0.700 | 0.200" in (unpack_model(path, tmp_path / "x") / "card.md").read_text()
     before, after = open_model(packed.file).about, open_model(path).about
     assert {n for n in before if before[n] != after[n]} == {"thresholds", "members"}
+
+
+def test_a_file_of_before_with_a_network_that_decided_is_decided_by_its_thresholds(packed, tmp_path):
+    """Such a network was written beside the thresholds, into model files and checkpoints."""
+    model, archive = open_model(packed.file), Archive(packed.file)
+    parts = {name: archive.read(name) for name in archive.sizes if name not in ("model.json", "card.md")}
+    teller = {"lengths": {"fall": 8.0}, "hidden": [[0.0] * 16], "output": [0.0, 0.0], "thresholds": {"fall": {}}}
+    before = packing.write_changed(model, tmp_path / "before.lstr", {"teller": teller}, parts)
+    assert "teller" in before.about and thresholds_of(lstr.load(before.path)) == thresholds_of(lstr.load(packed.file))
+    change_thresholds(before.path, {"fall": {"on": 0.7, "off": 0.2}})
+    assert "teller" not in open_model(before.path).about
+    content = torch.load(packed.checkpoint, weights_only=True)
+    extra = {**json.loads(content["extra"]), "teller": teller}
+    torch.save({**content, "extra": json.dumps(extra)}, tmp_path / "c.pt")
+    loaded = load(tmp_path / "c.pt")
+    assert thresholds_of(loaded)["fall"] == Thresholds(0.4, 0.3) and "teller" not in loaded.extra
 
 
 def test_what_cannot_be_packed(packed, small_set, tmp_path):

@@ -12,8 +12,7 @@ from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from lstr.chunk import CLOCK, Clock
 from lstr.pipelines.reports.timeline_page import FULL_SCALE, NO_SCORE, encoded_scores
-from lstr.rules import changed
-from lstr.timeline import Thresholds, Timeline, segments_in
+from lstr.timeline import Thresholds, Timeline, changed, segments_in
 
 RULES = [
     Thresholds(),

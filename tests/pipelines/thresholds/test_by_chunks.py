@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from lstr.checkpoints import checkpoint
 from lstr.pipelines.thresholds.by_chunks import hysteresis
 from lstr.pipelines.thresholds.choice import write_thresholds
-from lstr.rules import thresholds_of
-from lstr.timeline import Thresholds, Timeline, segments_in
+from lstr.timeline import Thresholds, Timeline, segments_in, thresholds_of
 
 CLASSES = ("Background", "kick", "punch", "Ambiguous")
 

@@ -4,9 +4,7 @@ from types import SimpleNamespace
 
 from lstr.pipelines.watching.action_rules import lateness, overruled, rules_of
 from lstr.pipelines.watching.config import ActionConfig
-from lstr.teller import LearntRules
 from lstr.timeline import Thresholds
-from tests.lstr.test_teller import ACTIONS, of_mean
 
 CLASSES = ("Background", "fall", "sit")
 OWN = Thresholds(0.82, 0.6, 1.0, 2.0, True, 0.5)
@@ -28,16 +26,6 @@ def test_what_is_not_named_stays_as_the_model_has_it():
 def test_a_rate_that_was_measured_otherwise_is_of_another_rule():
     assert overruled(loaded(), {"fall": ActionConfig({"on": 0.3}), "sit": ActionConfig()}) == {"fall"}
     assert not overruled(loaded(), {"fall": ActionConfig({"on": 0.82}), "unknown": ActionConfig({"on": 0.1})})
-
-
-def test_a_teller_decides_on_what_no_entry_is_of():
-    stored = LearntRules({}, of_mean(), dict.fromkeys(ACTIONS, OWN)).stored()
-    taught = SimpleNamespace(classes=("Background", *ACTIONS), extra={"teller": stored})
-    one, *others = ACTIONS
-    rules = rules_of(taught, {one: ActionConfig({"min_length": 1.0})})
-    assert isinstance(rules, LearntRules) and {*rules.thresholds} == {*others} and rules[one].min_length == 1.0
-    assert overruled(taught, {one: ActionConfig({"on": rules[one].on})}) == {one}, "the teller was measured"
-    assert lateness(rules) == OWN.min_length + OWN.backdate == 1.5, "of the teller's rules too"
 
 
 def test_how_late_an_action_is_told_at_most():
