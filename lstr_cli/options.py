@@ -222,8 +222,6 @@ store_settings = together(
         "themselves, else 4 of an rgb_* and flow_* folder]",
     ),
     setting("features.offset", "offset", metavar="SECONDS", help="Where the first row begins.  [default: 0]"),
-    setting("features.layout", "layout", metavar="TD|DT|TCD|CTD", help="Axes of an array, where they cannot be told."),
-    setting("features.key", "key", metavar="NAME", help="Which array, where a file has several."),
     setting("features.name", "feature_name", metavar="TEXT", help="What the features are, for people."),
 )
 """What is said of features of other people."""

@@ -40,7 +40,7 @@ if TYPE_CHECKING:  # it brings torch
 @click.option("--resume", is_flag=True, help="Go on with an interrupted run.")
 @click.option("--make-default", is_flag=True, help="Let `lstr detect` use this checkpoint where no other is named.")
 @device_option
-def command(print_config, make_default, rate, offset, layout, key, feature_name, **options):
+def command(print_config, make_default, rate, offset, feature_name, **options):
     """Train LSTR, or a baseline, on one or several feature folders, or on a store of other people's features.
 
     RUN gets checkpoint.pt (self-describing), best.pt with --eval-every, config.json, metrics.jsonl, curves.png, events
@@ -59,7 +59,7 @@ def command(print_config, make_default, rate, offset, layout, key, feature_name,
     """
     from lstr.pipelines.training.train import TrainOptions, planned_settings
 
-    said = {"rate": rate, "offset": offset, "layout": layout, "key": key, "name": feature_name}
+    said = {"rate": rate, "offset": offset, "name": feature_name}
     options["settings"] |= {f"features.{name}": text for name, text in said.items() if text}
     chosen = TrainOptions(**options)
     if print_config:

@@ -48,8 +48,6 @@ def describe(path: str | Path, settings: Mapping[str, str], progress: Tell = lam
 
         if is_meant_as_model(path):
             return _model_file(path)
-    if path.suffix.lower() in (".h5", ".hdf5", ".mdb", ".lmdb"):
-        return _features(path, progress)
     if path.suffix in CHECKPOINTS:
         return _network(path, settings)
     labels = is_label_file(path)

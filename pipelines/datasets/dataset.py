@@ -17,7 +17,8 @@ from lstr.labels.label_set import Labels, select, subset_named, targets, with_am
 from lstr.pipelines.annotations.label_files import read_label_files
 from lstr.pipelines.features.any_folder import seen_streams
 from lstr.pipelines.features.folder import FeatureFolder
-from lstr.pipelines.features.joined_folders import FeatureFolders, open_roots, stored
+from lstr.pipelines.features.joined_folders import FeatureFolders, open_roots
+from lstr.pipelines.features.rows import stored
 from lstr.pipelines.features.stated import NOTHING, Stated
 from lstr.pipelines.progress import Notice
 

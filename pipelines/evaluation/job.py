@@ -31,7 +31,7 @@ from lstr.pipelines.evaluation.report import write_evaluation
 from lstr.pipelines.evaluation.scoring import Fold, Scoring, check_fit, score_split
 from lstr.pipelines.files.atomic import check_writable
 from lstr.pipelines.model_files.model_file import assumptions_of, open_checkpoint
-from lstr.pipelines.networks.checkpoint_recipe import stated_by, streams_taken
+from lstr.pipelines.networks.checkpoint_recipe import streams_taken
 from lstr.pipelines.progress import Finished, Notice, Progress
 from lstr.pipelines.thresholds.by_actions import Scored, choose_rule
 from lstr.pipelines.thresholds.choice import check_own, write_thresholds
@@ -181,10 +181,8 @@ def _read(
             raise RecipeError(
                 f"{first.path} and {other.path} have learnt from features of other rates.", "evaluate one by one."
             )
-    known: dict[str, Any] = {"stated": stated_by(first), "clock": first.clock}
-    return read_dataset(
-        list(folders), options.labels, streams, options.dataset, skip_missing=options.skip_missing, **known
-    )
+    skip, clock = options.skip_missing, first.clock
+    return read_dataset(list(folders), options.labels, streams, options.dataset, skip_missing=skip, clock=clock)
 
 
 def _same_videos(splits: Sequence[Split]) -> Generator[Notice, None, list[Split]]:

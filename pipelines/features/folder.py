@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -23,10 +22,10 @@ from lstr.extractors.streams import MODEL_STREAMS, PICTURES
 from lstr.extractors.weights.model_card import is_weights_folder
 from lstr.files.arrays import open_array
 from lstr.pipelines.features.any_folder import Features
-from lstr.pipelines.features.columns import joined
-from lstr.pipelines.features.loose_files import AGAIN, convert_hint, files_below, ids_below, is_loose
+from lstr.pipelines.features.loose_files import AGAIN, PICKLES, files_below, ids_below, is_loose, refuse_pickles
+from lstr.pipelines.features.rows import joined
 from lstr.pipelines.features.stated import NOTHING, Stated, stated_beside
-from lstr.pipelines.features.store import FORMS, Store, is_store, open_store, pickles_in
+from lstr.pipelines.features.store import FORMS, Store, has_streams, open_store
 from lstr.pipelines.files.atomic import check_kept, sweep, unwritable
 from lstr.pipelines.files.npy_rows import signature
 
@@ -196,9 +195,8 @@ def open_features(
     no stream, or several of one, or networks.
     """
     path = Path(path)
-    if path.is_file() and is_store(path):
-        return _stored(path, stated)
     if path.is_file():
+        refuse_pickles(path)
         raise MissingPathError(
             f"{path} is a file, not a feature folder.", f"give {FORMS}, or what `lstr extract` wrote."
         )
@@ -235,10 +233,10 @@ def open_features(
                 f"leave out {stream}_features.",
             )
     if stated != NOTHING or not any(any(folder.rglob("*.npy")) for folder in streams.values()):
-        if is_store(path) or files_below(path):
-            return _stored(path, stated, named)
-        if pickles := pickles_in(path):
-            raise RecipeError(f"{path} holds pickles, as {pickles[0].name}.", convert_hint(pickles))
+        if has_streams(path) or files_below(path):
+            store = open_store(path, stated, named)
+            return FeatureFolder(path, {stream: part.path for stream, part in store.parts.items()}, None, store)
+        refuse_pickles(path)
     if not streams:
         raise RecipeError(
             f"{path} has no recipe.json and no folder named rgb_* or flow_*.",
@@ -246,11 +244,6 @@ def open_features(
             f"{FORMS}.",
         )
     return FeatureFolder(path, streams, None)
-
-
-def _stored(path: Path, stated: Stated, named: Mapping[str, str | None] = MappingProxyType({})) -> FeatureFolder:
-    store = open_store(path, stated, named)
-    return FeatureFolder(path, {stream: part.path for stream, part in store.parts.items()}, None, store)
 
 
 def read_recipe(content: str | bytes, name: object) -> Recipe:
@@ -264,8 +257,8 @@ def read_recipe(content: str | bytes, name: object) -> Recipe:
 def is_feature_folder(path: Path) -> bool:
     """Whether a folder holds features rather than videos."""
     if not path.is_dir():
-        return is_store(path)
+        return path.suffix.lower() in PICKLES and path.is_file()  # `open_features` says what to do about one
     if is_weights_folder(path):
         return False
     own = (path / "recipe.json").exists() or any(any(path.glob(f"{s}_*/")) for s in MODEL_STREAMS)
-    return own or is_store(path) or is_loose(path)
+    return own or has_streams(path) or is_loose(path)

@@ -1,60 +1,16 @@
-"""Feature folders as training and evaluation read them: several as one, and a file mapped only while it is read."""
+"""Several feature folders read as one, for training and evaluation."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
-
-import numpy as np
+from typing import Any
 
 from lstr.chunk import Clock
 from lstr.extractors.errors import RecipeError
 from lstr.extractors.recipe import Recipe, differences
-from lstr.pipelines.features.columns import Columns
 from lstr.pipelines.features.folder import FeatureFolder, open_features
 from lstr.pipelines.features.stated import NOTHING, Stated
-from lstr.pipelines.features.stored_rows import StoredRows
-from lstr.pipelines.files.npy_rows import file_of
-
-
-class StoredArray:
-    """An .npy of (L, D) that is mapped only while it is read: a data set may have more files than one process may map.
-
-    `array` is its map, of which the place in the file is kept; of its rows the first `length`. No header is read again:
-    that would be done in many threads at once.
-    """
-
-    def __init__(self, array: np.memmap, length: int | None = None):
-        self.path = file_of(array)
-        self.shape = (len(array) if length is None else min(len(array), length), array.shape[1])
-        self.dtype, self._offset, self._stored_shape = array.dtype, array.offset, array.shape
-        self._order: Literal["C", "F"] = "F" if np.isfortran(array) else "C"
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, key: Any) -> np.ndarray:
-        """Rows, by any index of numpy; the file stays mapped only as long as a slice of it lives. Raises RecipeError.
-
-        The file is not opened for no rows, as of a memory that a model does not have.
-        """
-        if isinstance(key, np.ndarray) and not key.size:
-            return np.zeros((*key.shape, self.shape[1]), np.float32)
-        try:
-            array = np.memmap(self.path, self.dtype, "r", self._offset, self._stored_shape, self._order)
-            return np.asarray(array)[: len(self)][key]
-        except (OSError, ValueError) as error:
-            raise RecipeError(f"{self.path} cannot be read any more ({error}).", "run the command again.") from error
-
-
-def stored(array: Any, length: int | None = None) -> Any:
-    """A memory-mapped array without its map, or that of a missing stream, (L, 0); of `length` rows at most."""
-    if isinstance(array, Columns):
-        return Columns([stored(part, length) for part in array.arrays])
-    if isinstance(array, StoredRows):
-        return array.until(length)
-    return StoredArray(array, length) if isinstance(array, np.memmap) else array[:length]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,17 +15,16 @@ from numpy.typing import NDArray
 from lstr.errors import CheckpointError
 from lstr.extractors.errors import RecipeError
 from lstr.files.arrays import NUMBERS, open_array, read_header
+from lstr.pipelines.features.rows import Array, MappedArray
 from lstr.pipelines.features.stated import BESIDE
-from lstr.pipelines.features.stored_rows import Array
 
 SUFFIXES = (".npy", ".npz", ".pt", ".pth")
+PICKLES = (".pkl", ".pickle")
 NO_FEATURES = ("_fps.npy", "_timestamps_ms.npy")
 """What video_features writes beside the features of a video."""
 MODELS = ("checkpoint", "best", "resume", "calibration", "scores")
 """What files of torch are called in the folder of a run."""
 NOTES = (".txt", ".md", ".csv", ".tsv")
-USUAL = ("features", "feature", "feats", "feat", "x", "arr_0", "data")
-"""Names of the array in a file that has several."""
 UNUSABLE = (OSError, ValueError, RuntimeError, KeyError, struct.error, zipfile.BadZipFile, zlib.error, CheckpointError)
 """What reading a damaged file ends in."""
 LOCAL_HEADER = 30  # bytes of a zip member's header before its name
@@ -34,51 +33,37 @@ MOST_BYTES = 16 * 2**30
 AGAIN = "make the features of this video again, or take the file away."
 
 
-class MappedArray:
-    """An array in a file, or in a zip without compression, that is mapped only while it is read."""
-
-    def __init__(self, path: Path, dtype: np.dtype, shape: tuple[int, ...], offset: int, fortran: bool):
-        self.path, self.dtype, self.shape, self._offset = path, dtype, shape, offset
-        self._order: Literal["C", "F"] = "F" if fortran else "C"
-
-    def read(self, axis: int, places: NDArray[np.int64]) -> NDArray[Any]:
-        """Its parts at places of an axis."""
-        array = np.memmap(self.path, self.dtype, "r", self._offset, self.shape, self._order)
-        return part_of(array, axis, places)
-
-
 class PackedArray:
     """An array in a compressed archive, of which no part can be read alone: once it is read it is held in memory."""
 
-    def __init__(self, path: Path, member: str, dtype: np.dtype, shape: tuple[int, ...], begin: int, fortran: bool):
+    def __init__(self, path: Path, member: str, dtype: np.dtype, shape: tuple[int, int], begin: int, fortran: bool):
         self.path, self.dtype, self.shape = path, dtype, shape
         self._member, self._begin, self._fortran = member, begin, fortran
         self._held: NDArray[Any] | None = None
 
-    def read(self, axis: int, places: NDArray[np.int64]) -> NDArray[Any]:
-        """Its parts at places of an axis."""
+    def __getitem__(self, rows: NDArray[np.int64]) -> NDArray[Any]:
+        """Rows by their numbers."""
         if self._held is None:
             with zipfile.ZipFile(self.path) as archive:
                 numbers = np.frombuffer(archive.read(self._member)[self._begin :], self.dtype)
             self._held = numbers.reshape(self.shape, order="F" if self._fortran else "C")
-        return np.take(self._held, places, axis)
+        return self._held[rows]
 
 
 class TensorFile:
     """A tensor in a file of torch, or the one in its table; mapped while it is read, and nothing in it is run."""
 
-    def __init__(self, path: Path, key: str):
-        self._path, self._key = path, key
+    def __init__(self, path: Path):
+        self._path = path
         tensor = self._open()
-        self.shape = tuple(tensor.shape)
+        self.shape = rows_and_width(tensor.shape, path)
         half = str(tensor.dtype) == "torch.float16"
         self.dtype = np.dtype(np.float16 if half else np.float32)
 
-    def read(self, axis: int, places: NDArray[np.int64]) -> NDArray[Any]:
-        """Its parts at places of an axis."""
-        first, last = int(places[0]), int(places[-1])
-        span = self._open().narrow(axis, first, last - first + 1)
-        return np.take(span.float().numpy(), places - first, axis)
+    def __getitem__(self, rows: NDArray[np.int64]) -> NDArray[Any]:
+        """Rows by their numbers, in rising order."""
+        first, last = int(rows[0]), int(rows[-1])
+        return self._open()[first : last + 1].float().numpy()[rows - first]
 
     def _open(self) -> Any:
         import torch
@@ -96,33 +81,19 @@ class TensorFile:
                 "save the tensor alone: torch.save(features, 'VIDEO.pt').",
             ) from error
         if isinstance(content, dict):
-            tensors = {str(k): v for k, v in content.items() if isinstance(v, torch.Tensor) and v.ndim > 1}
-            content = tensors[chosen([*tensors], self._key, self._path)]
+            tensors = {str(k): v for k, v in content.items() if isinstance(v, torch.Tensor) and v.ndim == 2}
+            content = tensors[only_array([*tensors], self._path)]
         if not isinstance(content, torch.Tensor) or content.is_complex() or content.layout != torch.strided:
             raise RecipeError(f"{self._path} holds no tensor of real numbers.", AGAIN)
         return content.detach()
 
 
-def part_of(array: Any, axis: int, places: NDArray[np.int64]) -> NDArray[Any]:
-    """Parts of a mapped array, or of what reads like one, by one look at what lies between the first and the last."""
-    first, last = int(places[0]), int(places[-1])
-    span = array[(*[slice(None)] * axis, slice(first, last + 1))]
-    return np.take(np.asarray(span), places - first, axis)
-
-
-def chosen(names: list[str], key: str, where: object) -> str:
-    """Which of several arrays has the features. Raises RecipeError where that cannot be told."""
-    if key and key not in names:
-        raise RecipeError(f"{where} has no array {key!r}.", f"It has {', '.join(names[:8]) or 'none'}.")
-    usual = [name for name in names if name in USUAL]
-    found = [key] if key else usual[:1] if len(names) > 1 else names
-    if not found:
-        shown = ", ".join(names[:8]) or "none of two axes"
-        raise RecipeError(
-            f"{where} holds several arrays ({shown})." if names else f"{where} holds no array of features.",
-            f"name one: --set features.key={names[0]}" if names else AGAIN,
-        )
-    return found[0]
+def only_array(names: Sequence[str], path: Path) -> str:
+    """Return the name of the one array of features in a file. Raises RecipeError if there is none or several."""
+    if len(names) != 1:
+        shown = f"{len(names)} arrays (rows, width): {', '.join(names[:8])}" if names else "no array (rows, width)"
+        raise RecipeError(f"{path} holds {shown}.", "save the features of a video as the only such array of a file.")
+    return names[0]
 
 
 @dataclass(frozen=True)
@@ -130,7 +101,6 @@ class LooseFiles:
     """A folder with a file for each video. Of `ending`, each name has it after the id: `_rgb` of `VIDEO_rgb.npy`."""
 
     path: Path
-    key: str = ""
     ending: str = ""
 
     @cached_property
@@ -156,16 +126,24 @@ class LooseFiles:
         return [*self.files]
 
     def array(self, video_id: str) -> Array:
-        """A video's array. Raises RecipeError where its file is damaged, or holds no numbers."""
+        """A video's array. Raises RecipeError where its file is damaged, or holds no rows of numbers."""
         path = self.files[video_id]
         try:
             if path.suffix == ".npy":
                 mapped = open_array(path)
-                return MappedArray(path, mapped.dtype, mapped.shape, int(mapped.offset), np.isfortran(mapped))
-            return in_archive(path, self.key) if path.suffix == ".npz" else TensorFile(path, self.key)
+                rows_and_width(mapped.shape, path)
+                return MappedArray.of(mapped)
+            return in_archive(path) if path.suffix == ".npz" else TensorFile(path)
         except UNUSABLE as error:
             what = getattr(error, "strerror", None) or str(error)
             raise RecipeError(f"{path} cannot be used: {what}.", AGAIN) from error
+
+
+def rows_and_width(shape: Sequence[int], path: Path) -> tuple[int, int]:
+    """Return the shape of an array of features. Raises RecipeError where it is not (rows, width)."""
+    if len(shape) != 2:
+        raise RecipeError(f"{path} has the shape {tuple(shape)}, not (rows, width).", "store one row for each chunk.")
+    return shape[0], shape[1]
 
 
 def ids_below(folder: Path, ending: str = ".npy") -> set[str]:
@@ -195,7 +173,7 @@ def is_loose(folder: Path) -> bool:
     return bool(known) and all(name == BESIDE or name.endswith(NOTES) for name in others)
 
 
-def in_archive(path: Path, key: str) -> Array:
+def in_archive(path: Path) -> Array:
     """The array of features in an .npz: mapped where it is not compressed, else held in memory once it is read.
 
     Raises RecipeError, ValueError, OSError, KeyError or zipfile.BadZipFile.
@@ -206,8 +184,8 @@ def in_archive(path: Path, key: str) -> Array:
             with archive.open(info) as member:
                 shape, fortran, dtype = read_header(member)
                 headers[info.filename.removesuffix(".npy")] = info, member.tell(), shape, fortran, dtype
-        names = [name for name, (_, _, shape, _, dtype) in headers.items() if len(shape) > 1 and dtype.kind in NUMBERS]
-        info, begin, shape, fortran, dtype = headers[chosen(names, key, path)]
+        names = [name for name, (_, _, shape, _, dtype) in headers.items() if len(shape) == 2 and dtype.kind in NUMBERS]
+        info, begin, shape, fortran, dtype = headers[only_array(names, path)]
         if info.compress_type == zipfile.ZIP_STORED:
             with path.open("rb") as file:
                 file.seek(info.header_offset)
@@ -218,12 +196,18 @@ def in_archive(path: Path, key: str) -> Array:
         return PackedArray(path, info.filename, dtype, shape, begin, fortran)
 
 
-def convert_hint(pickles: Sequence[Path]) -> str:
-    """How pickles, one for each video or one with a table of all, become files that are read without running code."""
+def refuse_pickles(path: Path) -> None:
+    """Raise RecipeError for a pickle or a folder that has some: reading one can run code. The hint converts them."""
+    files = [path] if path.is_file() else sorted(path.rglob("*"))
+    pickles = [p for p in files if p.suffix.lower() in PICKLES and not p.name.startswith(".")]
+    if not pickles:
+        return
+    # one pickle for each video, or one with a table of all
     saved = f"[numpy.save(f'{{k}}.npy', v) for k, v in pickle.load(open('{pickles[0].name}', 'rb')).items()]"
     if len(pickles) > 1:
         saved = "import glob; [numpy.save(p[:-4], pickle.load(open(p, 'rb'))) for p in glob.glob('*.pkl')]"
-    return (
+    raise RecipeError(
+        f"{path} is a pickle." if path.is_file() else f"{path} holds pickles, such as {pickles[0].name}.",
         f'reading one can run any code: where you trust it, run `python -c "import pickle, numpy; {saved}"` and give '
-        "the folder of the .npy files."
+        "the folder of the .npy files.",
     )

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 from lstr.chunk import MOST, STORED, Clock
 from lstr.errors import ConfigError, brief
@@ -21,8 +20,6 @@ NTSC = {"23.976": "24000/1001", "23.98": "24000/1001", "29.97": "30000/1001", "5
 """Rates of television as people write them, and as they are."""
 MOST_UNDER = 1001
 """The denominator, at most, that is taken for a number of many decimals: 29.97002997002997 is 30000/1001."""
-LAYOUTS = ("TD", "DT", "TCD", "CTD")
-"""Axes of an array: time, crops, and the width of a feature."""
 HINT = "write the rows a second as a number, as in --set features.rate=7.5 or 30000/1001."
 
 
@@ -34,17 +31,11 @@ class Stated:
     """Rows a second, such as `7.5`, `30/4` or `30000/1001`"""
     offset: str = ""
     """Seconds into the video at which the first row's chunk begins"""
-    layout: str = ""
-    """Axes of an array: one of LAYOUTS"""
-    key: str = ""
-    """Which array, where a file has several for a video"""
     name: str = ""
     """What the features are, for people: `I3D, Kinetics`"""
 
     def __post_init__(self) -> None:
         """Raises ConfigError for what cannot be."""
-        if self.layout and self.layout not in LAYOUTS:
-            raise ConfigError(f"features.layout is {brief(self.layout)}.", f"Choose one of {', '.join(LAYOUTS)}.")
         if self.offset and not self.rate:
             raise ConfigError("features.offset is given without features.rate.", HINT)
         self.clock  # noqa: B018 - it is checked by being read
@@ -78,7 +69,10 @@ def stated_in(settings: Mapping[str, str]) -> tuple[Stated, dict[str, str]]:
 
 
 def stated_beside(folder: Path, said: Stated) -> Stated:
-    """What is said, and what the features.json of a folder says of the rest, as `stated_from`. Raises RecipeError."""
+    """What is said, and what the features.json of a folder says of the rest; of `fps` and `stride` the rate.
+
+    Raises RecipeError.
+    """
     path = folder / BESIDE
     if not path.is_file():
         return said
@@ -86,23 +80,15 @@ def stated_beside(folder: Path, said: Stated) -> Stated:
         values = json.loads(read_text(path))
         if not isinstance(values, dict):
             raise ValueError("it is no object")
-        return stated_from(values, said)
+        known = {str(name): str(value) for name, value in values.items()} | said.entries()
+        fps, stride = known.pop("fps", ""), known.pop("stride", "")
+        if fps and stride and "rate" not in known:
+            known["rate"] = str(_storable(_fraction("fps", fps) / (_fraction("stride", stride) or 1)))
+        return _of(known)
     except (OSError, ValueError, RecursionError, ConfigError) as error:
         raise RecipeError(
             f"{path} does not describe features ({error}).", 'write it as {"rate": 7.5}, or {"fps": 30, "stride": 4}.'
         ) from error
-
-
-def stated_from(values: Mapping[str, Any], said: Stated) -> Stated:
-    """What is said, and what entries of a store's own metadata say of the rest; of `fps` and `stride` the rate.
-
-    Raises ConfigError.
-    """
-    known = {str(name): str(value) for name, value in values.items()} | said.entries()
-    fps, stride = known.pop("fps", ""), known.pop("stride", "")
-    if fps and stride and "rate" not in known:
-        known["rate"] = str(_storable(_fraction("fps", fps) / (_fraction("stride", stride) or 1)))
-    return _of(known)
 
 
 def _of(values: Mapping[str, str]) -> Stated:

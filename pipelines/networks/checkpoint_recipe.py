@@ -21,7 +21,6 @@ from lstr.extractors.twostream import build_as
 from lstr.extractors.weights.sources import WeightSources
 from lstr.pipelines.features.folder import FeatureFolder, open_features
 from lstr.pipelines.features.joined_folders import FeatureFolders
-from lstr.pipelines.features.stated import LAYOUTS, Stated
 from lstr.pipelines.model_files.model_file import is_model, open_model
 from lstr.pipelines.weights.known import find_networks
 
@@ -39,18 +38,10 @@ def recipe_of(loaded: Checkpoint) -> Recipe | None:
     )
 
 
-def stated_by(loaded: Checkpoint) -> Stated:
-    """What a checkpoint states of the store of other people whose features it has learnt from, but for their rate."""
-    layouts = loaded.store.get("layouts")
-    known = {str(layout) for layout in layouts.values()} if isinstance(layouts, dict) else set()
-    layout, key = known.pop() if len(known) == 1 else "", loaded.store.get("key")
-    return Stated(layout=layout if layout in LAYOUTS else "", key=key if isinstance(key, str) else "")
-
-
 def open_learnt(path: str | Path, loaded: Checkpoint) -> FeatureFolder:
     """A folder or store of features as a checkpoint has learnt to read it. Raises as `open_features`, and RecipeError
     for features of another rate."""
-    return open_features(path, stated=stated_by(loaded)).on(loaded.clock)
+    return open_features(path).on(loaded.clock)
 
 
 def streams_taken(loaded: Checkpoint) -> tuple[str, ...]:

@@ -203,6 +203,9 @@ def changes_between(before: dict, now: dict) -> list[str]:
     model, train = asdict(configure(now["model"]["kind"])), asdict(TrainConfig())
     plain: dict[str, dict] = {"model": model, "train": train, "data": {}}
     before = {**before, "model": stored(before["model"]), "train": without_removed(before["train"])}
+    if store := before["data"].get("store"):  # earlier runs state the order of the axes too
+        kept = {name: value for name, value in store.items() if name not in ("layouts", "key")}
+        before["data"] = {**before["data"], "store": kept}
     before = {part: {**plain[part], **before[part]} for part in plain}
     names = [(part, name) for part in ("model", "train", "data") for name in {**before[part], **now[part]}]
     unstated = [name for name in ("labels_sha256", ARRAYS) if name not in before["data"]]

@@ -202,7 +202,7 @@ def _task(options: TrainOptions) -> Generator[LabelFindings, None, Task]:
 def _stated(options: TrainOptions, file: Mapping[str, Any] | None) -> Stated:
     """What is said of features of other people, by settings or by the run that a file is of. Raises as `stated_in`."""
     before = (file or {}).get("store") or {}
-    known = {name: str(before[name]) for name in ("rate", "offset", "key", "name") if before.get(name)}
+    known = {name: str(before[name]) for name in ("rate", "offset", "name") if before.get(name)}
     return stated_in(options.settings)[0].over(Stated(**known))
 
 

@@ -5,12 +5,11 @@ from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
 
 from lstr.chunk import Clock
 
-FORMATS = ("npy", "npz", "npz packed", "pt", "h5", "lmdb")
+FORMATS = ("npy", "npz", "npz packed", "pt")
 SECONDS = 12
 SEGMENTS = {f"v{n}": [(1.3 + n / 7, 3.1 + n / 3), (6.7, 8.9 - n / 9)] for n in range(5)}
 """Seconds at which no chunk of any rate begins."""
@@ -42,22 +41,8 @@ def write_labels(path: Path, names: dict[str, str] | None = None) -> Path:
 
 
 def write_store(path: Path, form: str, arrays: dict[str, np.ndarray]) -> Path:
-    """A store of arrays in one of FORMATS; what it is to be given as."""
-    if form == "h5":
-        h5py = pytest.importorskip("h5py", reason="h5py is not installed")
-        path.mkdir(parents=True, exist_ok=True)
-        with h5py.File(path / "features.h5", "w") as file:
-            for video, rows in arrays.items():
-                file[video] = rows
-        return path / "features.h5"
+    """A store of arrays in one of FORMATS; the folder."""
     path.mkdir(parents=True, exist_ok=True)
-    if form == "lmdb":
-        lmdb = pytest.importorskip("lmdb", reason="lmdb is not installed")
-        with lmdb.open(str(path), map_size=1 << 26) as environment, environment.begin(write=True) as transaction:
-            for video, rows in arrays.items():
-                for number, row in enumerate(rows, start=1):
-                    transaction.put(f"{video}_frame_{number:010d}.jpg".encode(), row.astype("<f4").tobytes())
-        return path
     for video, rows in arrays.items():
         if form == "npy":
             np.save(path / f"{video}.npy", rows)

@@ -12,7 +12,7 @@ from lstr.files.arrays import open_array
 from lstr.kinds import configure
 from lstr.labels.label_set import THUMOS_CLASSES, VideoLabels, segments_of, targets
 from lstr.pipelines.datasets.dataset import read_dataset, read_split
-from lstr.pipelines.features.joined_folders import StoredArray
+from lstr.pipelines.features.rows import MappedArray
 from lstr.windows.windows import gather
 
 CLASSES = ["Background", "A", "B", "Ambiguous"]
@@ -119,7 +119,7 @@ def test_several_roots(tmp_path):
 
 def test_no_rows_open_no_file(tmp_path):
     np.save(tmp_path / "gone.npy", np.zeros((9, 5), np.float32))
-    array = StoredArray(open_array(tmp_path / "gone.npy"))
+    array = MappedArray.of(open_array(tmp_path / "gone.npy"))
     (tmp_path / "gone.npy").unlink()
     assert array[np.zeros((3, 0), np.int64)].shape == (3, 0, 5)
     with pytest.raises(RecipeError, match="cannot be read any more"):

@@ -44,11 +44,10 @@ def test_every_form_gives_the_rows_that_were_stored(tmp_path, arrays, form):
     assert is_feature_folder(folder.path)
 
 
-@pytest.mark.parametrize("form", ["npy", "pt", "h5"])
+@pytest.mark.parametrize("form", ["npy", "pt"])
 def test_hidden_files_are_no_features(tmp_path, arrays, form):
     """macOS puts one beside each file on a disk of another system."""
-    store = write_store(tmp_path / "store", form, arrays)
-    folder = store.parent if form == "h5" else store
+    folder = write_store(tmp_path / "store", form, arrays)
     for path in [*folder.iterdir(), folder / "v0.pkl"]:
         (folder / f"._{path.name}").write_bytes(b"\x00\x05\x16\x07Mac OS X")
     assert opened(folder).lengths() == {i: len(rows) for i, rows in arrays.items()}
@@ -59,33 +58,12 @@ def test_hidden_files_are_no_features(tmp_path, arrays, form):
         open_features(folder)
 
 
-@pytest.mark.parametrize("form", ["npy", "npz", "h5"])
-@pytest.mark.parametrize(
-    ("layout", "store"),
-    [
-        ("DT", lambda rows: rows.T),
-        ("TD", lambda rows: rows[None]),
-        ("TD", lambda rows: rows[:, None, None]),
-        ("TCD", lambda rows: np.stack([rows + shift for shift in np.linspace(-1, 1, 10, dtype=np.float32)], axis=1)),
-        ("CTD", lambda rows: np.stack([rows - 1, rows, rows, rows, rows + 1])),
-    ],
-)
-def test_axes_are_told_by_what_all_videos_have_in_common(tmp_path, arrays, form, layout, store):
-    stored = {i: np.ascontiguousarray(store(rows)) for i, rows in arrays.items()}
-    folder = opened(write_store(tmp_path / "store", form, stored))
-    assert folder.describe()["layouts"] == {"rgb": layout}
-    assert np.allclose(folder.load("v2")[0][5:9], arrays["v2"][5:9], atol=1e-6)
-
-
-def test_axes_that_cannot_be_told_are_asked_for(tmp_path):
-    store = write_store(tmp_path, "npy", {"v0": np.ones((1024, 37)), "v1": np.ones((1024, 37))})
-    with pytest.raises(RecipeError, match="is time cannot be told") as raised:
-        opened(store).lengths()
-    assert "features.layout=TD" in raised.value.hint
-    assert opened(store, layout="TD").lengths() == {"v0": 1024, "v1": 1024}
-    assert opened(store, layout="DT").lengths() == {"v0": 37, "v1": 37}
-    with pytest.raises(ConfigError, match="features.layout"):
-        opened(store, layout="DDT")
+@pytest.mark.parametrize("form", ["npy", "npz", "pt"])
+def test_an_array_that_is_not_rows_and_width_is_named(tmp_path, form):
+    folder = opened(write_store(tmp_path / "store", form, {"v0": np.ones((1, 41, 6)), "v1": np.ones((1, 42, 6))}))
+    with pytest.raises(RecipeError, match=r"v0\.\w+ .*\(rows, width\)") as raised:
+        folder.lengths()
+    assert raised.value.hint
 
 
 def test_a_video_of_another_width_or_of_no_numbers_is_named(tmp_path, arrays):
@@ -190,26 +168,6 @@ def test_a_store_says_itself_what_it_is(tmp_path, arrays):
         with pytest.raises(RecipeError, match="features.json does not describe"):
             open_features(store)
         assert open_features(store, stated=Stated(rate="5")).clock == Clock(Fraction(5)), "who gives it knows better"
-    h5py = pytest.importorskip("h5py", reason="h5py is not installed")
-    path = write_store(tmp_path / "h5", "h5", arrays)
-    with h5py.File(path, "a") as file:
-        file.attrs["rate"], file.attrs["made_by"] = 5.0, "somebody"
-    assert open_features(path).clock == Clock(Fraction(5)) == open_features(path.parent).clock
-    for stated, rate in (
-        ({"rate": np.array([25.0])}, "25"),
-        ({"rate": np.float32(29.97)}, "30000/1001"),
-        ({"fps": np.array([29.97002997002997]), "stride": np.array([4], np.int64)}, "7500/1001"),
-        ({"fps": 30000 / 1001, "stride": 16.0, "name": np.array([b"I3D"])}, "1875/1001"),
-    ):
-        with h5py.File(path, "a") as file:
-            file.attrs.clear()
-            file.attrs.update(stated)
-        assert open_features(path).clock == Clock(Fraction(rate)), stated
-    with h5py.File(path, "a") as file:
-        file.attrs["rate"] = [24.0, 25.0]
-    with pytest.raises(RecipeError, match="attributes of .* no number"):
-        open_features(path)
-    assert open_features(path, stated=Stated(rate="5")).clock == Clock(Fraction(5))
 
 
 def test_two_parts_are_the_two_streams_of_a_model(tmp_path, arrays):
@@ -220,17 +178,7 @@ def test_two_parts_are_the_two_streams_of_a_model(tmp_path, arrays):
     write_store(tmp_path / "names", "npy", {f"{i}_flow": rows for i, rows in flow.items()})
     np.save(tmp_path / "names" / "v0_fps.npy", 25.0)
     np.save(tmp_path / "names" / "v0_timestamps_ms.npy", np.arange(41.0))
-    stores = [tmp_path / "folders", tmp_path / "names"]
-    try:
-        import h5py
-    except ImportError:
-        pass
-    else:
-        with h5py.File(tmp_path / "groups.h5", "w") as file:
-            for i, rows in arrays.items():
-                file[f"{i}/rgb"], file[f"{i}/flow"] = rows, flow[i]
-        stores.append(tmp_path / "groups.h5")
-    for store in stores:
+    for store in (tmp_path / "folders", tmp_path / "names"):
         folder = opened(store)
         assert folder.streams == ("rgb", "flow") and folder.ids() == [*arrays]
         rgb, motion = folder.load("v0")
@@ -246,70 +194,13 @@ def test_parts_of_other_lengths_are_no_parts_of_one_video(tmp_path, arrays):
         opened(tmp_path).load("v0")
 
 
-def test_one_of_several_arrays_is_named(tmp_path):
+def test_several_arrays_in_a_file_are_refused(tmp_path):
     np.savez(tmp_path / "v0.npz", clip=np.ones((9, 4)), slow=np.zeros((9, 4)))
-    with pytest.raises(RecipeError, match=r"several arrays \(clip, slow\)"):
+    with pytest.raises(RecipeError, match=r"v0.npz holds 2 arrays \(rows, width\): clip, slow"):
         opened(tmp_path).load("v0")
-    assert opened(tmp_path, key="slow").load("v0")[0][:].max() == 0
-    with pytest.raises(RecipeError, match="no array 'fast'"):
-        opened(tmp_path, key="fast").load("v0")
 
 
-def test_frames_that_an_lmdb_lacks_are_as_the_one_before(tmp_path, arrays):
-    lmdb = pytest.importorskip("lmdb", reason="lmdb is not installed")
-    write_store(tmp_path, "lmdb", arrays)
-    with lmdb.open(str(tmp_path)) as environment, environment.begin(write=True) as transaction:
-        for number in (11, 12):
-            transaction.delete(f"v1_frame_{number:010d}.jpg".encode())
-    rows = opened(tmp_path).load("v1")[0][:]
-    expected = arrays["v1"].copy()
-    expected[10:12] = expected[9]
-    assert np.array_equal(rows, expected)
-
-
-@pytest.mark.parametrize("joint", ["_", "-", "_frame_"])
-@pytest.mark.parametrize("ids", [("v", "v_1", "v_1_2"), ("v", "v_0", "v_01", "v-03"), ("v_000", "v_001")])
-def test_videos_of_an_lmdb_whose_ids_begin_alike_stay_apart(tmp_path, arrays, joint, ids):
-    lmdb = pytest.importorskip("lmdb", reason="lmdb is not installed")
-    stored = {i: arrays["v2"][: 25 + n, :4] for n, i in enumerate(ids)}
-    with lmdb.open(str(tmp_path)) as environment, environment.begin(write=True) as transaction:
-        for video, rows in stored.items():
-            for number, row in enumerate(rows):
-                transaction.put(f"{video}{joint}{number:02d}.jpg".encode(), row.tobytes())
-        transaction.delete(f"v_000{joint}10.jpg".encode())
-        transaction.delete(f"v{joint}10.jpg".encode())  # before which those of v_01 stand
-    folder = opened(tmp_path)
-    assert folder.lengths() == {i: len(rows) for i, rows in stored.items()}
-    stored[ids[0]] = np.concatenate([stored[ids[0]][:10], stored[ids[0]][9:10], stored[ids[0]][11:]])
-    for video, rows in stored.items():
-        assert np.array_equal(folder.load(video)[0][:], rows), video
-
-
-def test_an_lmdb_of_something_else_is_refused(tmp_path):
-    lmdb = pytest.importorskip("lmdb", reason="lmdb is not installed")
-    for name, key, value, words in (
-        ("keys", b"everything", b"1234", "names no frame"),
-        ("order", b"v_frame_10", b"1234", "without leading zeros"),
-        ("values", b"v_frame_0000000001.jpg", pickle.dumps([1.0] * 9), "no float32 vectors"),
-    ):
-        with lmdb.open(str(tmp_path / name)) as environment, environment.begin(write=True) as transaction:
-            transaction.put(key, value)
-            if name == "order":
-                transaction.put(b"v_frame_9", value)
-        with pytest.raises(RecipeError, match=words):
-            opened(tmp_path / name).load("v")
-
-
-@pytest.mark.parametrize("module", ["h5py", "lmdb"])
-def test_without_the_package_a_sentence_says_what_to_install(tmp_path, arrays, monkeypatch, module):
-    store = write_store(tmp_path, {"h5py": "h5", "lmdb": "lmdb"}[module], arrays)
-    monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(RecipeError, match=f"needs {module}") as raised:
-        opened(store).ids()
-    assert "pip install" in raised.value.hint
-
-
-@pytest.mark.parametrize(("name", "content"), [("v0.npz", b"PK"), ("v0.npy", b""), ("v0.pt", b"x"), ("s.h5", b"x")])
+@pytest.mark.parametrize(("name", "content"), [("v0.npz", b"PK"), ("v0.npy", b""), ("v0.pt", b"x")])
 def test_what_is_damaged_is_said(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ExtractorError, match=name):

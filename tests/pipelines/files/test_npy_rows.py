@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lstr.files.arrays import open_array
-from lstr.pipelines.features.joined_folders import stored
+from lstr.pipelines.features.rows import stored
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Features of other people from training to events: each form, each rate, and what does not belong together."""
 
 import json
+from dataclasses import asdict
 from fractions import Fraction
 
 import numpy as np
@@ -11,12 +12,15 @@ from lstr.batch import predict
 from lstr.chunk import Clock
 from lstr.errors import CheckpointError, LabelsError
 from lstr.extractors.errors import RecipeError, VideoError
+from lstr.kinds import configure
 from lstr.pipelines.model_files.packing import write_model
 from lstr.pipelines.progress import Notice
+from lstr.pipelines.training.config import TrainConfig
+from lstr.pipelines.training.run import changes_between
 from tests.support.foreign_stores import FORMATS, SEGMENTS, TINY, rows_of, write_labels, write_set, write_store
 
 RATES = ["4", "5", "6", "7.5", "24", "30", "30000/1001"]
-OF_EACH = {("npy", "4"), ("npy", "5"), ("npy", "6"), ("pt", "7.5"), ("lmdb", "24"), ("npy", "30"), ("h5", "30000/1001")}
+OF_EACH = {("npy", "4"), ("npy", "5"), ("npy", "6"), ("pt", "7.5"), ("npy", "24"), ("npy", "30"), ("pt", "30000/1001")}
 
 
 def trained(folder, store, labels, show=lambda event: None, **options):
@@ -47,7 +51,7 @@ def test_each_form_is_learnt_from(tmp_path, form):
     ("form", "rate"),
     [
         pytest.param(form, rate, marks=[] if (form, rate) in OF_EACH else pytest.mark.slow)
-        for form in ("npy", "pt", "h5", "lmdb")
+        for form in ("npy", "pt")
         for rate in RATES
     ],
 )
@@ -144,6 +148,14 @@ def test_a_run_goes_on_with_the_same_features_alone(tmp_path):
     again = lstr.train(store, labels, tmp_path / "again", config=tmp_path / "run" / "config.json", device="cpu")
     with lstr.load(again.checkpoint) as model:
         assert model.clock == Clock(Fraction(15, 2)), "a config.json says it too"
+
+
+def test_a_run_that_states_the_axes_of_its_arrays_goes_on():
+    same = {"model": asdict(configure("rnn")), "train": asdict(TrainConfig())}
+    settings = {**same, "data": {"store": {"rate": "15/2"}}}
+    before = {**settings, "data": {"store": {"rate": "15/2", "layouts": {"rgb": "TD"}, "key": "features"}}}
+    assert changes_between(before, settings) == []
+    assert changes_between({**before, "data": {"store": {"rate": "5"}}}, settings) != []
 
 
 @pytest.mark.long
