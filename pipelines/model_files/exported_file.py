@@ -27,7 +27,7 @@ def load_exported(model: ModelFile) -> Checkpoint:
             classes=model.classes,
             recipe=model.about["recipe"],
             metrics=about["metrics"],
-            extra=about["extra"] | model.decided_by,
+            extra=model.extra,
             calibration={},
             versions=about["versions"],
             format=FORMAT,

@@ -70,6 +70,12 @@ class ModelFile:
         return {stream: entries[stream]["from"] for stream in sorted(entries, reverse=True)}
 
     @property
+    def extra(self) -> dict[str, Any]:
+        """What its checkpoint states beside the model, with the thresholds where there are any."""
+        thresholds = self.about["thresholds"]
+        return {**self.about["checkpoint"]["extra"], **({"thresholds": thresholds} if thresholds else {})}
+
+    @property
     def exported(self) -> Mapping[str, Any] | None:
         """What is stated of its graphs, where it was exported: such a file runs without torch, and nothing else."""
         return self.about.get("exported")
@@ -124,7 +130,7 @@ class ModelFile:
             "classes": list(self.classes),
             "recipe": self.about["recipe"],
             "metrics": about["metrics"],
-            "extra": about["extra"] | ({"thresholds": stored} if (stored := self.about["thresholds"]) else {}),
+            "extra": self.extra,
             "versions": about["versions"],
         }
         texts = {name: json.dumps(value) for name, value in parts.items()}
