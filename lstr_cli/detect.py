@@ -140,7 +140,7 @@ def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
     show_default="30s",
     help="A live source without a frame for so long has stalled, attempts to connect again included.",
 )
-@events_options(lambda name, **about: click.option(f"--{name.replace('_', '-')}", **about))
+@events_options
 @click.option(
     "--workers",
     "at_once",
@@ -167,9 +167,9 @@ def command(sources, as_json, **options):
     the start.
 
     DIR gets ID.json (segments), ID.jsonl (one line per decision, written as it is made), ID.scores.npy and ID.html; -f
-    also takes csv, tsv, vtt, srt, ass, eaf (ELAN), labelstudio, activitynet, thumos, audacity, png, svg, mp4 (the
-    video with its lanes) and all. Without -o the JSONL goes to standard output when that is a pipe, or with -f jsonl.
-    Several sources with HTML pages get an index.html too.
+    also takes csv, vtt, srt, eaf (ELAN), activitynet, thumos, png, svg, mp4 (the video with its lanes) and all. Without
+    -o the JSONL goes to standard output when that is a pipe, or with -f jsonl. Several sources with HTML pages get
+    an index.html too.
 
     An action is reported the moment its score reaches --on, and its end when the score falls below --off;
     --min-length and --merge-gap delay both, and a line says by how much. Without these options the checkpoint's

@@ -9,8 +9,7 @@ from lstr_cli import console
 from lstr_cli.command import Group
 from lstr_cli.label_reports import budget, compare
 from lstr_cli.next_steps import after_convert
-from lstr_cli.options import PATH, RULES, data_settings, events_options, rename_setting, store_settings
-from lstr_cli.settings import setting
+from lstr_cli.options import PATH, data_settings, rename_setting, store_settings
 
 ONE = {"videos": "video", "segments": "segment", "classes": "class"}
 
@@ -85,7 +84,7 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     "--classes",
     metavar="A,B,…",
     callback=_names,
-    help="Classes in the order of the score columns; of a binary table, the columns that count.",
+    help="Classes in the order of the score columns.",
 )
 @click.option(
     "--columns",
@@ -96,58 +95,47 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
 )
 @rename_setting
 @click.option("--as-labels", is_flag=True, help="Drop the scores: what was detected becomes labels to train on.")
-@click.option("--features", type=PATH, metavar="DIR", help="perframe: make as many chunks as these features have.")
-@setting("name", default="LSTR", help="perframe: the data set's name in data_info.json.")
 @click.option(
     "--frames",
     type=click.FloatRange(min=0, min_open=True),
     metavar="FPS",
     help="The sources count frames, so many a second, where seconds belong: make seconds of them.",
 )
-@setting("fps", type=click.FloatRange(min=0, min_open=True), help="labelstudio, binary: frames a second.")
 @click.option(
     "--video",
     type=PATH,
     metavar="PATH",
     help="The video, or the folder of videos: to draw on, and whose rates make seconds of frames.",
 )
-@events_options(setting)
 def convert(sources, to, output, **options):
     """Write annotations in another form, from labels of any origin or from what `lstr detect` wrote.
 
-    FORMAT is json (timeline), jsonl, csv, tsv, vtt, srt, ass, eaf (ELAN), nwb, boris (its project), binary (a column an
-    action, 0 or 1), labelstudio, activitynet (what --labels takes), thumos, audacity, perframe (target_perframe and
-    data_info.json); to show them also png, svg, html, mp4; and borisevents (its exports), xlsx (Excel) and stored
-    scores (npy) can be read. What the new form has no place for is named.
+    FORMAT is activitynet (what --labels takes), csv, vtt, srt, eaf (ELAN) or thumos, or to show the labels png, svg,
+    html or mp4. These can be read too, and json and jsonl (timelines), tsv, boris (its project), borisevents (its
+    exports), binary (a column of 0 and 1 for each action), labelstudio, and perframe (target_perframe and
+    data_info.json). A warning names what FORMAT has no place for.
 
     \b
     Examples:
       lstr labels convert annotations/*.eaf -o labels.json
       lstr labels convert labels.csv --frames 30 -o labels.json
       lstr labels convert codes.csv --video videos -o labels.json
-      lstr labels convert labels.json --to boris --video videos -o study.boris
       lstr labels convert werte.csv --columns start=Beginn,end=Ende,label=Aktion -o labels.json
       lstr labels convert timeline/game.json --to vtt > game.vtt
-      lstr labels convert labels.json --to perframe --features features -o features
-      lstr labels convert timeline/game.scores.npy --to csv --set on=0.3 --set off=0.2
     """
     from lstr.pipelines.annotations.format import ConvertOptions
     from lstr.pipelines.annotations.formats import convert as job
     from lstr.pipelines.reports.fonts import illegible_warning
-    from lstr.timeline import changed
 
     if str(output) == "-":
         output = None
-    thresholds = changed({}, {name: options.pop(name) for name in RULES})
-    done = job(sources, to, output, ConvertOptions(thresholds=thresholds, **options))
+    done = job(sources, to, output, ConvertOptions(**options))
     if done.text is not None:
         click.echo(done.text, nl=False)
     for note in done.annotated.notes:
         console.say(f"{note.sentence}.")
     if done.lost:
         console.warn(f"{done.form.name} has no place for {', '.join(sorted(done.lost))}.")
-    if done.left_out:
-        console.warn(f"{len(done.left_out)} videos have no features and were left out: {', '.join(done.left_out[:3])}.")
     if done.form.paints_text and (text := illegible_warning(done.annotated.classes)):
         console.warn(text)
     held = done.annotated.held()

@@ -6,8 +6,6 @@ A path that no command has been told yet stands as VIDEOS, VIDEO or LABELS.
 from collections.abc import Sequence
 from pathlib import Path
 
-TRAINING_FORMATS = ("activitynet", "perframe")  # what --labels takes
-
 
 def after_fetch(published: str) -> list[str]:
     """Extract with fetched weights, by the name of what they are published as: with the recipe of that name, or the
@@ -56,5 +54,4 @@ def after_evaluate(checkpoint: str) -> list[str]:
 
 def after_convert(to: str, files: Sequence[Path]) -> list[str]:
     """Check labels that can be trained on; nothing for what is to be looked at."""
-    described = [path for path in files if path.suffix == ".json"]
-    return ["lstr", "labels", "check", str(described[-1])] if to in TRAINING_FORMATS and described else []
+    return ["lstr", "labels", "check", str(files[-1])] if to == "activitynet" and files else []

@@ -166,21 +166,20 @@ RULES = (*EVENTS, "highest", "backdate")
 """What of `lstr.Thresholds` a command takes."""
 
 
-def events_options(declare):
-    """An option or a setting for each of EVENTS, for which `declare` is called, and settings of the rest of RULES."""
-    return together(
-        *(
-            declare(name, type=click.FloatRange(min=0), metavar=metavar, help=text)
-            for name, (metavar, text) in EVENTS.items()
-        ),
-        setting("highest", type=bool, metavar="true", help="Only the action with the highest score can be on."),
-        setting(
-            "backdate",
-            type=click.FloatRange(min=0),
-            metavar="S",
-            help="Starts are told so much before the score reaches --on.",
-        ),
-    )
+events_options = together(
+    *(
+        click.option(f"--{name.replace('_', '-')}", type=click.FloatRange(min=0), metavar=metavar, help=text)
+        for name, (metavar, text) in EVENTS.items()
+    ),
+    setting("highest", type=bool, metavar="true", help="Only the action with the highest score can be on."),
+    setting(
+        "backdate",
+        type=click.FloatRange(min=0),
+        metavar="S",
+        help="Starts are told so much before the score reaches --on.",
+    ),
+)
+"""An option for each of EVENTS, and settings of the rest of RULES."""
 
 
 def _renamed(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:

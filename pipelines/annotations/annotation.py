@@ -44,7 +44,6 @@ class AnnotatedVideo:
     """Seconds."""
     media: str | None = None
     """Path or address of the video."""
-    fps: float | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "segments", tuple(sorted(self.segments, key=_order)))
@@ -117,8 +116,8 @@ class AnnotationSet:
                 raise AnnotationError(f"The id {brief(name)} of a video is no text.", "put it in quotes.")
             _refuse_unless(video.subset in (None, "") or is_name(video.subset), name, "subset", video.subset)
             _refuse_unless(video.media is None or isinstance(video.media, str), name, "media", video.media)
-            for what, number in (("duration", video.duration), ("frame rate", video.fps)):
-                _refuse_unless(number is None or (is_time(number) and number >= 0), name, what, number)
+            seconds = video.duration
+            _refuse_unless(seconds is None or (is_time(seconds) and seconds >= 0), name, "duration", seconds)
             for i, segment in enumerate(video.segments):
                 where = f"{name}, annotation {i}"
                 _refuse_unless(segment.label == "" or is_name(segment.label), where, "label", segment.label)

@@ -11,15 +11,17 @@ from lstr.errors import brief, few
 from lstr.labels.label_set import AMBIGUOUS, SUBSET_NAMES, Note, subset_named
 from lstr.labels.segment import is_time
 from lstr.pipelines.annotations.annotation import AnnotationError, AnnotationSet
-from lstr.pipelines.annotations.boris_project import AT_ONCE, OF, VARIABLE, to_boris
-from lstr.pipelines.annotations.format import EVERYTHING, ConvertOptions, File, TextFormat
+from lstr.pipelines.annotations.format import ConvertOptions, File, Format
 from lstr.pipelines.annotations.observations import Bout, Event, Observation, bouts_of, videos_of
-from lstr.pipelines.annotations.timeline_json import to_text
 
 MEDIA = ("MEDIA", "VIDEO", "AUDIO")
 """Types of observations that show files; the last two are those of the first versions."""
 OTHERS = {"LIVE": "live, without a video", "IMAGES": "of pictures"}
 SUBSETS = {*SUBSET_NAMES, *SUBSET_NAMES.values()}
+VARIABLE = "subset"
+"""The independent variable that holds a video's subset."""
+AT_ONCE, OF = "the same behaviour at the same time", ", of "
+"""Description of a further subject in projects that earlier versions of lstr wrote"""
 SAVE = "open the project in BORIS and save it again."
 
 
@@ -52,25 +54,19 @@ class Project(msgspec.Struct):
     subjects_conf: Any = None
 
     def further(self) -> dict[str, str]:
-        """Whom subjects stand for that `to_boris` has added, by their names."""
+        """Whom the further subjects stand for of projects that earlier versions of lstr wrote, by their names."""
         entries = self.subjects_conf.values() if isinstance(self.subjects_conf, dict) else ()
         told = {str(e.get("name")): str(e.get("description") or "") for e in entries if isinstance(e, dict)}
         return {name: text.removeprefix(AT_ONCE).removeprefix(OF) for name, text in told.items() if AT_ONCE in text}
 
 
-class Boris(TextFormat):
+class Boris(Format):
     """A project of BORIS: one file for any number of videos."""
 
     name, suffix = "boris", ".boris"
-    holds = EVERYTHING - {"scores"}
-    holds_many = True
-    detects = False
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
         return from_boris(file.json)
-
-    def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
-        return to_text(to_boris(annotated))
 
 
 def from_boris(content: Any) -> AnnotationSet:
@@ -114,10 +110,10 @@ def _observation(name: str, coded: Coded, types: dict[str, str]) -> tuple[Observ
     place = f"Observation {name!r}"
     offset = _number(place, "time offset", 0.0 if coded.offset is None else coded.offset)
     info = coded.media_info if isinstance(coded.media_info, dict) else {}
-    lengths, rates = (_numbers(place, what, info.get(what)) for what in ("length", "fps"))
+    lengths = _lengths(place, info.get("length"))
     events = sorted(_events(name, coded.events, types, offset), key=lambda event: event.time)
     states = (code for code, kind in types.items() if kind.startswith("State"))
-    found = Observation(name, files, bouts_of(events, states), lengths, rates, _subset(coded.independent_variables))
+    found = Observation(name, files, bouts_of(events, states), lengths, _subset(coded.independent_variables))
     notes = []
     if others:
         sentence = f"the observation {name!r} shows {1 + len(others)} files at once, of which {files[0]!r} is labelled"
@@ -169,10 +165,10 @@ def _number(place: str, what: str, value: Any) -> float:
     return number
 
 
-def _numbers(place: str, what: str, found: Any) -> dict[str, float]:
-    """Lengths or rates of files; one that nobody measured is 0 or missing. Raises AnnotationError."""
+def _lengths(place: str, found: Any) -> dict[str, float]:
+    """Lengths of files; one that nobody measured is 0 or missing. Raises AnnotationError."""
     values = found if isinstance(found, dict) else {}
-    numbers = {file: _number(place, f"{what} of {file!r}", value) for file, value in values.items()}
+    numbers = {file: _number(place, f"length of {file!r}", value) for file, value in values.items()}
     return {file: number for file, number in numbers.items() if number > 0}
 
 

@@ -19,7 +19,7 @@ from lstr.pipelines.annotations.observations import (
     bouts_of,
     videos_of,
 )
-from lstr.pipelines.annotations.rows import Rows, Table
+from lstr.pipelines.annotations.rows import Rows
 from lstr.pipelines.annotations.times import number_of
 
 NAMES = {
@@ -28,7 +28,6 @@ NAMES = {
     "source": ("source",),
     "offset": ("time offset (s)",),
     "lengths": ("media duration (s)",),
-    "rates": ("fps (frame/s)", "fps"),
     "subject": ("subject",),
     "code": ("behavior",),
     "category": ("behavioral category",),
@@ -54,8 +53,6 @@ class BorisEvents(Format):
     """Tables that BORIS exports."""
 
     name = "borisevents"
-    writes = False
-    detects = False
 
     def recognises(self, file: File) -> bool:
         return file.ending in (".csv", ".tsv", ".txt") and is_export(Rows(file.beginning))
@@ -73,13 +70,12 @@ class Sitting:
     """In the order of the rows, where none lists them"""
     listed: Sequence[str] = ()
     lengths: dict[str, float] = field(default_factory=dict)
-    rates: dict[str, float] = field(default_factory=dict)
     offset: float = 0.0
     events: list[Event] = field(default_factory=list)
     bouts: list[Bout] = field(default_factory=list)
 
 
-def is_export(table: Table) -> bool:
+def is_export(table: Rows) -> bool:
     """Whether a table begins as an export of BORIS."""
     try:
         return _header(table) is not None
@@ -87,7 +83,7 @@ def is_export(table: Table) -> bool:
         return False
 
 
-def _header(table: Table) -> tuple[int, dict[str, int], dict[str, list[str]]] | None:
+def _header(table: Rows) -> tuple[int, dict[str, int], dict[str, list[str]]] | None:
     """The line of the header, its columns, and what stands above it by name; None where it is no export of BORIS."""
     above: dict[str, list[str]] = {}
     for line, cells in islice(table, ABOVE):
@@ -111,7 +107,7 @@ def _columns(cells: Sequence[str]) -> dict[str, int]:
     return {what: at for what, at in found.items() if at is not None} | modifiers
 
 
-def from_export(table: Table, name: str) -> AnnotationSet:
+def from_export(table: Rows, name: str) -> AnnotationSet:
     """The videos of an export, of one observation or several; `name` is of the observation that no column names.
 
     Raises AnnotationError.
@@ -169,11 +165,10 @@ def _sitting(row: dict[str, str], above: dict[str, list[str]], line: int) -> Sit
     listed = source.split(":", 1)[1].split(";") if source.startswith("player #") else []
     listed = listed or list(filter(None, above.get("player #1", [])))
     sitting = Sitting(listed=listed)
-    for what, found in (("lengths", sitting.lengths), ("rates", sitting.rates)):
-        numbers = row.get(what, "").split("|")[0].split(";")
-        if len(numbers) == len(listed):
-            pairs = ((file, number) for file, number in zip(listed, numbers, strict=True))
-            found |= {file: number_of(number, line) for file, number in pairs if number.casefold() not in UNKNOWN}
+    numbers = row.get("lengths", "").split("|")[0].split(";")
+    if len(numbers) == len(listed):
+        pairs = zip(listed, numbers, strict=True)
+        sitting.lengths = {file: number_of(text, line) for file, text in pairs if text.casefold() not in UNKNOWN}
     offset = row.get("offset") or (above.get("time offset (s)") or [""])[0]
     if offset.casefold() not in UNKNOWN:
         sitting.offset = number_of(offset, line)
@@ -206,4 +201,4 @@ def _observation(name: str, sitting: Sitting) -> Observation:
     """What rows say of an observation. Raises AnnotationError for a state that is begun or ended alone."""
     files = list(sitting.listed) or list(sitting.files) or [name]
     bouts = sitting.bouts + bouts_of(sorted(sitting.events, key=lambda event: event.time))
-    return Observation(name, files, bouts, sitting.lengths, sitting.rates)
+    return Observation(name, files, bouts, sitting.lengths)

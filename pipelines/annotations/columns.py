@@ -1,53 +1,24 @@
-"""Which column of a table is what, by its header; a row has one segment, or several in a wide table."""
+"""Which column of a table is what: by the names that are documented, or by those that a person gives."""
 
-import re
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import NoReturn
+import shlex
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from lstr.errors import brief, few
-from lstr.labels.label_set import Note
+from lstr.errors import brief
 from lstr.pipelines.annotations.annotation import AnnotationError
+from lstr.pipelines.annotations.ids import plain_id
+from lstr.pipelines.annotations.rows import is_text
 
-COLUMNS = {
-    "video": ("video", "video_id", "video_name", "id", "file", "filename", "video-id", "media file name"),
-    "subset": ("subset", "split", "set"),
-    "duration": ("duration",),
-    "start": ("start", "begin", "from", "onset", "t-start"),
-    "end": ("end", "stop", "to", "offset", "t-end"),
-    "label": ("label", "class", "action", "activity", "behavior", "behaviour", "category", "event"),
-    "score": ("score", "confidence", "conf"),
-    "subject": ("subject", "individual"),
+TIMES = {
+    "start": ("start", "start_ms", "start_frame"),
+    "end": ("end", "end_ms", "end_frame"),
+    "duration": ("duration", "duration_ms", "duration_frames"),
 }
-"""Names that a column may have."""
-FRAME_COLUMNS = {
-    "start": ("start_frame", "begin_frame", "frame_start", "first_frame"),
-    "end": ("end_frame", "stop_frame", "frame_end", "last_frame"),
-    "duration": ("duration_frames", "duration_frame", "frame_duration"),
-}
-"""Names of columns that count frames."""
-KNOWN = (
-    *((column, names, False) for column, names in COLUMNS.items()),
-    *((column, names, True) for column, names in FRAME_COLUMNS.items()),
-)
-NAMEABLE = (*COLUMNS, "start_frame", "end_frame", "duration_frames", "duration_seconds")
-"""What a person may say that a column is."""
-TIMED = ("duration", "start", "end")
-"""Columns whose name a unit may follow; they are in milliseconds where that is `_ms`, ` ms` or ` (ms)`."""
-OF_A_SEGMENT = (*TIMED, "label", "score", "subject")
-"""Columns that a wide table has several times."""
-UNIT = re.compile(r"([_ ](ms|sec|seconds|time|timestamp|\((ms|s|sec|seconds)\))){0,4}$", re.IGNORECASE)
-SECONDS = re.compile(r"[_ ](ms|sec|seconds|\((ms|s|sec|seconds)\))$", re.IGNORECASE)
-"""How a name ends that says its unit."""
-FRAMES = re.compile(r"[_ ]frames?$", re.IGNORECASE)
-MILLISECONDS = re.compile(r"[_ ](ms|\(ms\))$")
-NUMBERED = re.compile(r"(.*?)[ _.#-]?(\d{1,3})")
-"""A name with a number, as the second start of a row has it: `start2`, `start_2`, or `start.1` of pandas."""
-NO_CLASSES = ("t", "time", "frame", "segment", "clip", "video", "label", "action", "event", "behavior", "behaviour")
-"""What stands beside start and end in a header, and is no class."""
-LAST_WORD = re.compile(r"(.+)[ _.:-]([^ _.:-]+)")
-"""`fall_start`, the start of a class that the header names."""
+"""Names of the columns of times, in seconds, in milliseconds, and in frames"""
+NAMES = ("video", "subset", "label", "score", "subject", *(name for names in TIMES.values() for name in names))
+"""The names that columns may have"""
+SAMPLE = 200
+"""Rows by which the meaning of a column is guessed"""
 
 
 @dataclass(frozen=True)
@@ -59,193 +30,117 @@ class Column:
     scale: int = 1
     """How many of its units are a second"""
     counts_frames: bool = False
-    is_beside_frames: bool = False
-    """Whether it holds seconds after a start that is a number of a frame"""
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Where a row has one segment."""
-
-    start: Column
-    end: Column
-    lasts: bool
-    """Whether `end` is how long it lasts"""
-    label: Column | str
-    """The class itself, where the header names it"""
-    score: Column | None = None
-    subject: Column | None = None
 
 
 @dataclass(frozen=True)
 class Layout:
     """What the columns of a table are."""
 
-    whole: Mapping[str, Column]
-    """The columns of the video: `video`, `subset` and `duration`, where there are such"""
-    pieces: tuple[Piece, ...]
-    notes: tuple[Note, ...] = ()
-    unread: tuple[Column, ...] = ()
+    start: Column
+    end: Column
+    label: Column
+    lasts: bool
+    """Whether `end` is the duration of a segment"""
+    duration: Column | None
+    """The length of the video"""
+    others: Mapping[str, Column]
+    """The columns `video`, `subset`, `score` and `subject`, where there are such"""
+    unread: Sequence[Column]
     """Columns of other names"""
 
-    def columns(self) -> Iterator[Column]:
+    def columns(self) -> list[Column]:
         """All columns that the table is read by."""
-        yield from self.whole.values()
-        for piece in self.pieces:
-            parts = (piece.start, piece.end, piece.label, piece.score, piece.subject)
-            yield from (one for one in parts if isinstance(one, Column))
+        duration = [self.duration] if self.duration else []
+        return [self.start, self.end, self.label, *duration, *self.others.values()]
 
 
-Groups = dict[str, dict[str, Column]]
-"""Columns by what they are, of each segment of a row by its number"""
+def layout_of(header: Sequence[str], named: Mapping[str, str], in_frames: bool = False) -> Layout | None:
+    """What the columns of a header are; None where one that must be is missing.
 
+    named: the header of columns by what they are, which precede columns that are called so. in_frames: columns that
+    count frames precede those in seconds.
 
-def layout_of(header: Sequence[str], named: Mapping[str, str], in_frames: bool) -> Layout:
-    """What the columns of a header are. Raises AnnotationError where one that must be is missing.
-
-    named: the header of columns, by what they are, which go before any known name. in_frames: columns that count frames
-    go before others; else they are taken where there are no others.
+    Raises AnnotationError where a person names a column that does not exist.
     """
-    cells = _with_names([cell.strip() for cell in header], named)
-    seconds, frames = _grouped(cells)
-    first, second = (frames, seconds) if in_frames else (seconds, frames)
-    groups = {number: {**second.get(number, {}), **first.get(number, {})} for number in {**first, **second}}
-    for number, one in groups.items():
-        if "duration" in frames.get(number, {}) and "start" in one and one["start"].counts_frames:
-            one["duration"] = frames[number]["duration"]
-    alone = groups.get("", {})
-    pieces = []
-    for one in filter(_is_timed, groups.values()):
-        if label := one.get("label", alone.get("label")):
-            score, subject = (one.get(name, alone.get(name)) for name in ("score", "subject"))
-            pieces.append(replace(_piece(one, label, score), subject=subject))
-    if not pieces and "label" not in alone:
-        pieces = _of_classes(cells)
-    if not pieces:
-        _refuse(cells, groups)
-    whole: dict[str, Column] = {name: alone[name] for name in ("video", "subset") if name in alone}
-    lasting = alone.get("duration")
-    if lasting and not lasting.counts_frames and not any(piece.end.at == lasting.at for piece in pieces):
-        whole["duration"] = lasting
-    known = {column.at for groups in (seconds, frames) for one in groups.values() for column in one.values()}
-    unread = (Column(at, cell) for at, cell in enumerate(cells) if cell and at not in known)
-    return Layout(whole, tuple(pieces), _notes(pieces), tuple(unread))
+    found = find_columns(header, named)
+
+    def of_times(role: str) -> Column | None:
+        names = reversed(TIMES[role]) if in_frames else TIMES[role]
+        return next((found[name] for name in names if name in found), None)
+
+    start, end, label, lasting = of_times("start"), of_times("end"), found.get("label"), of_times("duration")
+    lasts = end is None
+    if start and lasting and lasts and (lasting.counts_frames or not start.counts_frames):
+        end = lasting
+    if not (start and end and label):
+        return None
+    duration = None if lasts or (lasting and lasting.counts_frames) else lasting
+    others = {name: found[name] for name in ("video", "subset", "score", "subject") if name in found}
+    known = {column.at for column in found.values()}
+    unread = [Column(at, name) for at, name in enumerate(header) if name.strip() and at not in known]
+    return Layout(start, end, label, lasts, duration, others, unread)
 
 
-def _with_names(cells: list[str], named: Mapping[str, str]) -> list[str]:
-    """The header with known names in the place of those that a person has named. Raises AnnotationError."""
-    for column, name in named.items():
-        if column not in NAMEABLE:
-            hint = f"name one of {', '.join(NAMEABLE)}, as in start=Beginn."
-            raise AnnotationError(f"A table has no column called {brief(column)} here.", hint)
-        wanted = name.strip().casefold()
-        at = next((i for i, cell in enumerate(cells) if wanted in (cell.casefold(), _plain(cell).casefold())), None)
-        if at is None:
+def find_columns(header: Sequence[str], named: Mapping[str, str]) -> dict[str, Column]:
+    """The columns by the names of NAMES. Raises AnnotationError where a person names one that does not exist."""
+    cells = [cell.strip().casefold() for cell in header]
+    names = [cell if cell in NAMES else "" for cell in cells]
+    for name, title in named.items():
+        if name not in NAMES:
+            raise AnnotationError(f"Unknown column: {brief(name)}.", f"choose from {', '.join(NAMES)}.")
+        if title.strip().casefold() not in cells:
             raise AnnotationError(
-                f"The table has no column {brief(name)} (it has: {', '.join(cells) or 'none'}).",
+                f"The table has no column {brief(title)} (it has: {', '.join(header) or 'none'}).",
                 "name its columns as its first line does.",
             )
-        unit = cells[at].removeprefix(_plain(cells[at]))
-        others = {*COLUMNS.get(column, ()), column}
-        cells = ["" if _plain(cell).lower() in others else cell for cell in cells]
-        cells[at] = column + (unit if column in TIMED else "")
-    return cells
-
-
-def scale_of(cell: str) -> int:
-    """How many units of a column of times are a second, by its name in small letters."""
-    return 1000 if MILLISECONDS.search(cell) else 1
-
-
-def _plain(cell: str) -> str:
-    """A name without its unit."""
-    return UNIT.sub("", cell)
-
-
-def _grouped(cells: Sequence[str]) -> tuple[Groups, Groups]:
-    """The columns that hold seconds or no time, and those that count frames, by number: "" of those without one."""
-    found: tuple[Groups, Groups] = {}, {}
-    seen: Counter[str] = Counter()
-    for at, cell in enumerate(map(str.lower, cells)):
-        for column, names, counts_frames in KNOWN:
-            number = _number(cell, column, names, seen[cell])
-            if number is not None:
-                scale = scale_of(cell) if column in TIMED else 1
-                one = Column(at, cell, scale, counts_frames)
-                found[counts_frames].setdefault(number, {}).setdefault(column, one)
-        seen[cell] += 1
+        names = ["" if known == name else known for known in names]
+        names[cells.index(title.strip().casefold())] = name
+    found: dict[str, Column] = {}
+    for at, name in enumerate(names):
+        scale = 1000 if name.endswith("_ms") else 1
+        found.setdefault(name, Column(at, header[at].strip(), scale, name.endswith(("_frame", "_frames"))))
+    found.pop("", None)
     return found
 
 
-def _number(cell: str, column: str, names: Sequence[str], earlier: int) -> str | None:
-    """The segment of a row that a column is of, by number; None where it is no such column.
+def guess_columns(rows: Iterable[Sequence[str]], present: Collection[str]) -> dict[str, int]:
+    """Guess which columns are `video`, `start`, `end` and `label`, for a person to correct.
 
-    earlier: how many columns before it have the same name.
+    rows: those below the header. present: ids of the videos, if they are known, one of which a `video` must have.
     """
-    plain = _plain(cell) if column in TIMED else cell
-    if cell in names or plain in names:
-        return str(earlier or "")
-    numbered = NUMBERED.fullmatch(plain)
-    is_one = column in OF_A_SEGMENT and numbered and _plain(numbered[1]) in names
-    return numbered[2] if numbered and is_one else None
+    columns: dict[int, list[str]] = {}
+    for row in rows:
+        for at, cell in enumerate(row):
+            if cell.strip():
+                columns.setdefault(at, []).append(cell.strip())
+    times = [at for at, column in sorted(columns.items()) if not any(map(is_text, column))]
+    texts = [at for at in sorted(columns) if at not in times]
+    if present:
+        videos = [at for at in texts if any(plain_id(cell, present) in present for cell in columns[at])]
+    else:
+        videos = texts if len(texts) > 1 else []
+    labels = [at for at in texts if at not in videos[:1]]
+    guess = {"video": videos, "start": times, "end": times[1:], "label": labels}
+    return {role: found[0] for role, found in guess.items() if found}
 
 
-def _is_timed(one: Mapping[str, Column]) -> bool:
-    """Whether columns tell when a segment begins and ends."""
-    return "start" in one and bool({"end", "duration"} & one.keys())
-
-
-def _piece(one: Mapping[str, Column], label: Column | str, score: Column | None) -> Piece:
-    """The segment of these columns. Raises AnnotationError where nobody knows what its duration counts."""
-    start, end = one["start"], one.get("end") or one["duration"]
-    if start.counts_frames and "end" not in one and not end.counts_frames:
-        if not SECONDS.search(end.name):
-            frames, seconds = (SECONDS.sub("", end.name) + unit for unit in ("_frames", "_seconds"))
-            raise AnnotationError(
-                f"The column {start.name!r} counts frames, and {end.name!r} does not say whether it does so too.",
-                f"call it {frames} or {seconds}.",
-            )
-        end = replace(end, is_beside_frames=True)
-    return Piece(start, end, "end" not in one, label, score)
-
-
-def _of_classes(cells: Sequence[str]) -> list[Piece]:
-    """The segments of a row whose classes the header names: `fall_start` and `fall_end`, or `start_fall`, …"""
-    found: dict[str, dict[str, Column]] = {}
-    for at, cell in enumerate(cells):
-        plain = _plain(cell)
-        counts_frames = bool(FRAMES.search(plain))
-        two = LAST_WORD.fullmatch(FRAMES.sub("", plain))
-        for name, word in [(two[1], two[2]), (two[2], two[1])] if two else []:
-            column = next((key for key in TIMED if word.lower() in COLUMNS[key]), None)
-            if column and name.lower() not in NO_CLASSES:
-                scale = scale_of(cell.lower())
-                found.setdefault(name.strip(), {}).setdefault(column, Column(at, cell, scale, counts_frames))
-                break
-    return [_piece(one, name, None) for name, one in found.items() if _is_timed(one)]
-
-
-def _notes(pieces: Sequence[Piece]) -> tuple[Note, ...]:
-    """What is said of a wide table."""
-    named = [piece.label for piece in pieces if isinstance(piece.label, str)]
-    if len(pieces) < 2 and not named:
-        return ()
-    what = f"of {few(named)}, by its header" if named else f"{len(pieces)} at most"
-    return (Note("wide table", f"a row has several segments, {what}"),)
-
-
-def _refuse(cells: Sequence[str], groups: Groups) -> NoReturn:
-    """Raise AnnotationError for a header that lacks what must be."""
-    header, present = [cell.lower() for cell in cells], {column for one in groups.values() for column in one}
-    missing = {"start", "end", "label"} - present - ({"end"} if {"start", "duration"} <= present else set())
-    if not missing:  # each is there, but not of one segment
-        missing = {"label"} if any(map(_is_timed, groups.values())) else {"start", "end"}
-    asked = missing if "video" in present else {"video", *missing}
-    named = ",".join(f"{column}=…" for column in ("video", "start", "end", "label") if column in asked)
-    command = "lstr labels convert FILE -o labels.json --columns " + named
-    lasting = " (duration=… in the place of end=…)" if "end" in missing else ""
-    raise AnnotationError(
+def unknown_columns(header: Sequence[str], rows: Iterable[Sequence[str]]) -> AnnotationError:
+    """The error of a header that lacks columns, whose hint has the command that names them."""
+    known = {name: column.at for name, column in find_columns(header, {}).items()}
+    missing = {"label"} - known.keys()
+    missing |= {role for role in ("start", "end") if not known.keys() & {*TIMES[role]}}
+    if known.keys() & ({"duration_frames"} if "start_frame" in known else {*TIMES["duration"]}):
+        missing -= {"end"}
+    wanted = {"video", *missing} - known.keys()
+    guess = {role: at for role, at in guess_columns(rows, ()).items() if role in wanted and at < len(header)}
+    taken = {*known.values()}
+    parts = [
+        f"{role}={header[guess[role]].strip() if role in guess and guess[role] not in taken else '…'}"
+        for role in ("video", "start", "end", "label")
+        if role in missing or (role in guess and guess[role] not in taken)
+    ]
+    command = f"lstr labels convert FILE -o labels.json --columns {shlex.quote(','.join(parts))}"
+    return AnnotationError(
         f"The table has no column {', '.join(sorted(missing))} (it has: {', '.join(header) or 'none'}).",
-        "give it a first line such as: video,start,end,label; or say which of its columns are these: "
-        f"`{command}`{lasting}.",
+        f"say which of its columns these are: `{command}`.",
     )

@@ -15,13 +15,26 @@ from lstr.extractors.video.inputs import VIDEO_SUFFIXES, is_video_name
 from lstr.labels.label_set import Note
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet, layers_of
-from lstr.pipelines.annotations.format import EVERYTHING, ConvertOptions, File, VideoText
+from lstr.pipelines.annotations.format import EVERYTHING, ConvertOptions, File, TextFormat
 
 SCHEMA = "http://www.mpi.nl/tools/elan/EAFv3.0.xsd"
 ACTION, SCORE = "action", "score"  # names of the two tier types
 PROPERTY = "lstr:"  # prefix of what a label set has beyond tiers
 UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 """Characters that XML cannot hold."""
+
+
+class Elan(TextFormat):
+    """Files of ELAN, with a note of how their tiers were taken."""
+
+    name, suffix = "eaf", ".eaf"
+    holds = EVERYTHING - {"subjects"}
+
+    def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
+        return from_eaf(file.text, video_id)
+
+    def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
+        return to_eaf(annotated.first[1], annotated.classes)
 
 
 def to_eaf(video: AnnotatedVideo, classes: Sequence[str]) -> str:
@@ -89,14 +102,12 @@ def _add(tier: ET.Element, kind: str, value: str, **attributes: str) -> None:
     ET.SubElement(element, "ANNOTATION_VALUE").text = value
 
 
-def from_eaf(text: str) -> tuple[AnnotatedVideo, tuple[str, ...]]:
-    """An EAF file and the classes in its order: aligned annotations, labelled by their value, else by their tier.
-
-    Tiers that hang on others are left out, but for the scores of a file of ours. Times are those of the first medium.
-    Raises AnnotationError.
-    """
+def from_eaf(text: str, video_id: str) -> AnnotationSet:
+    """The video of an EAF file, with notes of how its tiers and media were taken. Raises AnnotationError."""
     root = _document(text)
-    return _video_of(root, _media_of(root)[:1])
+    media = _media_of(root, Path(video_id).name)
+    video, classes = _video_of(root, media)
+    return AnnotationSet({video_id: video}, classes, (*_classes_of_two_kinds(root), *_other_origins(media)))
 
 
 def _document(text: str) -> ET.Element:
@@ -118,7 +129,7 @@ class Medium:
     """Where in the file time 0 of the annotations is, ms"""
 
 
-def _media_of(root: ET.Element, name: str = "") -> list[Medium]:
+def _media_of(root: ET.Element, name: str) -> list[Medium]:
     """The media of a document, videos first, of these one of that name. Raises AnnotationError."""
     media = []
     for element in root.iter("MEDIA_DESCRIPTOR"):
@@ -147,7 +158,11 @@ def _other_origins(media: Sequence[Medium]) -> tuple[Note, ...]:
 
 
 def _video_of(root: ET.Element, media: Sequence[Medium]) -> tuple[AnnotatedVideo, tuple[str, ...]]:
-    """The annotations of a document, at the times of the first medium."""
+    """The annotations of a document at the times of the first medium, and its classes in its order.
+
+    Aligned annotations are labelled by their value, else by their tier. Tiers that hang on others are left out, but for
+    the scores of a file of ours. Raises AnnotationError.
+    """
     medium = media[0] if media else Medium()
     # what has no time or score is "", which is no number
     slots = {slot.get("TIME_SLOT_ID"): slot.get("TIME_VALUE", "") for slot in root.iter("TIME_SLOT")}
@@ -202,16 +217,3 @@ def _classes_of_two_kinds(root: ET.Element) -> tuple[Note, ...]:
             )
             return (Note("text in tiers", sentence),)
     return ()
-
-
-class Elan(VideoText):
-    """Files of ELAN, with a note of how their tiers were taken."""
-
-    def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
-        root = _document(file.text)
-        media = _media_of(root, Path(video_id).name)
-        video, classes = _video_of(root, media)
-        return AnnotationSet({video_id: video}, classes, (*_classes_of_two_kinds(root), *_other_origins(media)))
-
-
-EAF = Elan("eaf", ".eaf", EVERYTHING - {"subjects"}, from_eaf, to_eaf)

@@ -31,15 +31,6 @@ def footage_at(video: Path) -> Footage | None:
     return None
 
 
-def has_sound(video: Path) -> bool | None:
-    """Whether a file has a track of sound; None where it cannot be read."""
-    from lstr.extractors.video.containers import open_container
-
-    with left_out(video), open_container(video) as container:
-        return bool(container.streams.audio)
-    return None
-
-
 def videos_among(inputs: Sequence[str | Path]) -> dict[str, Path]:
     """The videos by id that files and folders hold; none where one of them is a feature folder or holds none.
 
@@ -78,13 +69,6 @@ class Rates:
         if self._videos.get(video_id) is not None:
             return self._rate(video_id)
         return self._common
-
-    def seconds(self, name: str) -> float | None:
-        """How long a video is; None where it is not at hand. A mapping may have the seconds in the place of a file."""
-        video = self._videos.get(plain_id(name, self._videos))
-        if isinstance(video, float):
-            return video
-        return next((f.seconds for f in footage_of_files({"": video}).values()), None)
 
     @cached_property
     def _videos(self) -> Mapping[str, Any]:

@@ -2,7 +2,7 @@
 
 import json
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE, BOM_UTF32_LE
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,7 +18,6 @@ from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
 from lstr.pipelines.annotations.times import RateOf, unknown
 from lstr.pipelines.files.atomic import write_text
-from lstr.timeline import DEFAULT, Thresholds
 
 FILES = frozenset({"videos without segments"})
 """What a format of one file per video holds for that alone."""
@@ -26,7 +25,7 @@ EVERYTHING = frozenset({"scores", "subjects", "subsets", "durations", "classes w
 """What a set of annotations may have beside labels and times, see `AnnotationSet.held`."""
 
 BEGINNING = 1 << 18
-"""Characters by which a table is recognised; SimBA's header alone has 10,000."""
+"""Characters by which a table is recognised."""
 
 
 @dataclass(frozen=True)
@@ -43,24 +42,14 @@ class ConvertOptions:
     """The times of the sources are no seconds but numbers of frames, of which a second has so many."""
     rate_of: RateOf = unknown
     """Frames a second of a video by the id that a source has for it, where times count frames."""
-    seconds_of: RateOf = unknown
-    """Seconds that a video lasts by the same id, where it is at hand."""
     columns: Mapping[str, str] = field(default_factory=dict)
-    """The headers of a table's columns, by what they are, where they have no known name: `start`: `Beginn`."""
+    """The headers of a table's columns, by what they are: `start`: `Beginn`."""
     rename: Mapping[str, str] = field(default_factory=dict)
     """New names of classes; two of one name become one class."""
     subsets: Mapping[str | None, str] = field(default_factory=dict)
     """New names of subsets; the one for None goes to videos that have none."""
     classes: tuple[str, ...] = ()
     """Classes in the order of the score columns; empty keeps the sources' order."""
-    features: Path | None = None
-    """perframe: a feature folder, whose numbers of chunks the targets get."""
-    name: str = "LSTR"
-    """perframe: the data set's name in data_info.json."""
-    fps: float | None = None
-    """labelstudio: frames a second of videos that do not state theirs."""
-    thresholds: Thresholds = DEFAULT
-    """npy: what makes segments of stored scores."""
     video: Path | None = None
     """Pictures: the video, or the folder of videos, to draw on."""
 
@@ -169,14 +158,6 @@ class File:
             raise AnnotationError(f"{self.path} is not JSON ({error}).", "save it again as JSON.") from error
 
 
-@dataclass(frozen=True)
-class Written:
-    """What came of writing: the files, and the videos that were left out because the features do not have them."""
-
-    files: list[Path]
-    left_out: list[str] = field(default_factory=list)
-
-
 class Format:
     """A form of annotations. A subclass states these facts and overrides what it can do; `formats.FORMATS` lists it."""
 
@@ -189,10 +170,12 @@ class Format:
     """The same for its own form of results, where it has one for segments with scores."""
     reads: bool = True
     """Whether annotations can be read from it."""
-    writes: bool = True
+    writes: bool = False
     """Whether annotations can be written in it."""
-    detects: bool = True
+    detects: bool = False
     """Whether `lstr detect` writes it."""
+    counts_frames: bool = False
+    """Whether it may count frames, of which `read` makes seconds by `ConvertOptions.frames`."""
     paints_text: bool = False
     """Whether labels are painted with the fonts of this machine."""
     is_folder: bool = False
@@ -218,8 +201,8 @@ class Format:
         """The annotations as one text. Raises AnnotationError where several files are needed."""
         self._needs_files()
 
-    def write(self, output: Path, annotated: AnnotationSet, options: ConvertOptions) -> Written:
-        """Write into the folder `output`, or into that file. Raises AnnotationError and OutputError."""
+    def write(self, output: Path, annotated: AnnotationSet, options: ConvertOptions) -> list[Path]:
+        """Write into the folder `output`, or into that file; returns the files. Raises AnnotationError, OutputError."""
         raise AnnotationError(f"{self.name} cannot be made of annotations.", "choose another format.")
 
     def is_due(self, detection: Detection) -> bool:
@@ -244,6 +227,7 @@ class Format:
 class TextFormat(Format):
     """A form of text: one file per video, or one for all."""
 
+    writes = detects = True
     holds_many: bool = False
     """Whether one file holds any number of videos."""
 
@@ -256,49 +240,17 @@ class TextFormat(Format):
             self._needs_files()
         return self.text(annotated, options)
 
-    def write(self, output: Path, annotated: AnnotationSet, options: ConvertOptions) -> Written:
+    def write(self, output: Path, annotated: AnnotationSet, options: ConvertOptions) -> list[Path]:
         if self.holds_many:
             parts = [(output / f"labels{self.suffix}" if is_folder(output) else output, annotated)]
         else:
             parts = list(each_video(annotated, output, self.suffix))
         for path, part in parts:
             write_text(path, self.text(part, options))
-        return Written([path for path, _ in parts])
+        return [path for path, _ in parts]
 
     def write_detection(self, path: Path, detection: Detection) -> None:
         write_text(path, self.text(detection.annotated, DEFAULTS))
-
-
-class VideoText(TextFormat):
-    """A form of text with one file per video, by a function that reads it and one that writes it.
-
-    parse: the video and the classes that a text holds. compose: the text of a video and all classes. looks: whether a
-    file is one of this format, where its suffix does not tell. encoded: whether its encoding is known, as UTF-8.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        suffix: str,
-        holds: frozenset[str],
-        parse: Callable[[str], tuple[AnnotatedVideo, tuple[str, ...]]],
-        compose: Callable[[AnnotatedVideo, Sequence[str]], str],
-        looks: Callable[[File], bool] | None = None,
-        encoded: bool = True,
-    ):
-        self.name, self.suffix, self.holds, self._encoded = name, suffix, holds, encoded
-        self._parse, self._compose, self._looks = parse, compose, looks or super().recognises
-
-    def recognises(self, file: File) -> bool:
-        return self._looks(file)
-
-    def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
-        text, notes = (file.text, ()) if self._encoded else file.text_and_notes
-        video, classes = self._parse(text)
-        return AnnotationSet({video_id: video}, classes, notes)
-
-    def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
-        return self._compose(annotated.first[1], annotated.classes)
 
 
 def each_video(annotated: AnnotationSet, output: Path, suffix: str) -> Iterator[tuple[Path, AnnotationSet]]:

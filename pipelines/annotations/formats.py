@@ -17,43 +17,36 @@ from lstr.pipelines.annotations.annotation import AnnotationError, AnnotationSet
 from lstr.pipelines.annotations.binary import Binary
 from lstr.pipelines.annotations.boris import Boris
 from lstr.pipelines.annotations.boris_tables import BorisEvents
-from lstr.pipelines.annotations.elan import EAF
+from lstr.pipelines.annotations.elan import Elan
 from lstr.pipelines.annotations.footage import Rates
 from lstr.pipelines.annotations.format import DEFAULTS, ConvertOptions, File, Format
 from lstr.pipelines.annotations.ids import plain_id
 from lstr.pipelines.annotations.labelstudio import LabelStudio
-from lstr.pipelines.annotations.nwb import Nwb
 from lstr.pipelines.annotations.perframe import PerFrame
-from lstr.pipelines.annotations.pictures import Mp4, Page, Png, Svg
-from lstr.pipelines.annotations.scores import Scores
-from lstr.pipelines.annotations.subtitles import ASS, SRT, VTT
-from lstr.pipelines.annotations.tables import AUDACITY, Csv, Tsv
+from lstr.pipelines.annotations.pictures import Mp4, Page, Png, Scores, Svg
+from lstr.pipelines.annotations.subtitles import Srt, Vtt
+from lstr.pipelines.annotations.tables import Csv, Tsv
 from lstr.pipelines.annotations.thumos import Thumos
-from lstr.pipelines.annotations.timeline_json import LINES, TimelineJson
-from lstr.pipelines.annotations.workbook import Workbook
+from lstr.pipelines.annotations.timeline_json import EventLines, TimelineJson
 from lstr.pipelines.failures import described
 
 FORMATS: dict[str, Format] = {
     form.name: form
     for form in (
         TimelineJson(),
-        LINES,
+        EventLines(),
         Boris(),
         BorisEvents(),
         Binary(),
         Csv(),
         Tsv(),
-        Workbook(),
-        VTT,
-        SRT,
-        ASS,
-        EAF,
+        Vtt(),
+        Srt(),
+        Elan(),
         LabelStudio(),
-        Nwb(),
         ActivityNetJson(),
         PerFrame(),
         Thumos(),
-        AUDACITY,
         Scores(),
         Png(),
         Svg(),
@@ -63,12 +56,8 @@ FORMATS: dict[str, Format] = {
 }
 """By name. The first that recognises a file or a folder reads it."""
 
-WORKBOOK = (
-    "a workbook of a spreadsheet program",
-    "save it as .xlsx, or its sheet as CSV in UTF-8, with columns such as video,start,end,label.",
-)
-FOREIGN = dict.fromkeys((".xls", ".ods", ".numbers"), WORKBOOK)
-"""Files of other programs by their endings: what they are, and what to do with them."""
+WORKBOOKS = (".xlsx", ".xlsm", ".xls", ".ods", ".numbers")
+"""Endings of workbooks of spreadsheet programs, which are not read."""
 
 
 def readable() -> list[str]:
@@ -94,7 +83,7 @@ def format_for(output: Path | None) -> Format:
     Raises AnnotationError where the name does not tell.
     """
     name = output.name.lower() if output else ""
-    forms = [form for form in FORMATS.values() if form.writes and not form.is_folder and form.name != "json"]
+    forms = [form for form in FORMATS.values() if form.writes and not form.is_folder]
     endings = {form.suffix: form for form in forms} | {f".{form.name}": form for form in forms}
     for ending in sorted(endings, key=len, reverse=True):
         if name.endswith(ending):
@@ -119,11 +108,13 @@ def readable_suffixes() -> set[str]:
     return {Path(f"x{form.suffix}").suffix for form in FORMATS.values() if form.reads and form.suffix}
 
 
-def refuse_foreign(path: Path) -> None:
-    """Raise AnnotationError for a file of another program that has to be exported first."""
-    if known := FOREIGN.get(path.suffix.lower()):
-        what, hint = known
-        raise AnnotationError(f"{path} is {what}, which is not read.", hint)
+def refuse_workbook(path: Path) -> None:
+    """Raise AnnotationError for a workbook of a spreadsheet program."""
+    if path.suffix.lower() in WORKBOOKS:
+        raise AnnotationError(
+            f"{path} is a workbook of a spreadsheet program, which cannot be read.",
+            "save the sheet as CSV in UTF-8, with the columns video,start,end,label.",
+        )
 
 
 def files_below(folder: Path) -> list[Path]:
@@ -146,11 +137,9 @@ def read_annotations(path: Path, options: ConvertOptions = DEFAULTS) -> Annotati
     elif form := chosen or recognise(path):
         annotated = _read_as(form, path, _stem(path), options)
     else:
-        refuse_foreign(path)
+        refuse_workbook(path)
         hint = f"name it with --from: {', '.join(readable())}."
         raise AnnotationError(f"The format of {path} cannot be recognised.", hint)
-    if options.frames:
-        annotated = annotated.in_seconds(options.frames)
     try:
         return annotated if options.lenient else annotated.checked()
     except AnnotationError as error:
@@ -161,7 +150,8 @@ def _read_as(form: Format, path: Path, video_id: str, options: ConvertOptions) -
     """What a file or a folder of a format holds. Raises AnnotationError, naming it, for whatever keeps it from that."""
     try:
         read = form.read_folder(path, options) if path.is_dir() else form.read(File(path), video_id, options)
-        return read.plausible()
+        read = read.plausible()
+        return read.in_seconds(options.frames) if options.frames and not form.counts_frames else read
     except AnnotationError as error:
         text = str(error) if str(error).startswith(str(path)) else f"{path}: {error}"
         hint = error.hint.replace("convert FILE", f"convert {shlex.quote(str(path))}")
@@ -187,7 +177,7 @@ def _read_folder(folder: Path, chosen: Format | None, options: ConvertOptions) -
         raise AnnotationError(f"{folder} holds {', '.join(names)}.", f"choose one: --from {names[0]}")
     if not found:
         for path in files:
-            refuse_foreign(path)
+            refuse_workbook(path)
         raise AnnotationError(f"{folder} holds no annotations.", f"give files of {', '.join(readable())}.")
     annotated = AnnotationSet({})
     for path, form in found.items():
@@ -212,8 +202,6 @@ class Conversion:
     files: list[Path] = field(default_factory=list)
     text: str | None = None
     lost: set[str] = field(default_factory=set)
-    left_out: list[str] = field(default_factory=list)
-    """Videos that the features do not have."""
 
 
 def convert(
@@ -230,8 +218,7 @@ def convert(
     if output and Path(output).is_file() and any(path.exists() and path.samefile(output) for path in paths):
         raise OutputError(f"{output} is read, and would be replaced.", "choose another name with -o.")
     if videos := options.video:
-        rates = Rates(lambda: find_videos([videos]))
-        options = replace(options, rate_of=rates, seconds_of=rates.seconds)
+        options = replace(options, rate_of=Rates(lambda: find_videos([videos])))
     annotated = AnnotationSet({})
     for path in paths:
         annotated = annotated.merged(read_annotations(path, options))
@@ -249,8 +236,7 @@ def convert(
     if output is None:
         result.text = form.render(annotated, options)
     else:
-        written = form.write(Path(output), annotated, options)
-        result.files, result.left_out = written.files, written.left_out
+        result.files = form.write(Path(output), annotated, options)
     return result
 
 

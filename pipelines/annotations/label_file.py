@@ -21,7 +21,7 @@ from lstr.labels.video_ids import check_ids
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
 from lstr.pipelines.annotations.footage import Rates
 from lstr.pipelines.annotations.format import ConvertOptions, File
-from lstr.pipelines.annotations.formats import read_annotations, readable, recognise, refuse_foreign
+from lstr.pipelines.annotations.formats import read_annotations, readable, recognise, refuse_workbook
 from lstr.pipelines.annotations.ids import plain_id
 from lstr.pipelines.annotations.perframe import INFO
 
@@ -76,15 +76,13 @@ def _read(path: Path, lenient: bool, present: Collection[str]) -> Labels:
     try:
         form = recognise(path) if path.is_file() else None
         if path.is_file() and form is None:
-            refuse_foreign(path)
+            refuse_workbook(path)
         if not path.exists() or (path.is_file() and form is None):
             return read_labels(path, lenient)
         if form and form.name == "activitynet" and "database" in File(path).json:
             return read_labels(path, lenient)  # which finds a video that is in it twice
         videos = present if isinstance(present, Mapping) else {}
-        rates = Rates(lambda: videos)
-        options = ConvertOptions(lenient=lenient, rate_of=rates, seconds_of=rates.seconds)
-        annotated = read_annotations(path, options)
+        annotated = read_annotations(path, ConvertOptions(lenient=lenient, rate_of=Rates(lambda: videos)))
     except ExtractorError as error:
         raise LabelsError(str(error), _whole(error.hint, path)) from error
     return labels_from(_called_as_media(annotated, present), str(path), lenient)
@@ -114,8 +112,6 @@ def _whole(hint: str, path: Path) -> str:
         form = found[1] or "FORMAT"
         forms = "" if found[1] else f", where FORMAT is {', '.join(readable())}"
         return f"convert it first: `{command} --from {form}`{forms}."
-    if found := re.search(r"--set (fps=\d+)", hint):
-        return f"convert it first, at the rate of the videos: `{command} --set {found[1]}`."
     return hint
 
 

@@ -11,7 +11,7 @@ from lstr.errors import LabelsError, few
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES, is_video_name
 from lstr.labels.label_set import Labels, Note, VideoLabels
 from lstr.pipelines.annotations.footage import RECIPE
-from lstr.pipelines.annotations.formats import FOREIGN, readable_suffixes
+from lstr.pipelines.annotations.formats import WORKBOOKS, readable_suffixes
 from lstr.pipelines.annotations.label_file import is_label_file, read_label_file
 
 
@@ -107,7 +107,7 @@ def is_labels(path: str, endings: Collection[str] = VIDEO_SUFFIXES) -> bool:
 
 def is_label_name(path: Path, endings: Collection[str] = VIDEO_SUFFIXES) -> bool:
     """Whether a file, which need not be there, has a name as label files have it, or as what they are exported from."""
-    is_one = path.suffix.lower() in {*readable_suffixes(), *FOREIGN}
+    is_one = path.suffix.lower() in {*readable_suffixes(), *WORKBOOKS}
     return is_one and not _is_video(path, endings)
 
 

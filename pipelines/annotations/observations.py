@@ -53,8 +53,6 @@ class Observation:
     bouts: list[Bout] = field(default_factory=list)
     lengths: Mapping[str, float] = field(default_factory=dict)
     """Seconds of each file, where they are known"""
-    rates: Mapping[str, float] = field(default_factory=dict)
-    """Frames a second of each file, where they are known"""
     subset: str | None = None
 
 
@@ -111,8 +109,7 @@ def videos_of(observations: Sequence[Observation], classes: Sequence[str], notes
             if seen[file] and subjects:
                 several[file] = None
             seen[file] |= dict.fromkeys(subjects, observation.name)
-            facts: dict[str, object] = {"duration": observation.lengths.get(file), "fps": observation.rates.get(file)}
-            facts["subset"] = observation.subset
+            facts = {"duration": observation.lengths.get(file), "subset": observation.subset}
             known[file] |= {name: value for name, value in facts.items() if value is not None}
         starts = _starts(observation)
         for bout in observation.bouts:

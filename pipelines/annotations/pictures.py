@@ -1,6 +1,5 @@
-"""What shows annotations and cannot be read back: pictures, a page, and the video with lanes under it."""
+"""What cannot be read back: scores, and what shows annotations: pictures, a page, and the video with lanes under it."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -9,18 +8,31 @@ from lstr.extractors.errors import MissingPathError
 from lstr.extractors.video.inputs import LANES_SUFFIX
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotationSet
-from lstr.pipelines.annotations.format import ConvertOptions, Detection, Format, Written, each_video
-from lstr.pipelines.annotations.timeline_json import to_jsonl, to_timeline
+from lstr.pipelines.annotations.format import ConvertOptions, Detection, Format, each_video
+from lstr.pipelines.annotations.timeline_json import to_events, to_timeline
+from lstr.pipelines.files.atomic import replacing
 
 # Each draws with modules of lstr.pipelines.reports imported where it does, for they load a video stack.
+
+
+class Scores(Format):
+    """Every score of a detection: float32 (chunks, classes), with the timeline beside it."""
+
+    name, suffix = "npy", ".scores.npy"
+    reads, detects = False, True
+
+    def write_detection(self, path: Path, detection: Detection) -> None:
+        assert detection.scores is not None
+        with replacing(path) as temporary, temporary.open("wb") as file:
+            np.save(file, np.asarray(detection.scores, np.float32))
 
 
 class Picture(Format):
     """One picture per video; annotations are drawn as a detection without scores."""
 
-    reads = False
+    reads, writes, detects = False, True, True
 
-    def write(self, output: Path, annotated: AnnotationSet, options: ConvertOptions) -> Written:
+    def write(self, output: Path, annotated: AnnotationSet, options: ConvertOptions) -> list[Path]:
         files = []
         for path, alone in each_video(annotated, output, self.suffix):
             video_id, video = alone.first
@@ -28,7 +40,7 @@ class Picture(Format):
             timeline = to_timeline(video_id, video, alone.classes)
             self.write_detection(path, Detection(video_id, timeline, None, (), media))
             files.append(path)
-        return Written(files)
+        return files
 
 
 class Png(Picture):
@@ -97,6 +109,7 @@ class Mp4(Picture):
             raise MissingPathError(
                 f"The video of {detection.id!r} ({named}) is not there.", "name its file or folder with --video."
             )
-        lines = to_jsonl(detection.annotated.first[1]).split("\n")[:-1] if detection.scores is None else ()
-        events = detection.events or [json.loads(line) for line in lines]
+        events = detection.events
+        if detection.scores is None:
+            events = to_events(detection.annotated.first[1])
         write_overlay(path, detection.video, Lanes(tuple(timeline["classes"]), events, detection.scores))

@@ -11,7 +11,7 @@ from lstr.errors import brief
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet, plain_line
-from lstr.pipelines.annotations.format import ConvertOptions, Detection, File, TextFormat, Written
+from lstr.pipelines.annotations.format import ConvertOptions, Detection, File, TextFormat
 from lstr.pipelines.annotations.rows import first_line
 from lstr.pipelines.annotations.tables import number_text
 from lstr.pipelines.annotations.times import number_of
@@ -64,11 +64,11 @@ class Thumos(TextFormat):
     def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
         return to_thumos_detections(annotated)
 
-    def write(self, output: Path, annotated: AnnotationSet, options: ConvertOptions) -> Written:
+    def write(self, output: Path, annotated: AnnotationSet, options: ConvertOptions) -> list[Path]:
         texts = to_thumos(annotated)
         for name, text in texts.items():
             write_text(output / name, text)
-        return Written([output / name for name in texts])
+        return [output / name for name in texts]
 
     def write_detection(self, path: Path, detection: Detection) -> None:
         """The detections, and beside them the list of their classes."""

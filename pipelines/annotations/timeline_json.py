@@ -9,16 +9,16 @@ from lstr.chunk import CHUNK_SECONDS
 from lstr.labels.label_set import BACKGROUND, end_chunk
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet, sound
-from lstr.pipelines.annotations.format import EVERYTHING, FILES, ConvertOptions, Detection, File, TextFormat, VideoText
+from lstr.pipelines.annotations.format import ConvertOptions, Detection, File, Format
 from lstr.pipelines.files.json_files import write_json
 from lstr.timeline import FORMAT
 
 
-class TimelineJson(TextFormat):
+class TimelineJson(Format):
     """Our timeline."""
 
     name, suffix = "json", ".json"
-    holds = EVERYTHING
+    detects = True
 
     def recognises(self, file: File) -> bool:
         return file.ending == ".json" and isinstance(file.json, dict) and file.json.get("format") == FORMAT
@@ -27,15 +27,18 @@ class TimelineJson(TextFormat):
         video, classes = from_timeline(file.json)
         return AnnotationSet({video_id: video}, classes)
 
-    def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
-        return to_text(to_timeline(*annotated.first, annotated.classes))
-
     def write_detection(self, path: Path, detection: Detection) -> None:
         write_json(path, detection.timeline)
 
 
-class EventLines(VideoText):
+class EventLines(Format):
     """The lines of a run."""
+
+    name, suffix = "jsonl", ".jsonl"
+    detects = True
+
+    def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
+        return AnnotationSet({video_id: from_jsonl(file.text)})
 
     def is_due(self, detection: Detection) -> bool:
         """Never: its lines are written as they are decided."""
@@ -74,19 +77,19 @@ def from_timeline(timeline: Mapping[str, Any]) -> tuple[AnnotatedVideo, tuple[st
         raise AnnotationError(f"The timeline is damaged ({error!r}).", "run `lstr detect` again.") from error
 
 
-def to_jsonl(video: AnnotatedVideo, classes: Sequence[str] = ()) -> str:
-    """The `started` and `ended` lines of a live run, in order of time."""
-    lines: list[tuple[tuple[float, int, int], dict[str, Any]]] = []
+def to_events(video: AnnotatedVideo) -> list[dict[str, Any]]:
+    """The `started` and `ended` events of a live run, in order of time."""
+    events: list[tuple[tuple[float, int, int], dict[str, Any]]] = []
     for i, a in enumerate(video.segments):
         score = {} if a.score is None else {"score": a.score}
         started = {"event": "started", "label": a.label, "time": a.start, "start": a.start, **score}
         ended = {**started, "event": "ended", "time": a.end, "end": a.end}
         # what ends at a moment does so before what starts then, but for what lasts no time
-        lines += [((a.start, 1, i), started), ((a.end, 0 if a.end > a.start else 2, i), ended)]
-    return "".join(json.dumps(line, ensure_ascii=False) + "\n" for _, line in sorted(lines, key=lambda x: x[0]))
+        events += [((a.start, 1, i), started), ((a.end, 0 if a.end > a.start else 2, i), ended)]
+    return [event for _, event in sorted(events, key=lambda pair: pair[0])]
 
 
-def from_jsonl(text: str) -> tuple[AnnotatedVideo, tuple[str, ...]]:
+def from_jsonl(text: str) -> AnnotatedVideo:
     """The actions that the lines of a run report; one that no line ends lasts until the last. Raises AnnotationError.
 
     A last line that was cut short, by a kill, is left out.
@@ -114,7 +117,4 @@ def from_jsonl(text: str) -> tuple[AnnotatedVideo, tuple[str, ...]]:
             ) from error
     for label, entry in under_way.items():
         segments.append(Segment(entry["start"], max(time, entry["start"]), label, entry.get("score")))
-    return AnnotatedVideo(tuple(segments)), ()
-
-
-LINES = EventLines("jsonl", ".jsonl", FILES | {"scores"}, from_jsonl, to_jsonl)
+    return AnnotatedVideo(tuple(segments))

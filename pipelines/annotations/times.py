@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from lstr.errors import brief
 from lstr.labels.segment import clock_seconds
 from lstr.pipelines.annotations.annotation import AnnotationError
-from lstr.pipelines.annotations.columns import Column
 
 TIMECODE = re.compile(r"(\d{1,9}):([0-5]?\d):([0-5]?\d)([:;])(\d{1,3})")
 """h:mm:ss:ff, frames of the last second; with a semicolon numbers of frames are dropped, as of 29.97 a second."""
@@ -25,26 +24,24 @@ def unknown(video_id: str) -> None:
 
 @dataclass(frozen=True)
 class Clock:
-    """What times of a table mean, in seconds; with `frames` in frames, so many a second, as which it counts them."""
+    """What makes seconds of the times of a table; `frames`: one rate of all videos."""
 
     frames: float | None = None
     rate_of: RateOf = unknown
 
-    def time_of(self, cell: str, column: Column, line: int, video_id: str) -> float:
-        """The time in a cell: a number, h:mm:ss or h:mm:ss:ff. Raises AnnotationError."""
+    def time_of(self, cell: str, line: int, video_id: str, scale: int = 1, counts_frames: bool = False) -> float:
+        """The seconds of a cell: a number, h:mm:ss or h:mm:ss:ff. Raises AnnotationError.
+
+        scale: how many units of a number are a second. counts_frames: whether a number is that of a frame.
+        """
         if found := TIMECODE.fullmatch(cell.strip()):
             rate = self.rate(f"Line {line}: {brief(cell)} counts frames", video_id)
-            frame = _frame_of(found, rate, line)
-            return frame if self.frames else frame / rate
+            return _frame_of(found, rate, line) / rate
         seconds = clock_seconds(cell)
         if seconds is not None:
-            return seconds * (self.frames or 1)
-        number = number_of(cell, line) / column.scale
-        if column.is_beside_frames:
-            return number * (self.frames or 1)
-        if not column.counts_frames or self.frames:
-            return number
-        return number / self.rate(f"The table counts frames ({column.name})", video_id)
+            return seconds
+        number = number_of(cell, line)
+        return number / (self.rate("The table counts frames", video_id) if counts_frames else scale)
 
     def rate(self, what: str, video_id: str) -> float:
         """Frames a second of a video; `what` begins the sentence of the AnnotationError where nobody knows."""

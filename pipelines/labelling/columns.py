@@ -14,20 +14,17 @@ from lstr.extractors.errors import ExtractorError
 from lstr.labels.label_set import BACKGROUND, Labels
 from lstr.labels.video_ids import check_ids
 from lstr.pipelines.annotations.annotation import AnnotationError
-from lstr.pipelines.annotations.footage import Rates
+from lstr.pipelines.annotations.columns import SAMPLE, guess_columns, layout_of
+from lstr.pipelines.annotations.footage import Rates, footage_of_files
 from lstr.pipelines.annotations.format import ConvertOptions, File
 from lstr.pipelines.annotations.formats import recognise
-from lstr.pipelines.annotations.ids import plain_id
 from lstr.pipelines.annotations.label_file import labels_from, with_plain_ids
-from lstr.pipelines.annotations.rows import Rows, Table, is_text
-from lstr.pipelines.annotations.tables import from_csv, is_header
-from lstr.pipelines.annotations.workbook import read_sheets
+from lstr.pipelines.annotations.rows import Rows, is_text
+from lstr.pipelines.annotations.tables import from_csv
 from lstr.pipelines.labelling.remarks import UNTOLD, without_length
 
 SHOWN = 8
 """Rows of the table, and labels that come of it, that a person sees."""
-SAMPLE = 200
-"""Rows by which is guessed what a column is."""
 ROLES = ("video", "start", "end", "duration", "label", "subject")
 TIMED = ("start", "end", "duration")
 UNITS = {"seconds": ("", ""), "milliseconds": ("_ms", "_ms"), "frames": ("_frame", "_frames")}
@@ -65,8 +62,7 @@ class UnnamedTable:
         Where no column names the video, all rows are of the one that is at hand, or that the file is called as.
         """
         self._check(choice)
-        rates = Rates(lambda: videos)
-        options = ConvertOptions(rate_of=rates, seconds_of=rates.seconds)
+        options = ConvertOptions(rate_of=Rates(lambda: videos))
         alone = next(iter(videos)) if len(videos) == 1 else self.path.stem
         read = from_csv(self._text(choice), alone, options).plausible().checked()
         labels = with_plain_ids(labels_from(read, str(self.path)), videos)
@@ -75,16 +71,7 @@ class UnnamedTable:
 
     def guess(self, videos: Mapping[str, Any]) -> Choice:
         """What the columns may be, by what stands in them; a person corrects it."""
-        cells = [cells for _, cells in self.rows[1 : SAMPLE + 1]]
-        columns = [[row[at].strip() for row in cells if at < len(row) and row[at].strip()] for at in range(self.width)]
-        times = [at for at, column in enumerate(columns) if column and not any(map(is_text, column))]
-        texts = [at for at, column in enumerate(columns) if column and any(map(is_text, column))]
-        named = [at for at in texts if any(plain_id(cell, videos) in videos for cell in columns[at])]
-        found = dict(zip(("start", "end"), times, strict=False))
-        if named:
-            found["video"] = named[0]
-        others = [at for at in texts if at not in named[:1]]
-        return Choice(found | dict(zip(("label",), others, strict=False)))
+        return Choice(guess_columns((cells for _, cells in self.rows[1 : SAMPLE + 1]), videos))
 
     def _check(self, choice: Choice) -> None:
         columns = choice.columns
@@ -122,14 +109,12 @@ def unnamed_table(path: Path) -> UnnamedTable | None:
         form = recognise(path) if path.is_file() else None
         if form and form.name in ("csv", "tsv"):
             return _unnamed(path, Rows(File(path).text_and_notes[0]))
-        if form and form.name == "xlsx":
-            return next((found for sheet in read_sheets(path) if (found := _unnamed(path, sheet))), None)
     return None
 
 
-def _unnamed(path: Path, table: Table) -> UnnamedTable | None:
+def _unnamed(path: Path, table: Rows) -> UnnamedTable | None:
     rows = [(line, cells) for line, cells in table if any(map(str.strip, cells))]
-    if len(rows) < 2 or len(rows[0][1]) < 3 or is_header(rows[0][1]):
+    if len(rows) < 2 or len(rows[0][1]) < 3 or layout_of(rows[0][1], {}):
         return None
     return UnnamedTable(path, rows)
 
@@ -159,7 +144,8 @@ def described(labels: Labels, videos: Mapping[str, Any]) -> dict[str, Any]:
 def _doubts(labels: Labels, videos: Mapping[str, Any]) -> list[str]:
     """What is likely not meant."""
     doubts = [f"{sentence[:1].upper()}{sentence[1:]}." for sentence in (without_length(labels),) if sentence]
-    lengths = {name: seconds for name in labels.videos if (seconds := Rates(lambda: videos).seconds(name))}
+    footage = footage_of_files({name: videos[name] for name in labels.videos if name in videos})
+    lengths = {name: one.seconds for name, one in footage.items()}
     late = [s for name, end in lengths.items() for s in labels.videos[name].segments if s.start >= end]
     if late:
         many = sum(len(labels.videos[name].segments) for name in lengths)

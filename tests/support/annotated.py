@@ -1,8 +1,5 @@
 """Segment sets for the tests of formats: the awkward one by hand, and any by hypothesis."""
 
-from importlib.util import find_spec
-
-import pytest
 from hypothesis import strategies as st
 
 from lstr.labels.segment import Segment
@@ -48,13 +45,6 @@ def sets(unit: int, score=scores, least: int = 1, label=labels):
     )
     video = st.builds(lambda v, k: AnnotatedVideo(v.segments, **k), videos(unit, score, least, label), known)
     return st.dictionaries(labels, video, min_size=1, max_size=3).map(AnnotationSet)
-
-
-def each_with_its_packages(forms) -> list:
-    """Parameters of a test, by the names of formats; one whose packages are not installed is skipped."""
-    is_there = find_spec("pynwb") and find_spec("ndx_ethogram")
-    skip = pytest.mark.skipif(not is_there, reason="pynwb is not installed: pip install -e .[nwb]")
-    return [pytest.param(form, marks=skip) if form == "nwb" else form for form in forms]
 
 
 def segments(video: AnnotatedVideo, digits: int = 9) -> list[tuple]:

@@ -23,7 +23,6 @@ from lstr.extractors.weights.archive import Archive, write_archive
 from lstr.extractors.weights.model_card import FORMAT, ModelCard
 from lstr.extractors.weights.sources import WeightSources
 from lstr.kinds import configure, make_model
-from lstr.pipelines.annotations.format import ConvertOptions
 from lstr.pipelines.annotations.formats import FORMATS, convert
 from lstr.pipelines.annotations.label_file import read_label_file
 from lstr.pipelines.model_files.packing import write_model
@@ -114,7 +113,7 @@ def test_video_ids_in_labels_are_no_paths_outside(place, name):
     assert "labels.json" in str(caught.value) and len(str(caught.value)) < 600
     for form in (one.name for one in FORMATS.values() if one.writes and one.name not in ("svg", "mp4", "html")):
         with pytest.raises(ExtractorError, match="video id .* is "):
-            convert([place / "labels.json"], form, place / "out", ConvertOptions(features=None))
+            convert([place / "labels.json"], form, place / "out")
     (place.parent / "target_perframe").mkdir()
     info = {"S": {"class_names": list(CLASSES), "train_session_set": [name], "data_root": str(place)}}
     (place / "data_info.json").write_text(json.dumps(info))

@@ -8,14 +8,11 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from time import monotonic
 from typing import Any
-from zipfile import ZipFile
 
 import numpy as np
-import openpyxl
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -223,32 +220,13 @@ def annotation_files(form: str, suffix: str) -> Callable[[Path], st.SearchStrate
         checkpoint_labels = folder / "labels.json"
         checkpoint_labels.write_bytes(as_json({**LABELS, "database": {"c": LABELS["database"]["c"]}}))
         convert([checkpoint_labels], form, folder / f"sound{suffix}")
-        text = (folder / f"sound{suffix}").read_text()
-        is_json = suffix in (".json", ".boris")
-        return one(changed_text(text) | (changed_json(json.loads(text)) if is_json else changed_text(text)))
+        return one(changed_text((folder / f"sound{suffix}").read_text()))
 
     return files
 
 
-def workbook_files(folder: Path) -> st.SearchStrategy[dict[str, bytes]]:
-    """Of a few bytes changed, and of one sheet's own text changed inside a sound archive."""
-    book = openpyxl.Workbook()
-    for row in (["video", "start", "end", "label"], ["a", 1.5, 2, "walk"], ["a", timedelta(seconds=3), "4,5", "run"]):
-        book.active.append(row)
-    book.save(folder / "sound.xlsx")
-    content = (folder / "sound.xlsx").read_bytes()
-    with ZipFile(io.BytesIO(content)) as archive:
-        members = {info.filename: archive.read(info) for info in archive.infolist()}
-
-    def packed(sheet: bytes) -> bytes:
-        out = io.BytesIO()
-        with ZipFile(out, "w") as archive:
-            for name, text in members.items():
-                archive.writestr(name, sheet if "sheet1" in name else text)
-        return out.getvalue()
-
-    sheet = next(text for name, text in members.items() if "sheet1" in name)
-    return one(changed_bytes(content) | changed_text(sheet.decode()).map(packed))
+def json_files(content: object) -> Callable[[Path], st.SearchStrategy[dict[str, bytes]]]:
+    return lambda _: one(changed_text(as_json(content).decode()) | changed_json(content))
 
 
 def read_labels(path: Path) -> None:
@@ -288,7 +266,42 @@ o,0.5,10,25,ann,walk,fast,START,1.5,a.mp4
 o,0.5,10,25,ann,walk,fast,STOP,2.5,a.mp4
 o,0.5,10,25,,call,,POINT,3,a.mp4
 """
-BINARY = "time,background,walk,run\n0,1,0,0\n0.5,0,1,1\n1,-1,-1,-1\n1.5,0,0,1\n"
+BORIS = {
+    "behaviors_conf": {
+        "0": {"code": "walk", "type": "State event", "category": ""},
+        "1": {"code": "call", "type": "Point event", "category": "x"},
+    },
+    "subjects_conf": {"0": {"key": "", "name": "2", "description": "the same behaviour at the same time"}},
+    "observations": {
+        "o": {
+            "type": "MEDIA",
+            "file": {"1": ["a.mp4", "b.mp4"], "2": []},
+            "time offset": 0.5,
+            "observation time interval": [0, 0],
+            "independent_variables": {"subset": "training"},
+            "media_info": {"length": {"a.mp4": 10.0, "b.mp4": 5.0}},
+            "events": [[1.5, "ann", "walk", "fast", ""], [12.0, "ann", "walk", "fast", ""], [3, "2", "call", "", "x"]],
+        }
+    },
+}
+TASKS = [
+    {
+        "data": {"video": "/data/upload/3/ab12cd00-a.mp4", "fps": 25, "subset": "training", "duration": 10.0},
+        "annotations": [
+            {
+                "completed_by": 1,
+                "was_cancelled": False,
+                "result": [
+                    {
+                        "type": "timelinelabels",
+                        "value": {"ranges": [{"start": 1, "end": 50}], "timelinelabels": ["walk"]},
+                    }
+                ],
+            }
+        ],
+    }
+]
+BINARY = "time,walk,run\n0,0,0\n0.5,1,1\n1,0,0\n1.5,0,1\n"
 TARGETS = {
     "labels": Target("labels.json", lambda _: one(changed_json(LABELS)), read_labels),
     "timeline": Target("v.json", lambda _: one(changed_json(TIMELINE)), read_labels),
@@ -296,11 +309,10 @@ TARGETS = {
         f"labels, {form}": Target(f"v{suffix}", annotation_files(form, suffix), read_labels)
         for form, suffix in (("csv", ".csv"), ("eaf", ".eaf"), ("vtt", ".vtt"), ("srt", ".srt"))
     },
-    "labels, boris": Target("v.boris", annotation_files("boris", ".boris"), read_labels),
+    "labels, boris": Target("v.boris", json_files(BORIS), read_labels),
     "labels, exports of BORIS": Target("v.csv", lambda _: one(changed_text(EXPORT)), read_labels),
     "labels, binary": Target("v.csv", lambda _: one(changed_text(BINARY)), read_labels),
-    "labels, workbook": Target("v.xlsx", workbook_files, read_labels),
-    "labels, Label Studio": Target("v.json", annotation_files("labelstudio", ".json"), read_labels),
+    "labels, Label Studio": Target("v.json", json_files(TASKS), read_labels),
     "recipe": Target(
         "recipe.json", lambda _: one(changed_json(CONFIGURED)), lambda p: (find_recipe(str(p)), describe(p, {}))
     ),

@@ -13,7 +13,7 @@ from lstr.pipelines.extraction.prepare import training_ids
 @pytest.fixture
 def table(small_set, tmp_path):
     """The labels of the small set as a CSV with endings, clock times and other names of the subsets."""
-    rows = ["file,split,begin,end,class"]
+    rows = ["video,subset,start,end,label"]
     for name, video in read_labels(small_set.labels).videos.items():
         subset = {"training": "train", "testing": "test"}[video.subset]
         rows += [f"{name}.avi,{subset},0:{s.start:06.3f},0:00:{s.end:06.3f},{s.label}" for s in video.segments]

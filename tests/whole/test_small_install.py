@@ -21,8 +21,6 @@ pytestmark = pytest.mark.long
 MOST_MEGABYTES = 500
 DIFFERENCE = 1e-5
 SHADES = 3.0  # of 255, or points: two versions of OpenCV space letters differently
-OWN_EXTRAS = ("xlsx", "nwb")
-"""Formats that need a package of their own in any installation"""
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +72,7 @@ def test_it_is_small_and_lacks_torch(small):
 def test_it_scores_as_with_torch(small, small_set, exported, lstr, tmp_path):
     """The same video, decided by the model file with torch and by the exported one without."""
     whole, run = exported
-    video, names = small_set.videos / "scene_00.mp4", ",".join(name for name in FORMATS if name not in OWN_EXTRAS)
+    video, names = small_set.videos / "scene_00.mp4", ",".join(FORMATS)
     assert lstr("detect", video, "-m", whole, "-o", tmp_path / "with", "-f", names)[0] == 0
     small("detect", video, "-m", run, "-o", tmp_path / "without", "-f", names)
     with_torch, without = (np.load(tmp_path / name / "scene_00.scores.npy") for name in ("with", "without"))

@@ -1,17 +1,14 @@
-"""BORIS's projects: what they say of videos, what they cannot, and ours as BORIS reads them."""
+"""BORIS's projects: what they say of videos, and what they cannot."""
 
 import json
 
 import pytest
-from hypothesis import given, settings
 
-from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
+from lstr.pipelines.annotations.annotation import AnnotationError, AnnotationSet
 from lstr.pipelines.annotations.boris import from_boris
-from lstr.pipelines.annotations.boris_project import to_boris
 from lstr.pipelines.annotations.formats import read_annotations
 from lstr.pipelines.annotations.label_file import read_label_file
-from tests.support.annotated import AWKWARD, CLASSES, segments, sets
+from tests.support.annotated import segments
 
 ETHOGRAM = {
     "0": {"code": "walk", "type": "State event", "key": "w", "category": "moves", "modifiers": {}},
@@ -143,54 +140,27 @@ def test_files_are_called_by_what_tells_them_apart():
     assert set(found.videos) == {"home/ann/v/a.mp4", "day/b", "c", "other/a.mp4"}
 
 
-def test_ours_has_what_boris_reads():
-    """A key a class, states in pairs, overlaps of one class by subjects, and a list of files for each player."""
-    content = to_boris(AnnotationSet({"a b": AWKWARD}, CLASSES))
-    behaviours = content["behaviors_conf"]
-    assert [one["code"] for one in behaviours.values()] == list(CLASSES)
-    keys = [one["key"] for one in behaviours.values()]
-    assert keys[0] == "w" and len(set(keys)) == len(keys) and all(len(key) == 1 for key in keys)
-    coded = content["observations"]["a b"]
-    assert (
-        coded["type"] == "MEDIA" and coded["file"]["1"] == ["videos/a b.mp4"] and set(coded["file"]) == set("12345678")
-    )
-    assert coded["media_info"]["length"] == {"videos/a b.mp4": 3700.25}
-    assert coded["events"][:3] == [[0.0, "", "wave", "", ""], [0.5, "2", "wave", "", ""], [1.0, "", "<script>", "", ""]]
-    assert content["subjects_conf"]["0"]["name"] == "2" and content["project_format_version"] == "7.0"
-    points = to_boris(AnnotationSet({"a": AnnotatedVideo((Segment(1, 1, "blink"),))}))
-    assert points["behaviors_conf"]["0"]["type"] == "Point event" and len(points["observations"]["a"]["events"]) == 1
-
-
-def test_who_does_it_is_kept_there_and_back():
-    whole = (
-        Segment(0.0, 4.0, "walk"),
-        Segment(1.0, 3.0, "walk"),  # overlaps another of nobody
-        Segment(1.0, 5.0, "walk", subject="ann"),
-        Segment(2.0, 3.0, "walk", subject="ann"),  # she does it twice at once
-        Segment(2.0, 6.0, "walk", subject="2"),
-    )
-    annotated = AnnotationSet({"v": AnnotatedVideo(whole)}, ("walk",))
-    assert from_boris(to_boris(annotated)).videos["v"].segments == annotated.videos["v"].segments
-
-
-@settings(deadline=None, max_examples=30)
-@given(sets(1000, least=0))
-def test_there_and_back(annotated):
-    read = from_boris(json.loads(json.dumps(to_boris(annotated))))
-    assert read.classes == annotated.classes
-    for name, video in annotated.videos.items():
-        found = next(v for v in read.videos.values() if v.media == name)
-        assert segments(found, 3) == segments(video, 3) and found.subset == video.subset
-        assert found.duration == video.duration
+def test_further_subjects_of_a_project_that_lstr_wrote_are_one_again():
+    """An earlier version wrote overlaps of one class as further subjects, whose description says of whom."""
+    events = [[0, "ann", "walk", "", ""], [1, "ann 2", "walk", "", ""], [2, "ann 2", "walk", "", ""],
+              [3, "2", "walk", "", ""], [4, "ann", "walk", "", ""], [5, "2", "walk", "", ""]]  # fmt: skip
+    content = project(o=observation(events))
+    content["subjects_conf"] = {
+        "0": {"key": "", "name": "ann", "description": ""},
+        "1": {"key": "", "name": "ann 2", "description": "the same behaviour at the same time, of ann"},
+        "2": {"key": "", "name": "2", "description": "the same behaviour at the same time"},
+    }
+    (video,) = from_boris(content).videos.values()
+    assert [(a.start, a.end, a.subject) for a in video.segments] == [(0, 4, "ann"), (1, 2, "ann"), (3, 5, "")]
 
 
 def test_labels_of_a_project_belong_to_the_videos_that_it_names(tmp_path, lstr):
     content = project(o=observation([[1, "", "walk", "", ""], [2, "", "walk", "", ""]], ["/else/where/fall-01.mp4"]))
     (tmp_path / "study.boris").write_text(json.dumps(content))
     assert read_label_file(tmp_path / "study.boris", present={"fall-01"}).videos["fall-01"].segments
-    code, out, err = lstr("labels", "convert", tmp_path / "study.boris", "-o", tmp_path / "again.boris")
+    code, _, err = lstr("labels", "convert", tmp_path / "study.boris", "-o", tmp_path / "labels.csv")
     assert code == 0, err
-    assert segments(read_annotations(tmp_path / "again.boris").videos["fall-01"]) == [(1, 2, "walk")]
+    assert segments(read_annotations(tmp_path / "labels.csv").videos["fall-01"]) == [(1, 2, "walk")]
     (tmp_path / "study.boris").write_text("[" * 100_000)
     code, _, err = lstr("labels", "check", tmp_path / "study.boris")
     assert code == 2 and "is not JSON" in err

@@ -15,6 +15,11 @@ from lstr.pipelines.annotations.label_file import read_label_file
 from tests.support.annotated import AWKWARD, CLASSES, scored, segments, videos
 
 
+def read(text: str) -> tuple[AnnotatedVideo, tuple[str, ...]]:
+    found = from_eaf(text, "a")
+    return found.videos["a"], found.classes
+
+
 def test_pympi_reads_a_tier_a_class_with_scores_below(tmp_path):
     path = tmp_path / "a.eaf"
     path.write_text(to_eaf(AWKWARD, CLASSES), encoding="utf-8")
@@ -46,7 +51,7 @@ def test_the_order_and_the_references_are_those_of_the_schema():
 
 
 def test_there_and_back():
-    video, classes = from_eaf(to_eaf(AWKWARD, CLASSES))
+    video, classes = read(to_eaf(AWKWARD, CLASSES))
     assert (video.subset, video.duration) == (AWKWARD.subset, AWKWARD.duration)
     assert video.media == str(Path(AWKWARD.media).absolute())
     assert scored(video) == scored(AWKWARD) and classes == CLASSES
@@ -55,20 +60,20 @@ def test_there_and_back():
 @given(videos(1000))
 def test_it_loses_nothing_it_can_hold(video):
     named = tuple(dict.fromkeys(a.label for a in video.segments))
-    read, classes = from_eaf(to_eaf(video, named))
-    assert scored(read) == scored(video) and classes == named
+    back, classes = read(to_eaf(video, named))
+    assert scored(back) == scored(video) and classes == named
 
 
 def test_tiers_of_one_name_keep_apart():
     video = AnnotatedVideo((Segment(0, 2, "a", 0.5), Segment(1, 3, "a", 0.5), Segment(1, 2, "a (2)", 0.5)))
     text = to_eaf(video, ("a", "a (2)", "a score"))
     names = [tier.get("TIER_ID") for tier in ET.fromstring(text.encode()).iter("TIER")]
-    assert len(names) == len(set(names)) and scored(from_eaf(text)[0]) == scored(video)
+    assert len(names) == len(set(names)) and scored(read(text)[0]) == scored(video)
 
 
 def test_characters_that_xml_cannot_hold_do_not_break_the_file():
     text = to_eaf(AnnotatedVideo((Segment(0, 1, "a\x00b"),)), ("a\x00b",))
-    assert from_eaf(text)[0].segments[0].label == "a\N{REPLACEMENT CHARACTER}b"
+    assert read(text)[0].segments[0].label == "a\N{REPLACEMENT CHARACTER}b"
 
 
 def test_a_file_of_elan_with_names_in_the_tiers_only():
@@ -79,7 +84,7 @@ def test_a_file_of_elan_with_names_in_the_tiers_only():
     <ANNOTATION_VALUE/></ALIGNABLE_ANNOTATION></ANNOTATION></TIER>
     <TIER TIER_ID="note" PARENT_REF="jump"><ANNOTATION><REF_ANNOTATION ANNOTATION_ID="b" ANNOTATION_REF="a">
     <ANNOTATION_VALUE>nice</ANNOTATION_VALUE></REF_ANNOTATION></ANNOTATION></TIER></ANNOTATION_DOCUMENT>"""
-    assert from_eaf(text) == (AnnotatedVideo((Segment(0.5, 0.9, "jump"),)), ("jump",))
+    assert read(text) == (AnnotatedVideo((Segment(0.5, 0.9, "jump"),)), ("jump",))
 
 
 TIERS = """<ANNOTATION_DOCUMENT><HEADER><MEDIA_DESCRIPTOR MEDIA_URL="{media}"/></HEADER><TIME_ORDER>
@@ -128,7 +133,7 @@ def test_times_are_those_of_the_video_however_it_was_synchronised(tmp_path, name
 
 def test_a_time_origin_that_is_no_number_is_told():
     with pytest.raises(AnnotationError, match="time origin 'soon' of 'a.mp4' is no number"):
-        from_eaf(eaf_of("run", media='a.mp4" TIME_ORIGIN="soon'))
+        read(eaf_of("run", media='a.mp4" TIME_ORIGIN="soon'))
 
 
 @pytest.mark.parametrize(
@@ -151,5 +156,5 @@ def test_a_file_that_no_video_is_called_as_is_of_its_media(tmp_path, present, ex
 @pytest.mark.parametrize("text", ["no xml", "<other/>", to_eaf(AWKWARD, CLASSES).replace('TIME_VALUE="0"', "")])
 def test_what_is_no_eaf(text):
     with pytest.raises(AnnotationError) as caught:
-        from_eaf(text)
+        read(text)
     assert caught.value.hint

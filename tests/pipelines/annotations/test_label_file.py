@@ -13,10 +13,8 @@ from lstr.labels.check import check
 from lstr.labels.label_set import Labels, VideoLabels, read_labels
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.footage import footage_at, footage_of_files, videos_among
-from lstr.pipelines.annotations.format import ConvertOptions
 from lstr.pipelines.annotations.formats import FORMATS, convert
 from lstr.pipelines.annotations.label_file import read_label_file
-from tests.support.annotated import each_with_its_packages
 
 VIDEOS = {
     "a": VideoLabels("training", 6.0, (Segment(1.0, 2.0, "jump"), Segment(2.5, 4.0, "wave"))),
@@ -40,13 +38,13 @@ def labels(tmp_path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("form", each_with_its_packages(n for n, f in FORMATS.items() if f.reads and f.writes))
+@pytest.mark.parametrize("form", [n for n, f in FORMATS.items() if f.reads and f.writes])
 def test_every_form_that_converts_is_taken(labels, tmp_path, form):
     """One file, or a folder of one file per video; what a form has no place for is missing, and no more than that."""
     output = tmp_path / "converted"
     if getattr(FORMATS[form], "holds_many", False):
         output = output / f"all{FORMATS[form].suffix}"
-    convert([labels], form, output, ConvertOptions(fps=20.0))
+    convert([labels], form, output)
     read = read_label_file(output)
     assert read.classes == ("Background", "jump", "wave") and read.videos.keys() == {"a", "b"}
     for name, video in read.videos.items():
@@ -58,7 +56,7 @@ def test_every_form_that_converts_is_taken(labels, tmp_path, form):
 
 
 def write(path: Path, *rows: str) -> Path:
-    path.write_text("\n".join(["video,split,start,end,label", *rows]) + "\n")
+    path.write_text("\n".join(["video,subset,start,end,label", *rows]) + "\n")
     return path
 
 
@@ -118,7 +116,6 @@ def test_labels_of_other_videos_are_an_error(small_set, tmp_path, lstr):
         assert code == 2 and "no match" in out and words in err and "hint: name each video by its path" in err
     for command in (
         ["detect", small_set.features, "-c", small_set.checkpoint, "-o", tmp_path / "out", "--set", f"labels={path}"],
-        ["labels", "convert", path, "--to", "perframe", "--features", small_set.features, "-o", tmp_path / "out"],
     ):
         code, _, err = lstr(*command)
         assert code == 2 and words[2:] in err and "hint: " in err, err
@@ -141,7 +138,7 @@ def test_detections_are_labels_without_their_scores(tmp_path):
     ("name", "content", "words", "hint"),
     [
         ("missing.csv", None, "no label file", "path of the labels"),
-        ("a.csv", "video,start,end\na,1,2\n", "no column label", "video,start,end,label"),
+        ("a.csv", "video,start,end\na,1,2\n", "no column label", "--columns 'label=…'"),
         ("a.csv", "video,start,end,label\na,3,2,jump\n", "Video 'a'", "start"),
         ("a.json", "{}", 'no object "database"', "database"),
         ("a.json", '{"database": {"a": {}, "a": {}}}', "twice", "Join"),
@@ -212,7 +209,7 @@ def test_hints_of_a_check_work_as_they_are_typed(tmp_path, lstr, monkeypatch):
         for command in (["labels", "check"], ["info"]):
             code, _, err = lstr(*command, place)
             assert code == 2 and "[[" not in err, err
-            typed = " ".join(err.split()).partition("`lstr ")[2].partition("`")[0]
+            typed = " ".join(err.split()).rpartition("`lstr ")[2].partition("`")[0]
             Path("labels.json").unlink(missing_ok=True)
             assert lstr(*typed.split())[0] == 0 and Path("labels.json").exists(), err
 

@@ -3,7 +3,6 @@
 import json
 import re
 
-import numpy as np
 import pytest
 
 from lstr.errors import LabelsError, LstrError
@@ -17,7 +16,7 @@ from lstr.pipelines.annotations.formats import FORMATS, read_annotations
 from lstr.pipelines.annotations.label_file import read_label_file
 
 SEGMENTS = (Segment(1.25, 3.5, "A"), Segment(4.75, 6.125, "B"))
-SET = AnnotationSet({"v0": AnnotatedVideo(SEGMENTS, "training", 10.0, "v0.mp4", 25.0)}, ("A", "B"))
+SET = AnnotationSet({"v0": AnnotatedVideo(SEGMENTS, "training", 10.0, "v0.mp4")}, ("A", "B"))
 ODD = (
     "9" * 400,
     "-" + "9" * 400,
@@ -74,27 +73,15 @@ def test_the_message_names_video_and_entry(tmp_path, number):
         read_label_file(path)
 
 
-def test_a_video_too_long_for_a_table_of_chunks(tmp_path):
-    """A duration of 30 years would be a table of 12 GB, and was a MemoryError."""
-    video = AnnotatedVideo(SEGMENTS, "training", 9e8)
-    with pytest.raises(ExtractorError, match="too long for a table of its chunks"):
-        FORMATS["perframe"].write(tmp_path / "out", AnnotationSet({"v0": video}, ("A", "B")), DEFAULTS)
-
-
 @pytest.mark.parametrize(
-    "scores",
-    [np.zeros((4, 3), "c8"), np.full((4, 3), np.inf), np.zeros((4, 3), "U3"), np.zeros(3), np.zeros((4, 9))],
-)  # fmt: skip
-def test_scores_that_are_none(tmp_path, scores):
-    timeline = {"format": "lstr-timeline/1", "classes": ["Background", "A", "B"], "duration": 1.0, "source": "v"}
-    (tmp_path / "v.json").write_text(json.dumps(timeline))
-    np.save(tmp_path / "v.scores.npy", scores)
-    with pytest.raises(ExtractorError, match="scores cannot be read"):
-        read_annotations(tmp_path / "v.scores.npy")
-
-
-@pytest.mark.parametrize(
-    "task", [[{"data": {"id": 7}}], [{"data": {"id": ["v"]}}], [7], [{"data": []}], [{"data": {"fps": "x", "id": "v"}}]]
+    "task",
+    [
+        [{"data": {"id": 7}}],
+        [{"data": {"id": ["v"]}}],
+        [7],
+        [{"data": []}],
+        [{"data": {"id": "v"}, "annotations": [7]}],
+    ],
 )
 def test_tasks_of_label_studio_that_are_none(tmp_path, task):
     (tmp_path / "tasks.json").write_text(json.dumps(task))

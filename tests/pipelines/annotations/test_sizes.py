@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 
 from lstr.pipelines.annotations.elan import from_eaf
-from lstr.pipelines.annotations.subtitles import from_ass, from_srt, from_vtt
+from lstr.pipelines.annotations.subtitles import from_srt, from_vtt
 from lstr.pipelines.annotations.tables import from_csv
 from lstr.pipelines.annotations.thumos import CLASS_LIST, from_thumos
 
 SIZE, TIMES = 1024, 16
 CUE = "1\n00:00:01,000 --> 00:00:02,000\n"
-EVENTS = "[Events]\nFormat: Start, End, Text\nDialogue: 0:00:01.00,0:00:02.00,"
 TIER = "<TIER TIER_ID='t{}'>"
 ANNOTATION = "<ANNOTATION><ALIGNABLE_ANNOTATION TIME_SLOT_REF1='a' TIME_SLOT_REF2='a'/></ANNOTATION>"
 
@@ -44,13 +43,12 @@ def seconds(read: Callable[[str], object], text: str) -> float:
         pytest.param(from_vtt, lambda size: "WEBVTT\n\n" + CUE + "<" * size, id="vtt"),
         pytest.param(from_srt, lambda size: CUE + "x" + "\n0:00:00" * size, id="srt without blank lines"),
         pytest.param(from_srt, lambda size: CUE + "x" + "\n \n" * size, id="srt of blank lines"),
-        pytest.param(from_ass, lambda size: EVENTS + "{\\" * size, id="ass"),
         pytest.param(lambda t: from_csv(t, ""), lambda size: f"start,end,label,{'_ms' * size}x\n", id="csv"),
         pytest.param(
             lambda text: from_thumos(Path(), {Path(CLASS_LIST): text}), lambda size: f"7 a{' ' * size}b", id="thumos"
         ),
-        pytest.param(from_eaf, lambda size: elan(20 * size, True), id="nested elan"),
-        pytest.param(from_eaf, lambda size: elan(100 * size, False), id="elan of many tiers"),
+        pytest.param(lambda text: from_eaf(text, "a"), lambda size: elan(20 * size, True), id="nested elan"),
+        pytest.param(lambda text: from_eaf(text, "a"), lambda size: elan(100 * size, False), id="elan of many tiers"),
     ],
 )
 def test_work_grows_as_the_text(read, text):

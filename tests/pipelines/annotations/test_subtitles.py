@@ -9,8 +9,8 @@ from hypothesis import given
 
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError
-from lstr.pipelines.annotations.subtitles import from_ass, from_srt, from_vtt, to_ass, to_srt, to_vtt
-from tests.support.annotated import AWKWARD, CLASSES, ONE, labels, scored, segments, videos
+from lstr.pipelines.annotations.subtitles import from_srt, from_vtt, to_srt, to_vtt
+from tests.support.annotated import AWKWARD, labels, scored, segments, videos
 
 
 def test_webvtt_py_reads_the_vtt():
@@ -29,38 +29,19 @@ def test_pysubs2_reads_the_srt():
     assert [e.text for e in subtitles][-2:] == ["東京", "--> x"]
 
 
-def test_pysubs2_reads_the_ass_with_a_style_a_class():
-    subtitles = pysubs2.SSAFile.from_string(to_ass(AWKWARD, CLASSES), format_="ass")
-    assert [(e.start, e.end) for e in subtitles] == [(e.start * 1000, e.end * 1000) for e in AWKWARD.segments]
-    assert len(subtitles.styles) == len(CLASSES) and all(e.style in subtitles.styles for e in subtitles)
-    assert subtitles.info["PlayResX"] == "1280" and "ScriptType" in subtitles.info
-    assert [e.plaintext for e in subtitles][:3] == ["wave", "wave", "<script>"]
-    assert subtitles[4].plaintext == "100 % (odd), /N; yes", "braces would hide text, and \\N would break the line"
-    assert len({str(style.primarycolor) for style in subtitles.styles.values()}) == len(CLASSES)
-
-
 def test_there_and_back():
-    assert scored(from_vtt(to_vtt(AWKWARD))[0]) == scored(AWKWARD)
-    assert segments(from_srt(to_srt(AWKWARD))[0]) == segments(AWKWARD)
-    video, classes = from_ass(to_ass(AWKWARD, ONE.classes))
-    assert scored(video) == scored(AWKWARD) and classes == CLASSES
+    assert scored(from_vtt(to_vtt(AWKWARD))) == scored(AWKWARD)
+    assert segments(from_srt(to_srt(AWKWARD))) == segments(AWKWARD)
 
 
 @given(videos(1000))
 def test_vtt_loses_nothing_it_can_hold(video):
-    assert scored(from_vtt(to_vtt(video))[0]) == scored(video)
+    assert scored(from_vtt(to_vtt(video))) == scored(video)
 
 
 @given(videos(1000, label=labels.filter(lambda text: "<" not in text and "{" not in text)))
 def test_srt_loses_nothing_it_can_hold(video):
-    assert segments(from_srt(to_srt(video))[0]) == segments(video)
-
-
-@given(videos(100))
-def test_ass_loses_nothing_it_can_hold(video):
-    classes = tuple(sorted({a.label for a in video.segments}))
-    read, named = from_ass(to_ass(video, classes))
-    assert scored(read) == scored(video) and named == classes
+    assert segments(from_srt(to_srt(video))) == segments(video)
 
 
 def test_what_others_write():
@@ -70,10 +51,8 @@ def test_what_others_write():
         "STYLE\r\n::cue { color: red }\r\n\r\nintro\r\n00:01.500 --> 00:00:02.000 align:start position:0%\r\n"
         "<v Anna><c.big>long &amp; high</c>\r\njump\r\n"
     )
-    assert from_vtt(text)[0].segments == (Segment(1.5, 2.0, "long & high jump"),)
-    assert from_srt("1\n00:00:01,5 --> 00:00:02,000\n<b>jump</b>\n")[0].segments == (Segment(1.5, 2.0, "jump"),)
-    ass = "[Events]\nFormat: Start, End, Text\nDialogue: 0:00:01.00,0:00:02.50,{\\pos(1,2)}high\\Njump\n"
-    assert from_ass(ass) == (AnnotatedVideo((Segment(1.0, 2.5, "high jump"),)), ())
+    assert from_vtt(text).segments == (Segment(1.5, 2.0, "long & high jump"),)
+    assert from_srt("1\n00:00:01,5 --> 00:00:02,000\n<b>jump</b>\n").segments == (Segment(1.5, 2.0, "jump"),)
 
 
 @pytest.mark.parametrize(
@@ -82,8 +61,6 @@ def test_what_others_write():
         (from_vtt, "1\n00:00:01.000 --> 00:00:02.000\nx", "begin with WEBVTT"),
         (from_vtt, "WEBVTT\n\nlate --> later\nx", "no cue's times"),
         (from_srt, "a letter", "no cue"),
-        (from_ass, "a letter", r"no \[Events\]"),
-        (from_ass, "[Events]\nDialogue: 1,2", "lacks fields"),
     ],
 )
 def test_what_is_no_subtitle(read, text, words):
@@ -115,11 +92,10 @@ def test_damaged_times_of_a_cue_are_named_by_their_line(text, words):
 
 @pytest.mark.parametrize("block", ["NOTE", "STYLE", "REGION", "NOTE so", "at 00:01.500"])
 def test_blocks_of_other_text_are_left_out(block):
-    video = from_vtt(f"WEBVTT\n\n{block}\nid: 0:01.500 0:02.500\n\n{CUE}")[0]
+    video = from_vtt(f"WEBVTT\n\n{block}\nid: 0:01.500 0:02.500\n\n{CUE}")
     assert segments(video) == [(1.0, 2.0, "jump")]
 
 
 def test_a_cue_ends_after_it_starts():
     moment = AnnotatedVideo((Segment(2.0, 2.0, "blink"),))
-    assert from_vtt(to_vtt(moment))[0].segments[0].end > 2.0
-    assert from_ass(to_ass(moment, ["blink"]))[0].segments[0].end > 2.0
+    assert from_vtt(to_vtt(moment)).segments[0].end > 2.0

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotationError
-from lstr.pipelines.annotations.timeline_json import from_jsonl, from_timeline, to_jsonl, to_timeline
+from lstr.pipelines.annotations.timeline_json import from_jsonl, from_timeline, to_events, to_timeline
 from tests.support.annotated import AWKWARD, CLASSES, scored, videos
 
 
@@ -21,9 +21,9 @@ def test_a_timeline_there_and_back():
 
 @given(videos(1000, score=st.sampled_from([None, 0.5]), least=0))
 def test_event_lines_lose_nothing_they_can_hold(video):
-    lines = [json.loads(line) for line in to_jsonl(video).splitlines()]
-    assert [line["time"] for line in lines] == sorted(line["time"] for line in lines)
-    assert scored(from_jsonl(to_jsonl(video))[0]) == scored(video)
+    events = to_events(video)
+    assert [event["time"] for event in events] == sorted(event["time"] for event in events)
+    assert scored(from_jsonl("".join(f"{json.dumps(event)}\n" for event in events))) == scored(video)
 
 
 def test_lines_of_a_run_that_was_killed():
@@ -34,7 +34,7 @@ def test_lines_of_a_run_that_was_killed():
         '{"event": "expected", "label": "wave", "time": 0.25, "start": 0.5, "score": 0.6}\n'
         '{"chunk": 1, "time": 0.5, "label": "jump", "score": 0.9, "top": [], "latency_ms": 1}\n{"chunk": 2, "ti'
     )
-    assert from_jsonl(text)[0].segments == (Segment(0, 0.5, "jump", 0.9),)
+    assert from_jsonl(text).segments == (Segment(0, 0.5, "jump", 0.9),)
     with pytest.raises(AnnotationError, match="Line 1 is no line"):
         from_jsonl("{}\n" + text)
 

@@ -8,16 +8,15 @@ import sys
 from time import sleep
 
 import av
-import numpy as np
 import pytest
 
 from lstr.checkpoints.checkpoint import load, save
 from lstr.kinds import configure, make_model
-from lstr.pipelines.annotations.format import Detection, TextFormat
+from lstr.pipelines.annotations.format import TextFormat
 from lstr.pipelines.annotations.formats import FORMATS as ALL_FORMATS
 from lstr.pipelines.annotations.formats import read_annotations
 from lstr.pipelines.detection.files import OutputOptions
-from lstr.pipelines.detection.outputs import DEFAULT, FORMATS, write_outputs
+from lstr.pipelines.detection.outputs import DEFAULT, FORMATS
 from tests.support.annotated import scored, segments
 from tests.support.detections import decisions_of, open_sources, run_recorded
 from tests.support.processes import heed_interrupts
@@ -40,23 +39,18 @@ def everything(small_set, tmp_path_factory):
 
 def test_every_format_is_there_and_no_other_file(everything):
     names = {path.name for path in everything.iterdir()}
-    beside = {"detclasslist.txt", "scene_00.labelstudio.xml"}
+    beside = {"detclasslist.txt"}
     assert names == {f"scene_00{suffix}" for suffix in SUFFIXES.values()} | beside
     assert "scene_00.mp4" not in names, "the name of the video itself"
 
 
 @pytest.mark.parametrize("form", TEXTS)
 def test_every_text_says_what_the_timeline_says(everything, form):
-    """Chunks are 0.25 s, the video has 30 FPS: Label Studio's frames hold them to half a frame."""
     timeline = read_annotations(everything / "scene_00.json").videos["scene_00"]
     read = read_annotations(everything / f"scene_00{SUFFIXES[form]}").videos["scene_00"]
     assert timeline.segments
-    if form == "labelstudio":
-        assert read.fps == 30
-        assert np.allclose([s[:2] for s in segments(read)], [s[:2] for s in segments(timeline)], atol=1 / 60 + 1e-9)
-    else:
-        assert segments(read) == segments(timeline)
-    if form in ("csv", "tsv", "vtt", "ass", "eaf", "activitynet", "thumos"):
+    assert segments(read) == segments(timeline)
+    if form != "srt":
         assert scored(read) == scored(timeline)
 
 
@@ -160,12 +154,3 @@ def test_ctrl_c_leaves_the_lines_alone(small_set, tmp_path):
     assert process.returncode == 130, err
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["scene_00.jsonl"]
     assert all(json.loads(line) for line in path.read_text().splitlines())
-
-
-def test_a_video_is_opened_again_only_where_frames_count(tmp_path, monkeypatch):
-    opened = []
-    monkeypatch.setattr("lstr.pipelines.annotations.labelstudio.footage_at", lambda video: opened.append(video))
-    timeline = {"segments": [], "duration": 1.0, "classes": ["Background", "kick"], "chunks": 4, "source": "v.mp4"}
-    for formats, times in ((["json", "npy", "vtt", "eaf", "csv"], 0), (["labelstudio"], 1)):
-        write_outputs(tmp_path, Detection("v", timeline, np.zeros((4, 2)), [], tmp_path / "v.mp4"), formats)
-        assert len(opened) == times

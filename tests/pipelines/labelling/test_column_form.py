@@ -102,11 +102,11 @@ def test_what_comes_is_told_and_begins_once(folder, table, tmp_path):
 def test_how_labels_with_known_columns_are_taken_is_told(folder, tmp_path):
     """Points vanished, and labels of other videos were in the project without a word."""
     path, told = tmp_path / "known.csv", []
-    path.write_text("video,start,end,label\na,0.1,0.2,run,odd\na,0.3,0.3,call\nc,0,1,run\n")
+    path.write_text("video,start,end,label,note\na,0.1,0.2,run,odd\na,0.3,0.3,call\nc,0,1,run\n")
     with label(LabelOptions([str(folder)], tmp_path / "l.json", [str(path)]), told.append) as labelling:
         assert [one.start for one in labelling.project.state.labels["a"].values()] == [0.1]
     assert told == [
-        "line 2 has more cells than the header has names: 'odd' is not read",
+        "columns that are not read: 'note'",
         "1 of 3 labels last no time, such as point events, and are left out: call",
         "1 of 2 labelled videos are not open here: c",
     ]

@@ -1,6 +1,5 @@
 """The palette: a class has one colour in everything that is drawn, and it can be told apart and seen."""
 
-import json
 import re
 import xml.etree.ElementTree as ET
 from itertools import combinations
@@ -10,14 +9,9 @@ import pytest
 from PIL import Image
 
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.format import ConvertOptions
-from lstr.pipelines.annotations.formats import convert
-from lstr.pipelines.annotations.subtitles import to_ass
 from lstr.pipelines.reports.figure import write_figure
-from lstr.pipelines.reports.overlay import Lanes, Panel, draw_badges
 from lstr.pipelines.reports.palette import CLASSES, NO_ACTION, TRUTH, colours_of, css_variables, dark, light, rgb_of
 from lstr.pipelines.reports.timeline_page import write_index, write_report
-from tests.support.annotated import AWKWARD
 from tests.support.pages import Page, make_scores, make_timeline
 
 LABELS = ["Background", "wave", "kick", "hug", "Ambiguous", "wave & hug"]
@@ -44,32 +38,6 @@ def test_a_class_has_one_colour_everywhere(tmp_path, label):
     pixels = np.asarray(Image.open(tmp_path / "a.png").convert("RGB")).reshape(-1, 3)
     drawn = {other: int((pixels == rgb_of(other)).all(1).sum()) for other in CLASSES}
     assert drawn[colour] > 500 and sum(drawn.values()) == drawn[colour]
-
-    styles = dict(re.findall(r"Style: ([^,]*),Sans,44,&H00([0-9A-F]{6})", to_ass(AWKWARD, LABELS)))
-    blue, green, red = bytes.fromhex(styles[label])
-    assert (red, green, blue) == rgb_of(colour)
-
-    panel = Panel(640, len(ACTIONS))
-    started = {"event": "started", "label": label, "time": 0.0, "start": 0.0, "score": 0.9}
-    picture = panel.draw(Lanes(tuple(LABELS), [started]), 2.0)
-    assert tuple(picture[ACTIONS.index(label) * panel.lane + 4, -2]) == rgb_of(colour)
-    badge = draw_badges(np.zeros((360, 640, 3), np.uint8), Lanes(tuple(LABELS), [started]), 2.0)
-    assert tuple(badge[16, 20]) == rgb_of(colour)
-
-
-def test_converting_keeps_the_colours(tmp_path):
-    """A timeline names its classes, and every form made of it takes their order, not the alphabet's."""
-    timeline = make_timeline(8, ["Background", "walk", "jump", "hug"])
-    (tmp_path / "a.json").write_text(json.dumps(timeline))
-    colours = colours_of(timeline["classes"])
-    for form in ("html", "svg", "ass"):
-        convert([tmp_path / "a.json"], form, tmp_path / f"b.{form}", ConvertOptions())
-    assert {**Page(tmp_path / "b.html").data["colours"], "Background": NO_ACTION} == colours
-    assert re.search(f"fill: {colours['hug']}", (tmp_path / "b.svg").read_text())
-    styles = dict(re.findall(r"Style: ([^,]*),Sans,44,&H00([0-9A-F]{6})", (tmp_path / "b.ass").read_text()))
-    assert {label: tuple(bytes.fromhex(bgr))[::-1] for label, bgr in styles.items()} == {
-        label: rgb_of(colours[label]) for label in ("walk", "jump", "hug")
-    }
 
 
 def test_lists_with_and_without_background_agree():
