@@ -150,7 +150,7 @@ def test_mistakes(finetune, lstr, acted, tmp_path):
     mistake(finetune(out, "--eval-subset", "training"), 2, "would train and choose")
     mistake(lstr("finetune", "--labels", acted[1], "-o", out), 2, "Give a video")
     told = (("labels no action", acted[0], tmp_path / "nothing.json", ()),)
-    told += (("--folds 9 of 3", acted[0], acted[1], ("--folds", "9")),)
+    told += (("9 folds of 3", acted[0], acted[1], ("--folds", "9")),)
     told += (("and the cache may have", acted[0], acted[1], ("--set", "cache_size=1MB")),)
     for words, videos, labels, options in told:
         code, printed, err = finetune(out, *options, videos=videos, labels=labels)
