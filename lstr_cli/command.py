@@ -1,19 +1,21 @@
 """Commands whose help shows first what is used most."""
 
 import re
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
-from lstr_cli.hub import fetched
+from lstr.extractors.addresses import displayed
 from lstr_cli.settings import join_settings, set_option, settings_of
 
 ORDER = (
     "checkpoint output name time format events-only labels preset config to from accept-licence sha256 init recipe "
-    "seeds stream flow weights calibrate subset eval-subset classes folds eval-every choose-thresholds false-alarms on "
-    "off bin min-length merge-gap start duration published list features frames fps input video columns "
+    "stream flow weights calibrate subset eval-subset classes folds eval-every choose-thresholds false-alarms on "
+    "off min-length merge-gap start duration published list features frames input video columns "
     "as-labels plot card metrics title port no-browser since source action csv check log-format resume "
     "allow-damaged allow-seen cache min-cosine max-shift check-links workers "
     "device set dry-run print-config make-default json"
@@ -87,3 +89,31 @@ class Group(click.Group):
     """A command of several, each a `Command`."""
 
     command_class = Command
+
+
+def fetched(value: Any) -> Any:
+    """A value of a command line, or several, in which each address on the Hub is the path of what it names.
+
+    An address may stand alone or behind a stream, as in rgb=hf://OWNER/REPOSITORY/FILE.lstr; all else is as it was.
+    Raises CheckpointError.
+    """
+    if isinstance(value, dict):
+        return {name: fetched(one) for name, one in value.items()}
+    if isinstance(value, tuple):
+        return tuple(map(fetched, value))
+    if not isinstance(value, str | Path) or "hf:/" not in str(value):
+        return value
+    from lstr.pipelines.model_files.hub import local_model
+    from lstr.pipelines.model_files.hub_address import hub_file, is_hub_address
+
+    stream, equals, address = "", "", str(value)
+    if not is_hub_address(address):
+        stream, equals, address = address.partition("=")
+    if not is_hub_address(address):
+        return value
+    if sys.stderr.isatty():  # without a network the Hub is tried for a while
+        click.echo(displayed(f"looking for {address} on the Hub …"), err=True)
+    path = local_model(address)
+    if origin := hub_file(path):
+        click.echo(f"model: {origin.address} (SHA-256 {origin.sha256})", err=True)
+    return type(value)(f"{stream}{equals}{path}")

@@ -4,7 +4,6 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -91,9 +90,6 @@ def command(config, begin, only_check, log_format):
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         os._exit(0)
-
-
-Say = Callable[[str], None]
 
 
 def _in_text(text: str) -> None:

@@ -97,5 +97,5 @@ async def _choice(request: Request) -> Choice:
 
 
 async def _told(request: Request, error: Exception) -> Response:
-    hint = getattr(error, "hint", "")  # which may name arguments of a command
-    return JSONResponse({"error": str(error), "hint": hint if "[[" not in hint and "`" not in hint else ""}, 400)
+    hint = getattr(error, "hint", "")  # one of a command is no help on the page
+    return JSONResponse({"error": str(error), "hint": "" if "`" in hint or "--" in hint else hint}, 400)

@@ -2,17 +2,17 @@
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from lstr.errors import brief
+from lstr.errors import brief, few
 from lstr.extractors.errors import ExtractorError
 from lstr.labels.label_set import BACKGROUND, Labels
-from lstr.labels.video_ids import check_ids
+from lstr.labels.video_ids import check_ids, mismatch_of
 from lstr.pipelines.annotations.annotation import AnnotationError
 from lstr.pipelines.annotations.columns import SAMPLE, guess_columns, layout_of
 from lstr.pipelines.annotations.footage import Rates, footage_of_files
@@ -21,8 +21,9 @@ from lstr.pipelines.annotations.formats import recognise
 from lstr.pipelines.annotations.label_file import labels_from, with_plain_ids
 from lstr.pipelines.annotations.rows import Rows, is_text
 from lstr.pipelines.annotations.tables import from_csv
-from lstr.pipelines.labelling.remarks import UNTOLD, without_length
 
+UNTOLD = ("no subsets", "id with ending")
+"""Kinds of notes on what is as it should be"""
 SHOWN = 8
 """Rows of the table, and labels that come of it, that a person sees."""
 ROLES = ("video", "start", "end", "duration", "label", "subject")
@@ -161,3 +162,25 @@ def _doubts(labels: Labels, videos: Mapping[str, Any]) -> list[str]:
 def rows_shown(table: UnnamedTable) -> list[list[str]]:
     """The first rows below the header, as wide as the table."""
     return [[*cells, *[""] * (table.width - len(cells))] for _, cells in islice(table.rows, 1, SHOWN + 1)]
+
+
+def remarks(begin: Labels, videos: Collection[str]) -> Iterator[str]:
+    """Sentences on how labels were taken for a project of these videos, and on what of them it does not show."""
+    yield from (note.sentence for note in begin.notes if note.kind not in UNTOLD)
+    if sentence := without_length(begin):
+        yield sentence
+    missing = sorted(name for name in begin.videos if name not in videos)
+    if sentence := mismatch_of(begin.videos, videos):
+        yield sentence
+    elif missing:
+        yield f"{len(missing)} of {len(begin.videos)} labelled videos are not open here: {few(missing)}"
+
+
+def without_length(begin: Labels) -> str:
+    """A sentence where labels last no time, for which a project has no place; else empty."""
+    segments = [segment for video in begin.videos.values() for segment in video.segments]
+    points = [segment.label for segment in segments if segment.end <= segment.start]
+    if not points:
+        return ""
+    names = few(sorted(set(points)))
+    return f"{len(points)} of {len(segments)} labels last no time, such as point events, and are left out: {names}"

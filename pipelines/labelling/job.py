@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from starlette.types import ASGIApp
 
@@ -14,13 +15,12 @@ from lstr.labels.label_set import Labels
 from lstr.pipelines.annotations.footage import footage_of_files
 from lstr.pipelines.annotations.label_files import read_label_files
 from lstr.pipelines.files.atomic import check_writable
+from lstr.pipelines.files.json_files import read_jsonl
 from lstr.pipelines.labelling.column_site import ColumnSite
-from lstr.pipelines.labelling.columns import Choice, UnnamedTable, unnamed_table
+from lstr.pipelines.labelling.columns import Choice, UnnamedTable, remarks, unnamed_table
 from lstr.pipelines.labelling.journal import journal_of
-from lstr.pipelines.labelling.origin import began_with, origin_of
 from lstr.pipelines.labelling.project import Project
 from lstr.pipelines.labelling.proposer import Proposer, check_model
-from lstr.pipelines.labelling.remarks import remarks
 from lstr.pipelines.labelling.site import Site
 from lstr.pipelines.labelling.training import Training
 from lstr.pipelines.labelling.watched import Watched
@@ -118,3 +118,20 @@ def folder_of(videos: Sequence[str]) -> Path:
     if first.is_dir():
         return first
     return next((path for path in first.parents if path.is_dir()), Path())
+
+
+def origin_of(labels: Sequence[str], choice: Choice | None = None) -> dict[str, Any]:
+    """The origin of a project that begins with label files, in JSON's types; empty without any."""
+    if not labels:
+        return {}
+    said = {"columns": dict(choice.columns), "unit": choice.unit} if choice else {}
+    return {"labels": [str(Path(path).absolute()) for path in labels], **said}
+
+
+def began_with(output: Path, labels: Sequence[str]) -> bool:
+    """Whether the project of a labels file has begun with these label files, so that it goes on."""
+    journal = journal_of(output)
+    if not labels or not journal.is_file():
+        return False
+    origins = [line["origin"] for line in read_jsonl(journal) if isinstance(line, dict) and "origin" in line]
+    return bool(origins) and origins[-1].get("labels") == origin_of(labels)["labels"]

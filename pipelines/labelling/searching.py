@@ -9,12 +9,16 @@ from contextlib import closing
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from lstr.checkpoints.loaded import Checkpoint
+from lstr.chunk import CHUNK_SECONDS
 from lstr.extractors.flow.workers import default_workers
 from lstr.pipelines.child_process import ChildProcess, serve_parent, tell_parent
 from lstr.pipelines.labelling.candidates import Candidate, candidates_of
-from lstr.pipelines.labelling.scored_chunks import ScoredChunks
 from lstr.pipelines.progress import Failed, Notice, Progress
 from lstr.pipelines.thresholds.choice import choose_thresholds
 
@@ -39,6 +43,26 @@ class Found:
 
 
 SearchEvent = Progress | Found | Failed | Notice
+
+
+class ScoredChunks:
+    """Rows of scores (C,); chunks without a decision have none above 0."""
+
+    def __init__(self) -> None:
+        self._rows: list[NDArray[np.floating]] = []
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def take(self, time: float, scores: NDArray[Any]) -> None:
+        """Add the scores (C,) of the chunk that ends at `time`, in seconds."""
+        while len(self._rows) < round(time / CHUNK_SECONDS) - 1:
+            self._rows.append(np.zeros_like(scores))
+        self._rows.append(scores)
+
+    def rows(self) -> NDArray[np.floating]:
+        """All of them (L, C). Raises ValueError where there are none."""
+        return np.stack(self._rows)
 
 
 class SearchProcess(ChildProcess):

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from threading import Event
@@ -18,13 +18,14 @@ from starlette.routing import Route
 from lstr.errors import LstrError
 from lstr.extractors.errors import ExtractorError
 from lstr.pipelines.labelling.history import Entry
+from lstr.pipelines.labelling.orders import ORDERS
 from lstr.pipelines.labelling.page import build_label_page
 from lstr.pipelines.labelling.project import Project
+from lstr.pipelines.labelling.proposals import Decision, accepted, rejected, waiting
 from lstr.pipelines.labelling.proposer import Proposer
-from lstr.pipelines.labelling.requests import decision_of, proposals_in_order
 from lstr.pipelines.labelling.training import Training
 from lstr.pipelines.labelling.training_site import TrainingSite
-from lstr.pipelines.labelling.values import OvertakenError, RefusedError, change_of
+from lstr.pipelines.labelling.values import Label, OvertakenError, RefusedError, change_of
 from lstr.pipelines.labelling.watched import Watched
 from lstr.pipelines.serving.requests import read_json, refused
 
@@ -223,3 +224,36 @@ def _event(entry: Entry) -> str:
 
 async def _once(text: str) -> AsyncIterator[str]:
     yield text
+
+
+def proposals_in_order(project: Project, proposer: Proposer, order: str) -> dict[str, Any]:
+    """The open proposals, as the places of their videos and their ids, and how far the search for more is.
+
+    order: one of ORDERS; the first one where it is none.
+    """
+    places = {video: at for at, video in enumerate(proposer.videos)}
+    revision, state = project.snapshot()
+    chosen = ORDERS.get(order) or next(iter(ORDERS.values()))
+    placed = chosen(waiting(state, places), project.durations)
+    return {
+        "revision": revision,
+        "order": [[places[one.video], one.key] for one in placed],
+        "search": proposer.searched().to_dict(),
+    }
+
+
+def decision_of(body: Mapping[str, Any], videos: Collection[str]) -> Decision:
+    """The decision that a request is: to `accept` a proposal, with a `label` that it is corrected to, or to `reject`.
+
+    Raises RefusedError where it is none.
+    """
+    deed, video, key, made = (body.get(name) for name in ("decision", "video", "key", "label_key"))
+    sound = isinstance(key, str) and isinstance(made, str) and 8 <= len(made) <= 100
+    if deed not in ("accept", "reject") or video not in videos or not sound:
+        raise RefusedError("That is no decision.", "reload the page.")
+    assert isinstance(video, str) and isinstance(key, str) and isinstance(made, str)
+    if deed == "reject":
+        return rejected(video, key, made)
+    wanted = body.get("label")
+    change = change_of({"kind": "label", "video": video, "key": made, "before": None, "after": wanted})
+    return accepted(video, key, made, change.after if isinstance(change.after, Label) else None)
