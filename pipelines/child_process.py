@@ -35,17 +35,13 @@ main()
 
 
 class ChildProcess:
-    """A process that runs `main` of a module, which ends in `serve_parent`, with so many threads of torch.
+    """A process that runs `main` of a module, which ends in `serve_parent`, with so many threads of torch."""
 
-    threads: None for as many as a program has that a person starts.
-    """
-
-    def __init__(self, module: str, threads: int | None, env: Mapping[str, str] | None = None):
+    def __init__(self, module: str, threads: int, env: Mapping[str, str] | None = None):
         ours, theirs = socket.socketpair()
         root = str(Path(lstr.pipelines.__file__).parents[2])
         path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-        limit = {} if threads is None else {"OMP_NUM_THREADS": str(threads)}
-        known = {**os.environ, "PYTHONPATH": path, **limit, **(env or {})}
+        known = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": str(threads), **(env or {})}
         with theirs:
             # a group of its own: Ctrl-C is the parent's to hear, which then ends its children
             self.process = subprocess.Popen(
