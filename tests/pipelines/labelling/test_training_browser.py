@@ -129,17 +129,16 @@ def test_a_model_is_trained_from_the_page(chromium, tab, tmp_path):
         page.keyboard.press("Enter")
         until(page, "!$('train-run').hidden")
         assert page.evaluate("document.activeElement.id") == "train-stop"
-        page.wait_for_function("training.progress.step > 0", timeout=300_000)
-        assert "left in all" in text(page, "#train-left")
+        page.wait_for_selector("#train-left:has-text('left in all')", timeout=300_000)
         page.reload()
-        page.wait_for_function("training.progress && training.progress.step > 0", timeout=300_000)
+        page.wait_for_selector("#train-left:has-text('left in all')", timeout=300_000)
         before = page.evaluate("Object.keys(labelsOf()).length")
         page.evaluate("document.activeElement.blur()")
         page.keyboard.press("n")
         until(page, f"Object.keys(labelsOf()).length === {before + 1} && !asked.length")
         page.wait_for_selector("#model-1", timeout=300_000)
         assert text(page, "#model-1").startswith("Model 1 · Report Caught ")
-        page.wait_for_function("search.model === 'model-1.lstr'", timeout=60_000)
+        until(page, "search.model === 'model-1.lstr'")
         with page.expect_popup() as opened:
             page.click("text=Report")
         report = opened.value
