@@ -5,6 +5,7 @@ import json
 import re
 import secrets
 import threading
+from collections import deque
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
@@ -24,7 +25,6 @@ from lstr.pipelines.detection.sink import End, Sink
 from lstr.pipelines.reports.palette import colours_of
 from lstr.pipelines.watching.event import WatchedEvent
 from lstr.pipelines.watching.history import History, HistoryError
-from lstr.pipelines.watching.messages import Messages
 from lstr.pipelines.watching.shown_source import ShownSource
 from lstr.timeline import Thresholds, iso
 
@@ -37,6 +37,7 @@ MOST_ON = 1000
 AGAIN = re.compile(r"~\d+$")
 """What a session adds to the name of a source that is opened while the one before it ends."""
 PHASES = ("new", "update", "end")
+MOST_MESSAGES, MOST_BYTES = 4096, 2**21
 
 
 class Board:
@@ -160,9 +161,9 @@ class Board:
             return [source.to_dict() for source in self._sources.values()]
 
     def silences(self) -> dict[str, float]:
-        """Seconds since something was decided on each source, or since it was to be."""
+        """Seconds since something was decided on each source that is not paused, or since it was to be."""
         with self._lock:
-            return {name: source.silence() for name, source in self._sources.items()}
+            return {name: source.silence() for name, source in self._sources.items() if not source.paused}
 
     def state(self) -> dict[str, Any]:
         """All of it as a JSON object, with the place in the messages from which a browser goes on."""
@@ -276,6 +277,30 @@ class BoardSink(Sink):
     def close(self, end: End) -> None:
         if self._source:
             self._board.close(self._source, end)
+
+
+class Messages:
+    """The newest messages, numbered from 1; at most MOST_MESSAGES of them, and MOST_BYTES."""
+
+    def __init__(self) -> None:
+        self._texts: deque[str] = deque()
+        self._bytes = 0
+        self.newest = 0
+
+    def add(self, text: str) -> None:
+        """Number a message, and forget the oldest where there are too many."""
+        self._texts.append(text)
+        self._bytes += len(text)
+        self.newest += 1
+        while len(self._texts) > MOST_MESSAGES or self._bytes > MOST_BYTES:
+            self._bytes -= len(self._texts.popleft())
+
+    def after(self, number: int) -> list[str] | None:
+        """The messages that follow a number; None where some of them are forgotten."""
+        missing = self.newest - number
+        if not 0 <= missing <= len(self._texts):
+            return None
+        return [self._texts[at] for at in range(len(self._texts) - missing, len(self._texts))]
 
 
 def _text(codes: NDArray[np.uint8]) -> str:

@@ -15,8 +15,7 @@ from lstr.pipelines.detection.checkpoint import find_checkpoint
 from lstr.pipelines.model_files.model_file import is_model, open_model
 from lstr.pipelines.serving.server import ServingError, names_of
 from lstr.pipelines.watching.config import WatchConfig
-from lstr.pipelines.watching.config_file import Mistake, WatchConfigError, said_of
-from lstr.pipelines.watching.config_lines import Where, lines_of
+from lstr.pipelines.watching.config_file import Mistake, WatchConfigError, Where, lines_of, said_of
 from lstr.pipelines.watching.history import IN_MEMORY, History
 from lstr.pipelines.watching.telling.channel import ChannelError
 from lstr.pipelines.watching.telling.telling import make_channel

@@ -21,10 +21,14 @@ from lstr.pipelines.watching.config import (
     TellingConfig,
     WatchConfig,
 )
-from lstr.pipelines.watching.config_lines import Where, lines_of
 from lstr.pipelines.watching.config_values import Parse
 from lstr.timeline import ThresholdError, changed
 
+Where = tuple[str, ...]
+"""The names of a table or an entry, from the outermost on."""
+KEY = re.compile(r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*=""")
+HEADER = re.compile(r"\s*\[\[?([^\[\]]+)\]\]?\s*(?:#.*)?")
+WORD = re.compile(r"""[\w-]+|"[^"]*"|'[^']*'""")
 NAME = re.compile(r"\w[\w. -]{0,63}")
 """The name of a source or a channel becomes part of addresses and topics."""
 NEEDED = {"webhook": "url", "apprise": "url", "command": "command", "mqtt": "host"}
@@ -288,3 +292,29 @@ def _channels(reading: _Reading, content: dict[str, Any]) -> Iterator[tuple[str,
         if kind == "webhook" and not str(made.get("url", "http://")).startswith(("http://", "https://")):
             reading.complain((*where, "url"), f"{'.'.join((*where, 'url'))} has to begin with http:// or https://.")
         yield name, ChannelConfig(**made)
+
+
+def lines_of(text: str) -> dict[Where, int]:
+    """The line of each table and entry of a TOML text, by its names; the first line is 1."""
+    found: dict[Where, int] = {}
+    table: Where = ()
+    depth, quotes = 0, ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if quotes:  # in a string of several lines
+            quotes = "" if quotes in line else quotes
+            continue
+        if not depth and (header := HEADER.fullmatch(line)):
+            table = _parts(header[1])
+            found.setdefault(table, number)
+            continue
+        if not depth and (key := KEY.match(line)):
+            found.setdefault((*table, *_parts(key[1])), number)
+            line = line[key.end() :]
+        quotes = next((mark for mark in ('"""', "'''") if line.count(mark) % 2), "")
+        bare = re.sub(r'"(?:\\.|[^"\\])*"|\'[^\']*\'|#.*', "", line)
+        depth = max(0, depth + bare.count("[") - bare.count("]"))
+    return found
+
+
+def _parts(names: str) -> Where:
+    return tuple(word.strip("\"'") for word in WORD.findall(names))

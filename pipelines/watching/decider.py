@@ -12,7 +12,7 @@ from pathlib import Path
 from time import monotonic
 
 from lstr.checkpoints.loaded import Checkpoint
-from lstr.errors import LstrError, brief
+from lstr.errors import CheckpointError, LstrError, brief
 from lstr.extractors.errors import ExtractorError
 from lstr.extractors.video.frames import Chunk
 from lstr.extractors.video.live_input import parse_live
@@ -20,7 +20,7 @@ from lstr.extractors.video.live_reader import LiveOptions
 from lstr.extractors.video.packet_ring import PacketSink
 from lstr.extractors.video.zones import Zones
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
-from lstr.pipelines.detection.checkpoint import load_checkpoint
+from lstr.pipelines.detection.checkpoint import find_checkpoint, load_checkpoint
 from lstr.pipelines.detection.events import Decided, Ended, Opened, Undecided
 from lstr.pipelines.detection.files import NO_TIMELINE
 from lstr.pipelines.detection.networks import Networks
@@ -31,6 +31,7 @@ from lstr.pipelines.failures import ExhaustedError, FailureLog
 from lstr.pipelines.progress import Failed, Notice
 from lstr.pipelines.watching.action_rules import rules_of
 from lstr.pipelines.watching.capacity import measure_share
+from lstr.pipelines.watching.checking import actions_in
 from lstr.pipelines.watching.config import ActionConfig, SourceConfig
 from lstr.timeline import Thresholds
 
@@ -89,6 +90,8 @@ class Decider:
         self.model, self._actions, self._live = model, actions, LiveOptions(timeout=timeout)
         self._make_sinks, self._say, self._hear, self._zones = make_sinks, say, hear, zones
         self.loaded: Checkpoint | None = None
+        self._in_file: list[str] | None = None
+        """What its file says that its model knows."""
         self.alive = monotonic()
         """When the thread last showed that it goes on."""
         self._changed = threading.Condition()
@@ -153,9 +156,14 @@ class Decider:
 
     @property
     def actions(self) -> list[str]:
-        """What its model knows; nothing before it is loaded."""
-        known = self.loaded.classes if self.loaded else ()
-        return [name for name in known if name not in (BACKGROUND, AMBIGUOUS)]
+        """What its model knows; before it is loaded, as of sources that are paused, its file says so."""
+        if self.loaded:
+            return [name for name in self.loaded.classes if name not in (BACKGROUND, AMBIGUOUS)]
+        if self._in_file is None:
+            self._in_file = []
+            with suppress(CheckpointError, ExtractorError):  # its thread says what is wrong
+                self._in_file = actions_in(find_checkpoint(self.model))
+        return self._in_file
 
     def status(self) -> dict[str, Status]:
         """Where each source stands that is read now."""

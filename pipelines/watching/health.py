@@ -1,9 +1,9 @@
 """What programs read of a service: whether it is healthy, and its numbers for Prometheus."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -12,8 +12,7 @@ from starlette.routing import Route
 
 from lstr.pipelines.watching.board import Board
 from lstr.pipelines.watching.clips import Clips
-from lstr.pipelines.watching.history import History
-from lstr.pipelines.watching.telling.telling import Telling
+from lstr.pipelines.watching.telling.telling import ChannelStatus
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -32,24 +31,11 @@ COUNTED = {
 }
 
 
-class Readable(Protocol):
-    """What of a service is read."""
-
-    board: Board
-    history: History
-    telling: Telling
-    clips: Clips | None
-
-    @property
-    def paused(self) -> Sequence[str]:
-        """Names of the sources that nobody wants decided."""
-
-
 class Health:
-    """The routes of a service's health and numbers."""
+    """The routes of a service's health and numbers. channels: how each channel does, by its name."""
 
-    def __init__(self, service: Readable):
-        self._service = service
+    def __init__(self, board: Board, channels: Callable[[], Mapping[str, ChannelStatus]], clips: Clips | None):
+        self._board, self._channels, self._clips = board, channels, clips
         self._told: tuple[float, bytes] = (-TOLD_SECONDS, b"")
         """When the numbers were made last, and their text."""
         self._making = threading.Lock()
@@ -60,9 +46,7 @@ class Health:
 
     def silent(self) -> dict[str, float]:
         """Seconds of silence of each watched source on which nothing was decided for too long."""
-        silences = self._service.board.silences()
-        paused = {*self._service.paused}
-        return {name: s for name, s in silences.items() if name not in paused and s > SILENT_SECONDS}
+        return {name: s for name, s in self._board.silences().items() if s > SILENT_SECONDS}
 
     async def _healthz(self, request: Request) -> Response:
         silent = await run_in_threadpool(self.silent)
@@ -89,8 +73,7 @@ class Health:
         """The numbers as they are now."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        service = self._service
-        states: list[dict[str, Any]] = service.board.states()
+        states: list[dict[str, Any]] = self._board.states()
         up = GaugeMetricFamily("lstr_source_up", "Whether frames of a source come.", labels=["source"])
         lag = GaugeMetricFamily("lstr_source_lag_seconds", "Lag of decisions, its 95th percentile.", labels=["source"])
         counts = {
@@ -105,13 +88,13 @@ class Health:
         yield from (up, lag, *counts.values())
         waiting = GaugeMetricFamily("lstr_notices_waiting", "Notices that have not arrived.", labels=["channel"])
         failed = CounterMetricFamily("lstr_notices_failed", "Tries to tell that failed.", labels=["channel"])
-        for channel, status in service.telling.status().items():
+        for channel, status in self._channels().items():
             waiting.add_metric([channel], status.waiting)
             failed.add_metric([channel], status.failed)
         yield from (waiting, failed)
         events = GaugeMetricFamily("lstr_events", "Events that are kept.", labels=["source", "action"])
-        for (source, action), count in service.history.counts().items():
+        for (source, action), count in self._board.history.counts().items():
             events.add_metric([source, action], count)
         yield events
-        if service.clips:
-            yield GaugeMetricFamily("lstr_clips_bytes", "Bytes of the clips on the disk.", value=service.clips.size)
+        if self._clips:
+            yield GaugeMetricFamily("lstr_clips_bytes", "Bytes of the clips on the disk.", value=self._clips.size)

@@ -1,16 +1,21 @@
-"""The sources of a service: those of its file, those that a person has added, and which of them are paused."""
+"""The sources of a service: those of its file, those that a person has added, which are paused, and their zones.
+
+Zones that a person has drawn on the page replace those of the file.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
 
 from lstr.errors import LstrError
+from lstr.extractors.video.zones import Zones, parse_zones
 from lstr.pipelines.watching.config import SourceConfig
 from lstr.pipelines.watching.history import History
 
 MOST_SOURCES = 64
 """Up to which sources may be added while it runs; each has a connection and threads of its own."""
-PAUSED, ADDED = "paused", "added"
-"""What the history keeps over a restart: names of sources that are paused, and sources that a person has added."""
+PAUSED, ADDED, ZONES = "paused", "added", "zones"
+"""What the history keeps over a restart: names of sources that are paused, sources that a person has added, and by the
+name of a source the zones that were drawn, an empty list too."""
 
 
 class KnownSources:
@@ -18,6 +23,9 @@ class KnownSources:
 
     def __init__(self, named: Mapping[str, SourceConfig], path: Path, history: History):
         self.named, self._path, self._history = named, path, history
+        self._zones: dict[str, Zones] = {}
+        self.drawn: frozenset[str] = frozenset()
+        """Names of the sources whose zones are those of the page."""
 
     @property
     def all(self) -> dict[str, SourceConfig]:
@@ -36,14 +44,14 @@ class KnownSources:
         names = {*self.paused, name} if paused else {*self.paused} - {name}
         self._history.keep(PAUSED, sorted(names))
 
-    def add(self, name: str, source: SourceConfig) -> None:
+    def add(self, name: str, address: str) -> None:
         """Keep one that the file does not name."""
         known = self.all
         if name in known:
             raise LstrError(f"There is a source {name!r} already.", "choose another name.")
         if len(known) >= MOST_SOURCES:
             raise LstrError(f"There are {len(known)} sources already.", "remove one of them before.")
-        self._history.keep(ADDED, {**(self._history.kept(ADDED) or {}), name: source.address})
+        self._history.keep(ADDED, {**(self._history.kept(ADDED) or {}), name: address})
 
     def remove(self, name: str) -> None:
         """Forget one that was added."""
@@ -54,6 +62,31 @@ class KnownSources:
         added.pop(name, None)
         self._history.keep(ADDED, added)
         self._history.keep(PAUSED, sorted({*self.paused} - {name}))
+        self._keep_zones(name, None)
+
+    def zones_of(self, name: str) -> Zones:
+        """The zones of a source now, also by the name that a session gives it while the one before it ends.
+
+        May be called from any thread.
+        """
+        return self._zones.get(name.partition("~")[0], ())
+
+    def settle_zones(self) -> None:
+        """Take the zones of the page, and of the file where the page has none of its own, from now on."""
+        drawn = self._history.kept(ZONES) or {}
+        own = {name: source.zones for name, source in self.all.items()}
+        self._zones = own | {name: parse_zones(zones) for name, zones in drawn.items() if name in own}
+        self.drawn = frozenset(drawn)
+
+    def draw(self, name: str, zones: Zones | None) -> None:
+        """Keep what was drawn for a source, which `settle_zones` takes; None goes back to the file's."""
+        self.check(name)
+        self._keep_zones(name, zones)
+
+    def _keep_zones(self, name: str, zones: Zones | None) -> None:
+        drawn = dict(self._history.kept(ZONES) or {})
+        drawn.pop(name, None)
+        self._history.keep(ZONES, drawn if zones is None else {**drawn, name: zones})
 
     def check(self, name: str) -> None:
         """Raise LstrError for one that is not known."""

@@ -1,5 +1,7 @@
 """The service of `lstr watch`: its sources are decided, what they do is stored and told, until it is ended."""
 
+import os
+import socket
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
@@ -10,14 +12,17 @@ from time import monotonic
 
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import CheckpointError, LstrError
+from lstr.extractors.errors import ExtractorError
+from lstr.extractors.home import home
+from lstr.extractors.video.live_input import parse_live
 from lstr.extractors.video.zones import Zones
 from lstr.pipelines.detection.checkpoint import find_checkpoint
 from lstr.pipelines.detection.sink import MakeSink
 from lstr.pipelines.detection.status import Status
 from lstr.pipelines.failures import described
+from lstr.pipelines.serving.kept_address import kept_address
 from lstr.pipelines.serving.server import Server
 from lstr.pipelines.watching.action_rules import lateness, overruled
-from lstr.pipelines.watching.announced import Announced
 from lstr.pipelines.watching.board import Board
 from lstr.pipelines.watching.capacity import Capacity
 from lstr.pipelines.watching.checking import check
@@ -25,14 +30,13 @@ from lstr.pipelines.watching.clips import Clips
 from lstr.pipelines.watching.config import SourceConfig, WatchConfig
 from lstr.pipelines.watching.config_file import read_config
 from lstr.pipelines.watching.decider import Decider, Hearing
-from lstr.pipelines.watching.drawn_zones import DrawnZones
 from lstr.pipelines.watching.event import WatchedEvent
+from lstr.pipelines.watching.health import PATHS, Health
 from lstr.pipelines.watching.history import History, HistoryError
 from lstr.pipelines.watching.known_sources import KnownSources
 from lstr.pipelines.watching.location import CLIPS, HISTORY, hold
-from lstr.pipelines.watching.page_server import make_server
+from lstr.pipelines.watching.site import WatchSite
 from lstr.pipelines.watching.storing import Storage, Storing, alarms_of
-from lstr.pipelines.watching.supervisor import Supervisor
 from lstr.pipelines.watching.telling.policy import Policy
 from lstr.pipelines.watching.telling.telling import Telling
 from lstr.timeline import Thresholds
@@ -58,61 +62,70 @@ class Service:
         self._stack = ExitStack()
         self._ended = threading.Event()
         self._rotated = -ROTATED_SECONDS
-        self._supervisor = Supervisor()
-        self._sources = KnownSources(config.sources, config.path, self.history)
+        self.known = KnownSources(config.sources, config.path, self.history)
         self.board = Board(self.sources, self.history)
         self.capacity = Capacity()
-        self.zones = DrawnZones(self.history)
         self.clips = self._open_clips()
         self.policy = Policy(config, self.history)
         self._show_snoozes()
         self.telling = self._make_telling(config, self.policy)
         self.server: Server | None = None
         self.storage = Storage(self.history, lambda *asked: self.policy.channels_of(*asked), self._stored, say)
-        self._announced = Announced()
         self._trouble = ""
         """What went wrong when it was looked at everything last, as it was said."""
 
     @property
     def sources(self) -> dict[str, SourceConfig]:
         """All sources that are known, those too that are paused, by name."""
-        return self._sources.all
+        return self.known.all
 
     @property
     def paused(self) -> list[str]:
         """Names of the sources that nobody wants decided now."""
-        return self._sources.paused
+        return self.known.paused
 
     def status(self) -> dict[str, Status]:
         """Where each source stands that is read now."""
         return {name: status for decider in [*self.deciders.values()] for name, status in decider.status().items()}
 
-    def pause(self, name: str, paused: bool) -> None:
-        """Decide on a source no more, or again; kept over a restart. Raises LstrError for one that is not known."""
+    def pause(self, name: str) -> None:
+        """Decide on a source no more; kept over a restart. Raises LstrError for one that is not known."""
+        self._pause(name, True)
+
+    def resume(self, name: str) -> None:
+        """Decide on a paused source again. Raises LstrError for one that is not known."""
+        self._pause(name, False)
+
+    def _pause(self, name: str, paused: bool) -> None:
         with self._lock:
-            self._sources.pause(name, paused)
+            self.known.pause(name, paused)
             self.board.source(name, paused=paused, trouble="")
             self._direct()
 
-    def add(self, name: str, source: SourceConfig) -> None:
+    def add(self, name: str, address: str) -> None:
         """Decide on a source too, which the file does not name; kept over a restart. Raises LstrError."""
+        try:
+            parsed = None if address == "-" else parse_live(address)
+        except ExtractorError as error:
+            raise LstrError(str(error), getattr(error, "hint", "")) from error
+        if parsed is None:
+            raise LstrError("That is no camera and no address.", "write one, as rtsp://camera/stream.")
         with self._lock:
             try:
-                find_checkpoint(source.model or self.config.model)
+                find_checkpoint(self.config.model)
             except CheckpointError as error:
                 raise LstrError(
                     str(error), f'name one in {self.config.path}: model = "FILE", and send SIGHUP.'
                 ) from error
-            self._sources.add(name, source)
+            self.known.add(name, address)
             self._direct()
 
     def remove(self, name: str) -> None:
         """Forget a source that was added. Raises LstrError for one of the file, and for one that is not known."""
         with self._lock:
-            self._sources.remove(name)
+            self.known.remove(name)
             self.policy.wake(name)
             self._show_snoozes()
-            self.zones.draw(name, None)
             self._leave(name)
             self._direct()
 
@@ -122,8 +135,7 @@ class Service:
         None takes those of the file again. Raises LstrError for a source that is not known.
         """
         with self._lock:
-            self._sources.check(name)
-            self.zones.draw(name, zones)
+            self.known.draw(name, zones)
             self._direct()
 
     def _leave(self, name: str) -> None:
@@ -133,7 +145,7 @@ class Service:
 
     def reload(self) -> None:
         """Read the file again; streams that it does not change go on. With a mistake in it, all stays as it was."""
-        self._supervisor.tell("RELOADING=1")
+        tell_supervisor("RELOADING=1")
         try:
             config = read_config(self.config.path)
             check(config)
@@ -148,7 +160,7 @@ class Service:
         else:
             with self._lock:
                 before, self.config = self.config, config
-                self._sources.named = config.sources
+                self.known.named = config.sources
                 if config.data != before.data or config.page != before.page:
                     self.say("data and page are read at the start alone: start it again for these.")
                 if config.timeout != before.timeout:
@@ -163,7 +175,7 @@ class Service:
                     self._leave(name)
                 self._direct()
             self.say(f"{config.path} was read again.")
-        self._supervisor.tell("READY=1")
+        tell_supervisor("READY=1")
 
     def __enter__(self) -> "Service":
         try:
@@ -178,13 +190,13 @@ class Service:
         if left:
             self.say(f"{left} events were on when it was ended last: they end when they were last seen.")
         self.telling.__enter__()
-        self.server = self._stack.enter_context(make_server(self, self._ended))
+        self.server = self._stack.enter_context(self._make_server())
         self._direct()
         threading.Thread(target=self._tick, name="service", daemon=True).start()
 
     def __exit__(self, *exception: object) -> None:
         """End within seconds: the events that are on are stored as ended, what was not told stays to be told."""
-        self._supervisor.tell("STOPPING=1")
+        tell_supervisor("STOPPING=1")
         self._ended.set()
         for decider in self.deciders.values():
             decider.end()
@@ -206,22 +218,39 @@ class Service:
 
     def begun(self) -> None:
         """Tell whoever supervises it that everything is up."""
-        self._supervisor.tell("READY=1")
+        tell_supervisor("READY=1")
+
+    def _make_server(self) -> Server:
+        page, app = self.config.page, WatchSite(self.board, self, lambda: self._ended).app()
+        app.router.routes += Health(self.board, lambda: self.telling.status(), self.clips).routes()
+        kept = kept_address(self.config.path, home() / "pages")
+        return Server(
+            app, page.host, page.port, kept, page.hosts, page.trusted_proxy, is_impatient=True, open_paths=PATHS
+        )
+
+    def clip(self, event_id: str) -> Path | None:
+        """The film of an event."""
+        return self.clips.path(event_id) if self.clips else None
+
+    def picture(self, event_id: str) -> Path | None:
+        """The picture of an event."""
+        return self.clips.picture(event_id) if self.clips else None
 
     def _direct(self) -> None:
         """Tell each decider which sources it has; a model that is new gets one."""
-        self.zones.settle(self.sources)
+        self.known.settle_zones()
         groups: dict[Path | None, dict[str, SourceConfig]] = {model: {} for model in self.deciders}
         paused = {*self.paused}
         for name, source in self.sources.items():
             self.board.source(name, address=source.address, paused=name in paused)
-            self.board.zone(name, self.zones.of(name), name in self.zones.drawn)
+            self.board.zone(name, self.known.zones_of(name), name in self.known.drawn)
+            group = groups.setdefault(source.model or self.config.model, {})
             if name not in paused:
-                groups.setdefault(source.model or self.config.model, {})[name] = source
+                group[name] = source
         for model, wanted in groups.items():
             if model not in self.deciders:
                 config, hearing = self.config, self._hearing()
-                zones = self.zones.of
+                zones = self.known.zones_of
                 made = Decider(model, config.actions, config.timeout, self._sinks, self.say, hearing, zones)
                 self.deciders[model] = self._stack.enter_context(made)
             self.deciders[model].want(wanted)
@@ -264,7 +293,7 @@ class Service:
 
     def _switch(self, name: str, watched: bool) -> None:
         try:
-            self.pause(name, not watched)
+            self._pause(name, not watched)
         except LstrError as error:
             self.say(str(error))
 
@@ -276,7 +305,7 @@ class Service:
         elif bool(self.clips) != bool(config.clips):
             self.say("whether there are clips is read at the start alone: start it again for that.")
         self.telling.close()
-        self.telling, self._announced = telling, Announced()
+        self.telling = telling
         self.telling.__enter__()
 
     def snooze(self, source: str | None, action: str | None, seconds: float) -> None:
@@ -295,8 +324,10 @@ class Service:
         """Tell the channels, and whoever looks, what has changed of the sources."""
         sources, paused, status = self.sources, {*self.paused}, self.status()
         models = {name: source.model or self.config.model for name, source in sources.items()}
-        states = {name: (name in status and status[name].link == "reading", name not in paused) for name in sources}
-        self._announced.tell(self.telling, models, self.deciders, states)
+        self.telling.sources({name: self.deciders[model].actions for name, model in models.items()})
+        for name in sources:
+            is_seen = name in status and status[name].link == "reading"
+            self.telling.source_changed(name, is_seen, name not in paused)
 
     def _say_limits(self) -> None:
         """Say what is too much for the machine."""
@@ -332,7 +363,7 @@ class Service:
         while not self._ended.wait(1.0):
             deciders = [*self.deciders.values()]
             if all(monotonic() - decider.alive < SILENT_SECONDS for decider in deciders if decider.wanted):
-                self._supervisor.tell("WATCHDOG=1")
+                tell_supervisor("WATCHDOG=1")
             try:
                 with self._lock:
                     self._show_sources()
@@ -351,3 +382,13 @@ class Service:
                 self._trouble = told
             else:
                 self._trouble = ""
+
+
+def tell_supervisor(state: str) -> None:
+    """Tell systemd a state such as READY=1, by the protocol of sd_notify(3), if NOTIFY_SOCKET names its socket."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if address.startswith("@"):  # of the abstract namespace
+        address = "\0" + address[1:]
+    if address:
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+            channel.sendto(state.encode(), address)

@@ -3,12 +3,12 @@
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Any, Protocol
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -19,15 +19,22 @@ from starlette.routing import Route
 
 from lstr.errors import LstrError
 from lstr.extractors.addresses import without_credentials
-from lstr.extractors.video.zones import parse_zones
+from lstr.extractors.video.zones import MOST_CORNERS, MOST_ZONES, Zones, parse_zones
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
+from lstr.pipelines.reports.page import Script, build_page, read_markup
+from lstr.pipelines.reports.palette import CLASSES
 from lstr.pipelines.serving.event_stream import Streams
 from lstr.pipelines.serving.requests import read_json, refused
 from lstr.pipelines.watching.board import Board
 from lstr.pipelines.watching.config_file import NAME
-from lstr.pipelines.watching.controls import Controls
 from lstr.pipelines.watching.history import HistoryError, Wanted
-from lstr.pipelines.watching.page import build_watch_page
+from lstr.pipelines.watching.shown_source import FULL_SCALE, NO_SCORE
 
+STYLES = ("watch.css", "watch-zones.css")
+SCRIPTS = (
+    *("marks.js", "drawing.js", "lanes.js"),
+    *("watch-sources.js", "watch-zones.js", "zone-editor.js", "watch-events.js", "watch-stream.js", "watch.js"),
+)
 MOST_BYTES = 2**14
 """Bytes that a request may have."""
 MOST_EVENTS = 200
@@ -45,6 +52,34 @@ class RequestError(LstrError):
     """A request that cannot be fulfilled as it is."""
 
     exit_code = 2
+
+
+class Controls(Protocol):
+    """What the page does to a service, from any thread; each call may raise an LstrError, which the page shows."""
+
+    def pause(self, name: str) -> None:
+        """Make no more decisions on a source."""
+
+    def resume(self, name: str) -> None:
+        """Decide on a paused source again."""
+
+    def add(self, name: str, address: str) -> None:
+        """Add a source."""
+
+    def remove(self, name: str) -> None:
+        """Remove a source that was added."""
+
+    def snooze(self, source: str | None, action: str | None, seconds: float) -> None:
+        """Notify nobody of a source, an action, or either (None is all), for so many seconds; 0 ends that one alone."""
+
+    def draw(self, name: str, zones: Zones | None) -> None:
+        """Set the zones of a source; None takes those of the file again."""
+
+    def clip(self, event_id: str) -> Path | None:
+        """Return the film of an event."""
+
+    def picture(self, event_id: str) -> Path | None:
+        """Return the picture of an event."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +170,7 @@ class WatchSite:
         return await self._file(request, self.controls.clip)
 
     async def _thumb(self, request: Request) -> Response:
-        return await self._file(request, self.controls.thumb)
+        return await self._file(request, self.controls.picture)
 
     async def _file(self, request: Request, find: Callable[[str], Path | None]) -> Response:
         path = await run_in_threadpool(find, _event_id(request))
@@ -253,3 +288,18 @@ def _wanted(query: dict[str, str]) -> Wanted:
         raise HTTPException(400) from error
     values = {key: query.get(key) or None for key in ("source", "action", "verdict")}
     return Wanted(since=since, until=until, min_score=score, before=before, limit=limit, **values)
+
+
+def build_watch_page(state: Mapping[str, Any]) -> str:
+    """The page of a board's state."""
+    document = {
+        "state": state,
+        "colours": state["colours"],
+        "palette": CLASSES,
+        "undecidable": [BACKGROUND, AMBIGUOUS],
+        "full_scale": FULL_SCALE,
+        "no_score": NO_SCORE,
+        "most_zones": MOST_ZONES,
+        "most_corners": MOST_CORNERS,
+    }
+    return build_page("Watch", read_markup("watch.html"), STYLES, Script(SCRIPTS, document, is_served=True))

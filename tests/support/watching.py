@@ -12,7 +12,6 @@ from lstr.pipelines.detection.decision import Decision
 from lstr.pipelines.detection.events import Opened
 from lstr.pipelines.detection.status import Status
 from lstr.pipelines.watching.board import Board
-from lstr.pipelines.watching.controls import Controls
 from lstr.pipelines.watching.event import WatchedEvent, new_id
 from lstr.pipelines.watching.history import History
 from lstr.timeline import Thresholds
@@ -66,18 +65,23 @@ class Deeds:
     files: dict = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def controls(self) -> Controls:
-        def note(name):
-            def do(*given):
-                if self.refuse:
-                    raise self.refuse
-                with self.lock:
-                    self.done.append((name, *given))
+    def __getattr__(self, name: str):
+        """A control of the page, as `pause` or `draw`."""
+        if name not in ("pause", "resume", "add", "remove", "snooze", "draw"):
+            raise AttributeError(name)
 
-            return do
+        def do(*given):
+            if self.refuse:
+                raise self.refuse
+            with self.lock:
+                self.done.append((name, *given))
 
-        kinds = {name: note(name) for name in ("pause", "resume", "add", "remove", "snooze", "draw")}
-        return Controls(**kinds, clip=self.files.get, thumb=self.files.get)
+        return do
+
+    def clip(self, event_id: str):
+        return self.files.get(event_id)
+
+    picture = clip
 
 
 def board_of(folder, names=("hall", HOSTILE)) -> Board:

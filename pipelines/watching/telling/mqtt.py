@@ -13,8 +13,7 @@ from lstr.pipelines.watching.config import ChannelConfig
 from lstr.pipelines.watching.history import History, HistoryError, Notice, Wanted
 from lstr.pipelines.watching.telling.channel import Channel, ChannelError, UntoldError, message_bytes
 from lstr.pipelines.watching.telling.discovery import describe_source
-from lstr.pipelines.watching.telling.orders import read_snooze
-from lstr.pipelines.watching.telling.policy import Policy
+from lstr.pipelines.watching.telling.policy import Policy, read_snooze
 from lstr.pipelines.watching.telling.retained import Retained
 from lstr.pipelines.watching.telling.topics import Topics
 

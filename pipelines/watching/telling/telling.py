@@ -69,6 +69,9 @@ class Telling:
         shared = history, say, _newest(picture, history), switch, policy
         channels = [make_channel(name, config, *shared) for name in config.channels]
         self._deliveries = [Delivery(channel, history, say) for channel in channels]
+        self._actions: Mapping[str, Collection[str]] | None = None
+        self._states: dict[str, tuple[bool, bool]] = {}
+        """What the channels show of each source, so that only changes are shown."""
 
     def __enter__(self) -> "Telling":
         for delivery in self._deliveries:
@@ -85,11 +88,17 @@ class Telling:
 
     def sources(self, actions: Mapping[str, Collection[str]]) -> None:
         """Show which sources there are and the actions of each, instead of those before."""
+        if actions == self._actions:
+            return
+        self._actions, self._states = actions, {}
         for delivery in self._deliveries:
             delivery.channel.show_sources(actions)
 
     def source_changed(self, name: str, health: bool, on: bool) -> None:
         """Show whether frames of a source come, and whether it is watched."""
+        if self._states.get(name) == (health, on):
+            return
+        self._states[name] = health, on
         for delivery in self._deliveries:
             delivery.channel.show_source(name, health, on)
 

@@ -13,8 +13,8 @@ import pytest
 from lstr.pipelines.detection.sink import End
 from lstr.pipelines.watching import board as board_module
 from lstr.pipelines.watching import shown_source
-from lstr.pipelines.watching.messages import MOST_BYTES, MOST_MESSAGES, Messages
-from lstr.pipelines.watching.score_rows import NO_SCORE, ROWS, ScoreRows, codes_of
+from lstr.pipelines.watching.board import MOST_BYTES, MOST_MESSAGES, Messages
+from lstr.pipelines.watching.shown_source import NO_SCORE, ROWS, ScoreRows, codes_of
 from tests.support.watching import ACTIONS, START, Camera, board_of, event_of
 
 

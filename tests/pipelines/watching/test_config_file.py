@@ -6,8 +6,7 @@ from datetime import time
 import pytest
 
 from lstr.pipelines.watching.config import Hours
-from lstr.pipelines.watching.config_file import WatchConfigError, read_config, read_data
-from lstr.pipelines.watching.config_lines import lines_of
+from lstr.pipelines.watching.config_file import WatchConfigError, lines_of, read_config, read_data
 from lstr.pipelines.watching.template import template
 
 WHOLE = """

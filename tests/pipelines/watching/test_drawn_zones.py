@@ -13,7 +13,6 @@ from lstr.extractors.video.live_reader import LiveOptions
 from lstr.pipelines.detection.session import Session
 from lstr.pipelines.detection.sources import Limits
 from lstr.pipelines.model_files.packing import write_model
-from lstr.pipelines.watching.config import SourceConfig
 from lstr.pipelines.watching.config_file import read_config
 from lstr.pipelines.watching.service import Service
 from tests.support.detections import opened
@@ -40,6 +39,10 @@ def shown(watching: Service, name: str = "hall") -> tuple:
     return state["zones"], state["drawn"]
 
 
+def zones(watching: Service, name: str):
+    return watching.known.zones_of(name)
+
+
 def told(watching: Service, mark: str) -> list[dict]:
     return [each for each in map(json.loads, watching.board.after(mark)[1]) if each["kind"] == "zones"]
 
@@ -47,22 +50,23 @@ def told(watching: Service, mark: str) -> list[dict]:
 def test_what_is_drawn_stands_before_the_file_and_is_kept(tmp_path):
     path, said = configure(tmp_path, TOP), []
     with Service(read_config(path), said.append) as watching:
-        assert watching.zones.of("hall") == TOP and watching.zones.of("door") == () and shown(watching) == (TOP, False)
+        assert zones(watching, "hall") == TOP and zones(watching, "door") == () and shown(watching) == (TOP, False)
         mark = watching.board.state()["at"]
         watching.draw("hall", LEFT)
-        assert watching.zones.of("hall") == watching.zones.of("hall~2") == LEFT and shown(watching) == (LEFT, True)
+        assert zones(watching, "hall") == zones(watching, "hall~2") == LEFT
+        assert shown(watching) == (LEFT, True)
         (message,) = told(watching, mark)
         assert message["source"] == "hall" and message["drawn"] and message["zones"] == json.loads(json.dumps(LEFT))
         watching.draw("door", ())
         with pytest.raises(LstrError, match="no source 'x'"):
             watching.draw("x", LEFT)
     with Service(read_config(path), said.append) as watching:
-        assert watching.zones.of("hall") == LEFT and shown(watching) == (LEFT, True)
+        assert zones(watching, "hall") == LEFT and shown(watching) == (LEFT, True)
         assert shown(watching, "door") == ((), True), "no zone, and that was drawn"
         watching.draw("hall", ())
-        assert watching.zones.of("hall") == (), "everywhere, whatever the file says"
+        assert zones(watching, "hall") == (), "everywhere, whatever the file says"
         watching.draw("hall", None)
-        assert watching.zones.of("hall") == TOP and shown(watching) == (TOP, False)
+        assert zones(watching, "hall") == TOP and shown(watching) == (TOP, False)
     with Service(read_config(path), said.append) as watching:
         assert shown(watching) == (TOP, False)
 
@@ -74,36 +78,36 @@ def test_the_file_is_read_again(small_set, tmp_path):
         assert shown(watching) == ((), False)
         configure(tmp_path, TOP)
         watching.reload()
-        assert watching.zones.of("hall") == TOP and shown(watching) == (TOP, False)
-        assert watching.zones.of("door") == LEFT
+        assert zones(watching, "hall") == TOP and shown(watching) == (TOP, False)
+        assert zones(watching, "door") == LEFT
         watching.draw("hall", LEFT)
         configure(tmp_path, [*TOP, *LEFT])
         watching.reload()
-        assert watching.zones.of("hall") == LEFT, "the page's stand before the file's"
+        assert zones(watching, "hall") == LEFT, "the page's stand before the file's"
         watching.draw("hall", None)
-        assert watching.zones.of("hall") == (*TOP, *LEFT)
+        assert zones(watching, "hall") == (*TOP, *LEFT)
         configure(tmp_path, [[[0, 0], [1, 1]]])
         watching.reload()
-        assert watching.zones.of("hall") == (*TOP, *LEFT), "a mistake changes nothing"
+        assert zones(watching, "hall") == (*TOP, *LEFT), "a mistake changes nothing"
 
 
 def test_a_source_that_is_removed_takes_its_zones_along(tmp_path):
     with Service(read_config(configure(tmp_path)), lambda text: None) as watching:
-        watching.add("garage", SourceConfig("http://127.0.0.1:9/garage"))
+        watching.add("garage", "http://127.0.0.1:9/garage")
         watching.draw("garage", LEFT)
         watching.remove("garage")
-        watching.add("garage", SourceConfig("http://127.0.0.1:9/other"))
-        assert watching.zones.of("garage") == () and shown(watching, "garage") == ((), False)
+        watching.add("garage", "http://127.0.0.1:9/other")
+        assert zones(watching, "garage") == () and shown(watching, "garage") == ((), False)
 
 
 def test_the_page_sends_them_to_the_service(tmp_path):
     with Service(read_config(configure(tmp_path)), lambda text: None) as watching:
         visitor = Visitor(watching.server.address)
-        assert visitor.ask("/source/hall/zones", {"zones": LEFT}).status == 200 and watching.zones.of("hall") == LEFT
+        assert visitor.ask("/source/hall/zones", {"zones": LEFT}).status == 200 and zones(watching, "hall") == LEFT
         refused = visitor.ask("/source/hall/zones", {"zones": [[[0, 0], [2, 0], [0, 2]]]})
         assert refused.status == 400 and "zone 1, corner 2 is not within the picture" in refused.json["error"]
-        assert watching.zones.of("hall") == LEFT
-        assert visitor.ask("/source/hall/zones", {"zones": None}).status == 200 and watching.zones.of("hall") == ()
+        assert zones(watching, "hall") == LEFT
+        assert visitor.ask("/source/hall/zones", {"zones": None}).status == 200 and zones(watching, "hall") == ()
 
 
 def crowd(name: str = "hall") -> Input:

@@ -9,27 +9,16 @@ from tests.support.requests import Visitor
 from tests.support.watching import Camera, board_of, event_of
 
 
-class Watching:
-    """What of a service is read."""
-
-    clips = None
-    paused: tuple[str, ...] = ()
-
-    def __init__(self, folder):
-        self.board = board_of(folder, ("hall", "door"))
-        self.history = self.board.history
-        self.telling = self
-
-    def status(self):
-        return {}
+def health_of(board) -> Health:
+    return Health(board, dict, None)
 
 
 def test_its_numbers(tmp_path):
-    watching = Watching(tmp_path)
-    Camera(watching.board, "hall").show(0.2, 0.7, 0.1)
+    board = board_of(tmp_path, ("hall", "door"))
+    Camera(board, "hall").show(0.2, 0.7, 0.1)
     event = event_of()
-    watching.history.begin(event, [], event.start)
-    with Server(Starlette(routes=Health(watching).routes()), port=0, open_paths=PATHS) as server:
+    board.history.begin(event, [], event.start)
+    with Server(Starlette(routes=health_of(board).routes()), port=0, open_paths=PATHS) as server:
         visitor = Visitor(server.address)
         text = visitor.ask("/metrics").body.decode()
     assert 'lstr_source_decided_total{source="hall"} 1.0' in text
@@ -39,23 +28,24 @@ def test_its_numbers(tmp_path):
 
 
 def test_silence_is_no_health(tmp_path, monkeypatch):
-    watching = Watching(tmp_path)
-    assert not Health(watching).silent()
+    board = board_of(tmp_path, ("hall", "door"))
+    assert not health_of(board).silent()
     monkeypatch.setattr(health, "SILENT_SECONDS", -1.0)
-    with Server(Starlette(routes=Health(watching).routes()), port=0, open_paths=PATHS) as server:
+    with Server(Starlette(routes=health_of(board).routes()), port=0, open_paths=PATHS) as server:
         visitor = Visitor(server.address)
         assert visitor.ask("/healthz").status == 503
-        watching.paused = ("hall", "door")
+        for name in ("hall", "door"):
+            board.source(name, paused=True)
         assert visitor.ask("/healthz").status == 200
 
 
 def test_numbers_are_counted_once_a_second(tmp_path, monkeypatch):
     """Anybody may ask, without a pause."""
-    watching, counted = Watching(tmp_path), []
-    counts = watching.history.counts
-    monkeypatch.setattr(watching.history, "counts", lambda: counted.append(1) or counts())
+    board, counted = board_of(tmp_path, ("hall", "door")), []
+    counts = board.history.counts
+    monkeypatch.setattr(board.history, "counts", lambda: counted.append(1) or counts())
     monkeypatch.setattr(health, "TOLD_SECONDS", 60.0)
-    with Server(Starlette(routes=Health(watching).routes()), port=0, open_paths=PATHS) as server:
+    with Server(Starlette(routes=health_of(board).routes()), port=0, open_paths=PATHS) as server:
         visitor = Visitor(server.address)
         assert len({visitor.ask("/metrics", cookie="").body for _ in range(5)}) == 1 and len(counted) == 1
         monkeypatch.setattr(health, "TOLD_SECONDS", 0.0)

@@ -23,12 +23,10 @@ from lstr.pipelines.detection.status import Status
 from lstr.pipelines.model_files.packing import write_model
 from lstr.pipelines.watching import decider, service
 from lstr.pipelines.watching.capacity import Capacity
-from lstr.pipelines.watching.config import SourceConfig
 from lstr.pipelines.watching.config_file import read_config
 from lstr.pipelines.watching.history import History, HistoryError, Wanted
-from lstr.pipelines.watching.service import Service
+from lstr.pipelines.watching.service import Service, tell_supervisor
 from lstr.pipelines.watching.storing import Storing, alarms_of
-from lstr.pipelines.watching.supervisor import Supervisor
 from lstr.pipelines.watching.telling.telling import Telling
 from lstr.timeline import Event, Thresholds
 from tests.pipelines.watching.test_clips import Camera, film
@@ -91,19 +89,19 @@ def test_sources_are_paused_added_and_removed_and_that_is_kept(small_set, stream
         path = write(tmp_path, small_set, {"hall": one})
         with Service(read_config(path), said.append) as watching:
             until(lambda: "hall" in watching.status(), LONG)
-            watching.add("door", SourceConfig(f"http://127.0.0.1:{other}/door"))
+            watching.add("door", f"http://127.0.0.1:{other}/door")
             until(lambda: watching.status().keys() == {"hall", "door"}, LONG)
-            watching.pause("hall", True)
+            watching.pause("hall")
             until(lambda: watching.status().keys() == {"door"}, LONG)
             with pytest.raises(LstrError, match="already"):
-                watching.add("door", watching.sources["hall"])
+                watching.add("door", watching.sources["hall"].address)
             with pytest.raises(LstrError, match="no source 'x'"):
-                watching.pause("x", True)
+                watching.pause("x")
             with pytest.raises(LstrError, match="is in"):
                 watching.remove("hall")
         with Service(read_config(path), said.append) as watching:
             assert watching.paused == ["hall"] and watching.sources.keys() == {"hall", "door"}
-            watching.pause("door", True)
+            watching.pause("door")
             watching.remove("door")
             assert watching.sources.keys() == {"hall"} == {*watching.paused}, "one that is added again is not paused"
 
@@ -138,9 +136,9 @@ def test_a_changed_timeout_is_that_of_sources_which_are_opened_next(packed, stre
             path.write_text(path.read_text().replace('timeout = "5m"', 'timeout = "1s"'))
             watching.reload()
             assert "timeout is 1 s for each source from when it is opened next." in said
-            watching.pause("door", True)
+            watching.pause("door")
             until(lambda: watching.status().keys() == {"hall"}, LONG)
-            watching.pause("door", False)
+            watching.resume("door")
             until(lambda: any(text.startswith("door: ") and "no frame for 1 s" in text for text in said), LONG)
             assert watching.status()["hall"] is hall, "the same stream as before"
 
@@ -224,7 +222,7 @@ HOLDS = """
 import sys, time
 from pathlib import Path
 from lstr.pipelines.watching.config_file import read_config
-from lstr.pipelines.watching.service import Service
+from lstr.pipelines.watching.service import Service, tell_supervisor
 with Service(read_config(Path("watch.toml")), print):
     print("it runs", flush=True)
     time.sleep(600)
@@ -304,9 +302,9 @@ def test_a_supervisor_is_told(tmp_path, monkeypatch):
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(tmp_path / "notify"))
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
-        Supervisor().tell("READY=1")
+        tell_supervisor("READY=1")
         assert systemd.recv(100) == b"READY=1"
-    Supervisor().tell("STOPPING=1")  # nobody listens any more
+    tell_supervisor("STOPPING=1")  # nobody listens any more
 
 
 def test_false_alarms_are_those_that_the_model_file_states():
@@ -320,17 +318,17 @@ def test_false_alarms_are_those_that_the_model_file_states():
 
 @pytest.mark.long
 def test_channels_know_a_source_that_is_paused_from_the_start(packed, tmp_path, monkeypatch):
-    """No decider has it, and so nobody could resume it by MQTT, nor any other one while it was paused."""
+    """Its model is not loaded, and so nobody could resume it by MQTT, nor any other one while it was paused."""
     shown: list[dict] = []
     monkeypatch.setattr(Telling, "sources", lambda self, actions: shown.append(actions))
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         config = read_config(write(tmp_path, packed, {"hall": nobody.getsockname()[1]}))
         with Service(config, lambda text: None) as watching:
-            watching.pause("hall", True)
+            watching.pause("hall")
         shown.clear()
         with Service(config, lambda text: None) as watching:
             until(lambda: shown, LONG)
-            assert not watching.deciders
+            assert not any(decider.loaded for decider in watching.deciders.values())
     assert shown[0] == {"hall": [*load_checkpoint(packed.checkpoint).classes[1:]]}
 
 
@@ -342,7 +340,7 @@ def test_a_source_without_a_model_is_not_added(packed, tmp_path, monkeypatch):
     path.write_text(f'[sources.hall]\naddress = "http://127.0.0.1:9/hall"\nmodel = "{packed.checkpoint}"\n')
     with Service(read_config(path), lambda text: None) as watching:
         with pytest.raises(LstrError, match="no model") as caught:
-            watching.add("door", SourceConfig("http://127.0.0.1:9/door"))
+            watching.add("door", "http://127.0.0.1:9/door")
         assert "model = " in caught.value.hint and watching.sources.keys() == {"hall"}
 
 

@@ -31,7 +31,7 @@ class Watched:
         self.events = [event_of(start=START - timedelta(hours=k), top_score=0.9 - k / 10) for k in range(4)]
         for event in self.events:
             self.board.history.begin(event, (), START)
-        self.site = WatchSite(self.board, self.deeds.controls(), lambda: self.server.ending, streams=Streams(6))
+        self.site = WatchSite(self.board, self.deeds, lambda: self.server.ending, streams=Streams(6))
         self.server = Server(self.site.app(), port=0, is_impatient=True)
 
 

@@ -31,7 +31,7 @@ class Service:
         self.server = self.serve()
 
     def serve(self, **options) -> Server:
-        self.site = WatchSite(self.board, self.deeds.controls(), lambda: self.server.ending)
+        self.site = WatchSite(self.board, self.deeds, lambda: self.server.ending)
         return Server(self.site.app(), port=options.pop("port", 0), **options)
 
     def run(self) -> None:
@@ -321,7 +321,7 @@ def test_a_page_goes_on_with_a_service_that_was_started_again(tab, service):
 
 def test_it_works_under_a_path(chromium, service):
     """As behind a proxy: every request of the page, and the way in, begins with the path."""
-    site = WatchSite(service.board, service.deeds.controls(), lambda: server.ending)
+    site = WatchSite(service.board, service.deeds, lambda: server.ending)
     event, paths = begin(service), []
     with Server(Starlette(routes=[Mount("/home/cameras", site.app())]), port=0) as server:
         page = chromium.new_page()

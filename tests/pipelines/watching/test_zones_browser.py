@@ -179,7 +179,7 @@ def test_escape_leaves_what_is_drawn_and_the_service_refuses(tab, tmp_path):
         page.click("#zones-save")
         until(page, "$('zones').open && $('zones-told').textContent.includes('encloses nothing')")
         assert watching.zones.of("hall") == ()
-        watching.pause("hall", True)
+        watching.pause("hall")
         watching.board.remove("hall")
         until(page, "!$('zones').open")
 
