@@ -61,9 +61,9 @@ def command(config, begin, only_check, log_format):
 
     found = check(checked_config, now=only_check)
     if only_check:
-        for name, actions in found.actions.items():
+        for name, actions in found.items():
             console.show(f"{name}: {', '.join(actions)}")
-        console.say(f"{config} can be used: {len(found.actions)} sources, {len(checked_config.channels)} channels")
+        console.say(f"{config} can be used: {len(found)} sources, {len(checked_config.channels)} channels")
         return
     console.say_waiting("loading networks…")
     from lstr.pipelines.watching.service import Service
@@ -76,7 +76,7 @@ def command(config, begin, only_check, log_format):
             service.begun()
             assert service.server
             click.echo(service.server.address)  # with its token, which no log has
-            say(f"watching {', '.join(found.actions)}; Ctrl-C ends it")
+            say(f"watching {', '.join(found)}; Ctrl-C ends it")
             while True:
                 if hung_up.is_set():
                     hung_up.clear()

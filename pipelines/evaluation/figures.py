@@ -16,7 +16,6 @@ from lstr.metrics import per_frame as metrics
 from lstr.metrics.rates import rate_interval
 from lstr.pipelines.evaluation.scoring import Scores
 from lstr.pipelines.reports.drawing import INK, PLAIN, SOFT, WIDTH
-from lstr.pipelines.reports.drawing_files import short
 from lstr.pipelines.reports.figure import thinned
 from lstr.pipelines.reports.palette import DETECTION, EMPHASIS, TRUTH, colour_of, colours_of
 
@@ -266,3 +265,8 @@ def _lanes(scores: Scores, targets: np.ndarray, classes: Sequence[str]) -> list[
     labelled = [i for i in actions if targets[:, i].any()]
     others = sorted((i for i in actions if i not in labelled and peak[i] >= 0.3), key=lambda i: -peak[i])
     return (labelled + others)[:MOST_LANES]
+
+
+def short(name: str, letters: int) -> str:
+    """A name of at most so many letters, the last of which is then …"""
+    return name if len(name) <= letters else name[: letters - 1] + "…"

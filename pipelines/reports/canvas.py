@@ -1,7 +1,6 @@
 """A picture of boxes, areas and text in points, written as SVG and as PNG: the same on every machine."""
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from xml.sax.saxutils import escape
 
@@ -28,12 +27,8 @@ class Box:
     top: float
     width: float
     height: float
-    fill: str = ""
-    """#rrggbb; none where empty"""
-    alpha: float = 1.0
-    edge: str = ""
-    line: float = 0.0
-    """Width of the outline, which takes the colour `edge`"""
+    fill: str
+    """#rrggbb"""
 
 
 @dataclass(frozen=True)
@@ -72,11 +67,10 @@ class Canvas:
         """Draw over what is there."""
         self.shapes += shapes
 
-    def svg(self, paper: str = "") -> bytes:
-        """The picture as SVG, in which text stays text; on a colour or on whatever is behind it."""
+    def svg(self, paper: str) -> bytes:
+        """The picture as SVG on a colour, in which text stays text."""
         size = f'width="{self.width:g}pt" height="{self.height:g}pt" viewBox="0 0 {self.width:g} {self.height:g}"'
-        ground = [Box(0, 0, self.width, self.height, paper)] if paper else []
-        lines = [_element(shape) for shape in (*ground, *self.shapes)]
+        lines = [_element(shape) for shape in (Box(0, 0, self.width, self.height, paper), *self.shapes)]
         head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="{FONT}"><defs></defs>'
         return "\n".join(["<?xml version='1.0' encoding='utf-8'?>", head, *lines, "</svg>\n"]).encode()
 
@@ -104,23 +98,17 @@ def fitted(text: str, size: float, width: float) -> str:
     return f"{text[:kept].rstrip()}…" if kept else ""
 
 
-def bars(spans: Iterable[tuple[float, float]], top: float, height: float, **look: str | float) -> list[Box]:
-    """A box of one look for each span from left to right."""
-    return [Box(left, top, right - left, height, **look) for left, right in spans]  # type: ignore[arg-type]
-
-
 def _element(shape: Box | Area | Text) -> str:
     if isinstance(shape, Text):
         anchor = "" if shape.anchor == "start" else f' text-anchor="{shape.anchor}"'
         text = escape(NO_XML.sub("\ufffd", shape.text))
         place = f'x="{shape.x:.2f}" y="{shape.y:.2f}" font-size="{shape.size:g}"'
         return f'<text {place}{anchor} style="fill: {shape.fill}" xml:space="preserve">{text}</text>'
-    style = f"fill: {shape.fill or 'none'}"
-    style += f"; fill-opacity: {shape.alpha:g}" if shape.alpha < 1 else ""
+    style = f"fill: {shape.fill}"
     if isinstance(shape, Area):
+        style += f"; fill-opacity: {shape.alpha:g}" if shape.alpha < 1 else ""
         path = "L".join(f"{x:.2f} {y:.2f}" for x, y in shape.corners)
         return f'<path d="M{path}Z" style="{style}"/>'
-    style += f"; stroke: {shape.edge}; stroke-width: {shape.line:g}" if shape.edge else ""
     place = f'x="{shape.left:.2f}" y="{shape.top:.2f}" width="{shape.width:.2f}" height="{shape.height:.2f}"'
     return f'<rect {place} style="{style}"/>'
 
@@ -129,36 +117,8 @@ def _paint_box(pixels: NDArray[np.float32], box: Box, scale: float) -> None:
     """A box of whole pixels, one at least, so that what lasts a moment is seen."""
     left, top = round(box.left * scale), round(box.top * scale)
     right, bottom = round((box.left + box.width) * scale), round((box.top + box.height) * scale)
-    edge = max(1, round(box.line * scale)) if box.edge else 0
-    outer = _Part(left, top, max(right, left + 1), max(bottom, top + 1)).widened(edge // 2)
-    if box.fill:
-        _blend(outer.of(pixels), box.fill, box.alpha)
-    if edge:
-        inner = outer.widened(-edge)
-        strips = (
-            _Part(outer.left, outer.top, outer.right, min(inner.top, outer.bottom)),
-            _Part(outer.left, max(inner.bottom, outer.top), outer.right, outer.bottom),
-            _Part(outer.left, inner.top, min(inner.left, outer.right), inner.bottom),
-            _Part(max(inner.right, outer.left), inner.top, outer.right, inner.bottom),
-        )
-        for strip in strips:
-            _blend(strip.of(pixels), box.edge, 1.0)
-
-
-@dataclass(frozen=True)
-class _Part:
-    left: int
-    top: int
-    right: int
-    bottom: int
-
-    def widened(self, by: int) -> "_Part":
-        return _Part(self.left - by, self.top - by, self.right + by, self.bottom + by)
-
-    def of(self, pixels: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The pixels of it that are in the picture."""
-        top, bottom, left, right = (max(0, edge) for edge in (self.top, self.bottom, self.left, self.right))
-        return pixels[top:bottom, left:right]
+    right, bottom = max(right, left + 1), max(bottom, top + 1)
+    pixels[max(0, top) : max(0, bottom), max(0, left) : max(0, right)] = rgb_of(box.fill)
 
 
 def _blend(area: NDArray[np.float32], colour: str, share: float | NDArray[np.float32]) -> None:

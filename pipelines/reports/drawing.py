@@ -8,10 +8,12 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from lstr.pipelines.reports.drawing_files import keep_drawing
-from lstr.pipelines.reports.palette import light
+from lstr.pipelines.files.atomic import replacing
+from lstr.pipelines.reports.palette import dark, light
 
 INK, SOFT, LINE = map(light, ("ink", "soft", "line"))
+DARK = {light(name): dark(name) for name in ("ink", "soft", "line")}
+"""What each colour that carries no data becomes on a dark page"""
 WIDTH = 4.2  # inches: letters of 9 points stay legible where a phone shows the page 400 pixels wide
 PLAIN: dict[Any, Any] = {
     "svg.fonttype": "none",
@@ -48,4 +50,19 @@ def render(figure: Figure, form: str) -> bytes:
 
 def save(folder: Path, name: str, figure: Figure) -> bytes:
     """The figure's SVG for a page; it is now in `folder`/figures beside its PNG. Raises OutputError."""
-    return keep_drawing(folder, name, render(figure, "svg"), render(figure, "png"))
+    svg = render(figure, "svg")
+    for form, content in (("svg", svg), ("png", render(figure, "png"))):
+        with replacing(folder / "figures" / f"{name}.{form}") as temporary:
+            temporary.write_bytes(content)
+    return for_page(svg)
+
+
+def for_page(svg: bytes) -> bytes:
+    """An SVG that takes the dark colours where its reader prefers them."""
+    rules = "".join(
+        f'[style*="{kind}: {light}"]{{{kind}:{dark}!important}}'
+        for light, dark in DARK.items()
+        for kind in ("fill", "stroke")
+    )
+    style = f"<style>@media (prefers-color-scheme:dark){{{rules}}}</style>"
+    return svg.replace(b"<defs>", f"{style}<defs>".encode(), 1)

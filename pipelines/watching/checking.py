@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
-from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
 
@@ -20,22 +18,10 @@ from lstr.pipelines.watching.history import IN_MEMORY, History
 from lstr.pipelines.watching.telling.channel import ChannelError
 from lstr.pipelines.watching.telling.telling import make_channel
 
-PACKAGES = {"mqtt": ("paho", "paho-mqtt"), "apprise": ("apprise", "apprise")}
-"""What a kind of channel imports, and what that is called where it is installed from."""
-INSTALL = "pip install 'lstr-video[watch]'"
 
-
-@dataclass(frozen=True)
-class Checked:
-    """What a configuration comes to."""
-
-    actions: dict[str, list[str]]
-    """By the name of a source, what its model knows."""
-
-
-def check(config: WatchConfig, now: bool = False) -> Checked:
+def check(config: WatchConfig, now: bool = False) -> dict[str, list[str]]:
     """Open each model file, see whether the actions are known, make each channel, which is opened by nobody, and see
-    whether the page can be served.
+    whether the page can be served. Return by the name of a source what its model knows.
 
     With `now`, cameras that are not plugged in and programs that are not there are mistakes too; a service waits for
     them. Raises WatchConfigError with the line of each mistake.
@@ -73,20 +59,16 @@ def check(config: WatchConfig, now: bool = False) -> Checked:
         mistakes += _programs(config, lines)
     if mistakes:
         raise WatchConfigError(said_of(config.path, mistakes), f"mend it, then `lstr watch --check {config.path}`.")
-    return Checked(actions)
+    return actions
 
 
 def _channels(config: WatchConfig, lines: Mapping[Where, int]) -> Iterator[Mistake]:
     with closing(History(IN_MEMORY)) as history:
-        for name, channel in config.channels.items():
-            line, package = lines.get(("channels", name), 1), PACKAGES.get(channel.kind)
-            if package and find_spec(package[0]) is None:
-                yield Mistake(line, f"channels.{name} needs {package[1]}, which is not installed: {INSTALL}")
-                continue
+        for name in config.channels:
             try:
                 make_channel(name, config, history, lambda text: None)
             except ChannelError as error:
-                yield Mistake(line, f"channels.{name}: {error}")
+                yield Mistake(lines.get(("channels", name), 1), f"channels.{name}: {error} {error.hint}")
 
 
 def _programs(config: WatchConfig, lines: Mapping[Where, int]) -> Iterator[Mistake]:

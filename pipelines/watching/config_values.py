@@ -136,7 +136,11 @@ def _stretch(value: Any) -> Hours:
 
 def words(value: Any) -> tuple[str, ...]:
     """A program and its arguments."""
-    if not isinstance(value, list) or not value or not all(isinstance(word, str) and word for word in value):
+    if (
+        not isinstance(value, list)
+        or not value
+        or not all(isinstance(word, str) and word and "\0" not in word for word in value)
+    ):
         raise ValueError("it is a program and its arguments, as ['notify-send', 'lstr'].")
     return tuple(value)
 

@@ -1,7 +1,10 @@
-"""What programs read of a service: whether it is healthy, and its numbers for Prometheus."""
+"""What programs learn of a service: whether it is healthy, its numbers for Prometheus, its state for systemd."""
 
+import os
+import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -98,3 +101,13 @@ class Health:
         yield events
         if self._clips:
             yield GaugeMetricFamily("lstr_clips_bytes", "Bytes of the clips on the disk.", value=self._clips.size)
+
+
+def tell_supervisor(state: str) -> None:
+    """Tell systemd a state such as READY=1, by the protocol of sd_notify(3), if NOTIFY_SOCKET names its socket."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if address.startswith("@"):  # of the abstract namespace
+        address = "\0" + address[1:]
+    if address:
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+            channel.sendto(state.encode(), address)

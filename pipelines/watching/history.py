@@ -289,18 +289,11 @@ class History:
         ((start,),) = self._read(query, (source, action, until.timestamp()))
         return None if start is None else datetime.fromtimestamp(start).astimezone()
 
-    def told(
-        self, channel: str, since: datetime, until: datetime, source: str | None = None, action: str | None = None
-    ) -> int:
+    def told(self, channel: str, since: datetime, until: datetime) -> int:
         """How many events a channel was, or is, to be told of that were decided in that time."""
         query = "SELECT count(*) FROM notices JOIN events ON events.id = notices.event"
         query += " WHERE channel = ? AND phase = 'new' AND decided BETWEEN ? AND ?"
-        values: list[Any] = [channel, since.timestamp(), until.timestamp()]
-        for name, value in (("source", source), ("action", action)):
-            if value is not None:
-                query += f" AND {name} = ?"
-                values.append(value)
-        return int(self._read(query, values)[0][0])
+        return int(self._read(query, (channel, since.timestamp(), until.timestamp()))[0][0])
 
     def counts(self) -> dict[tuple[str, str], int]:
         """How many events are kept, by source and action."""

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from lstr.errors import LstrError
+from lstr.extractors.errors import ExtractorError
+from lstr.extractors.video.live_input import parse_live
 from lstr.extractors.video.zones import Zones, parse_zones
 from lstr.pipelines.watching.config import SourceConfig
 from lstr.pipelines.watching.history import History
@@ -46,6 +48,12 @@ class KnownSources:
 
     def add(self, name: str, address: str) -> None:
         """Keep one that the file does not name."""
+        try:
+            parsed = None if address == "-" else parse_live(address)
+        except ExtractorError as error:
+            raise LstrError(str(error), getattr(error, "hint", "")) from error
+        if parsed is None:
+            raise LstrError("That is no camera and no address.", "write one, as rtsp://camera/stream.")
         known = self.all
         if name in known:
             raise LstrError(f"There is a source {name!r} already.", "choose another name.")

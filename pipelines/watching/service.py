@@ -1,7 +1,5 @@
 """The service of `lstr watch`: its sources are decided, what they do is stored and told, until it is ended."""
 
-import os
-import socket
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
@@ -12,9 +10,7 @@ from time import monotonic
 
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import CheckpointError, LstrError
-from lstr.extractors.errors import ExtractorError
 from lstr.extractors.home import home
-from lstr.extractors.video.live_input import parse_live
 from lstr.extractors.video.zones import Zones
 from lstr.pipelines.detection.checkpoint import find_checkpoint
 from lstr.pipelines.detection.sink import MakeSink
@@ -31,7 +27,7 @@ from lstr.pipelines.watching.config import SourceConfig, WatchConfig
 from lstr.pipelines.watching.config_file import read_config
 from lstr.pipelines.watching.decider import Decider, Hearing
 from lstr.pipelines.watching.event import WatchedEvent
-from lstr.pipelines.watching.health import PATHS, Health
+from lstr.pipelines.watching.health import PATHS, Health, tell_supervisor
 from lstr.pipelines.watching.history import History, HistoryError
 from lstr.pipelines.watching.known_sources import KnownSources
 from lstr.pipelines.watching.location import CLIPS, HISTORY, hold
@@ -65,7 +61,9 @@ class Service:
         self.known = KnownSources(config.sources, config.path, self.history)
         self.board = Board(self.sources, self.history)
         self.capacity = Capacity()
-        self.clips = self._open_clips()
+        self.clips: Clips | None = None
+        if config.clips:
+            self.clips = Clips(config.data / CLIPS, config.clips, self.history, say, self._attached)
         self.policy = Policy(config, self.history)
         self._show_snoozes()
         self.telling = self._make_telling(config, self.policy)
@@ -104,12 +102,6 @@ class Service:
 
     def add(self, name: str, address: str) -> None:
         """Decide on a source too, which the file does not name; kept over a restart. Raises LstrError."""
-        try:
-            parsed = None if address == "-" else parse_live(address)
-        except ExtractorError as error:
-            raise LstrError(str(error), getattr(error, "hint", "")) from error
-        if parsed is None:
-            raise LstrError("That is no camera and no address.", "write one, as rtsp://camera/stream.")
         with self._lock:
             try:
                 find_checkpoint(self.config.model)
@@ -170,7 +162,13 @@ class Service:
                 if config.actions != before.actions:
                     for decider in self.deciders.values():
                         decider.rule(config.actions)
-                self._tell_by(config, policy, telling)
+                if self.clips and config.clips:
+                    self.clips.configure(config.clips)
+                elif bool(self.clips) != bool(config.clips):
+                    self.say("whether there are clips is read at the start alone: start it again for that.")
+                self.telling.close()
+                self.policy, self.telling = policy, telling
+                self.telling.__enter__()
                 for name in before.sources.keys() - self.sources.keys():
                     self._leave(name)
                 self._direct()
@@ -278,12 +276,6 @@ class Service:
             self.capacity.shares.__setitem__,
         )
 
-    def _open_clips(self) -> Clips | None:
-        config = self.config
-        if config.clips is None:
-            return None
-        return Clips(config.data / CLIPS, config.clips, self.history, self.say, self._attached)
-
     def _make_telling(self, config: WatchConfig, policy: Policy) -> Telling:
         picture = self._picture if self.clips else None
         return Telling(config, self.history, self.say, picture, switch=self._switch, policy=policy)
@@ -296,17 +288,6 @@ class Service:
             self._pause(name, not watched)
         except LstrError as error:
             self.say(str(error))
-
-    def _tell_by(self, config: WatchConfig, policy: Policy, telling: Telling) -> None:
-        """Tell people as another configuration says."""
-        self.policy = policy
-        if self.clips and config.clips:
-            self.clips.configure(config.clips)
-        elif bool(self.clips) != bool(config.clips):
-            self.say("whether there are clips is read at the start alone: start it again for that.")
-        self.telling.close()
-        self.telling = telling
-        self.telling.__enter__()
 
     def snooze(self, source: str | None, action: str | None, seconds: float) -> None:
         """Tell nobody of a source, an action, or either (None is all), for so many seconds; 0 ends that one alone."""
@@ -329,23 +310,13 @@ class Service:
             is_seen = name in status and status[name].link == "reading"
             self.telling.source_changed(name, is_seen, name not in paused)
 
-    def _say_limits(self) -> None:
-        """Say what is too much for the machine."""
-        if load := self.capacity.load({model: len(decider.wanted) for model, decider in [*self.deciders.items()]}):
-            self.say(load)
-        for sentence in self.capacity.look(self.board.states):
-            self.say(sentence)
-
     def _stored(self, event: WatchedEvent, phase: str) -> None:
         if self.clips:
             if phase == "new":
                 self.clips.begin(event)
             elif phase == "end":
                 self.clips.end(event)
-        if phase == "update":
-            self._attached(event.id)
-        else:
-            self.board.tell(event, phase)
+        self.board.tell(event, phase)
         self.telling.wake()
         if phase == "new":
             self.say(f"{event.source}: {event.action} since {event.start:%H:%M:%S}, score {event.score:.2f}")
@@ -367,7 +338,11 @@ class Service:
             try:
                 with self._lock:
                     self._show_sources()
-                self._say_limits()
+                counts = {model: len(decider.wanted) for model, decider in [*self.deciders.items()]}
+                if load := self.capacity.load(counts):
+                    self.say(load)
+                for sentence in self.capacity.look(self.board.states):
+                    self.say(sentence)
                 self._show_snoozes()
                 self.storage.write_what_waits()
                 if monotonic() - self._rotated > ROTATED_SECONDS:
@@ -382,13 +357,3 @@ class Service:
                 self._trouble = told
             else:
                 self._trouble = ""
-
-
-def tell_supervisor(state: str) -> None:
-    """Tell systemd a state such as READY=1, by the protocol of sd_notify(3), if NOTIFY_SOCKET names its socket."""
-    address = os.environ.get("NOTIFY_SOCKET", "")
-    if address.startswith("@"):  # of the abstract namespace
-        address = "\0" + address[1:]
-    if address:
-        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
-            channel.sendto(state.encode(), address)

@@ -122,7 +122,7 @@ def test_a_page_and_a_program_that_would_fail_later(lstr, learnt, tmp_path):
     assert "watch.toml:8: page.host: By which names is a server on 0.0.0.0 reached?" in said[1]
     text = path.read_text().replace('"0.0.0.0"', '"127.0.0.1"')
     path.write_text(text)
-    assert check(read_config(path)).actions.keys() == {"a"}, "a service begins before all programs are there"
+    assert check(read_config(path)).keys() == {"a"}, "a service begins before all programs are there"
     path.write_text(text.replace("/nowhere/light", "true"))
     code, _, err = lstr("watch", path, "--check")
     assert code == 0, err
@@ -137,7 +137,7 @@ def test_a_camera_that_is_not_plugged_in(lstr, learnt, tmp_path):
     assert code == 2 and "watch.toml:3: sources.hall.address: There is no camera /dev/video63. plug it in" in err
     said: list[str] = []
     config = read_config(tmp_path / "watch.toml")
-    assert check(config).actions.keys() == {"hall"}
+    assert check(config).keys() == {"hall"}
     with Service(config, said.append):
         until(lambda: any("hall: There is no camera /dev/video63" in text for text in said), 60)
 

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
-from typing import Any
 
 from lstr.errors import LstrError
 from lstr.pipelines.watching.history import Notice
@@ -59,15 +58,14 @@ class Channel:
         """Show whether a source is seen, and whether it is watched."""
 
 
-def message_of(notice: Notice, now: datetime) -> dict[str, Any]:
-    """What a program is told: `notice`, to drop doubles by, `phase`, `sentence`, and the event's JSON object."""
-    sentence = describe_sentence(notice, now)
-    return {"notice": notice_id(notice), "phase": notice.phase, "sentence": sentence, "event": notice.event.to_dict()}
-
-
 def message_bytes(notice: Notice, now: datetime) -> bytes:
-    """The message as JSON. Raises UntoldError for one that is too large."""
-    body = json.dumps(message_of(notice, now), ensure_ascii=False).encode("utf-8", "replace")
+    """The message of a notice as JSON: `notice`, to drop doubles by, `phase`, `sentence`, and the `event`.
+
+    Raises UntoldError for one that is too large.
+    """
+    sentence, event = describe_sentence(notice, now), notice.event.to_dict()
+    message = {"notice": notice_id(notice), "phase": notice.phase, "sentence": sentence, "event": event}
+    body = json.dumps(message, ensure_ascii=False).encode("utf-8", "replace")
     if len(body) > LARGEST:
         raise UntoldError(f"its message has {len(body)} bytes, and {LARGEST} are the most.")
     return body

@@ -9,7 +9,7 @@ from tempfile import TemporaryFile
 
 from lstr.pipelines.watching.config import ChannelConfig
 from lstr.pipelines.watching.history import Notice
-from lstr.pipelines.watching.telling.channel import Channel, ChannelError, UntoldError, message_bytes
+from lstr.pipelines.watching.telling.channel import Channel, UntoldError, message_bytes
 
 SECONDS = 30.0
 """For which a command may run."""
@@ -24,10 +24,6 @@ class Command(Channel):
 
     def __init__(self, name: str, config: ChannelConfig):
         super().__init__(name)
-        if not config.command or not config.command[0] or any("\0" in word for word in config.command):
-            raise ChannelError(
-                f"The channel {name} names no command.", 'give program and arguments, as command = ["notify", "-v"].'
-            )
         self._command = config.command
         self._process: subprocess.Popen[bytes] | None = None
         self._closing = False

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -53,7 +54,6 @@ class Mqtt(Channel):
         policy: Policy | None = None,
     ):
         super().__init__(name)
-        _check(name, config)
         self._config = config
         self._say, self._history = say, history
         self._switch = switch
@@ -194,20 +194,13 @@ class Mqtt(Channel):
     def _publish(self, topic: str, payload: str | bytes, retain: bool = False) -> Any:
         return self._client.publish(topic, payload, qos=1, retain=retain)
 
-    def _publish_retained(self, topic: str, value: str) -> Any:
-        return self._publish(topic, value, retain=True)
-
-    def _publish_all(self) -> None:
-        self._retained.tell_all()
-        self._publish(self._topics.available, "online", retain=True)
-
     def _on_connect(self, client: Any, _data: Any, _flags: Any, reason: Any, _properties: Any) -> None:
         if reason.is_failure:
             self._reason = f"the broker refuses the connection ({reason})."
             return
         for topic in self._ordered():
             client.subscribe(topic, qos=1)
-        self._retained.connect(self._publish_retained)
+        self._retained.connect(partial(self._publish, retain=True))
         self._publish(self._topics.available, "online", retain=True)
         self.connected = True
         self._ready()
@@ -230,7 +223,8 @@ class Mqtt(Channel):
             return
         if self._discovery and message.topic == f"{self._discovery}/status":
             if message.payload == b"online":
-                self._publish_all()
+                self._retained.tell_all()
+                self._publish(self._topics.available, "online", retain=True)
         elif message.topic == self._topics.snooze:
             self._snooze(message.payload)
         elif source := self._sources.get(message.topic):
@@ -249,14 +243,3 @@ class Mqtt(Channel):
             self._policy.wake(order.source, order.action)
         else:
             self._policy.snooze(order.source, order.action, order.until(datetime.now().astimezone()))
-
-
-def _check(name: str, config: ChannelConfig) -> None:
-    if not config.host:
-        raise ChannelError(f"The channel {name} names no broker.", "give its host.")
-    try:
-        config.host.encode("idna")
-    except UnicodeError:
-        raise ChannelError(f"The channel {name} has a host that is no name of one.", "give a name or an IP.") from None
-    if not 0 < config.port < 65536:
-        raise ChannelError(f"The channel {name} has a port of {config.port}.", "ports are from 1 to 65535.")

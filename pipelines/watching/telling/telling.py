@@ -9,14 +9,13 @@ from lstr.pipelines.watching.config import WatchConfig
 from lstr.pipelines.watching.event import WatchedEvent
 from lstr.pipelines.watching.history import History
 from lstr.pipelines.watching.telling.apprise import Apprise, FindPicture
-from lstr.pipelines.watching.telling.channel import Channel, ChannelError
+from lstr.pipelines.watching.telling.channel import Channel
 from lstr.pipelines.watching.telling.command import Command
 from lstr.pipelines.watching.telling.delivery import Delivery
 from lstr.pipelines.watching.telling.mqtt import Mqtt, Switch
 from lstr.pipelines.watching.telling.policy import Policy
 from lstr.pipelines.watching.telling.webhook import Webhook
 
-KINDS = ("webhook", "command", "mqtt", "apprise")
 PATIENCE, CLOSING = 1.2, 2.5
 """Seconds after the beginning of the end: until what still runs is broken off, and until nobody waits for it."""
 
@@ -145,9 +144,7 @@ def make_channel(
         return Command(name, channel)
     if channel.kind == "mqtt":
         return Mqtt(name, channel, say, history, switch, policy)
-    if channel.kind == "apprise":
-        return Apprise(name, channel, find_picture)
-    raise ChannelError(f"The channel {name} is of no kind that is known.", f"kinds are {', '.join(KINDS)}.")
+    return Apprise(name, channel, find_picture)
 
 
 def _newest(picture: FindPicture | None, history: History) -> FindPicture | None:

@@ -155,6 +155,8 @@ def test_the_shortest_one(write, tmp_path):
         ('[channels.a]\nkind = "webhook"\nurl = "file:///etc/passwd"', 3, "has to begin with http"),
         ('[channels.a]\nkind = "webhook"\nurl = "ftp://x"', 3, "has to begin with http"),
         ('[channels.a]\nkind = "command"\ncommand = "rm -rf x"', 3, "a program and its arguments"),
+        ('[channels.a]\nkind = "command"\ncommand = []', 3, "a program and its arguments"),
+        ('[channels.a]\nkind = "command"\ncommand = ["a\\u0000b"]', 3, "a program and its arguments"),
         ('[channels.a]\nkind = "mqtt"\nhost = "x"\nurl = "http://x"', 4, "means nothing to a mqtt"),
         ('[channels.a]\nkind = "mqtt"\nhost = "x"\nprefix = "a/#"', 4, "without + and #"),
         ('[channels.a]\nkind = "mqtt"\nhost = "mqtt://1.2.3.4"', 3, "of a host alone"),

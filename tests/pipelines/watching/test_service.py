@@ -24,8 +24,9 @@ from lstr.pipelines.model_files.packing import write_model
 from lstr.pipelines.watching import decider, service
 from lstr.pipelines.watching.capacity import Capacity
 from lstr.pipelines.watching.config_file import read_config
+from lstr.pipelines.watching.health import tell_supervisor
 from lstr.pipelines.watching.history import History, HistoryError, Wanted
-from lstr.pipelines.watching.service import Service, tell_supervisor
+from lstr.pipelines.watching.service import Service
 from lstr.pipelines.watching.storing import Storing, alarms_of
 from lstr.pipelines.watching.telling.telling import Telling
 from lstr.timeline import Event, Thresholds
@@ -222,7 +223,7 @@ HOLDS = """
 import sys, time
 from pathlib import Path
 from lstr.pipelines.watching.config_file import read_config
-from lstr.pipelines.watching.service import Service, tell_supervisor
+from lstr.pipelines.watching.service import Service
 with Service(read_config(Path("watch.toml")), print):
     print("it runs", flush=True)
     time.sleep(600)

@@ -97,10 +97,10 @@ def test_a_zone_is_drawn_changed_and_deleted_by_mouse_and_kept(tab, tmp_path):
             page.mouse.click(*at(page, *corner))
         page.mouse.dblclick(*at(page, 0.9, 0.3))
         until(page, "edited.zones.length === 2")
-        assert watching.zones.of("hall") == (), "nothing before it is saved"
+        assert watching.known.zones_of("hall") == (), "nothing before it is saved"
         page.click("#zones-save")
         until(page, "!$('zones').open")
-        first, second = watching.zones.of("hall")
+        first, second = watching.known.zones_of("hall")
         assert near(first, [*corners[:2], (0.7, 0.8), corners[3]])
         assert near(second, [(0.8, 0.1), (0.95, 0.1), (0.9, 0.3)])
         until(page, f"{OVER}.querySelectorAll('.zone').length === 2")
@@ -108,7 +108,7 @@ def test_a_zone_is_drawn_changed_and_deleted_by_mouse_and_kept(tab, tmp_path):
         page.close()
     with Watched(tmp_path) as watching:
         page = tab(watching)
-        assert watching.zones.of("hall") == (first, second), "over a restart"
+        assert watching.known.zones_of("hall") == (first, second), "over a restart"
         until(page, f"{OVER}.querySelectorAll('.zone').length === 2")
         edit(page)
         page.mouse.click(*at(page, 0.3, 0.5))  # in the first one
@@ -117,13 +117,13 @@ def test_a_zone_is_drawn_changed_and_deleted_by_mouse_and_kept(tab, tmp_path):
         until(page, "$('zones-told').textContent.includes('Nothing is saved yet') && $('zones').open")
         page.click("#zones-cancel")
         until(page, "!$('zones').open")
-        assert watching.zones.of("hall") == (first, second)
+        assert watching.known.zones_of("hall") == (first, second)
         edit(page)
         page.mouse.click(*at(page, 0.3, 0.5))
         page.click("#zone-delete")
         page.click("#zones-save")
         until(page, f"{OVER}.querySelectorAll('.zone').length === 1")
-        assert watching.zones.of("hall") == (second,)
+        assert watching.known.zones_of("hall") == (second,)
 
 
 def test_a_zone_is_drawn_by_keys_alone_and_kept(tab, tmp_path):
@@ -147,7 +147,7 @@ def test_a_zone_is_drawn_by_keys_alone_and_kept(tab, tmp_path):
         page.keyboard.press("Enter")
         until(page, "!$('zones').open")
         drawn = ((0.24, 0.2), (0.77, 0.25), (0.75, 0.75), (0.5, 0.8))
-        assert watching.zones.of("hall") == (*TOP, drawn)
+        assert watching.known.zones_of("hall") == (*TOP, drawn)
         page.reload()
         until(page, f"{OVER}.querySelectorAll('.zone').length === 2")
         page.close()
@@ -178,7 +178,7 @@ def test_escape_leaves_what_is_drawn_and_the_service_refuses(tab, tmp_path):
             page.mouse.click(*at(page, *corner))
         page.click("#zones-save")
         until(page, "$('zones').open && $('zones-told').textContent.includes('encloses nothing')")
-        assert watching.zones.of("hall") == ()
+        assert watching.known.zones_of("hall") == ()
         watching.pause("hall")
         watching.board.remove("hall")
         until(page, "!$('zones').open")
@@ -195,8 +195,8 @@ def test_zones_on_a_phone(tab, tmp_path, scheme):
             page.touchscreen.tap(*at(page, *corner))
         until(page, "!edited.open && edited.zones.length === 1")
         page.get_by_role("button", name="Save").tap()
-        until_so(lambda: watching.zones.of("hall"), 10)
-        assert near(watching.zones.of("hall")[0], [(0.1, 0.1), (0.9, 0.2), (0.5, 0.9)])
+        until_so(lambda: watching.known.zones_of("hall"), 10)
+        assert near(watching.known.zones_of("hall")[0], [(0.1, 0.1), (0.9, 0.2), (0.5, 0.9)])
         until(page, f"{OVER}.querySelectorAll('.zone').length === 1")
         assert page.evaluate("[...sources.values()][0].drawn") is True
 

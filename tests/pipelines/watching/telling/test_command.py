@@ -4,11 +4,8 @@ import json
 import os
 import sys
 
-import pytest
-
 from lstr.pipelines.watching.config import ChannelConfig
 from lstr.pipelines.watching.telling import command
-from lstr.pipelines.watching.telling.channel import ChannelError
 from lstr.pipelines.watching.telling.telling import Telling
 
 
@@ -61,12 +58,6 @@ def gone(pid: int) -> bool:
             return stat.read().rsplit(")", 1)[1].split()[0] == "Z"
     except OSError:
         return True
-
-
-@pytest.mark.parametrize("words", [(), ("",), ("a\0b",)])
-def test_no_command(history, watch_config, words):
-    with pytest.raises(ChannelError, match="names no command"):
-        Telling(watch_config(c=ChannelConfig("command", command=words)), history, print)
 
 
 def test_a_program_that_is_missing(history, watch_config, event_of, eventually):

@@ -13,7 +13,6 @@ import pytest
 
 from lstr.pipelines.watching.config import ChannelConfig
 from lstr.pipelines.watching.telling import mqtt
-from lstr.pipelines.watching.telling.channel import ChannelError
 from lstr.pipelines.watching.telling.policy import Policy, Snooze
 from lstr.pipelines.watching.telling.telling import Telling
 from lstr.pipelines.watching.telling.topics import Topics, identifier, safe
@@ -285,9 +284,3 @@ def test_names_are_safe_in_topics():
     assert not [level for level in levels if not level or len(level) > 120 or {*level} & {*"+#/\0\ud800"}]
     assert Topics("/a+/#/").available == "a_/_/available" and Topics("").available == "lstr/available"
     assert len({identifier(name) for name in names}) == len(names) and identifier("küche").isascii()
-
-
-@pytest.mark.parametrize("values", [{}, {"host": "a..b"}, {"host": "h", "port": 0}])
-def test_brokers_that_are_none(history, watch_config, values):
-    with pytest.raises(ChannelError, match="The channel home"):
-        Telling(watch_config(home=ChannelConfig("mqtt", **values)), history, print)

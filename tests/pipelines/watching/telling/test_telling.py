@@ -8,12 +8,9 @@ import threading
 import time
 from datetime import timedelta
 
-import pytest
-
 from lstr.pipelines.watching.config import ChannelConfig
 from lstr.pipelines.watching.history import History
 from lstr.pipelines.watching.telling import delivery, telling
-from lstr.pipelines.watching.telling.channel import ChannelError
 from lstr.pipelines.watching.telling.telling import Telling
 from tests.support.processes import room
 from tests.support.webhooks import Receiver
@@ -161,8 +158,3 @@ def test_all_threads_end(history, watch_config, event_of, monkeypatch):
         assert time.monotonic() - began < 30, left
         time.sleep(0.02)
     assert history.waiting() == dict.fromkeys(channels, 1)
-
-
-def test_a_kind_that_is_none(history, watch_config):
-    with pytest.raises(ChannelError, match="The channel a is of no kind that is known"):
-        Telling(watch_config(a=ChannelConfig("pigeon")), history, print)
