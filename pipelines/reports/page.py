@@ -17,7 +17,7 @@ import numpy as np
 from lstr.extractors.addresses import without_credentials
 from lstr.pipelines.reports.palette import css_variables
 
-FRAME, SCRIPTED, STYLE_FIRST, SCRIPT_FIRST = "frame.html", "scripted.html", "look.css", "page.js"  # what pages share
+FRAME, STYLE_FIRST, SCRIPT_FIRST, ZOOM = "frame.html", "look.css", "page.js", "zoom.html"  # what pages share
 
 
 @dataclass(frozen=True)
@@ -31,23 +31,23 @@ class Script:
     """The page comes from a server of this machine, and may ask it for more."""
 
 
-def build_page(title: str, body: str, styles: Sequence[str], script: Script | None = None) -> str:
-    """A page of `body`, which is markup, with styles of `web/`; without `script` nothing runs in it.
+def build_page(title: str, body: str, styles: Sequence[str], script: Script) -> str:
+    """A page of `body`, which is markup, with styles of `web/`.
 
     The content security policy names the hashes of the one style and the one script, and no remote origin.
     """
     style = "\n" + css_variables() + "".join(map(read_part, (STYLE_FIRST, *styles)))
-    source = "\n" + "".join(map(read_part, (SCRIPT_FIRST, *script.parts))) if script else ""
-    if script:
-        holder = f'<script type="text/plain" id="media">{script.media}</script>\n' if script.media else ""
-        data = embed_json(script.document)
-        body = fill(read_part(SCRIPTED), title=html.escape(title), body=body, data=data, script=source, media=holder)
-    policy = policy_of(style, source, bool(script and script.is_served))
-    return fill(read_part(FRAME), policy=policy, title=html.escape(title), style=style, body=body)
-
-
-PARTS = {"zoom": "zoom.html", "training": "label-training.html"}
-"""Parts of markup that have files of their own, by their names in it."""
+    source = "\n" + "".join(map(read_part, (SCRIPT_FIRST, *script.parts)))
+    return fill(
+        read_part(FRAME),
+        policy=policy_of(style, source, script.is_served),
+        title=html.escape(title),
+        style=style,
+        body=body,
+        data=embed_json(script.document),
+        script=source,
+        media=f'<script type="text/plain" id="media">{script.media}</script>\n' if script.media else "",
+    )
 
 
 def fill(template: str, **values: str) -> str:
@@ -61,19 +61,16 @@ def read_part(name: str) -> str:
 
 
 def read_markup(name: str) -> str:
-    """Markup of `web/` with the parts in it that have files of their own."""
-    text = read_part(name)
-    return fill(text, **{part: read_part(file) for part, file in PARTS.items() if f"{{{{{part}}}}}" in text})
+    """Markup of `web/`, with the buttons that zoom."""
+    return fill(read_part(name), zoom=read_part(ZOOM))
 
 
-def policy_of(style: str, script: str, is_served: bool = False) -> str:
-    """The content security policy of a page with one inline style and at most one script."""
+def policy_of(style: str, script: str, is_served: bool) -> str:
+    """The content security policy of a page with one inline style and one script."""
     images = "img-src data: blob: 'self'" if is_served else "img-src data:"
-    parts = ["default-src 'none'", f"style-src {source_hash(style)}", images]
-    if script:
-        parts += [f"script-src {source_hash(script)}"]
-        parts += ["connect-src 'self'", "media-src 'self'"] if is_served else ["media-src file: 'self' blob:"]
-    return "; ".join([*parts, "base-uri 'none'", "form-action 'none'"])
+    allowed = ["connect-src 'self'", "media-src 'self'"] if is_served else ["media-src file: 'self' blob:"]
+    hashes = [f"style-src {source_hash(style)}", images, f"script-src {source_hash(script)}"]
+    return "; ".join(["default-src 'none'", *hashes, *allowed, "base-uri 'none'", "form-action 'none'"])
 
 
 def source_hash(text: str) -> str:

@@ -17,7 +17,7 @@ from lstr.extractors.errors import VideoError
 from lstr.extractors.video.frame_index import find_start
 from lstr.labels.segment import Segment
 from lstr.pipelines.files.atomic import write_text
-from lstr.pipelines.reports.page import Script, build_page, plain, read_markup, read_part
+from lstr.pipelines.reports.page import Script, build_page, plain, read_markup
 from lstr.pipelines.reports.palette import CLASSES, colours_of
 from lstr.pipelines.reports.proxy import is_playable, write_proxy
 
@@ -217,5 +217,5 @@ def write_index(
     }
     path = path or index_path(folder, timelines)
     script = Script(INDEX_SCRIPTS, document)
-    write_text(path, build_page("Action timelines", read_part("index.html"), ("index.css",), script))
+    write_text(path, build_page("Action timelines", read_markup("index.html"), ("index.css",), script))
     return path
