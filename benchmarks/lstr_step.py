@@ -18,14 +18,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from lstr import streaming
 from lstr.checkpoints import checkpoint
 from lstr.config import WindowConfig
 from lstr.errors import CheckpointError
 from lstr.extractors.devices import choose_device
-from lstr.extractors.errors import MissingPathError
 from lstr.kinds import KINDS, change
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.models.kind import Model
@@ -45,14 +43,9 @@ FEW_ROUNDS = 5  # turns of a design or a memory length
 FEW_SHARE = 1 / 3  # of a headline row's seconds
 STREAMS = 16  # in the batched row
 LENGTHS = (1 / 8, 1 / 4, 1 / 2, 1, 2, 4)  # of the model's own long memory; 256 to 8192 chunks at the published size
-COMPARED_CHUNKS = 300  # of the random features on which float32 and bf16 are compared
-LOGIT_SPREAD = 3.0  # standard deviation of logits that favour few classes, as those of a trained model do
 PAPER = {"stream_fps": 91.6, "device": "V100"}
 """The paper's runtime table: LSTR alone, streaming, batch 1."""
-GOLDEN_SHAPE = {"n_heads": "4", "long_length": "128"}
-"""What the tensors of the golden model do not tell."""
 
-Video = tuple[NDArray[np.float32], NDArray[np.float32]]
 Rounds = dict[str, list[list[float]]]
 """Seconds of every step, by row and round."""
 
@@ -78,16 +71,14 @@ class ModelBench:
     """torch's; None for its own choice"""
     device: str | None = None
     """None for the CPU and, in "gpu", the GPU where one is"""
-    golden: Path | None = None
-    """Folder with lstr_small.pth and lstr_small.npz, on which bf16 is compared too"""
 
 
 def bench_lstr(options: ModelBench) -> Iterator[Progress | Measured | Finished[dict]]:
-    """Measure an LSTR of one shape: headline rows, memory lengths, designs, and what bf16 changes; gives the record.
+    """Measure an LSTR of one shape: headline rows, memory lengths and designs; gives the record.
 
     Measured comes after each part that is new in it. Where a GPU is and no device is named, "gpu" holds the same rows
     measured on it. Raises CheckpointError for a shape without streaming to measure, DeviceError for a device that is
-    not there, MissingPathError without the golden files.
+    not there.
     """
     device = choose_device(options.device) if options.device else "cpu"
     config = options.config
@@ -96,7 +87,6 @@ def bench_lstr(options: ModelBench) -> Iterator[Progress | Measured | Finished[d
             f"The model is of kind {config.kind} with {config.n_long} slots of long memory, no LSTR to measure.",
             "leave -c out to measure the published size, whose designs include every kind.",
         )
-    golden = None if options.golden is None else read_golden(options.golden)
     threads_before = torch.get_num_threads()
     try:
         torch.set_num_threads(options.threads or threads_before)
@@ -108,8 +98,6 @@ def bench_lstr(options: ModelBench) -> Iterator[Progress | Measured | Finished[d
             about = about_machine() | about
             rows: dict = {}
             yield from measured(measure(device, options, rows), n_parts(options), about, rows)
-            if golden:
-                rows["bf16_difference"]["golden"] = bf16_difference(*golden)
     finally:
         torch.set_num_threads(threads_before)
     yield Finished({**about, **rows})
@@ -118,7 +106,7 @@ def bench_lstr(options: ModelBench) -> Iterator[Progress | Measured | Finished[d
 def n_parts(options: ModelBench) -> int:
     """How often `measure` yields."""
     config, devices = options.config, 2 if _adds_gpu(options) else 1
-    return devices * (ROUNDS + 1 + len(_lengths(config)) + len(designs(config)))
+    return devices * (ROUNDS + len(_lengths(config)) + len(designs(config)))
 
 
 def _adds_gpu(options: ModelBench) -> bool:
@@ -141,9 +129,6 @@ def measure_on(device: str, options: ModelBench, rows: dict) -> Measuring[None]:
     """Every row on one device, put into `rows` as it comes."""
     config, n_classes = options.config, options.n_classes
     rows |= yield from headline(config, n_classes, options.seconds, device)
-    model = decided_model(config, n_classes, device)
-    rows["bf16_difference"] = bf16_difference(model, random_video(config, COMPARED_CHUNKS))
-    yield
     few = options.seconds * FEW_SHARE
     lengths = rows["memory_length"] = {}
     for length in _lengths(config):
@@ -167,7 +152,6 @@ def headline(config: WindowConfig, n_classes: int, seconds: float, device: str) 
         "recompute": recompute_row(fixed),
         "stream": stream_row(fixed, first),
         "stream_sliding": stream_row(sliding, filled(streaming.create(sliding))),
-        "stream_bf16": stream_row(fixed, filled(streaming.create(fixed, precision="bf16"))),
         "batched": stream_row(fixed, filled(streaming.create(fixed, STREAMS, like=first))),
         "singles": Row(lambda: [turn.step() for turn in turns], stride),
     }
@@ -261,38 +245,6 @@ def _lengths(config: WindowConfig) -> list[int]:
     return sorted({max(1, int(config.n_long * share)) * stride for share in LENGTHS})
 
 
-def random_video(config: WindowConfig, n_chunks: int) -> Video:
-    """Random features of a video, rgb (L, rgb_dim) and flow (L, flow_dim)."""
-    return torch.randn(n_chunks, config.rgb_dim).numpy(), torch.randn(n_chunks, config.flow_dim).numpy()
-
-
-def decided_model(config: WindowConfig, n_classes: int, device: str) -> Model:
-    """A model with random weights whose scores favour few classes; fresh ones score all classes nearly alike."""
-    model = build(replace(config, grid="fixed"), n_classes, device)
-    weight = model.classifier.weight
-    torch.nn.init.normal_(weight, std=LOGIT_SPREAD * weight.shape[1] ** -0.5)  # what it multiplies is normalised
-    return model
-
-
-def bf16_difference(model: Model, video: Video) -> dict:
-    """Absolute difference of the probabilities of a stream in bf16 from those in float32, over chunks and classes."""
-    states = [streaming.create(model, precision=precision) for precision in ("float32", "bf16")]
-    chunks = list(zip(*video, strict=True))
-    exact, rough = (torch.stack([streaming.step(model, state, *chunk) for chunk in chunks]) for state in states)
-    apart = (exact - rough).abs()  # (L, C)
-    return {"max": apart.max().item(), "mean": apart.mean().item(), "chunks": len(chunks)}
-
-
-def read_golden(folder: Path) -> tuple[Model, Video]:
-    """The golden model, and the video recorded with it. Raises MissingPathError, or CheckpointError when damaged."""
-    weights, arrays = folder / "lstr_small.pth", folder / "lstr_small.npz"
-    for path in (weights, arrays):
-        if not path.is_file():
-            raise MissingPathError(f"{path} does not exist.", "give --golden the folder with lstr_small.pth and .npz.")
-    with np.load(arrays) as video:
-        return checkpoint.load(weights, GOLDEN_SHAPE).model, (video["rgb"], video["flow"])
-
-
 def whole(parts: Measuring[Result]) -> Result:
     """The result of a measurement whose parts nobody watches."""
     while True:
@@ -364,15 +316,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0, help="rough time of a row; designs take a third")
     parser.add_argument("--threads", type=int, help="of torch")
     parser.add_argument("--device", help="cpu or cuda; else both")
-    parser.add_argument("--golden", type=Path, help="compare bf16 on lstr_small.pth and .npz of this folder too")
     given = parser.parse_args()
     shape = {}
     if given.checkpoint:
         loaded = checkpoint.load(given.checkpoint)
         shape = {"config": loaded.config, "n_classes": len(loaded.classes)}
-    options = ModelBench(
-        **shape, seconds=given.seconds, threads=given.threads, device=given.device, golden=given.golden
-    )
+    options = ModelBench(**shape, seconds=given.seconds, threads=given.threads, device=given.device)
     follow(bench_lstr(options), given.record)
 
 

@@ -16,7 +16,7 @@ from time import perf_counter, process_time
 
 import numpy as np
 import torch
-from lstr_step import Row, follow, interleave, ratio, stream_row, summary, whole
+from lstr_step import Row, follow, interleave, ratio, stream_row, summary
 
 from lstr import streaming
 from lstr.config import WindowConfig
@@ -24,7 +24,6 @@ from lstr.cost import cost_of
 from lstr.errors import ConfigError
 from lstr.kinds import KINDS
 from lstr.labels.label_set import THUMOS_CLASSES
-from lstr.layers.fewer_bits import PRECISIONS
 from lstr.models.kind import Model
 from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.models import keep_speeds
@@ -103,7 +102,6 @@ def measure(options: KindsBench, cores: list[int], rows: dict) -> Measuring[None
         for n in cores:
             torch.set_num_threads(n)
             row["stream"][str(n)] = yield from stream_speed(model, lstr, options.seconds)
-        row["precisions"] = whole(precision_speeds(model, lstr, options.seconds))
         del model
         if options.training:
             train = preset_named(row["preset"])[1] if row["preset"] else TrainConfig()
@@ -126,22 +124,9 @@ class Meter:
         self.steps += 1
 
 
-def precision_speeds(model: Model, lstr: Model, seconds: float) -> Measuring[dict[str, dict]]:
-    """As `stream_speed` on one core, by each other precision that the kind has; beforehand nobody knows how many."""
-    torch.set_num_threads(1)
-    found = {}
-    for precision in PRECISIONS[1:]:
-        try:
-            streaming.create(model, precision=precision)
-        except ConfigError:
-            continue
-        found[precision] = yield from stream_speed(model, lstr, seconds, precision)
-    return found
-
-
-def stream_speed(model: Model, lstr: Model, seconds: float, precision: str = "float32") -> Measuring[dict]:
+def stream_speed(model: Model, lstr: Model, seconds: float) -> Measuring[dict]:
     """One stream of a model, in turns with one of an LSTR."""
-    meter = Meter(stream_row(model, filled(streaming.create(model, precision=precision))))
+    meter = Meter(stream_row(model, filled(streaming.create(model))))
     reference = stream_row(lstr, filled(streaming.create(lstr)))
     rows = {"lstr": reference, "own": Row(meter.step, meter.row.burst)}
     taken = yield from interleave(rows, seconds, ROUNDS, "cpu")

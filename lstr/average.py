@@ -149,9 +149,9 @@ class Average(Model):
         parts = zip(self._parts(features), given, strict=True)
         return self._mean([model.dense_logits(part, batch_size, own) for (model, part), own in parts])
 
-    def constants(self, precision: str = "float32") -> Any:
-        """The constants of each member. Raises ConfigError for a precision that one of them does not have."""
-        return [model.constants(precision) for model in self._models]
+    def constants(self) -> Any:
+        """The constants of each member."""
+        return [model.constants() for model in self._models]
 
     def plain_constants(self) -> Any:
         """The plain constants of each member."""

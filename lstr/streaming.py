@@ -49,31 +49,25 @@ class StreamState:
     """By name, each (B, ...), of a size that never changes."""
     chunks: NDArray[np.int64]
     """(B,) chunks seen; the next one has this index."""
-    precision: str = "float32"
     captured: CapturedStep | None = None
     """The step as CUDA graphs, after `capture`."""
     model: Model | None = None
     """The model that it is of; `save` writes the hash of its weights."""
 
 
-def create(
-    model: Model, n_streams: int = 1, like: StreamState | None = None, precision: str = "float32"
-) -> StreamState:
+def create(model: Model, n_streams: int = 1, like: StreamState | None = None) -> StreamState:
     """Streams before their first chunk. With `like`, a state of the same model, they share what never changes.
 
-    precision is that of the weights of linear layers: float32, bf16 (kinds lstr, miniroad, testra, cmert, mat) or int8
-    (miniroad); `like` has its own. Raises LstrError when the model is in training mode, ConfigError for a precision
-    that its kind does not have.
+    Raises LstrError when the model is in training mode.
     """
     _check_model(model, None if like is None else like.config)
     if n_streams < 1:
         raise LstrError(f"{n_streams} streams are none.", "make one or more.")
     with torch.no_grad():
-        constants = model.constants(precision) if like is None else like.constants
+        constants = model.constants() if like is None else like.constants
         tensors = model.begin(n_streams)
-    precision = precision if like is None else like.precision
     chunks = np.zeros(n_streams, dtype=np.int64)
-    return StreamState(model.config, constants, tensors, chunks, precision, model=model)
+    return StreamState(model.config, constants, tensors, chunks, model=model)
 
 
 def reset(state: StreamState, streams: Sequence[int] | None = None) -> None:
@@ -139,7 +133,7 @@ def step_some(
     beside = list(streams) == list(range(first, last + 1))
     which = slice(first, last + 1) if beside else torch.tensor(streams)
     tensors = {name: tensor[which] for name, tensor in state.tensors.items()}  # views where they are side by side
-    portion = StreamState(state.config, state.constants, tensors, state.chunks[list(streams)], state.precision)
+    portion = StreamState(state.config, state.constants, tensors, state.chunks[list(streams)])
     scores = step_ahead(model, portion, rgb, flow)  # (n, 1 + n_ahead, C)
     if not beside:
         for name, tensor in portion.tensors.items():
@@ -171,7 +165,6 @@ def save(path: str | Path, state: StreamState) -> None:
     content = {
         "format": STATE_FORMAT,
         "config": to_json(state.config),
-        "precision": state.precision,
         "chunks": torch.from_numpy(state.chunks),
         "tensors": state.tensors,
         "weights": None if state.model is None else _hash_of(state.model),
@@ -188,6 +181,11 @@ def restore(path: str | Path, model: Model) -> StreamState:
     saved = checkpoint.read(path)
     if not isinstance(saved, dict) or saved.get("format") != STATE_FORMAT:
         raise LstrError(f"{path} is not a saved stream.", "Pass a file that lstr.streaming.save wrote.")
+    if saved.get("precision", "float32") != "float32":
+        raise LstrError(
+            f"The stream in {path} has weights in {saved['precision']}, which is no longer supported.",
+            "Begin the stream again with create.",
+        )
     try:
         _check_model(model, from_json(saved["config"]))
         if (weights := saved.get("weights")) is not None and weights != _hash_of(model):
@@ -198,7 +196,7 @@ def restore(path: str | Path, model: Model) -> StreamState:
         chunks = saved["chunks"]
         if chunks.dtype != torch.int64 or chunks.ndim != 1 or chunks.stride() != (1,) or (chunks < 0).any():
             raise ValueError("chunks are no counts of 64 bits")
-        state = create(model, len(chunks), precision=saved["precision"])
+        state = create(model, len(chunks))
         for name, tensor in state.tensors.items():
             of_one = saved["tensors"][name]
             if of_one.shape != tensor.shape or of_one.dtype != tensor.dtype:

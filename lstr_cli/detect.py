@@ -148,13 +148,6 @@ def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
     help="Videos that are decided at once, at most, with the same networks and threads; their results are the same, "
     "and come in the order of the videos.  [default: what suits the machine, 4 at most]",
 )
-@setting(
-    "model_precision",
-    type=click.Choice(["float32", "bf16", "int8"]),
-    default="float32",
-    help="Of the model's linear layers; bf16 (kinds lstr, miniroad, testra, cmert, mat) and int8 (miniroad) are "
-    "faster and a little off.",
-)
 @model_set_option
 @device_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON timeline per source instead of a table.")

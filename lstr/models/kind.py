@@ -154,13 +154,8 @@ class Model(nn.Module, ABC):
         """Like `video_logits`, as fast as this kind can; `constants` are of `constants()`, None to compute them."""
         return self.video_logits(features, batch_size)
 
-    def constants(self, precision: str = "float32") -> Any:
-        """What follows from the weights alone, for streams and videos to share; None where nothing does.
-
-        precision is that of the weights of linear layers. Raises ConfigError for one that this kind does not have.
-        """
-        if precision != "float32":
-            raise ConfigError(f"A model of kind {self.config.kind} has no precision {precision!r}.", "Use float32.")
+    def constants(self) -> Any:
+        """What follows from the weights alone, for streams and videos to share; None where nothing does."""
         return None
 
     def plain_constants(self) -> Any:

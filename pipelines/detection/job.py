@@ -50,12 +50,10 @@ class DetectOptions:
     """Settings of the model, for a published checkpoint, which does not say all: setting to value."""
     device: str | None = None
     """Where model and networks run; None is a GPU when there is one."""
-    model_precision: str = "float32"
-    """How the model's linear layers are rounded: float32 or bf16."""
     networks: NetworkOptions | Networks = NetworkOptions()
     """How the networks are made, or networks that are kept for other calls too."""
     streams: SharedStreams | None = None
-    """Streams of the model, in `model_precision`, that are kept for other calls too."""
+    """Streams of the model that are kept for other calls too."""
     thresholds: ThresholdChoice = None
     limits: Limits = ALL
     live: LiveOptions = LiveOptions()
@@ -173,7 +171,6 @@ class _Run:
             networks,
             places,
             thresholds=self.thresholds,
-            precision=options.model_precision,
             on_gap=options.on_gap,
             limits=options.limits,
             live=options.live,

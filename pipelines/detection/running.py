@@ -169,8 +169,6 @@ class Deciding:
     loaded: Checkpoint
     thresholds: Thresholds | Mapping[str, Thresholds] | None = None
     """The checkpoint's where it is None."""
-    precision: str = "float32"
-    """How the weights are rounded, as for `lstr.streaming.create`."""
     on_gap: str = "keep"
     """What the model remembers after a live source was away: `keep` all, or `reset`."""
     output: OutputOptions = NO_FILES
@@ -192,7 +190,7 @@ class Deciding:
     @cached_property
     def streams(self) -> SharedStreams:
         """Streams of the model, which recorded sources share."""
-        return self.kept or SharedStreams(self.loaded, self.precision)
+        return self.kept or SharedStreams(self.loaded)
 
     def sinks_of(self, source: Running, since: Since) -> Iterator[Sink]:
         """The sinks of a source, the one that gives its timeline first, where one is kept."""

@@ -58,7 +58,6 @@ class Session:
         places: int = 1,
         *,
         thresholds: Thresholds | Mapping[str, Thresholds] | None = None,
-        precision: str = "float32",
         on_gap: str = "keep",
         limits: Limits = ALL,
         live: LiveOptions = AS_IT_IS,
@@ -73,7 +72,7 @@ class Session:
         self._pictures, self._zones = pictures, zones
         self.alive = monotonic()
         """When the loop last went round for its live sources, on the monotonic clock."""
-        self.deciding = Deciding(model, thresholds, precision, on_gap, output, sinks, places > 1, kept=streams)
+        self.deciding = Deciding(model, thresholds, on_gap, output, sinks, places > 1, kept=streams)
         self._networks = networks if isinstance(networks, Networks) else Networks(model, networks)
         self._owns_networks = self._networks is not networks
         self._places, self._limits, self._options, self._log = places, limits, live, log
@@ -207,7 +206,7 @@ class Session:
             name, given = self._cameras[0]
             twostream, workers, known = self._networks.open()
             if self._rows is None:
-                self._streams = open_streams(self.deciding.loaded, self._places, self.deciding.precision)
+                self._streams = open_streams(self.deciding.loaded, self._places)
                 twostream.prepare(1, twostream.batch)
                 self._rows = LiveRows(twostream, workers, self._changed, self._limits.max_chunks)
             limits, warnings = self._limits, [*known, *warnings_of_source(self.deciding.loaded, name)]

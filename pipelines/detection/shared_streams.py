@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr.checkpoints.loaded import Checkpoint
-from lstr.errors import ConfigError
 from lstr.exported import streaming
 from lstr.exported.streaming import ExportedStep
 from lstr.extractors.prefetch import torch_threads
@@ -38,27 +37,20 @@ class ExportedStreams(Streams):
         return int(self._state.chunks[place])
 
 
-def open_streams(
-    loaded: Checkpoint, places: int = 1, precision: str = "float32", like: Streams | None = None
-) -> Streams:
-    """Places for so many sources in one state of a model; with `like` they share what never changes.
-
-    precision is as for `lstr.streaming.create`. Raises ConfigError for one that the model does not have.
-    """
+def open_streams(loaded: Checkpoint, places: int = 1, like: Streams | None = None) -> Streams:
+    """Places for so many sources in one state of a model; with `like` they share what never changes."""
     if loaded.exported:
-        if precision != "float32":
-            raise ConfigError(f"{loaded.path} is exported, and computes in float32, not {precision}.", "Use float32.")
         return ExportedStreams(loaded.exported, places)
     from lstr.pipelines.detection.torch_streams import TorchStreams
 
-    return TorchStreams(loaded.model, places, precision, like if isinstance(like, TorchStreams) else None)
+    return TorchStreams(loaded.model, places, like if isinstance(like, TorchStreams) else None)
 
 
 class SharedStreams:
     """Streams that recorded sources take one after the other; as many are made as are in use at once."""
 
-    def __init__(self, loaded: Checkpoint, precision: str = "float32"):
-        self._loaded, self._precision = loaded, precision
+    def __init__(self, loaded: Checkpoint):
+        self._loaded = loaded
         self._lock = Lock()
         self._first: Streams | None = None
         self._free: list[Streams] = []
@@ -69,7 +61,7 @@ class SharedStreams:
         with self._lock:
             stream = self._free.pop() if self._free else None
             if stream is None:
-                stream = open_streams(self._loaded, 1, self._precision, self._first)
+                stream = open_streams(self._loaded, 1, self._first)
                 self._first = self._first or stream
             else:
                 stream.reset()

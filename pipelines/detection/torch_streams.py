@@ -17,13 +17,12 @@ from lstr.streaming import StreamState
 class TorchStreams:
     """Places for so many sources in one state of the model, captured where it is on a GPU, for a dozen steps' time.
 
-    precision is as for `lstr.streaming.create`; with `like` they share what never changes.
+    With `like` they share what never changes.
     """
 
-    def __init__(self, model: Model, places: int = 1, precision: str = "float32", like: "TorchStreams | None" = None):
+    def __init__(self, model: Model, places: int = 1, like: "TorchStreams | None" = None):
         self._model = model
-        of_like = like._state if like else None
-        self._state: StreamState = streaming.create(model, places, of_like, precision)
+        self._state: StreamState = streaming.create(model, places, like._state if like else None)
         if streaming.can_capture(model):
             with CAPTURING:  # networks are captured too, of which the model knows nothing
                 streaming.capture(model, self._state)

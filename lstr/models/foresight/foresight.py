@@ -238,10 +238,9 @@ class Foresight(Model):
             made.append(model.decide(prepared.learned, work[slots], shown, past))
         return made
 
-    def constants(self, precision: str = "float32") -> Prepared:
-        """Packed weights, and what learned queries come to. Precisions are float32 and bf16, else ConfigError."""
-        packed = pack(self, precision)
-        return Prepared(packed, self.learned())
+    def constants(self) -> Prepared:
+        """Packed weights, and what learned queries come to."""
+        return Prepared(pack(self), self.learned())
 
     def plain_constants(self) -> Prepared:
         """Like `constants`, with the weights as they are."""

@@ -30,9 +30,9 @@ class LSTR(LSTRNetwork):
         """Like `video_logits`, computing what windows have in common once (`lstr.models.lstr.dense`)."""
         return dense.video_logits(constants or self.constants(), features, batch_size)
 
-    def constants(self, precision: str = "float32") -> Constants:
-        """Packed weights, and what queries and positions come to. Precisions are float32 and bf16, else ConfigError."""
-        return precomputed.constants(self, pack(self, precision))
+    def constants(self) -> Constants:
+        """Packed weights, and what queries and positions come to."""
+        return precomputed.constants(self, pack(self))
 
     def plain_constants(self) -> Constants:
         """Like `constants`, with the weights as they are."""

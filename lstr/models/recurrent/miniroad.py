@@ -3,29 +3,25 @@
 A training window is 128 chunks long and begins at a state of zeros; where the video is younger, rows of zeros stand
 before it. Its loss is that of the newest chunk, so that the state is judged by what it has come to, not by what it says
 after a few chunks. A video and a stream carry the state on without end.
-
-A step of one stream reads 63 MB of weights at the published size, which is what it takes its time for. Weights of
-bf16 or int8 (`streaming.create`, `lstr detect --set model_precision`) make it faster; both are a little off.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from lstr.config import Uses, WindowConfig
-from lstr.layers.fewer_bits import linear_of
 from lstr.layers.heads import Head
 from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.kind import Kind, Preset
 from lstr.models.publication import KINETICS, Publication, Result
 from lstr.models.published import Published, Tables
 from lstr.models.recurrent.recurrent import Recurrent
-from lstr.models.stream import Tensors, begun
+from lstr.models.stream import Tensors
 from lstr.windows.windows import Outputs, Windows
 
 PUBLISHED_NAMES = {
@@ -36,15 +32,6 @@ PUBLISHED_NAMES = {
     "anticipation_layer.0.": "anticipate.",
 }
 """First part of a published tensor's name to ours."""
-
-
-@dataclass(frozen=True)
-class FewerBits:
-    """The three large layers of a step, with weights of fewer bits."""
-
-    first: nn.Module
-    into: nn.Module
-    back: nn.Module
 
 
 @dataclass(frozen=True)
@@ -102,30 +89,6 @@ class MiniROAD(Recurrent):
             return self._scores(last)[:, None], after
         hidden, states = self.recurrent(tokens, torch.stack([state[name] for name in self.state_names]))
         return self._scores(hidden), dict(zip(self.state_names, states, strict=True))
-
-    def constants(self, precision: str = "float32") -> FewerBits | None:
-        """Layers with weights in bf16 or int8 (`fewer_bits`); None for float32. Raises ConfigError for others."""
-        if precision == "float32" or self.config.n_layers > 1:
-            return super().constants(precision)
-        first = cast(nn.Linear, self.feature_head_work.input_linear[0])
-        into, back, into_bias, back_bias = self.recurrent.all_weights[0]
-        layers = ((first.weight, first.bias), (into, into_bias), (back, back_bias))
-        return FewerBits(*(linear_of(weight, bias, precision) for weight, bias in layers))
-
-    def step(
-        self, constants: FewerBits | None, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
-    ) -> tuple[Tensor, Tensors]:
-        """Like `Recurrent.step`, by layers with weights of fewer bits where `constants` are those."""
-        if constants is None:
-            return super().step(None, tensors, plan, features)
-        hidden = begun(tensors["hidden"], plan.get("fresh"))
-        _, norm, active, _ = self.feature_head_work.input_linear
-        gates = constants.into(active(norm(constants.first(features)))).chunk(3, dim=-1)
-        back = constants.back(hidden).chunk(3, dim=-1)  # (B, d_model) each, in torch's order of gates
-        reset, update = ((ours + theirs).sigmoid() for ours, theirs in zip(gates[:2], back[:2], strict=True))
-        new = torch.addcmul(gates[2], reset, back[2]).tanh()
-        hidden = torch.lerp(new, hidden, update)
-        return self._scores(hidden), {"hidden": hidden}
 
     def _scores(self, hidden: Tensor) -> Tensor:
         """Hidden states (..., d_model) to logits (..., 1 + n_ahead, C)."""

@@ -107,9 +107,8 @@ class Colar(FixedWindow):
         return (STATIC * static + DYNAMIC * dynamic).clamp(min=LOWEST)[:, None]
 
     @torch.no_grad()
-    def constants(self, precision: str = "float32") -> Tensors:
+    def constants(self) -> Tensors:
         """Like `Model.constants`."""
-        super().constants(precision)
         weight = torch.cat([self.keys.weight, self.values.weight])  # (2 * d_model, d_model, 3)
         bias = torch.cat([self.keys.bias, self.values.bias])  # type: ignore[list-item]
         return {**self.of_exemplars(), "weight": weight.transpose(1, 2).flatten(1), "bias": bias}

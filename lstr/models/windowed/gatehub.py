@@ -184,9 +184,8 @@ class GateHUB(Model):
         return torch.cat(rows)
 
     @torch.no_grad()
-    def constants(self, precision: str = "float32") -> Gates:
+    def constants(self) -> Gates:
         """Like `Model.constants`."""
-        super().constants(precision)
         attention = self.gated.attention
         d_model, n_heads = self.config.d_model, self.config.n_heads
         queries = attention.queries(self.latents) * (d_model // n_heads) ** -0.5  # (n_heads, n0, D / n_heads)

@@ -54,9 +54,8 @@ class TTPP(Looking):
         )
         self.register_buffer("table", sinusoid(config.work_length, d_model), persistent=False)  # (W, d_model)
 
-    def constants(self, precision: str = "float32") -> tuple[Tensor, Tensor]:
-        """What distances add to keys and to values, (W, d_model) each. Raises ConfigError as `Model.constants`."""
-        super().constants(precision)
+    def constants(self) -> tuple[Tensor, Tensor]:
+        """What distances add to keys and to values, (W, d_model) each."""
         return F.linear(self.table, self.key.weight), F.linear(self.table, self.value.weight)
 
     def embed(self, features: Tensor) -> Tensor:

@@ -183,14 +183,6 @@ def test_a_stream_sums_up_its_long_memory_only_when_that_changes(kind, monkeypat
 
 
 @pytest.mark.parametrize("kind", GRIDS)
-def test_a_stream_in_bf16_is_near(kind):
-    model, features = tiny(kind=kind, context=2 * (kind == "cmert")), video(20)
-    state = streaming.create(model, precision="bf16")
-    scores = torch.stack([streaming.step_ahead(model, state, row[:5], row[5:]) for row in features])
-    assert 0 < (scores - predict_ahead(model, features)).abs().max() < 0.05
-
-
-@pytest.mark.parametrize("kind", GRIDS)
 @pytest.mark.parametrize("missing", [None, "rgb", "flow"])
 def test_features_may_be_standardised_in_training(kind, missing):
     """The branches of a head absorb the mean and the variance of their own features."""

@@ -14,7 +14,6 @@ from lstr.kinds import KINDS, configure, make_model
 from lstr.models.kind import Model
 from lstr.windows.loss import Supervision
 from lstr.windows.windows import gather
-from lstr_cli.detect import command as detect
 from tests.support.documents import ROOT, block_with
 from tests.support.tiny_models import TINY, tiny, video
 
@@ -74,29 +73,7 @@ def test_a_new_kind_predicts_streams_and_is_stored(mean, tmp_path):
     assert torch.equal(batch.predict(checkpoint.load(tmp_path / "mean.pt").model, features), scores)
 
 
-def has_precision(kind: str, precision: str) -> bool:
-    try:
-        streaming.create(tiny(kind=kind), precision=precision)
-    except ConfigError as error:
-        if torch.__version__.startswith("2.6.") and "torch does not have" in str(error):
-            return True  # the kind has it, and this torch refuses the inputs
-        assert kind in str(error) or repr(precision) in str(error)
-        return False
-    return True
-
-
-def test_the_kinds_that_have_a_precision_are_those_that_are_named():
-    """In the docstring of `streaming.create`, as in the help of `lstr detect --set model_precision`."""
-    named = [f"bf16 (kinds {', '.join(kind for kind in KINDS if has_precision(kind, 'bf16'))})"]
-    named += [f"int8 ({', '.join(kind for kind in KINDS if has_precision(kind, 'int8'))})"]
-    precision = next(option for option in detect.params if option.name == "model_precision")
-    for text in (streaming.create.__doc__, precision.help):
-        assert all(one in " ".join(text.split()) for one in named)
-
-
 def test_what_a_new_kind_does_not_have_is_refused(mean):
-    with pytest.raises(ConfigError, match="mean has no precision 'bf16'"):
-        streaming.create(mean, precision="bf16")
     with pytest.raises(LstrError, match="captured"):
         streaming.capture(mean, streaming.create(mean))
     assert not streaming.can_capture(mean)

@@ -9,25 +9,12 @@ import torch
 from lstr import streaming
 from lstr.batch import predict, predict_ahead
 from lstr.checkpoints import checkpoint
-from lstr.errors import ConfigError
 from lstr.kinds import configure, make_model, presets
-from lstr.layers.fewer_bits import linear_of
 from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.training.config import TrainConfig
 from lstr.pipelines.training.sampling import draw_windows
 from lstr.windows.loss import multi_hot_cross_entropy
 from lstr.windows.windows import gather, join
-
-
-@pytest.fixture
-def int8():
-    """For tests that need what torch 2.6 lacks: there the precision is refused with a sentence."""
-    try:
-        linear_of(torch.ones(1, 1), torch.ones(1), "int8")
-    except ConfigError as error:
-        if not torch.__version__.startswith("2.6."):
-            raise
-        pytest.skip(str(error))
 
 
 def golden(folder, name):
@@ -103,30 +90,3 @@ def test_windows_end_at_every_stride_th_chunk():
         assert set(np.diff(ends)) == {4} and ends[0] < 4 and ends[-1] >= 46
         firsts.add(ends[0])
     assert firsts == {0, 1, 2, 3}
-
-
-@pytest.mark.parametrize(("precision", "within"), [("bf16", 0.01), ("int8", 0.04)])
-def test_weights_of_fewer_bits_are_a_little_off(shared, precision, within, request):
-    if precision == "int8":
-        request.getfixturevalue("int8")
-    _, loaded, arrays, features = golden(shared / "data" / "golden", "miniroad_small")
-    rgb, flow = torch.from_numpy(features).split([loaded.config.rgb_dim, loaded.config.flow_dim], dim=1)
-    state, scores = streaming.create(loaded.model, 2, precision=precision), []
-    for pair in zip(rgb, flow, strict=True):
-        scores.append(streaming.step(loaded.model, state, *(part.expand(2, -1) for part in pair)))
-    apart = (torch.stack(scores) - torch.from_numpy(arrays["scores"])[:, None]).abs()
-    assert 0 < apart.max() < within and apart.mean() < within / 10
-    streaming.reset(state, [0])
-    again = streaming.step(loaded.model, state, rgb[0].expand(2, -1), flow[0].expand(2, -1))
-    torch.testing.assert_close(again[0], scores[0][0])
-
-
-def test_a_layer_of_int8_loses_no_more_than_the_rounding_of_its_weights(int8):
-    torch.manual_seed(0)
-    weight, bias, x = torch.randn(40, 30), torch.randn(40), torch.randn(3, 30)
-    x[2] = 0
-    step = weight.abs().amax(1, keepdim=True) / 127
-    rounded = (weight / step).round() * step
-    torch.testing.assert_close(linear_of(weight, bias, "int8")(x), x @ rounded.T + bias, atol=1e-3, rtol=0)
-    with pytest.raises(ConfigError, match="precision is 'int4'"):
-        linear_of(weight, bias, "int4")
