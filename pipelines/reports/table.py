@@ -43,10 +43,10 @@ class Table:
         """The places of the columns of numbers."""
         return [at for at, column in enumerate(self.columns) if not column.is_text]
 
-    def texts(self, unknown: str = "–") -> list[list[str]]:
+    def texts(self) -> list[list[str]]:
         """The rows for people."""
         pairs = [[(cell, column) for cell, column in zip(row, self.columns, strict=True)] for row in self.rows]
-        return [[_text(cell, column.digits, unknown) for cell, column in row] for row in pairs]
+        return [[_text(cell, column.digits) for cell, column in row] for row in pairs]
 
 
 def cell_of(value: Any) -> Any:
@@ -110,9 +110,9 @@ def _is_unknown(cell: Cell) -> bool:
     return cell is None or (isinstance(cell, float) and not math.isfinite(cell))
 
 
-def _text(cell: Cell, digits: int | None, unknown: str) -> str:
+def _text(cell: Cell, digits: int | None) -> str:
     if _is_unknown(cell):
-        return unknown
+        return "–"
     return str(cell) if digits is None or isinstance(cell, str) else f"{cell:.{digits}f}"
 
 
