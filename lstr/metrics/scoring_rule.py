@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr.config import WindowConfig
-from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
+from lstr.labels.label_set import AMBIGUOUS
 
 
 @dataclass(frozen=True)
@@ -74,11 +74,6 @@ class ScoringRule:
         if others is scores:
             return scores
         return others / np.maximum(others.sum(axis=1, keepdims=True), np.finfo(others.dtype).tiny)
-
-
-def is_action(classes: Sequence[str]) -> NDArray[np.bool_]:
-    """Which classes (C,) are actions."""
-    return np.array([name not in (BACKGROUND, AMBIGUOUS) for name in classes])
 
 
 EVERY_CHUNK = ScoringRule("", "every", "ignored")

@@ -118,11 +118,11 @@ def _events(name: str, sides: Sequence[Labels], path: Path | None) -> tuple[Vide
     is_known = seconds is not None
     if seconds is None:
         seconds = max((s.end for video in videos for s in video.segments), default=0.0)
-    cut = [
+    truth, detections = (
         [replace(s, end=min(s.end, seconds)) for s in video.segments if s.start < seconds or not is_known]
         for video in videos
-    ]
-    return VideoEvents(*cut, seconds), is_known
+    )
+    return VideoEvents(truth, detections, seconds), is_known
 
 
 def _stated(video: VideoLabels) -> float | None:

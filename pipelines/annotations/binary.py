@@ -139,5 +139,5 @@ def _read(
             "The table has no column of 0 and 1 with a name.", "name its columns in the first line, one an action."
         )
     step = float(np.median(np.diff(moments))) if len(moments) > 1 else 0.0
-    found = [np.frombuffer(column, np.uint8) for column in values.values()]
-    return found, np.array([*moments, moments[-1] + step])
+    arrays = [np.frombuffer(column, np.uint8) for column in values.values()]
+    return arrays, np.array([*moments, moments[-1] + step])

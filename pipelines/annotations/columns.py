@@ -75,7 +75,7 @@ def layout_of(header: Sequence[str], named: Mapping[str, str], in_frames: bool =
     if not (start and end and label):
         return None
     duration = None if lasts or (lasting and lasting.counts_frames) else lasting
-    others = {name: found[name] for name in ("video", "subset", "score", "subject") if name in found}
+    others = {name: column for name, column in found.items() if name in ("video", "subset", "score", "subject")}
     known = {column.at for column in found.values()}
     unread = [Column(at, name) for at, name in enumerate(header) if name.strip() and at not in known]
     return Layout(start, end, label, lasts, duration, others, unread)

@@ -241,25 +241,20 @@ def convert(
 
 
 def _with_media(annotated: AnnotationSet, place: Path, form: Format) -> AnnotationSet:
-    """With the files of the videos: those that a folder has, or the file of the one that it is called as.
+    """With the files of the videos: those in a folder, or a file for the only video or the one that it is called as.
 
-    Raises AnnotationError where a file is to be shown with annotations of several others.
+    Raises AnnotationError where a file is to be shown with annotations of others.
     """
     if place.is_dir():
         return annotated.each(lambda video_id, video: replace(video, media=_media(place, video_id)))
-    whole, own = place.absolute().with_suffix("").as_posix(), {place.stem, place.name}
-    meant = set(annotated.videos)
-    if len(meant) > 1:
-        meant = {name for name in meant if plain_id(name, own) in own}
-    if len(meant) > 1:  # of one name in several folders
-        meant = {name for name in meant if whole.endswith(f"/{plain_id(name, ())}")}
-    if not meant and annotated.videos and not form.reads:
-        count, first = len(annotated.videos), min(annotated.videos)
+    videos = annotated.videos
+    meant = next(iter(videos)) if len(videos) == 1 else plain_id(place.absolute().as_posix(), videos)
+    if meant not in videos and videos and not form.reads:
         raise AnnotationError(
-            f"{place} is none of the {count} videos, of which the first is {first!r}.",
+            f"{place} is none of the {len(videos)} videos, of which the first is {min(videos)!r}.",
             "name the folder that holds them: --video DIR.",
         )
-    return annotated.each(lambda name, video: replace(video, media=str(place)) if name in meant else video)
+    return annotated.each(lambda name, video: replace(video, media=str(place)) if name == meant else video)
 
 
 def _media(folder: Path, video_id: str) -> str:
