@@ -236,7 +236,7 @@ class TextFormat(Format):
         raise NotImplementedError
 
     def render(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
-        if not self.holds_many and len(annotated.videos) != 1:
+        if self.is_folder or (not self.holds_many and len(annotated.videos) != 1):
             self._needs_files()
         return self.text(annotated, options)
 

@@ -39,9 +39,8 @@ def read_label_file(
 
     roots: where the targets of the published form may be. dataset: which of a data_info.json. lenient: leave wrong
     segments in, for `lstr.labels.check.check`. present: ids of the features or videos at hand, as which an id with a
-    folder or an ending is taken; by the files that a mapping has for them, or the seconds that they last, numbers of
-    frames become seconds, and what a table does not reach is not labelled. clock: of the features, on which targets of
-    the published form must be. Scores are left out. Raises LabelsError.
+    folder or an ending is taken; by the files that a mapping has for them, numbers of frames become seconds. clock: of
+    the features, on which targets of the published form must be. Scores are left out. Raises LabelsError.
     """
     if not isinstance(path, str | Path):
         raise LabelsError(f"{path!r} is no path of a label file.", "name a label file.")

@@ -58,9 +58,6 @@ class Thumos(TextFormat):
     def read_folder(self, folder: Path, options: ConvertOptions) -> AnnotationSet:
         return _read(folder, _texts(folder))
 
-    def render(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
-        self._needs_files()
-
     def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
         return to_thumos_detections(annotated)
 
