@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES
-from lstr.pipelines.learning.rest import Rest
 from lstr.pipelines.progress import Failed, Finished, LabelFindings, Notice
 from lstr_cli import console
 from lstr_cli.command import Command
@@ -23,9 +22,12 @@ if TYPE_CHECKING:  # they bring numpy
     from collections.abc import Iterator
 
     from lstr.pipelines.learning.job import Learnt
+    from lstr.pipelines.learning.plan import Doing
     from lstr.pipelines.learning.preparation import Learning
 
 SOME_FAILED = 3
+TRUST = 0.05
+"""The share of a step after which its own speed says as much as the plan: the first of it waits for networks"""
 PROGRESS_SECONDS = 0.25  # between two reports of progress within a step, in JSON
 
 
@@ -126,12 +128,33 @@ def name_of(labels: str) -> str:
     return Path(labels).absolute().stem.removesuffix(".labels")
 
 
+class RemainingTime:
+    """How long a training still takes, by its plan and by how fast the current step has been."""
+
+    def __init__(self) -> None:
+        self._begun: tuple[str, float, int] = ("", 0.0, 0)
+        """Key of the step, when it was first heard of, and how much of it was done then"""
+
+    def update(self, event: "Doing", now: float) -> tuple[float, float]:
+        """Return seconds that the step and all steps still take, at the moment `now`; all never take fewer."""
+        if self._begun[0] != event.step.key:
+            self._begun = (event.step.key, now, event.done)
+        _, begun, before = self._begun
+        planned = event.step.seconds * (1 - event.done / max(1, event.total))
+        later = max(0.0, event.left - planned)
+        of_step = planned
+        if event.done > before:
+            seconds = now - begun + TRUST * event.step.seconds
+            of_step = seconds / (event.done - before + TRUST * event.total) * (event.total - event.done)
+        return of_step, later + of_step
+
+
 def follow(events: "Iterator", plan_to_stdout: bool = False) -> Any:
     """Show what the job yields until it is finished; its result."""
     from lstr.pipelines.learning.plan import Compared, Doing
     from lstr.pipelines.learning.preparation import Learning
 
-    step, rest = "", Rest()
+    step, remaining = "", RemainingTime()
 
     def show(event: Any, bar: console.Bar) -> None:
         nonlocal step
@@ -142,7 +165,7 @@ def follow(events: "Iterator", plan_to_stdout: bool = False) -> Any:
                 _say_plan(event)
             case Doing():
                 name = f"{event.number}/{event.steps} {event.step.name}"
-                of_step, of_all = rest.after(event, monotonic())
+                of_step, of_all = remaining.update(event, monotonic())
                 if name != step:
                     bar.drop(step)
                     console.say(f"{name}; about {console.clock(of_all)} left in all")
@@ -163,12 +186,12 @@ def follow_in_json(events: "Iterator") -> Any:
     from lstr.labels.check import NOTE
     from lstr.pipelines.learning.plan import Doing
 
-    step, last, rest, result = 0, 0.0, Rest(), None
+    step, last, remaining, result = 0, 0.0, RemainingTime(), None
     with closing(events):  # type: ignore[type-var]  # jobs are generators
         for event in events:
             match event:
                 case Doing(_, number, steps, done, total):
-                    left = rest.after(event, monotonic())[1]
+                    left = remaining.update(event, monotonic())[1]
                     if number != step or done == total or monotonic() - last > PROGRESS_SECONDS:
                         step, last = number, monotonic()
                         share = done / total if total else 0.0

@@ -18,7 +18,6 @@ from lstr.extractors.video.probe import counts_frames, frame_step, seconds, unre
 
 DIGITS = 6
 """Decimals of a second: times are told in microseconds, which tell any two frames apart."""
-SAME = 0.51 * 10**-DIGITS
 OFTEN = 1000
 """Packets after which is told how far it is."""
 
@@ -52,10 +51,6 @@ class FrameIndex:
         """Seconds from the first frame's start to the last one's end."""
         exact = int(self.ticks[-1] - self.ticks[0]) * self.time_base + self.last_duration
         return round(float(exact), DIGITS)
-
-    def number_at(self, time: float) -> int:
-        """The number of the frame that is shown at a moment, in seconds; the first or the last one beyond the ends."""
-        return max(0, int(np.searchsorted(self.times, time + SAME, side="right")) - 1)
 
 
 def find_start(path: Path) -> float:

@@ -41,8 +41,6 @@ MESSAGES: Mapping[str, Mapping[int, str]] = {
 NAMED = {("tensor", 13): "data in another file", ("tensor", 14): "data in another file", ("model", 25): "functions"}
 """What a field is for, of those that a stranger may have put there."""
 
-Field = tuple[int, int | bytes]
-
 
 class _Refused(Exception):
     """Why a graph is none of ours."""

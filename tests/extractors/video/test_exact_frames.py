@@ -88,24 +88,6 @@ def test_each_frame_is_the_one_that_plays_at_its_time(tmp_path, kind, kept):
         assert index.times[:3].tolist() == [0, 0.016683, 0.033367] and index.duration == 1.001
 
 
-def test_a_moment_has_the_frame_that_is_shown_then(tmp_path):
-    index = index_frames(write_video(tmp_path / "a.mp4", [0, 20, 320, 330], options=B_FRAMES))
-    assert [index.number_at(time) for time in (-1, 0, 0.0333, 0.033333, 0.5, 0.5333, 0.55, 9)] == [
-        0,
-        0,
-        0,
-        1,
-        1,
-        1,
-        3,
-        3,
-    ]
-    with ExactFrames(index) as frames:
-        for number in (-1, 4):
-            with pytest.raises(IndexError):
-                frames.image(number, FULL)
-
-
 def test_a_damaged_frame_is_one_sentence_and_the_others_are_shown(tmp_path):
     path = write_video(tmp_path / "a.mp4", range(0, 1200, 20), options={**B_FRAMES, "bf": "0"}, noise=True)
     data = bytearray(path.read_bytes())
