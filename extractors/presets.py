@@ -59,7 +59,7 @@ class Preset:
     rgb: StreamPreset | None
     flow: StreamPreset | None
     flow_algorithm: str = "tvl1"
-    """`tvl1` as published (denseflow -a=tvl1 -b=20), `dis` or `farneback`."""
+    """`tvl1` as published (denseflow -a=tvl1 -b=20), or `dis`."""
     precision: str = "float32"
     """`float32`, `bf16`, or `fast`."""
     rgb_frame: Annotated[int, Meta(ge=0, lt=CHUNK)] = RGB_FRAME

@@ -60,7 +60,7 @@ runtime_setting = setting(
     help="What computes the feature networks, with the same features; auto is the fastest of this machine.",
 )
 ALGORITHM: dict[str, Any] = {
-    "type": click.Choice(["tvl1", "dis", "dis-fast", "dis-ultrafast", "farneback", "difference"]),
+    "type": click.Choice(["tvl1", "dis", "dis-fast", "dis-ultrafast", "difference"]),
     "help": "tvl1 as published; the others are many times cheaper and make other features; difference is no flow, but "
     "what changes from frame to frame.  [default: that of the recipe]",
 }

@@ -2,10 +2,10 @@
 
 The published features used TV-L1 (the CUDA twin of OpenCV's DualTVL1 with its defaults, through denseflow,
 `-a=tvl1 -b=20`). Here it is computed by the compiled kernel of `tvl1` where it was built, by OpenCV itself otherwise,
-or on a GPU by `tvl1_torch`: backends, whose result is the same. DIS and Farnebäck are other
-algorithms, many times cheaper, and make other features: they are part of the recipe. Neither the kernel nor OpenCV
-holds Python's lock while it computes. Cheaper than any flow is none: what changes from frame to frame, after the RGB
-differences of TSN (Wang et al. 2016, section 3.2), takes its place as `difference`.
+or on a GPU by `tvl1_torch`: backends, whose result is the same. DIS is another algorithm, many times cheaper, and makes
+other features: it is part of the recipe. Neither the kernel nor OpenCV holds Python's lock while it computes. Cheaper
+than any flow is none: what changes from frame to frame, after the RGB differences of TSN (Wang et al. 2016, section
+3.2), takes its place as `difference`.
 """
 
 import os
@@ -37,7 +37,6 @@ ALGORITHMS = {
     "dis": "dis-medium",
     "dis-fast": "dis-fast",
     "dis-ultrafast": "dis-ultrafast",
-    "farneback": "farneback",
     "difference": "difference-yrb",
 }
 """The algorithms of `--flow`, and their names in a recipe."""
@@ -54,8 +53,6 @@ DIS_PRESETS = {
     "dis-fast": cv2.DISOPTICAL_FLOW_PRESET_FAST,
     "dis-ultrafast": cv2.DISOPTICAL_FLOW_PRESET_ULTRAFAST,
 }
-# Farnebäck as in OpenCV's tutorial: pyramid scale, levels, window, iterations, neighbourhood, its sigma, flags
-FARNEBACK = (0.5, 3, 15, 3, 5, 1.2, 0)
 
 
 def check_optflow() -> None:
@@ -119,12 +116,6 @@ def dis_flow(algorithm: str, before: NDArray[np.uint8], after: NDArray[np.uint8]
     return _calculate(algorithm, partial(create, DIS_PRESETS[algorithm]), before, after)
 
 
-def farneback_flow(before: NDArray[np.uint8], after: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Polynomial expansion (Farnebäck 2003); shapes as `opencv_flow`."""
-    fields = np.empty((*before.shape, 2), np.float32)
-    return np.asarray(cv2.calcOpticalFlowFarneback(before, after, fields, *FARNEBACK), np.float32)
-
-
 def differences(frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """What changes from each RGB frame (T, H, W, 3) to the next: brightness, and red against blue, (2 · (T - 1), H, W).
 
@@ -168,8 +159,9 @@ def choose_backend(
 
 def make_flow(algorithm: str, backend: str = "native") -> Callable[..., NDArray[np.float32]]:
     """What computes the flow of a pair by an algorithm; shapes as `opencv_flow`."""
-    tvl1_by = opencv_flow if backend == "opencv" else tvl1_flow
-    return {"tvl1": tvl1_by, "farneback": farneback_flow}.get(algorithm, partial(dis_flow, algorithm))
+    if algorithm != "tvl1":
+        return partial(dis_flow, algorithm)
+    return opencv_flow if backend == "opencv" else tvl1_flow
 
 
 def has_gpu_flow(device: str) -> bool:

@@ -40,7 +40,6 @@ FLOW_SECONDS = {
     "dis": 0.023,
     "dis-fast": 0.008,
     "dis-ultrafast": 0.005,
-    "farneback": 0.1,
     "difference": 0.002,
 }
 CORES = 4  # per process, whose threads share one lock of Python; chosen so that two cores, where a second process was
