@@ -187,7 +187,7 @@ def test_the_same_recipe_as_that(small_set, tmp_path):
     (tmp_path / "copy.json").write_text(folder.recipe.to_json())
     assert find_recipe(str(tmp_path / "copy.json")).recipe == folder.recipe
     assert choose_recipe(str(small_set.features), streams="rgb").recipe == folder.recipe.narrowed(["rgb"])
-    with pytest.raises(RecipeError, match="algorithm=dis"):
+    with pytest.raises(RecipeError, match="--flow dis"):
         choose_recipe(str(small_set.features), algorithm="dis")
 
 
@@ -199,7 +199,7 @@ def test_what_is_asked_for_must_be_there(tmp_path, small_set):
         read_preset(tmp_path / "none.json")
     with pytest.raises(RecipeError, match="recipe.flow.network"):
         choose_recipe("fast", "rgb", {"flow": "resnet50"})
-    with pytest.raises(RecipeError, match="algorithm.. is"):
+    with pytest.raises(RecipeError, match="--flow is"):
         choose_recipe("fast", "rgb", algorithm="dis")
     with pytest.raises(WeightsError, match="no flow stream"):
         weights_for(choose_recipe("fast", "rgb"), {"flow": "w.pth"})
