@@ -112,7 +112,7 @@ class _Reading:
             if name not in known:
                 close = difflib.get_close_matches(name, known, 1)
                 hint = f"did you mean {close[0]}?" if close else f"it is one of {', '.join(known)}."
-                self.complain(at, f"{'.'.join(at)} is nothing that is known; {hint}")
+                self.complain(at, f"unknown setting {'.'.join(at)}; {hint}")
                 continue
             try:
                 made[name] = known[name](value)

@@ -230,13 +230,13 @@ class History:
         rows = self._read(query, [*values, -1 if wanted.limit is None else wanted.limit])
         return [_event(row) for row in rows]
 
-    def due(self, channel: str, now: datetime) -> list[Notice]:
-        """The 20 oldest notices that a channel is to be told now; of no end before the beginning is delivered."""
+    def due(self, channel: str, now: datetime, limit: int = 20) -> list[Notice]:
+        """What a channel is to be told now, the oldest first; of no end before the beginning is delivered."""
         rows = self._read(
             f"SELECT notices.id, phase, tries, {', '.join(f'events.{name}' for name in COLUMNS)} FROM notices "
             f"JOIN events ON events.id = notices.event WHERE channel = ? AND {DELIVERABLE} AND (due <= ? OR due > ?) "
-            "ORDER BY notices.id LIMIT 20",
-            (channel, now.timestamp(), (now + MOST_AHEAD).timestamp()),
+            "ORDER BY notices.id LIMIT ?",
+            (channel, now.timestamp(), (now + MOST_AHEAD).timestamp(), limit),
         )
         return [Notice(number, _event(row), channel, phase, tries) for number, phase, tries, *row in rows]
 
