@@ -193,7 +193,7 @@ def in_archive(path: Path) -> Array:
             return MappedArray(path, dtype, shape, info.header_offset + LOCAL_HEADER + name + extra + begin, fortran)
         if info.file_size > MOST_BYTES:
             raise ValueError(f"it claims {info.file_size:.3g} bytes once it is unpacked")
-        return PackedArray(path, info.filename, dtype, shape, begin, fortran)
+        return PackedArray(path, info.filename, dtype, (shape[0], shape[1]), begin, fortran)
 
 
 def refuse_pickles(path: Path) -> None:

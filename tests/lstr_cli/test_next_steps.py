@@ -79,7 +79,7 @@ def test_each_command_leads_to_the_next(lstr, small_set, tmp_path, monkeypatch):
     run = tmp_path / "a run"
     tiny = ("--set", "model.d_model=16", "--set", "train.epochs=1")
     code, _, err = lstr("train", small_set.features, "--labels", small_set.labels, "-o", run, *tiny)
-    assert code == 0 and "preset: small, for 0.0 hours of training video" in err
+    assert code == 0 and "because there are 0.0 hours of training video" in err
     words = next_of(err)
     assert words[:3] == ["lstr", "evaluate", str(run / "checkpoint.pt")]
     code, _, err = lstr(*words[1:], "--set", "resamples=0")
