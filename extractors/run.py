@@ -170,7 +170,7 @@ class TwoStream:
         if workers and ALGORITHMS[workers.algorithm] != self.recipe.flow_algorithm:
             raise RecipeError(
                 f"The recipe has {self.recipe.flow_algorithm} flow, not {ALGORITHMS[workers.algorithm]}.",
-                "choose the flow of the recipe with --flow.",
+                "choose the flow algorithm of the recipe.",
             )
         threads, more = (workers.workers, workers.ahead) if workers else (0, 0)
         return self._rows(self._read(chunks, workers), threads, more, 1 if live else self.batch)

@@ -28,7 +28,7 @@ def find_checkpoint(path: str | Path | None) -> Path:
     if default is None:
         raise CheckpointError(
             "There is no model to detect with: none was named, and none is the default one.",
-            "name a model file with -m FILE, which holds all that is needed;\n"
+            "name a model file with -m FILE, or as `model` in the file of `lstr watch`;\n"
             "  to make one of your own labelled videos: lstr learn VIDEOS LABELS -o my.lstr",
         )
     return default
