@@ -47,12 +47,6 @@ OURS = {
 """Where the kinds of this package are."""
 TOGETHER = {"average": "lstr.average:KIND"}
 """Kinds that are put together from trained models: known by name, and not among those that can be trained."""
-ONCE_EVERYWHERE = frozenset(
-    "positions encoder integration gru decay cell d_token shared_classifier decoder_from exemplars decoder_heads "
-    "decoder_feedforward context future n_generated l_gen refinements groups grouping generated runs unroll "
-    "supervision".split()
-)
-"""Settings of some kinds that stored configurations of every kind once had; elsewhere they never meant anything."""
 
 
 class Kinds(Mapping[str, "Kind"]):
@@ -159,13 +153,7 @@ def from_json(text: Any) -> WindowConfig:
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(f"The configuration is no JSON object ({error}).", "Save the checkpoint again.") from error
     config = kind_named(values.get("kind", "lstr")).config
-    return config(**typed(_defaults(config), stored(values)))
-
-
-def stored(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of a stored configuration without those that its kind has not, and once had like every other."""
-    known = _defaults(kind_named(values.get("kind", "lstr")).config)
-    return {name: value for name, value in values.items() if name in known or name not in ONCE_EVERYWHERE}
+    return config(**typed(_defaults(config), values))
 
 
 def _defaults(config: type[WindowConfig]) -> dict[str, Any]:

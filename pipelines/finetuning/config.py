@@ -16,7 +16,7 @@ from lstr.extractors.images.crops import View
 from lstr.extractors.presets import FAST, KINETICS, PRESETS, Preset
 from lstr.pipelines.finetuning.initial_weights import Initial, initial_weights
 from lstr.pipelines.networks.recipes import choose_recipe
-from lstr.settings import FLAGS, check_range, override
+from lstr.settings import check_range, override
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,6 @@ class FinetuneConfig:
     def __post_init__(self) -> None:
         if self.partial_bn not in (None, True, False):
             raise ConfigError(f"partial_bn is {self.partial_bn!r}.", "use true or false.")
-        if isinstance(self.balanced, bool):  # as it once was
-            object.__setattr__(self, "balanced", float(self.balanced))
         below = dict.fromkeys(("warmup", "dropout", "colour", "smoothing", "ema", "contrast", "shake"), 1)
         above, least = {"lr": 0, "layer_decay": 0}, {"epochs": 0, "margin": 1, "zoom": 1}
         check_range(self, above=above, below=below, least=least, choices=CHOICES)
@@ -250,7 +248,6 @@ def resolve(
     all leave a network as it begins that stays so. A preset that has sizes of its own keeps them where no setting
     changes them. Raises ConfigError for an unknown name or value.
     """
-    settings = {name: _power(value) if name.endswith("balanced") else value for name, value in settings.items()}
     networks = {stream: trainable_network(part.network, stream) for stream, part in preset.parts.items()}
     plain = {stream: defaults(stream, begun[stream], networks[stream]) for stream in networks}
     larger = max(plain.values(), key=lambda config: config.crop)  # trained weights know images of their size
@@ -293,12 +290,6 @@ def resolve(
         named = {"height", "width"} & {name.removeprefix(f"{stream}.") for name in settings}
         changed[stream] = replace(part, **sized, follows=part.follows and not named)
     return replace(preset.having(changed), short_side=short_side, crop=crop), configs
-
-
-def _power(balanced: str) -> str:
-    """What `balanced` says as a number, that of true or false as it once was."""
-    said = FLAGS.get(str(balanced).strip().lower())
-    return balanced if said is None else str(float(said))
 
 
 @dataclass(frozen=True)

@@ -140,7 +140,7 @@ def _groups(model: Recogniser, config: FinetuneConfig) -> Iterator[dict[str, Any
 def set_rate(optimiser: torch.optim.Optimizer, lr: float) -> None:
     """Give each part of a recogniser its rate, where that of most is `lr`."""
     for group in optimiser.param_groups:
-        group["lr"] = lr * group.get(FACTOR, 1.0)  # a saved state of before has no factors
+        group["lr"] = lr * group[FACTOR]
 
 
 def make_optimiser(model: Recogniser, config: FinetuneConfig) -> torch.optim.Optimizer:

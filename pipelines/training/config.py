@@ -11,7 +11,7 @@ from lstr import kinds
 from lstr.config import WindowConfig
 from lstr.errors import ConfigError
 from lstr.files.text import read_text
-from lstr.kinds import KINDS, change, stored
+from lstr.kinds import KINDS, change
 from lstr.settings import check_range, override
 
 
@@ -261,5 +261,5 @@ def read_config(path: str | Path) -> dict:
         preset = None
     data = content.get("data")
     store = data.get("store") if isinstance(data, dict) else None
-    found = {"model": stored(parts["model"]), "train": without_removed(parts["train"]), "preset": preset}
+    found = {"model": parts["model"], "train": without_removed(parts["train"]), "preset": preset}
     return found | ({"store": store} if isinstance(store, dict) else {})

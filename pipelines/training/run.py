@@ -19,7 +19,7 @@ from lstr.config import WindowConfig
 from lstr.errors import CheckpointError
 from lstr.extractors.streams import streams_of_model
 from lstr.files.atomic import write_tensors
-from lstr.kinds import configure, stored
+from lstr.kinds import configure
 from lstr.models.kind import Model
 from lstr.pipelines.datasets.dataset import Split
 from lstr.pipelines.datasets.seen_videos import seen_in, streams_of
@@ -202,7 +202,7 @@ def changes_between(before: dict, now: dict) -> list[str]:
     """
     model, train = asdict(configure(now["model"]["kind"])), asdict(TrainConfig())
     plain: dict[str, dict] = {"model": model, "train": train, "data": {}}
-    before = {**before, "model": stored(before["model"]), "train": without_removed(before["train"])}
+    before = {**before, "train": without_removed(before["train"])}
     if store := before["data"].get("store"):  # earlier runs state the order of the axes too
         kept = {name: value for name, value in store.items() if name not in ("layouts", "key")}
         before["data"] = {**before["data"], "store": kept}

@@ -10,9 +10,8 @@ from dataclasses import FrozenInstanceError, dataclass
 
 import pytest
 
-from lstr.config import WindowConfig
 from lstr.errors import CheckpointError, ConfigError, LabelsError, LstrError
-from lstr.kinds import KINDS, ONCE_EVERYWHERE, change, configure, from_json, presets
+from lstr.kinds import KINDS, change, configure, from_json, presets
 from lstr.models.lstr.config import LSTRConfig
 from lstr.settings import override, to_json
 
@@ -198,18 +197,6 @@ def test_json_round_trip_and_refusals():
     for text in (*refused, '{"anticipation": 1.5}', '{"kind": "svm"}'):
         with pytest.raises(ConfigError):
             from_json(text)
-
-
-def test_json_from_when_every_kind_had_the_settings_of_all():
-    """A checkpoint of then states what its kind has no use for; what nobody ever had is refused."""
-    common = {field.name for field in dataclasses.fields(WindowConfig)} | ONCE_EVERYWHERE
-    of_all = {field.name: field.default for kind in KINDS.values() for field in dataclasses.fields(kind.config)}
-    old = {name: default for name, default in of_all.items() if name in common}
-    assert len(old) == 39
-    for kind in KINDS:
-        assert from_json(json.dumps({**old, "kind": kind, "d_model": 64})) == configure(kind=kind, d_model=64)
-        with pytest.raises(ConfigError, match="colour"):
-            from_json(json.dumps({**old, "kind": kind, "colour": 1}))
 
 
 @pytest.mark.parametrize(

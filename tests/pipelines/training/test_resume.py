@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from lstr.checkpoints.checkpoint import load
-from lstr.errors import CheckpointError
+from lstr.errors import CheckpointError, ConfigError
 from lstr.pipelines.datasets.dataset import read_split
-from lstr.pipelines.training.config import resolve
+from lstr.pipelines.training.config import read_config, resolve
 from lstr.pipelines.training.run import Task, train_model
 from tests.support.feature_set import TINY_SETTINGS
 from tests.support.processes import heed_interrupts
@@ -152,11 +152,18 @@ def test_a_run_from_before_there_was_a_setting_goes_on(split, tmp_path):
     state = torch.load(tmp_path / "resume.pt", weights_only=True)
     settings = json.loads(state["settings"])
     del settings["train"]["average"], settings["model"]["gru"]
-    settings["model"]["context"] = 0  # when every kind had the settings of all
+    settings["train"] |= {"background": "all", "shots": 0, "text": ""}  # settings that earlier versions had
     torch.save(state | {"settings": json.dumps(settings)}, tmp_path / "resume.pt")
     averaged = replace(config, average=0.5)
     with pytest.raises(CheckpointError, match=r"train\.average was 0\.0, is 0\.5"):
         list(train_model(Task(split, model, averaged), tmp_path, resume=True))
+    config_file = tmp_path / "config.json"
+    written = json.loads(config_file.read_text())
+    config_file.write_text(json.dumps({**written, "train": {**written["train"], "shots": 0}}))
+    assert "shots" not in read_config(config_file)["train"]
+    config_file.write_text(json.dumps({**written, "train": {**written["train"], "shots": 4}}))
+    with pytest.raises(ConfigError, match=r"train\.shots is 4"):
+        read_config(config_file)
     assert list(train_model(Task(split, model, config), tmp_path, resume=True))[-1].step == 12
 
 
