@@ -306,7 +306,7 @@ def test_what_was_downloaded_passes_the_check(show, unlabelled, tmp_path):
     detected = tuple(Segment.from_dict(s) for s in timeline_of(Thresholds())["segments"])
     assert from_csv(saved(page, "#segments-csv")[1], "").videos["clips/a"].segments == detected
     name, text = saved(page, "#segments-vtt")
-    assert name == "a.vtt" and from_vtt(text)[0].segments == detected
+    assert name == "a.vtt" and from_vtt(text).segments == detected
 
 
 def test_the_list_is_sorted_by_each_column(show, labelled):

@@ -52,7 +52,7 @@ def test_it_tells_what_was_found_and_hands_out_files(show, tmp_path):
     with page.expect_download() as started:
         page.locator("tr", has_text="deep/a").get_by_text("VTT").click()
     assert started.value.suggested_filename == "a.vtt"
-    found = from_vtt(started.value.path().read_text("utf-8"))[0].segments
+    found = from_vtt(started.value.path().read_text("utf-8")).segments
     assert [(s.start, s.end, s.score) for s in found] == [(s.start, s.end, s.score) for s in detected]
     page.fill("#find", "b")
     with page.expect_download() as started:
