@@ -325,7 +325,6 @@ def test_what_an_exported_file_is_no_use_for(files, lstr, tmp_path):
     [
         ({"device": "cuda"}, DeviceError),
         ({"settings": {"n_heads": "2"}}, ConfigError),
-        ({"model_precision": "bf16"}, ConfigError),
     ],
 )
 def test_options_that_graphs_have_not(files, options, error):
