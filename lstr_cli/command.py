@@ -1,15 +1,11 @@
 """Commands whose help shows first what is used most."""
 
 import re
-import sys
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
-from lstr.extractors.addresses import displayed
 from lstr_cli.settings import join_settings, set_option, settings_of
 
 ORDER = (
@@ -42,14 +38,10 @@ def name_of(param: click.Parameter) -> str:
 
 
 class Command(click.Command):
-    """A command of `lstr`, whose options stand in ORDER, and below them the settings that `--set` changes.
+    """A command of `lstr`, whose options stand in ORDER, and below them the settings that `--set` changes."""
 
-    models: its arguments that may name model files, which are fetched where they are addresses on the Hub.
-    """
-
-    def __init__(self, *args: Any, models: Sequence[str] = (), **kwargs: Any):
+    def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
-        self.models = models
         if settings_of(self) and not any(param.name == "settings" for param in self.params):
             set_option(None, "of the settings below")(self)
         self.params.sort(key=lambda param: RANK.get(name_of(param), -1))
@@ -79,41 +71,8 @@ class Command(click.Command):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write nothing: what the documentation takes from here is written above."""
 
-    def invoke(self, ctx: click.Context) -> object:
-        """Fetch the models that are on the Hub, and run it."""
-        ctx.params |= {name: fetched(ctx.params[name]) for name in self.models}
-        return super().invoke(ctx)
-
 
 class Group(click.Group):
     """A command of several, each a `Command`."""
 
     command_class = Command
-
-
-def fetched(value: Any) -> Any:
-    """A value of a command line, or several, in which each address on the Hub is the path of what it names.
-
-    An address may stand alone or behind a stream, as in rgb=hf://OWNER/REPOSITORY/FILE.lstr; all else is as it was.
-    Raises CheckpointError.
-    """
-    if isinstance(value, dict):
-        return {name: fetched(one) for name, one in value.items()}
-    if isinstance(value, tuple):
-        return tuple(map(fetched, value))
-    if not isinstance(value, str | Path) or "hf:/" not in str(value):
-        return value
-    from lstr.pipelines.model_files.hub import local_model
-    from lstr.pipelines.model_files.hub_address import hub_file, is_hub_address
-
-    stream, equals, address = "", "", str(value)
-    if not is_hub_address(address):
-        stream, equals, address = address.partition("=")
-    if not is_hub_address(address):
-        return value
-    if sys.stderr.isatty():  # without a network the Hub is tried for a while
-        click.echo(displayed(f"looking for {address} on the Hub …"), err=True)
-    path = local_model(address)
-    if origin := hub_file(path):
-        click.echo(f"model: {origin.address} (SHA-256 {origin.sha256})", err=True)
-    return type(value)(f"{stream}{equals}{path}")

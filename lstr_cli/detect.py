@@ -66,7 +66,7 @@ def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
     return names
 
 
-@click.command("detect", cls=Command, models=("checkpoint", "weights"))
+@click.command("detect", cls=Command)
 @click.argument("sources", nargs=-1, metavar="SOURCE...")
 @click.option(
     "-m",
@@ -75,7 +75,7 @@ def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
     "--checkpoint",
     "checkpoint",
     metavar="FILE",
-    help="Model file (.lstr, also hf://OWNER/REPOSITORY/FILE.lstr), which holds all that is needed, or a checkpoint.  "
+    help="Model file (.lstr), which holds all that is needed, or a checkpoint.  "
     "[default: $LSTR_CHECKPOINT, else the default model]",
 )
 @click.option("-o", "--output", metavar="DIR", is_eager=True, help="Folder for the timelines.")

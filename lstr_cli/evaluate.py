@@ -33,7 +33,7 @@ OF_FEATURES = (
 """Options that only an evaluation on feature folders has."""
 
 
-@click.command("evaluate", cls=Command, models=("paths",))
+@click.command("evaluate", cls=Command)
 @click.argument("paths", metavar="(MODEL... FEATURES...)...|MODEL... VIDEOS... LABELS", nargs=-1, required=True)
 @click.option("--labels", metavar="FILE", help="Labels: JSON, CSV, ELAN, … or a data_info.json.")
 @click.option("-o", "--output", metavar="DIR", help="Write report.html, JSON, CSV and figures into DIR.")

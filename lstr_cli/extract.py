@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # they bring torch
 SOME_FAILED = 3
 
 
-@click.command("extract", cls=Command, models=("recipe", "weights"))
+@click.command("extract", cls=Command)
 @click.argument("videos", nargs=-1, metavar="VIDEO|DIR|PATTERN...")
 @inputs_options
 @click.option("-o", "--output", required=True, metavar="FEATURES", help="Feature folder to write.")

@@ -43,7 +43,7 @@ def _by_stream(ctx: click.Context, param: click.Parameter, values: tuple[str, ..
     return first
 
 
-@click.command("finetune", cls=Command, models=("init", "recipe"))
+@click.command("finetune", cls=Command)
 @click.argument("videos", nargs=-1, metavar="VIDEO|DIR|PATTERN...")
 @inputs_options
 @click.option(

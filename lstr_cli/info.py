@@ -13,7 +13,7 @@ DAMAGED = 3
 SHOWN = 20  # faults in a table; --json has them all
 
 
-@click.command("info", cls=Command, models=("path",))
+@click.command("info", cls=Command)
 @click.argument("path", metavar="PATH")
 @click.option("--plot", metavar="FILE", help="Draw the feature norms of one video over time: .png, .pdf or .svg.")
 @click.option("--video", "video_id", metavar="ID", help="The video to draw.  [default: the first]")

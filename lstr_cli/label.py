@@ -10,7 +10,7 @@ from lstr_cli.command import Command
 from lstr_cli.options import PATH
 
 
-@click.command("label", cls=Command, models=("model",))
+@click.command("label", cls=Command)
 @click.argument("videos", nargs=-1, required=True, metavar="VIDEO|DIR|PATTERN...")
 @click.option(
     "-o", "--output", type=PATH, metavar="FILE", help="The labels file.  [default: labels.json beside the videos]"

@@ -31,7 +31,7 @@ TRUST = 0.05
 PROGRESS_SECONDS = 0.25  # between two reports of progress within a step, in JSON
 
 
-@click.command("learn", cls=Command, models=("init",))
+@click.command("learn", cls=Command)
 @click.argument("videos", nargs=-1, metavar="VIDEO|DIR|PATTERN...")
 @click.argument("labels", metavar="LABELS...")
 @inputs_options

@@ -6,7 +6,7 @@ from lstr_cli import console
 from lstr_cli.command import Command
 
 
-@click.command("pack", cls=Command, models=("runs", "weights"))
+@click.command("pack", cls=Command)
 @click.argument("runs", nargs=-1, required=True, metavar="RUN|CHECKPOINT|MODEL...")
 @click.option("-o", "--output", required=True, metavar="FILE.lstr", help="The model file to write.")
 @click.option(

@@ -8,7 +8,7 @@ from lstr_cli.options import flow_settings, runtime_setting
 from lstr_cli.settings import setting
 
 
-@click.command("quantise", cls=Command, models=("model",))
+@click.command("quantise", cls=Command)
 @click.argument("model", metavar="MODEL")
 @click.argument("videos", nargs=-1, required=True, metavar="VIDEO|DIR...")
 @click.option("-o", "--output", required=True, metavar="FILE.lstr", help="The model file to write.")

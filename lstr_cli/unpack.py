@@ -6,7 +6,7 @@ from lstr_cli import console
 from lstr_cli.command import Command
 
 
-@click.command("unpack", cls=Command, models=("model",))
+@click.command("unpack", cls=Command)
 @click.argument("model", metavar="FILE.lstr")
 @click.option("-o", "--output", required=True, metavar="DIR", help="Folder for the files.")
 def command(model, output):

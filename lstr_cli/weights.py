@@ -115,7 +115,7 @@ def _licence(verdict):
     return verdict.origin and (verdict.origin.licence or "not known here")
 
 
-@command.command("check", models=("files",))
+@command.command("check")
 @click.argument("files", nargs=-1, metavar="[FILE|DIR...]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def check_command(files, as_json):

@@ -26,8 +26,6 @@ from lstr.pipelines.finetuning.finetune import finetune as finetuning
 from lstr.pipelines.learning.job import Learnt
 from lstr.pipelines.learning.job import learn as learning
 from lstr.pipelines.learning.options import LearnOptions
-from lstr.pipelines.model_files.hub import local_model
-from lstr.pipelines.model_files.hub_address import is_hub_address
 from lstr.pipelines.networks.named_weights import named_weights
 from lstr.pipelines.networks.recipes import choose_recipe, default_recipe, weights_for
 from lstr.pipelines.progress import Notice, result_of, warn
@@ -65,7 +63,6 @@ def extract(
     else:
         names = list(map(str, several))
         found = find_sources(names, VIDEO_SUFFIXES, tell=lambda text: show(Notice(text, warning=False)))
-    recipe = local_model(recipe) if recipe else None
     chosen = choose_recipe(str(recipe) if recipe else default_recipe(place(str(output)), options.get("device"))[0])
     files = weights_for(chosen, named_weights(weights, chosen.streams))
     job = ExtractOptions(
@@ -100,8 +97,8 @@ def evaluate(
     """
     chosen = _checked(EvaluateOptions, options, "evaluate")
     others = chosen.get("beside", ())
-    chosen |= {"beside": [(_here(models), _some(folders, "features")) for models, folders in others]}
-    job = EvaluateOptions(_here(checkpoints), _some(features, "features"), labels, **chosen)
+    chosen |= {"beside": [(_some(models, "checkpoints"), _some(folders, "features")) for models, folders in others]}
+    job = EvaluateOptions(_some(checkpoints, "checkpoints"), _some(features, "features"), labels, **chosen)
     return result_of(evaluation(job), show)
 
 
@@ -115,7 +112,7 @@ def finetune(
     """
     _check_output(output)
     films, files = (list(map(str, _some(paths, name))) for paths, name in ((videos, "videos"), (labels, "labels")))
-    chosen = _checked(FinetuneOptions, _begun(options), "finetune")
+    chosen = _checked(FinetuneOptions, options, "finetune")
     return result_of(finetuning(FinetuneOptions(films, files, output, **chosen)), show)
 
 
@@ -127,7 +124,7 @@ def learn(videos: Paths, labels: Paths, output: str | Path, *, show: Show = warn
     """
     _check_output(output)
     films, files = (list(map(str, _some(paths, name))) for paths, name in ((videos, "videos"), (labels, "labels")))
-    chosen = _checked(LearnOptions, _begun(options), "learn")
+    chosen = _checked(LearnOptions, options, "learn")
     return result_of(learning(LearnOptions(films, files, output, **chosen)), show)
 
 
@@ -144,22 +141,6 @@ def _check_output(output: Any) -> None:
     """Raise OutputError for what is no path: str() of None would be the name of a folder."""
     if not isinstance(output, str | PathLike) or not str(output):
         raise OutputError(f"The output is {output!r}, which is no path.", "name a file or folder.")
-
-
-def _here(models: Paths) -> list[str | Path]:
-    """Models, those on the Hub fetched."""
-    return [local_model(path) for path in _some(models, "checkpoints")]
-
-
-def _fetched(named: Mapping[str, Any]) -> dict[str, Any]:
-    """Values by name, each that is a model file on the Hub fetched."""
-    return {name: str(local_model(value)) if is_hub_address(value) else value for name, value in named.items()}
-
-
-def _begun(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a job that trains networks; what they begin with is fetched where it is on the Hub."""
-    inits = options.get("inits")
-    return _fetched(options) | ({"inits": _fetched(inits)} if isinstance(inits, Mapping) else {})
 
 
 def _several(paths: Paths | Mapping[str, Any]) -> list[str | Path]:

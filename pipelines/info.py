@@ -210,7 +210,6 @@ def _model_file(path: Path) -> dict:
     from lstr.extractors.recipe import INT8
     from lstr.extractors.weights.published_files import sha256_of
     from lstr.pipelines.model_files.description import actions_of, exported_in_words, is_demo, network_of
-    from lstr.pipelines.model_files.hub_address import hub_file
     from lstr.pipelines.model_files.model_file import open_model, refusals
 
     model = open_model(path)
@@ -246,7 +245,6 @@ def _model_file(path: Path) -> dict:
             "trained_on": list(about["seen"]),
             "bytes": model.path.stat().st_size,
             "sha256": sha256_of(model.path),
-            **({"hub": origin.to_dict()} if (origin := hub_file(path)) else {}),
             "lstr": about["lstr"],
             "versions": about["checkpoint"]["versions"],
         }

@@ -45,8 +45,6 @@ class Checkpoint:
     """The step of an exported file, which runs without torch."""
     about: Mapping[str, Any] = field(default_factory=dict)
     """What the model file states that it is from; empty for a checkpoint."""
-    hub: Mapping[str, str] = field(default_factory=dict)
-    """Address, commit and sha256 of a model file from the Hugging Face Hub; empty for any other file."""
 
     @property
     def store(self) -> Mapping[str, Any]:

@@ -13,17 +13,13 @@ from lstr.extractors.home import DEFAULTS, default_model, home
 from lstr.pipelines.files.atomic import replacing
 from lstr.pipelines.model_files.description import is_demo
 from lstr.pipelines.model_files.exported_file import load_exported
-from lstr.pipelines.model_files.hub import local_model
 from lstr.pipelines.model_files.model_file import is_model, load, open_checkpoint, open_model
 
 
 def find_checkpoint(path: str | Path | None) -> Path:
-    """`path`, else $LSTR_CHECKPOINT, else the default model; of either an address on the Hub is fetched.
-
-    Raises CheckpointError when there is none, or it cannot be fetched.
-    """
+    """`path`, else $LSTR_CHECKPOINT, else the default model. Raises CheckpointError when there is none."""
     if named := path or os.environ.get("LSTR_CHECKPOINT"):
-        return Path(local_model(named))
+        return Path(named)
     default = default_model()
     if default is None:
         raise CheckpointError(

@@ -31,11 +31,11 @@ def detect(
 ) -> Iterator[Decision]:
     """Decisions of a video, camera or address, one per quarter second of it, each made without looking ahead.
 
-    source: as for `lstr detect`. checkpoint: a model file (.lstr), which needs nothing else, here or on the Hub (hf://),
-    a checkpoint, or one that is loaded; without it $LSTR_CHECKPOINT, else the default model. networks: other weights
-    than those in the file or beside the run: the folder that `lstr finetune` left, or {"rgb": FILE, "flow": FILE} with
-    other fields of NetworkOptions by name. thresholds: a Thresholds, values by name as {"on": 0.4}, or either by class.
-    device: "cpu" or "cuda"; without it a GPU when there is one.
+    source: as for `lstr detect`. checkpoint: a model file (.lstr), which needs nothing else, a checkpoint,
+    or one that is loaded; without it $LSTR_CHECKPOINT, else the default model. networks: other weights than those in
+    the file or beside the run: the folder that `lstr finetune` left, or {"rgb": FILE, "flow": FILE} with other fields
+    of NetworkOptions by name. thresholds: a Thresholds, values by name as {"on": 0.4}, or either by class. device:
+    "cpu" or "cuda"; without it a GPU when there is one.
 
     What is still on when a source ends is an event too, `ended` with `still_on`: of a file it comes with the last
     decision, of a live source, whose last decision nobody knows before, with that decision once more.

@@ -23,7 +23,6 @@ from lstr.pipelines.detection.networks import NetworkOptions, Networks
 from lstr.pipelines.detection.shared_streams import SharedStreams
 from lstr.pipelines.detection.sources import ALL, Limits
 from lstr.pipelines.detection.vector_source import VectorSource
-from lstr.pipelines.model_files.hub import local_model
 from lstr.pipelines.networks.checkpoint_recipe import streams_taken
 from lstr.pipelines.progress import warn
 from lstr.pipelines.thresholds.choice import ThresholdChoice
@@ -178,8 +177,7 @@ def load(
     networks: NetworkOptions | Mapping[str, Any] | str | Path | None = None,
     device: str | None = None,
 ) -> Detector:
-    """Read a checkpoint of ours or of the published code, or a model file, also on the Hub (hf://), to detect with many
-    times.
+    """Read a checkpoint of ours or of the published code, or a model file, to detect with many times.
 
     `overrides` (setting to value) are what a published checkpoint does not say: n_heads, long_length, long_stride.
     networks, device: as for `lstr.detect`; the model is on the CPU until it detects. Raises CheckpointError when the
@@ -188,7 +186,7 @@ def load(
     if not isinstance(path, str | Path):
         raise ConfigError(f"{path!r} is no path of a model.", "name a model file or checkpoint.")
     choose_device(device)
-    loaded = read_checkpoint(local_model(path), overrides)
+    loaded = read_checkpoint(path, overrides)
     chosen = NetworkOptions.of(networks, streams_taken(loaded) or loaded.config.streams)
     known = {one.name: getattr(loaded, one.name) for one in fields(loaded)}
     return Detector(**known, networks=chosen, device=device)

@@ -130,7 +130,6 @@ class Files(Sink):
             **({"name": source.id} if source.named else {}),
             "duration": clock.at(self._chunks) if end.duration is None else end.duration,
             "checkpoint": str(loaded.path),
-            **({"hub": dict(loaded.hub)} if loaded.hub else {}),
             "recipe": recipe.id if recipe else None,
             "classes": list(loaded.classes),
             "seconds_per_chunk": clock.seconds,

@@ -47,8 +47,7 @@ class NetworkOptions:
         """The options that a caller writes shorter: weights of all `streams`, or a mapping.
 
         Weights are a folder that `lstr finetune` left, a file, or the name of fetched ones. A mapping has them as
-        `rgb`, `flow` and so on, and other options by name. A model file may be named by its address on the Hub. Raises
-        ConfigError for another name, and as `named_weights`.
+        `rgb`, `flow` and so on, and other options by name. Raises ConfigError for another name, and as `named_weights`.
         """
         if networks is None:
             return cls()

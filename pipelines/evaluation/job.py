@@ -34,7 +34,7 @@ from lstr.pipelines.model_files.model_file import assumptions_of, open_checkpoin
 from lstr.pipelines.networks.checkpoint_recipe import streams_taken
 from lstr.pipelines.progress import Finished, Notice, Progress
 from lstr.pipelines.thresholds.by_actions import Scored, choose_rule
-from lstr.pipelines.thresholds.choice import check_own, write_thresholds
+from lstr.pipelines.thresholds.choice import write_thresholds
 from lstr.settings import check_range
 from lstr.timeline import DEFAULT, Thresholds
 
@@ -151,8 +151,6 @@ def evaluate(options: EvaluateOptions) -> Iterator[Event]:
     entries = [(name, *pair) for name, pair in zip(names, pairs, strict=True)]
     warnings: list[str] = []
     for _, loaded, split in entries:
-        if options.choose_thresholds:
-            check_own(loaded)
         warnings += check_fit(loaded, split, options.scoring)
         yield from map(Notice, [*warn_of_training(loaded), *assumptions_of(loaded)])
     yield from sets[0].notices(splits[0])

@@ -177,7 +177,6 @@ def score_split(
         **({"seconds_per_chunk": split.clock.seconds} if split.clock != CLOCK else {}),
         "seconds": round(seconds, 2),
         "checkpoint": str(loaded.path),
-        **({"hub": dict(loaded.hub)} if loaded.hub else {}),
         "recipe": split.folder.recipe.id if split.folder.recipe else None,
         "random_weights": bool(split.folder.recipe and split.folder.recipe.is_random),
         **({"seen": seen} if seen else {}),

@@ -1,4 +1,4 @@
-"""The model card of a model file: what model.json says, in Markdown, for people, with a head for the Hub."""
+"""The model card of a model file: what model.json says, in Markdown, for people."""
 
 import shlex
 from collections.abc import Mapping
@@ -9,7 +9,6 @@ from lstr.extractors.recipe import INT8, NetworkRecipe, Recipe
 from lstr.extractors.weights.published_files import Origin
 from lstr.pipelines.model_files.card_figures import measured
 from lstr.pipelines.model_files.description import actions_of, exported_in_words, is_demo, model_of, ordered
-from lstr.pipelines.model_files.front_matter import front_matter
 from lstr.pipelines.model_files.markdown import code, escaped, one_line, table
 from lstr.timeline import DEFAULT
 
@@ -36,7 +35,6 @@ def card_of(document: Mapping[str, Any], name: str) -> str:
     networks = dict(sorted(document["networks"].items(), reverse=True))  # rgb, flow
     document = {**document, "networks": networks}
     parts = [
-        front_matter(document),
         f"# {escaped(document['title'])}",
         *(["**A demo model.** It has only seen drawings; on other videos it means nothing."] * is_demo(document)),
         "## What it detects\n\n" + _detects(document),

@@ -5,7 +5,6 @@ from typing import Any, cast
 from lstr.checkpoints.loaded import FORMAT, Checkpoint
 from lstr.exported.description import ExportedConfig, StepDescription
 from lstr.exported.streaming import open_step
-from lstr.pipelines.model_files.hub_address import hub_file
 from lstr.pipelines.model_files.model_file import ModelFile, refusals
 
 STEP = "lstr"
@@ -35,5 +34,4 @@ def load_exported(model: ModelFile) -> Checkpoint:
             assumed={},
             exported=open_step(step, model.graph(STEP)),
             about=model.about,
-            hub=origin.to_dict() if (origin := hub_file(model.path)) else {},
         )

@@ -27,7 +27,6 @@ from lstr.extractors.weights.archive import AGAIN, CARD, DOCUMENT, FOREIGN, GRAP
 from lstr.extractors.weights.published_files import Origin
 from lstr.extractors.weights.sources import WeightSources
 from lstr.labels.segment import is_name
-from lstr.pipelines.model_files.hub_address import hub_file
 from lstr.pipelines.weights.known import published_path
 
 if TYPE_CHECKING:
@@ -107,8 +106,7 @@ class ModelFile:
             from_json(content["config"])
         loaded = checkpoint.interpret(self.path, content, overrides)
         loaded.model.to(device or "cpu")
-        origin = hub_file(self.path)
-        return replace(loaded, about=self.about, hub=origin.to_dict() if origin else {})
+        return replace(loaded, about=self.about)
 
     def calibration(self) -> "dict[str, dict[str, Tensor]]":
         """Batch-norm statistics of its random networks, by stream. Raises CheckpointError."""

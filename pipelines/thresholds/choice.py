@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from lstr.checkpoints.loaded import Checkpoint
-from lstr.errors import CheckpointError
 from lstr.pipelines.model_files.model_file import is_model
 from lstr.timeline import ThresholdError, Thresholds, changed, thresholds_of
 
@@ -63,25 +62,15 @@ def delay_of(choice: ThresholdChoice) -> dict[str, float]:
     return choice.delays() if isinstance(choice, Thresholds) else {"started": 0.0, "ended": 0.0}
 
 
-def check_own(loaded: Checkpoint) -> None:
-    """Raise CheckpointError for a model of the Hugging Face Hub: its file here is that of an address and a commit."""
-    if loaded.hub:
-        raise CheckpointError(
-            f"{loaded.path} is what the Hub has, and stays as it is.", "copy it, and choose thresholds of the copy."
-        )
-
-
 def write_thresholds(loaded: Checkpoint, thresholds: Mapping[str, Thresholds]) -> Path:
     """Put thresholds into a checkpoint or model file, nothing else of it changed; returns it, which is replaced whole.
 
-    A published file is left as it is: NAME.thresholds.pt beside it gets them. Raises CheckpointError, also for a file
-    of the Hub.
+    A published file is left as it is: NAME.thresholds.pt beside it gets them. Raises CheckpointError.
     """
     # Here, because they bring torch, which a detection may not need.
     from lstr.checkpoints import checkpoint
     from lstr.pipelines.model_files.packing import change_thresholds
 
-    check_own(loaded)
     stored = {label: rules.stored() for label, rules in thresholds.items()}
     if is_model(loaded.path):
         return change_thresholds(loaded.path, stored)

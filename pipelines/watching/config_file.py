@@ -192,7 +192,7 @@ def _content(path: Path) -> tuple[str, dict[str, Any]]:
 
 def _read(reading: _Reading, content: dict[str, Any]) -> WatchConfig:
     folder = reading.path.absolute().parent
-    model = values.model_from(folder)
+    model = values.path_from(folder)
     tables = ("sources", "actions", "channels", "telling", "page", "keeping", "clips")
     top = reading.entries(
         (),

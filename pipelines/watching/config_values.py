@@ -12,8 +12,6 @@ from typing import Any
 from lstr.errors import LstrError
 from lstr.extractors.errors import ExtractorError, MissingCameraError
 from lstr.extractors.video.live_input import parse_live
-from lstr.pipelines.model_files.hub import local_model
-from lstr.pipelines.model_files.hub_address import is_hub_address
 from lstr.pipelines.quantities import bytes_of, seconds_of
 from lstr.pipelines.watching.config import Hours
 
@@ -201,24 +199,6 @@ def path_from(folder: Path, new: bool = False) -> Parse:
         if new and path.exists() and not path.is_dir():
             raise ValueError(f"{path} is no folder.")
         return path
-
-    return parse
-
-
-def model_from(folder: Path) -> Parse:
-    """A model file, seen from a folder, or its address on the Hub, from where it is fetched, once for all sources."""
-    fetched: dict[str, Path] = {}
-
-    def parse(value: Any) -> Path:
-        named = text(value)
-        if not is_hub_address(named):
-            return path_from(folder)(value)
-        if named not in fetched:
-            try:
-                fetched[named] = Path(local_model(named))
-            except LstrError as error:
-                raise ValueError(f"{error} {error.hint}") from error
-        return fetched[named]
 
     return parse
 

@@ -31,7 +31,7 @@ class WatchedEvent:
     still_on: bool = False
     """Whether the source ended, not the action."""
     model: str = ""
-    """The name of the model file that decided, or its address on the Hub with the commit."""
+    """The name of the model file that decided."""
     false_alarms: float | None = None
     """An hour, of this action at its threshold, by the model's own measurement; None where there is none."""
     clip: str = ""

@@ -254,7 +254,7 @@ class Service:
             self.deciders[model].want(wanted)
 
     def _sinks(self, loaded: Checkpoint) -> list[MakeSink]:
-        model = loaded.hub.get("address", loaded.path.name)
+        model = loaded.path.name
         others = overruled(loaded, self.config.actions)
         rates = {action: rate for action, rate in alarms_of(loaded).items() if action not in others}
         return [partial(Storing, self.storage, model, rates), self.board.sink]

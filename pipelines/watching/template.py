@@ -4,7 +4,7 @@ TEMPLATE = """\
 # What `lstr watch` does. Check it: lstr watch {name} --check
 # A running service reads it again on SIGHUP: kill -HUP its process.
 
-# The model file of `lstr learn`, from this file's folder on, or one on the Hub, as hf://OWNER/REPOSITORY@REVISION/FILE.lstr.
+# The model file of `lstr learn`, from this file's folder on.
 # Without it, the default model.
 model = "fall.lstr"
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -89,13 +88,6 @@ def test_an_exported_file_scores_as_the_model(files):
     with lstr.load(exported.model.path) as detector:
         again = np.stack([decision.scores for decision in detector.detect(video)])
     assert abs(again - expected).max() < 1e-5
-
-
-def test_one_of_the_hub_says_so(files, tmp_path):
-    place = tmp_path / "models--me--falls" / "snapshots" / ("a" * 40)
-    place.mkdir(parents=True)
-    shutil.copy(files[2].model.path, place / "run.lstr")
-    assert lstr.load(place / "run.lstr").hub["commit"] == "a" * 40
 
 
 def test_openvino_scores_as_the_model_where_it_is_asked_for(files, lstr, tmp_path):
