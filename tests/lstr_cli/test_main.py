@@ -75,16 +75,6 @@ def test_the_shell_completes():
     assert complete("zsh", "lstr", "")[1::3] == list(COMMANDS)
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_has_its_script(shell):
-    if shell == "bash" and not shutil.which("bash"):
-        pytest.skip("Click asks bash for its version")
-    environment = os.environ | {"_LSTR_COMPLETE": f"{shell}_source"}
-    command = [sys.executable, "-m", "lstr_cli.main"]
-    run = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
-    assert "_LSTR_COMPLETE" in run.stdout and "lstr" in run.stdout
-
-
 def test_version(lstr):
     from lstr import __version__
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lstr.pipelines.labelling.job import LabelOptions, label
+from lstr.pipelines.labelling.job import Labelling, LabelOptions, label
 from tests.support.labelling import settled
 
 
@@ -15,18 +15,18 @@ def labelling(folder, tmp_path):
 
 @pytest.fixture
 def tab(chromium, labelling):
-    """Open the page: tab(width) -> page. Words on the console and requests to other hosts fail the test."""
+    """Open the page, of another project `of` too. Words on the console and requests to other hosts fail the test."""
     complaints, contexts = [], []
 
-    def open_tab(width: int = 1280, overtaken: str = "nothing", **settings):
+    def open_tab(width: int = 1280, overtaken: str = "nothing", of: Labelling = labelling, **settings):
         contexts.append(chromium.new_context(viewport={"width": width, "height": 900}, **settings))
         page = contexts[-1].new_page()
         page.on("console", lambda message: overtaken in message.text or complaints.append(message.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("dialog", lambda dialog: complaints.append(dialog.message))
-        own = f"http://127.0.0.1:{labelling.server.port}/"
+        own = f"http://127.0.0.1:{of.server.port}/"
         page.on("request", lambda request: request.url.startswith((own, "data:")) or complaints.append(request.url))
-        page.goto(labelling.server.address)
+        page.goto(of.server.address)
         settled(page)
         return page
 

@@ -33,26 +33,6 @@ def labelling(folder, tmp_path):
         yield opened
 
 
-@pytest.fixture
-def tab(chromium):
-    """Open a project's page: tab(labelling, width). Words on the console fail the test."""
-    complaints, contexts = [], []
-
-    def open_tab(labelling, width: int = 1280, **settings):
-        contexts.append(chromium.new_context(viewport={"width": width, "height": 900}, **settings))
-        page = contexts[-1].new_page()
-        page.on("console", lambda message: "status of 400" in message.text or complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.goto(labelling.server.address)
-        until(page, "!asked.length && !loading && !frameAsked && shownNumber === number && training.command")
-        return page
-
-    yield open_tab
-    for context in contexts:
-        context.close()
-    assert not complaints
-
-
 def text(page, selector: str) -> str:
     return " ".join(page.locator(selector).inner_text().split())
 
@@ -65,8 +45,9 @@ def show(labelling, **state) -> None:
 
 
 def test_the_models_with_their_results(labelling, tab):
-    page = tab(labelling)
-    assert page.locator("#models li").count() == 2 and page.locator("img[src=x]").count() == 0
+    page = tab()
+    until(page, "document.querySelectorAll('#models li').length === 2")  # the state comes after the page
+    assert page.locator("img[src=x]").count() == 0
     latest = text(page, "#model-2")
     assert "Caught 17 of 20 actions mAP 0.81" in latest and "-m 'my labels/model-2.lstr' -o timeline" in latest
     assert page.locator("#model-2 a").count() == 1 and page.locator("#model-1 a").count() == 0
@@ -74,7 +55,7 @@ def test_the_models_with_their_results(labelling, tab):
 
 
 def test_progress_and_failures_in_two_tabs(labelling, tab):
-    pages = [tab(labelling), tab(labelling)]
+    pages = [tab(), tab()]
     pages[0].focus("#train")
     at = Progress(3, 2, 7, "train the model", 0.25, 150.0)
     show(labelling, progress=at, warnings=["jump has 1 example", HOSTILE])
@@ -94,7 +75,8 @@ def test_progress_and_failures_in_two_tabs(labelling, tab):
 
 
 def test_a_time_limit_of_ones_own(labelling, tab):
-    page = tab(labelling)
+    page = tab()
+    until(page, "training.command")
     assert "On 1 label in 1 video" in text(page, "#train-from")
     page.select_option("#train-time", "own")
     assert page.evaluate("document.activeElement.id") == "train-minutes"
@@ -110,7 +92,7 @@ def test_a_time_limit_of_ones_own(labelling, tab):
 @pytest.mark.parametrize("width", [1440, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_fits_each_screen(labelling, tab, width, scheme):
-    page = tab(labelling, width, color_scheme=scheme)
+    page = tab(width, color_scheme=scheme)
     show(labelling, error="No video " + "x" * 300, warnings=["y" * 300])
     until(page, "!$('train-error').hidden")
     page.evaluate("document.querySelectorAll('#training details').forEach((fold) => { fold.open = true; })")
@@ -124,7 +106,7 @@ def test_a_model_is_trained_from_the_page(chromium, tab, tmp_path):
     """The button, the progress, a reload on the way, a label meanwhile, and the result, all in real."""
     root = write_labelled(tmp_path)
     with label(options(root, root / "out" / "labels.json")) as labelling:
-        page = tab(labelling)
+        page = tab(of=labelling)
         page.focus("#train")
         page.keyboard.press("Enter")
         until(page, "!$('train-run').hidden")
