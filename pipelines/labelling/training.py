@@ -97,7 +97,7 @@ class Training:
                 raise RefusedError("A model is being trained already.", "wait until it is done, or cancel it.")
             revision, state = self.project.snapshot()
             state = usable_for_training(state)
-            number = 1 + max([0, *(one["number"] for one in self._models)])
+            number = 1 + max(self._numbers(), default=0)
             labels, model = self.folder / str(number) / "labels.json", self.model(number)
             write_json(labels, to_document(state, self.project.durations, {"revision": revision}))
             self._warnings, self._error, self._hint, self._is_cancelled = [], "", "", False
@@ -204,11 +204,15 @@ class Training:
                 elif "step" in event and self._progress:
                     self._progress = replace(self._progress, **event)
 
+    def _numbers(self) -> list[int]:
+        """Return the numbers of the model files in the folder."""
+        numbers = [int(path.name) for path in self.folder.glob("*") if re.fullmatch("[1-9][0-9]*", path.name)]
+        return [number for number in numbers if self.model(number).exists()]
+
     def _read_models(self) -> list[dict[str, Any]]:
         """Read the finished models in the folder, latest first."""
-        paths = {int(path.name): path for path in self.folder.glob("*") if re.fullmatch("[1-9][0-9]*", path.name)}
         found = []
-        for number in sorted(paths, reverse=True):
+        for number in sorted(self._numbers(), reverse=True):
             with suppress(Exception):  # a damaged file, or one of a later version
                 result = result_of(open_model(self.model(number)).about)
                 report = (self.report(number) / "report.html").is_file()

@@ -91,12 +91,17 @@ def test_the_command_is_one_that_a_shell_takes(project):
     assert training.report(2) == Workspace(training.model(2)).report
 
 
-def test_a_damaged_model_is_not_shown(project):
-    training = Training(project, ["videos"])
+def test_a_damaged_model_is_neither_shown_nor_replaced(labelled, learn):
+    commands = learn("sys.exit(1)")
+    training = Training(labelled, ["videos"])
     training.model(1).parent.mkdir(parents=True)
     training.model(1).write_bytes(b"no model")
     (training.folder / "notes").mkdir()
-    assert Training(project, ["videos"]).describe()["models"] == []
+    with Training(labelled, ["videos"]) as again:
+        assert again.describe()["models"] == []
+        again.begin()
+        wait(again)
+    assert commands[0][-1] == str(training.model(2))
 
 
 def test_of_old_models_the_files_stay(project):
