@@ -69,19 +69,6 @@ def test_what_is_read_is_not_replaced(labels, tmp_path):
     assert labels.read_bytes() == before
 
 
-def test_every_pair_of_forms_keeps_the_labels_of_a_video(tmp_path):
-    """All the way round through every text form, one after the other."""
-    one = AnnotationSet({"game": TWO.videos["day 1/game"]})
-    path = tmp_path / "game.csv"
-    convert_set(one, "csv", path)
-    for form in [f for f in TEXTS if not FORMATS[f].is_folder]:
-        target = tmp_path / form / f"game{FORMATS[form].suffix}"
-        convert([path], form, target)
-        assert recognise(target) is FORMATS[form], target
-        path = target
-    assert segments(read_annotations(path).videos["game"]) == segments(one.videos["game"])
-
-
 def convert_set(annotated: AnnotationSet, form: str, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(TEXTS[form].text(annotated, DEFAULTS), encoding="utf-8")
