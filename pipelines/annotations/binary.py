@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr.errors import brief
-from lstr.labels.label_set import BACKGROUND, runs
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Note, runs
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
 from lstr.pipelines.annotations.columns import layout_of
@@ -21,6 +21,7 @@ from lstr.pipelines.annotations.times import Clock
 MOMENTS = ("time", "frame")
 """Names of the column that says of which moment, or of which frame, a row is"""
 VALUES = {"0": 0, "1": 1, "0.0": 0, "1.0": 1}
+TAIL_S = 0.25  # one chunk; a shorter rest after the last row is rounding
 SAMPLE = 50
 """Rows by which a table is recognised"""
 
@@ -98,8 +99,14 @@ def from_binary(table: Rows, name: str, options: ConvertOptions) -> AnnotationSe
         for label, column in zip(columns.actions.values(), values, strict=True)
         for first, stop in runs(column == 1)
     ]
-    video = AnnotatedVideo(tuple(segments), duration=times[-1])
-    return AnnotationSet({name: video}, tuple(columns.actions.values()))
+    duration, whole, notes = times[-1], options.seconds_of(name), []
+    if whole is not None and whole - duration > TAIL_S - 1e-6:
+        segments.append(Segment(duration, whole, AMBIGUOUS))
+        sentence = f"{name!r} lasts {whole:g} s, but the table ends at {duration:g} s; the rest counts as {AMBIGUOUS}"
+        notes.append(Note("not labelled", sentence))
+        duration = whole
+    classes = (*columns.actions.values(), *[AMBIGUOUS] * bool(notes))
+    return AnnotationSet({name: AnnotatedVideo(tuple(segments), duration=duration)}, classes, tuple(notes))
 
 
 def _read(

@@ -70,6 +70,13 @@ class Rates:
             return self._rate(video_id)
         return self._common
 
+    def seconds(self, name: str) -> float | None:
+        """Return the length of a video, or None if it is unknown. The mapping may hold seconds instead of a file."""
+        video = self._videos.get(plain_id(name, self._videos))
+        if isinstance(video, float):
+            return video
+        return next((f.seconds for f in footage_of_files({"": video}).values()), None)
+
     @cached_property
     def _videos(self) -> Mapping[str, Any]:
         return self._find()

@@ -42,6 +42,8 @@ class ConvertOptions:
     """The times of the sources are no seconds but numbers of frames, of which a second has so many."""
     rate_of: RateOf = unknown
     """Frames a second of a video by the id that a source has for it, where times count frames."""
+    seconds_of: RateOf = unknown
+    """Seconds of a video by the same id; None if they are unknown."""
     columns: Mapping[str, str] = field(default_factory=dict)
     """The headers of a table's columns, by what they are: `start`: `Beginn`."""
     rename: Mapping[str, str] = field(default_factory=dict)

@@ -218,7 +218,8 @@ def convert(
     if output and Path(output).is_file() and any(path.exists() and path.samefile(output) for path in paths):
         raise OutputError(f"{output} is read, and would be replaced.", "choose another name with -o.")
     if videos := options.video:
-        options = replace(options, rate_of=Rates(lambda: find_videos([videos])))
+        rates = Rates(lambda: find_videos([videos]))
+        options = replace(options, rate_of=rates, seconds_of=rates.seconds)
     annotated = AnnotationSet({})
     for path in paths:
         annotated = annotated.merged(read_annotations(path, options))

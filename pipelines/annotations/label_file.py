@@ -81,7 +81,8 @@ def _read(path: Path, lenient: bool, present: Collection[str]) -> Labels:
         if form and form.name == "activitynet" and "database" in File(path).json:
             return read_labels(path, lenient)  # which finds a video that is in it twice
         videos = present if isinstance(present, Mapping) else {}
-        annotated = read_annotations(path, ConvertOptions(lenient=lenient, rate_of=Rates(lambda: videos)))
+        rates = Rates(lambda: videos)
+        annotated = read_annotations(path, ConvertOptions(lenient=lenient, rate_of=rates, seconds_of=rates.seconds))
     except ExtractorError as error:
         raise LabelsError(str(error), _whole(error.hint, path)) from error
     return labels_from(_called_as_media(annotated, present), str(path), lenient)

@@ -1,6 +1,6 @@
 """Feature folders and label file together: labelled videos for training and evaluation."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -234,6 +234,27 @@ class Dataset:
         ]
 
 
+class _Durations(Mapping[str, float]):
+    """Seconds of the videos of a feature folder by id, read when they are asked for."""
+
+    def __init__(self, folder: Any):
+        self._folder, self._ids = folder, dict.fromkeys(folder.ids())
+
+    def __getitem__(self, video_id: str) -> float:
+        if video_id not in self._ids:
+            raise KeyError(video_id)
+        return float(self._folder.clock.at(len(self._folder.load(video_id)[0])))
+
+    def __contains__(self, video_id: object) -> bool:
+        return video_id in self._ids
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._ids)
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+
 def read_dataset(
     features: Paths,
     labels: Paths,
@@ -254,8 +275,7 @@ def read_dataset(
     folder = open_roots(roots, *streams, stated)
     folder = folder if clock is None else folder.on(clock)
     files = [labels] if isinstance(labels, str | Path) else list(labels)
-    present = dict.fromkeys(folder.ids())  # in which an id is found at once
-    read = read_label_files(files, roots, dataset, lenient, skip_missing, present, folder.clock)
+    read = read_label_files(files, roots, dataset, lenient, skip_missing, _Durations(folder), folder.clock)
     return Dataset(folder, read, few(list(map(str, files))))
 
 

@@ -63,7 +63,8 @@ class UnnamedTable:
         Where no column names the video, all rows are of the one that is at hand, or that the file is called as.
         """
         self._check(choice)
-        options = ConvertOptions(rate_of=Rates(lambda: videos))
+        rates = Rates(lambda: videos)
+        options = ConvertOptions(rate_of=rates, seconds_of=rates.seconds)
         alone = next(iter(videos)) if len(videos) == 1 else self.path.stem
         read = from_csv(self._text(choice), alone, options).plausible().checked()
         labels = with_plain_ids(labels_from(read, str(self.path)), videos)

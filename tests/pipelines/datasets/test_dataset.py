@@ -184,3 +184,14 @@ def test_the_check_by_command(lstr, tmp_path):
     video["annotations"] = [{"label": "A", "segment": [1, 3]}]
     path.write_text(json.dumps({"database": {"a": video}}))
     assert lstr("labels", "check", path, root)[0] == 0
+
+
+def test_chunks_after_a_table_of_0_and_1_are_not_background(tmp_path):
+    root = features(tmp_path / "data", {"a": 20, "b": 9})
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.csv").write_text("time,walk\n0,0\n1,1\n")
+    dataset = read_dataset(root, [tmp_path / "a.csv", tmp_path / "b.csv"])
+    assert dataset.labels.classes == ("Background", "walk", "Ambiguous")
+    a, b = (targets(dataset.labels.videos[name], dataset.labels.classes, n) for name, n in (("a", 20), ("b", 9)))
+    assert a.argmax(axis=1).tolist() == [0] * 4 + [1] * 4 + [2] * 12
+    assert b.argmax(axis=1).tolist() == [0] * 4 + [1] * 4 + [2], "a whole chunk more"
