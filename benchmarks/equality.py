@@ -85,7 +85,7 @@ def jobs() -> list[Job]:
     training = [
         Job(
             f"train {kind}",
-            f"train {LABELLED} -o run-{kind} {words} {SMALL} {LEARNING} --seed 5",
+            f"train {LABELLED} -o run-{kind} {words} {SMALL} {LEARNING} --set train.seed=5",
             f"run-{kind}/checkpoint.pt run-{kind}/best.pt run-{kind}/metrics.jsonl",
         )
         for kind, words in TRAINED.items()
@@ -96,7 +96,7 @@ def jobs() -> list[Job]:
         Job("features smallest", "extract videos -o small --recipe smallest", "small/*/*.npy small/recipe.json"),
         Job(
             "features fast, bf16, torch",
-            f"extract videos/{SEEN}.mp4 -o fast --recipe fast --precision bf16 --runtime torch",
+            f"extract videos/{SEEN}.mp4 -o fast --recipe fast --set recipe.precision=bf16 --set runtime=torch",
             "fast/*/*.npy fast/recipe.json",
         ),
         *training,
@@ -108,7 +108,7 @@ def jobs() -> list[Job]:
         ),
         Job(
             "finetune",
-            f"finetune videos --labels videos.json -o weights --recipe own.json --seed 3 {TINY}",
+            f"finetune videos --labels videos.json -o weights --recipe own.json --set seed=3 {TINY}",
             "weights/*.pth weights/recipe.json",
             apart="suffix",
         ),
@@ -119,17 +119,17 @@ def jobs() -> list[Job]:
         ),
         Job(
             "learn",
-            f"learn videos videos.json -o live.lstr --recipe smallest --seed 3 {TINY} --set train.epochs=2",
+            f"learn videos videos.json -o live.lstr --recipe smallest --set seed=3 {TINY} --set train.epochs=2",
             "live.lstr live.learn/features/*/*.npy live.learn/run/checkpoint.pt live.learn/report/*.csv",
             apart="suffix",
         ),
         Job(
             "detect files",
-            f"detect videos -m live.lstr -o timeline -f all --labels videos.json {EVENTS}",
+            f"detect videos -m live.lstr -o timeline -f all --set labels=videos.json {EVENTS}",
             "timeline/*",
             apart="suffix",
         ),
-        Job("detect pipe", f"detect - -m live.lstr --on-lag wait {EVENTS}", piped="pipe.mkv", lines=True),
+        Job("detect pipe", f"detect - -m live.lstr --set on_lag=wait {EVENTS}", piped="pipe.mkv", lines=True),
         Job("detect features", "detect features -m run-lstr/checkpoint.pt -o scores -f json,jsonl,npy", "scores/*"),
         Job(
             "evaluate batch",
