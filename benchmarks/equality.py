@@ -138,7 +138,7 @@ def jobs() -> list[Job]:
             apart="suffix",
             document="batch.json",
         ),
-        Job("evaluate stream", f"{best} {LABELLED} --json --mode stream", document="stream.json"),
+        Job("evaluate stream", f"{best} {LABELLED} --json --set mode=stream", document="stream.json"),
         Job(
             "evaluate, choose thresholds",
             f"{best} {LABELLED} --subset validation --choose-thresholds --json",

@@ -27,7 +27,10 @@ VARYING = {
     "command",
     "date",
     "git",
+    "at",  # wall-clock time of live sources
+    "end_at",
     "latency_ms",
+    "start_at",
     "machine",
     "made_by",
     "members",
