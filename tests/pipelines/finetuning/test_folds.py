@@ -85,7 +85,7 @@ def test_too_little_to_learn_from():
         check_labels(labels, ["z"], "labels.json")
     with pytest.raises(LabelsError, match="labels no action in the 2"):
         check_labels(labels_of({"x": "", "y": ""}), ["x", "y"], "labels.json")
-    with pytest.raises(ConfigError, match="folds=4.. of 3"):
+    with pytest.raises(ConfigError, match="4 folds of 3"):
         make_pairs(labels, ["x", "y", "z"], [], 4)
     with pytest.raises(LabelsError, match="Without fold 1"):
         make_pairs(labels_of({"x": "a", "y": "", "z": ""}), ["x", "y", "z"], [], 3)

@@ -27,9 +27,7 @@ def published_set(tmp_path_factory) -> SmallSet:
 def test_without_videos_there_is_no_int8(lstr, small_set, tmp_path):
     model = write_model(tmp_path / "a.lstr", small_set.checkpoint, None, {}).path
     mistake(lstr("quantise", model, "-o", tmp_path / "b.lstr"), 2, "VIDEO")
-    mistake(
-        lstr("extract", small_set.videos, "-o", tmp_path / "f", "--set", "recipe.precision=int8"), 2, "lstr quantise"
-    )
+    mistake(lstr("extract", small_set.videos, "-o", tmp_path / "f", "--set", "recipe.precision=int8"), 2, "'int8'")
     (tmp_path / "no.mp4").write_text("no video")
     mistake(lstr("quantise", model, tmp_path / "no.mp4", "-o", tmp_path / "b.lstr"), 3, "can be read")
     mistake(lstr("quantise", small_set.checkpoint, small_set.videos, "-o", tmp_path / "b.lstr"), 4, "model file")
