@@ -1,4 +1,4 @@
-"""What ends a process with its parent, whatever ended that one: a kill lets nobody tidy up.
+"""Processes that this package starts: how they find it, and how they end with their parent, also if that is killed.
 
 A process watches its parent itself, which works on every system. The kernel of Linux could do it (PR_SET_PDEATHSIG),
 but does so as soon as the *thread* ends that started the process.
@@ -8,9 +8,19 @@ import os
 import signal
 import threading
 import time
+from pathlib import Path
+
+import lstr.extractors
 
 TICK = 0.5  # seconds between two looks at the parent
 GRACE = 3.0  # seconds to tidy up, where that is wished
+
+
+def package_environment() -> dict[str, str]:
+    """Return the environment of a process that imports this very package, wherever it was started from."""
+    root = str(Path(lstr.extractors.__file__).parents[2])
+    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "PYTHONPATH": path}
 
 
 def end_with_parent(parent: int, gently: bool = False) -> None:

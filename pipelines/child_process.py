@@ -11,13 +11,12 @@ import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, suppress
 from multiprocessing.connection import Connection
-from pathlib import Path
 from time import monotonic
 from typing import Any
 
-import lstr.pipelines
 from lstr.errors import LstrError
 from lstr.extractors.errors import ExtractorError
+from lstr.extractors.lifeline import package_environment
 from lstr.pipelines.failures import described
 from lstr.pipelines.progress import Progress
 
@@ -39,9 +38,7 @@ class ChildProcess:
 
     def __init__(self, module: str, threads: int, env: Mapping[str, str] | None = None):
         ours, theirs = socket.socketpair()
-        root = str(Path(lstr.pipelines.__file__).parents[2])
-        path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-        known = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": str(threads), **(env or {})}
+        known = {**package_environment(), "OMP_NUM_THREADS": str(threads), **(env or {})}
         with theirs:
             # a group of its own: Ctrl-C is the parent's to hear, which then ends its children
             self.process = subprocess.Popen(

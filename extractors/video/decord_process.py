@@ -19,15 +19,13 @@ import tempfile
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-import lstr.extractors
 from lstr.extractors.errors import VideoError
-from lstr.extractors.lifeline import end_with_parent
+from lstr.extractors.lifeline import end_with_parent, package_environment
 from lstr.extractors.video.frames import SourceFrame, shrink, upright
 
 if TYPE_CHECKING:  # the child needs no PyAV
@@ -49,14 +47,12 @@ class DecordProcess:
     """A child process that reads one video after the other."""
 
     def __init__(self):
-        root = str(Path(lstr.extractors.__file__).parents[2])
-        path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
         # a group of its own: Ctrl-C is this process's to hear, which then ends the child
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", __name__, str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": path},
+            env=package_environment(),
             process_group=0,
             bufsize=0,
         )

@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import lstr.pipelines
 from lstr.errors import LstrError
+from lstr.extractors.lifeline import package_environment
 from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.labelling.document import to_document
 from lstr.pipelines.labelling.project import Project
@@ -176,18 +176,17 @@ class Training:
         code = process.wait()
         with self._lock:
             self._process = self._progress = None
-            if code in (0, SOME_FAILED):
-                self._models = self._read_models()
-                self._prune()
-                self._error = self._hint = ""
-            elif self._is_cancelled:
+            is_trained = code in (0, SOME_FAILED)
+            if is_trained or self._is_cancelled:
                 self._error = self._hint = ""
             elif not self._error:
                 how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
                 self._error = f"The training process ended unexpectedly ({how})."
                 self._hint = "close other programs if memory is short, and train again: what is finished is kept."
-            if code in (0, SOME_FAILED):  # before a page reads of it, which then asks for proposals
-                self.on_trained(self.model(number))
+            if is_trained:
+                self._models = self._read_models()
+                self._prune()
+                self.on_trained(self.model(number))  # before a page reads of it, which then asks for proposals
             self._notify()
 
     def _take(self, line: str) -> None:
@@ -229,8 +228,6 @@ class Training:
 
 def start(command: Sequence[str]) -> "subprocess.Popen[str]":
     """Start an `lstr` command that writes its progress as JSON lines to standard error. Raises OSError."""
-    root = str(Path(lstr.pipelines.__file__).parents[2])
-    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "lstr_cli", *command[1:], "--json"],
         stdin=subprocess.DEVNULL,
@@ -238,7 +235,7 @@ def start(command: Sequence[str]) -> "subprocess.Popen[str]":
         stderr=subprocess.PIPE,
         encoding="utf-8",
         errors="replace",
-        env={**os.environ, "PYTHONPATH": path},
+        env=package_environment(),
         process_group=0,  # Ctrl-C is for the server, which then ends it
     )
     with suppress(OSError):
