@@ -110,8 +110,8 @@ def test_the_cache_makes_the_same_features(small_set, tmp_path, lstr, streams, k
     content = {name: value for name, value in SMALL.items() if name not in STREAMS or name in streams.split()}
     content |= {name: None for name in ("flow", "rgb") if name not in streams.split()}
     (tmp_path / "some.json").write_text(json.dumps(content))
-    words = ["--labels", small_set.labels, "--recipe", tmp_path / "some.json", "--cache", tmp_path / "cache"]
-    settings = [f"--set={name}" for name in ("epochs=0", "precision=float32")]
+    words = ["--labels", small_set.labels, "--recipe", tmp_path / "some.json"]
+    settings = [f"--set={name}" for name in ("epochs=0", "precision=float32", f"cache={tmp_path / 'cache'}")]
     code, _, err = lstr("finetune", small_set.videos, *words, "-o", tmp_path / "w", *settings)
     assert code == 0, err
     (made,) = (json.loads(path.read_text()) for path in (tmp_path / "cache").glob("*/recipe.json"))

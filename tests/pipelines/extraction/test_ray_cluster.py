@@ -228,7 +228,7 @@ def test_a_signal_ends_what_runs_elsewhere(two_nodes, scenes, tmp_path, sent, co
 @pytest.mark.long
 def test_an_address_without_the_engine(lstr, scenes, tmp_path):
     code, _, err = lstr("extract", scenes, "-o", tmp_path / "features", "--set", "ray_address=auto")
-    assert code == 2 and "ray_address is for --set engine=ray." in err, err
+    assert code == 2 and "ray_address is for the engine ray." in err, err
 
 
 def test_without_ray(lstr, scenes, tmp_path, monkeypatch):

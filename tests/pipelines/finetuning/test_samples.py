@@ -78,7 +78,7 @@ def test_draws_are_balanced_whatever_the_classes(labels, epoch, n_draws):
     for label in set(labels):  # whole rounds of a class, before what is too much is left out
         of_class = each[np.array(labels) == label]
         assert of_class.max() <= -(-a_class // len(of_class))
-    plain = drawn_in(epoch, samples, balanced=False, seed=3, draws=len(samples))
+    plain = drawn_in(epoch, samples, balanced=0.0, seed=3, draws=len(samples))
     assert sorted(index for _, _, index in plain) == list(range(len(samples)))
 
 
