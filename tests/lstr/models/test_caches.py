@@ -175,28 +175,6 @@ def spy(module, seen):
     module.register_forward_hook(lambda _, inputs, __: seen.append(inputs[0].shape[:-1].numel()))
 
 
-@pytest.mark.parametrize("positions", ["slot", "distance"])
-@pytest.mark.parametrize("grid", ["fixed", "sliding"])
-def test_old_chunks_are_not_projected_again_and_the_encoder_rests(grid, positions):
-    """Also with several streams: each feeds its newest chunk, and those alone that need it enter the long memory."""
-    model = small(grid=grid, positions=positions)
-    state = streaming.create(model, 3)
-    packed = state.constants.model
-    feed(model, state, 1)
-    state.chunks[:] = [90, 91, 93]
-    seen = {name: [] for name in ("work", "qkv", "long", "stage 2")}
-    spy(packed.feature_head_work, seen["work"])
-    spy(packed.feature_head_long, seen["long"])
-    spy(packed.enc_modules[1].norm, seen["stage 2"])
-    spy(packed.dec_modules.layers[0].self_attn.projections[0, 3], seen["qkv"])
-    feed(model, state, 40)
-    assert seen["work"] == seen["qkv"] == [3] * 40
-    assert sum(seen["long"]) == (3 * 10 if grid == "fixed" else 3 * 40)
-    encoded = 3 * 10 if (grid, positions) == ("fixed", "slot") else 3 * 40
-    assert sum(seen["stage 2"]) == encoded * model.config.n1
-    assert set(packed.dec_modules.layers[0].self_attn.projections) == {(0, 3)}, "no other projection of work tokens"
-
-
 @pytest.mark.parametrize("encoder", ["one-stage", "stage2-self-attention", "self-attention", "projection", "none"])
 @pytest.mark.parametrize("grid", ["fixed", "sliding"])
 def test_other_encoders_rest_as_well(encoder, grid):

@@ -9,7 +9,7 @@ import torch
 from lstr import streaming
 from lstr.errors import LstrError
 from lstr.kinds import KINDS
-from lstr.models.cuda_graphs import CapturedStep, Together
+from lstr.models.cuda_graphs import CapturedStep
 from lstr.plans.plan import CHANGES
 from tests.support.playlists import scores_of
 from tests.support.tiny_models import tiny
@@ -67,17 +67,6 @@ def test_a_captured_step_of_some_streams_leaves_the_others(changes, monkeypatch)
         scores = streaming.step_some(model, captured, streams, rgb, flow)
         torch.testing.assert_close(scores, expected, atol=1e-5, rtol=0)
     assert (plain.chunks == captured.chunks).all() and plain.chunks.min() > 40
-
-
-def test_numbers_of_a_step_travel_together():
-    """In one piece of memory, each tensor at its own place, empty ones too."""
-    values = {"a": torch.tensor([True, False, True]), "b": torch.arange(4).view(2, 2), "c": torch.zeros(0, 3)}
-    together = Together(values, torch.device("cpu"))
-    together.fill(values)
-    for name, value in values.items():
-        assert together.tensors[name].dtype == value.dtype and torch.equal(together.tensors[name], value)
-    together.fill(values | {"b": 7 - values["b"]})
-    assert together.tensors["b"].tolist() == [[7, 6], [5, 4]] and together.tensors["a"].tolist() == [True, False, True]
 
 
 def test_only_a_gpu_captures():

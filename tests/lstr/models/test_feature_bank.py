@@ -184,51 +184,6 @@ def test_order_in_the_long_memory_does_not_matter(grid, stride):
         torch.testing.assert_close(model(windows), model(other))
 
 
-@each_stride
-@each_grid
-def test_every_chunk_is_projected_and_written_once(grid, stride):
-    """The rings neither move nor grow, and a step changes the rows of its own chunk alone."""
-    model = tiny(grid=grid, long_stride=stride)
-    projected = {block: 0 for block in model.blocks}
-    for block in model.blocks:
-        block.key.register_forward_hook(
-            lambda _, inputs, __, block=block: projected.update({block: projected[block] + len(inputs[0])})
-        )
-    tensors = model.begin(2)
-    places = {name: (tensor.data_ptr(), tensor.shape) for name, tensor in tensors.items()}
-    spacing = stride if grid == "fixed" else 1
-    stored = 4 * L // spacing
-    assert all(shape[1] <= W + (L + W) // spacing + 1 for _, shape in places.values())
-    writes = 0
-    with torch.no_grad():
-        for t, features in enumerate(video(8 * L).reshape(4 * L, 2, 8)):
-            before = {name: tensor.clone() for name, tensor in tensors.items()}
-            model.advance(model.constants(), tensors, np.full(2, t), features)
-            changed = {(tensors[name] != before[name]).any(dim=-1).sum().item() for name in tensors}
-            assert changed == {2 * (1 + (t % spacing == 0))}
-            writes += changed.pop()
-    assert writes == 2 * (4 * L + stored)
-    assert set(projected.values()) == {2 * 4 * L}
-    assert {name: (tensor.data_ptr(), tensor.shape) for name, tensor in tensors.items()} == places
-
-
-def test_double_precision():
-    model = tiny().double()
-    features = video(3 * L).double()
-    with torch.no_grad():
-        tensors = model.begin(1)
-        rows = [model.advance({}, tensors, np.array([t]), features[t : t + 1]) for t in range(len(features))]
-    torch.testing.assert_close(torch.cat(rows), model.video_logits(features, 9), atol=1e-12, rtol=0)
-
-
-def test_dropout_only_in_training():
-    model = tiny(dropout=0.5)
-    features = video(4)
-    assert torch.equal(model.video_logits(features, 1), model.video_logits(features, 1))
-    model.train()
-    assert not torch.equal(model.video_logits(features, 1), model.video_logits(features, 1))
-
-
 def windows_and_targets(videos, labels, ends, config):
     """Windows of several videos, none of them partly empty, and their targets (B, W)."""
     chunks = ends[:, None] + np.arange(1 - config.work_length, 1)
@@ -248,40 +203,6 @@ def train(model, windows, targets, steps, rate=0.01):
         losses.append(loss.item())
     model.eval()
     return losses
-
-
-def test_one_step_lowers_the_loss():
-    model = tiny(dropout=0.0)
-    labels = torch.randint(5, (60,), generator=torch.Generator().manual_seed(0))
-    task = windows_and_targets([video(60)], [labels], np.arange(W - 1, 60, W), model.config)
-    before, after = train(model, *task, steps=2, rate=1e-3)
-    assert after < before
-    # A key's bias adds the same to every score of a query, so the softmax does not see it.
-    idle = [name for name, parameter in model.named_parameters() if parameter.grad.abs().max() < 1e-6]
-    assert idle == [f"blocks.{i}.key.bias" for i in range(2)]
-
-
-@pytest.mark.parametrize("work_length", [1, 2])
-def test_learns_what_only_the_chunk_before_tells(work_length):
-    """The class of a chunk is the sign of the chunk before; the bank holds the two, across the memories or in one."""
-    model = tiny(
-        n_classes=2,
-        rgb_dim=1,
-        flow_dim=0,
-        dropout=0.0,
-        work_length=work_length,
-        long_length=2 - work_length,
-        long_stride=1,
-    )
-    videos = [video(60, seed, 1).sign() for seed in range(2)]
-    labels = [torch.cat([v[:1, 0] > 0, v[:-1, 0] > 0]).long() for v in videos]
-    windows, targets = windows_and_targets(videos[:1], labels[:1], np.arange(1, 60), model.config)
-    targets[:, :-1] = -1  # an older slot has no chunk before it in its bank
-    losses = train(model, windows, targets, steps=60)
-    assert losses[-1] < 0.05 < 0.5 < losses[0]
-    with torch.no_grad():
-        decided = model.video_logits(videos[1], 7)[1:, 0].argmax(dim=-1)
-    assert torch.equal(decided, labels[1][1:])  # a video it was not trained on
 
 
 def test_learns_what_only_the_long_memory_tells():

@@ -15,7 +15,6 @@ from lstr.kinds import configure
 from lstr.layers.transformer import Attention, DecoderLayer, EncoderLayer
 from lstr.models.lstr.config import ENCODERS, INTEGRATIONS
 from lstr.models.lstr.model import LSTR
-from lstr.models.lstr.network import mean_token
 from lstr.windows.windows import gather, join
 
 W, L = 6, 16
@@ -134,24 +133,6 @@ def test_attention_of_few_equals_attention(n_heads, N, M, masked):
             assert not torch.isclose(attention.attend_few(x, memory), attention(x, memory, mask)).all()
 
 
-@each_design
-def test_what_the_encoder_hands_to_the_decoder(encoder, integration):
-    """As many tokens as the design says, all visible once queries have compressed them, the GRU's as the last."""
-    model = design(encoder, integration)
-    config = model.config
-    windows = gather(video(60), [3, 12, 59], config)
-    long, history = model.feature_head_long(windows.long), torch.randn(3, 16)
-    for state in (None, history):
-        tokens, mask = model.encode(long, windows.long_mask, windows.distances, state)
-        compressed = {"two-stage": 4, "one-stage": 4, "projection": 4, "stage2-self-attention": 3}
-        n_tokens = compressed.get(encoder, config.n_long)
-        assert tokens.shape == (3, n_tokens + (state is not None), 16)
-        assert (mask is None) == (encoder in compressed)
-        assert state is None or torch.equal(tokens[:, -1], state)
-        if mask is not None:
-            assert torch.equal(mask[:, :n_tokens], windows.long_mask) and mask[:, n_tokens:].all()
-
-
 def test_layers_of_each_design():
     """Designs are compared at the same number of layers, so l_enc and l_dec must reach all of them."""
     shape = {"l_enc": 3, "l_dec": 4}
@@ -237,14 +218,6 @@ def test_an_mlp_sees_one_work_chunk():
     assert changed[2] > 1e-3 and changed.nonzero().flatten().tolist() == [2]
 
 
-def test_mean_token_is_that_of_the_visible():
-    memory = torch.randn(2, 5, 3)
-    mask = torch.tensor([[False, False, True, True, True], [False, False, False, False, True]])
-    expected = torch.stack([memory[0, 2:].mean(0), memory[1, 4]])
-    torch.testing.assert_close(mean_token(memory, mask), expected)
-    torch.testing.assert_close(mean_token(memory, None), memory.mean(1))
-
-
 def test_history_is_the_state_of_a_gru_after_the_older_chunks():
     model = tiny(gru=True)
     older = video(12).reshape(3, 4, 8)
@@ -314,14 +287,3 @@ def test_a_step_reaches_every_parameter(encoder, integration):
             assert keys.abs().max() < 1e-6 < min(queries.abs().max(), values.abs().max()), name
         else:
             assert parameter.grad.abs().max() > 1e-6, name
-
-
-@each_design
-def test_every_design_learns_a_small_problem_by_heart(encoder, integration):
-    """Random classes of random features, of chunks present and of chunks to come."""
-    model = design(encoder, integration, dropout=0.0, l_enc=1, l_dec=1)
-    windows = gather(video(34), [25, 29, 33], model.config)
-    targets = torch.randint(5, (3, len(model.outputs().slots)), generator=torch.Generator().manual_seed(1))
-    losses = list(learn(model, windows, targets, steps=40))
-    assert losses[-1] < 0.3 < 1.4 < losses[0]
-    assert torch.equal(logits_of(model, windows).argmax(dim=-1), targets)

@@ -109,19 +109,6 @@ def test_stream_equals_batch_for_any_lengths(seed, total, cuts, shape, d_model, 
 
 
 @each_shape
-def test_stream_keeps_its_size_and_its_tensors(kind, changes):
-    model = tiny(kind, **changes)
-    tensors = model.begin(2)
-    before = {name: (tensor.data_ptr(), tensor.shape) for name, tensor in tensors.items()}
-    assert all(shape == (2, 16) for _, shape in before.values())
-    with torch.no_grad():
-        for t in range(3):
-            model.advance(model.constants(), tensors, np.full(2, t), torch.randn(2, 8))
-    assert {name: (tensor.data_ptr(), tensor.shape) for name, tensor in tensors.items()} == before
-    assert all(tensor.abs().max() > 0 for tensor in tensors.values())
-
-
-@each_shape
 def test_the_future_never_changes_the_past(kind, changes):
     model = tiny(kind, **changes)
     features = video(2 * W)
@@ -144,59 +131,6 @@ def test_first_window_is_the_beginning_of_the_video(kind, changes):
     torch.testing.assert_close(windows[0, :3], whole[:3])  # the other slots are absent
     torch.testing.assert_close(windows[1], whole[:W])
     assert not torch.isclose(windows[2], whole[W:]).all(dim=-1).any()
-
-
-@each_shape
-def test_a_video_in_parts(kind, changes):
-    """The state after some chunks is all that the chunks after them need, however many come at once."""
-    model = tiny(kind, **changes)
-    videos = torch.stack([video(9, seed) for seed in range(3)])
-    with torch.no_grad():
-        tokens, state, parts = model.feature_head_work(videos), model.begin(3), []
-        for part in tokens.split([4, 1, 1, 3], dim=1):
-            logits, state = model.run(part, state)
-            parts.append(logits)
-        whole = torch.stack([model.video_logits(v, 1) for v in videos])
-    torch.testing.assert_close(torch.cat(parts, dim=1), whole, atol=1e-5, rtol=0)
-
-
-@each_shape
-def test_a_state_reaches_back_to_the_first_chunk(kind, changes):
-    model = tiny(kind, **changes)
-    features = video(2 * W).double()
-    other = torch.cat([video(1, 1).double(), features[1:]])
-    with torch.no_grad():
-        a, b = (model.double().video_logits(x, 1)[-1] for x in (features, other))  # W chunks after the work memory
-    assert not torch.equal(a, b)
-
-
-@each_shape
-def test_double_precision(kind, changes):
-    model = tiny(kind, **changes).double()
-    features = video(4).double()
-    with torch.no_grad():
-        tensors = model.begin(1)
-        rows = [model.advance({}, tensors, np.array([t]), features[t : t + 1]) for t in range(4)]
-    torch.testing.assert_close(torch.cat(rows), model.video_logits(features, 1), atol=1e-12, rtol=0)
-
-
-@pytest.mark.parametrize("kind", ["rnn", "trn"])
-def test_dropout_only_in_training(kind):
-    model = tiny(kind, dropout=0.5)
-    features = video(4)
-    assert torch.equal(model.video_logits(features, 1), model.video_logits(features, 1))
-    model.train()
-    assert not torch.equal(model.video_logits(features, 1), model.video_logits(features, 1))
-
-
-@each_shape
-def test_one_step_lowers_the_loss(kind, changes):
-    model = tiny(kind, dropout=0.0, **changes)
-    videos, labels = [video(40)], [torch.randint(5, (40,), generator=torch.Generator().manual_seed(0))]
-    task = windows_and_targets(videos, labels, np.arange(W - 1, 40, W), model)
-    before, after = train(model, *task, steps=2, rate=1e-3)
-    assert after < before
-    assert all(parameter.grad is not None and parameter.grad.any() for parameter in model.parameters())
 
 
 @each_shape
@@ -257,16 +191,6 @@ def test_trn_by_its_equations():
             future = future + F.relu(model.future_gate[0](h)) / 3
         rows.append(torch.cat(outcome))
     torch.testing.assert_close(model.video_logits(features, 1), torch.stack(rows))
-
-
-@torch.no_grad()
-def test_what_a_trn_predicted_informs_the_next_chunk():
-    model = tiny("trn")
-    tensors = model.begin(2)
-    model.advance({}, tensors, np.zeros(2, dtype=np.int64), video(1).expand(2, -1))
-    tensors["future"][1] = 0
-    a, b = model.advance({}, tensors, np.ones(2, dtype=np.int64), video(1, 1).expand(2, -1))
-    assert not torch.isclose(a[0], b[0]).all()
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from lstr.kinds import KINDS
-from lstr.models.stream import as_tensors, keep
-from lstr.plans.plan import needed, of_two_shapes
+from lstr.models.stream import as_tensors
+from lstr.plans.plan import of_two_shapes
 from tests.support.playlists import scores_of
 from tests.support.tiny_models import AVERAGED, tiny, unsettled, video
 
@@ -89,31 +89,3 @@ def test_a_step_never_looks_at_what_a_tensor_holds(kind, changes):
         plan = as_tensors(of_two_shapes(model.plan(np.array([k, k + 5]))), torch.device("meta"))
         logits, _ = model.step(constants, tensors, plan, torch.zeros(2, 8, device="meta"))
         assert logits.shape == (2, 1 + model.config.n_ahead, 5)
-
-
-def test_what_is_needed_of_a_plan():
-    plan = {
-        "row": np.array([4, 5, 6]),
-        "fresh": np.array([False, False, False]),
-        "absent": np.array([[False], [True], [False]]),
-        "stores": np.array([True, False, True]),
-        "stores.row": np.array([7, 8, 9]),
-        "stores.hidden": np.array([[False], [True], [False]]),
-        "changes": np.array([False, False, False]),
-        "changes.rows": np.zeros((3, 2)),
-    }
-    kept = needed(plan)
-    assert kept.keys() == {"row", "absent", "stores.row"} and kept["stores.row"].tolist() == [7, 9]
-    assert of_two_shapes(plan).keys() == plan.keys() - {"changes", "changes.rows"}
-    plan["changes"][1] = True
-    assert of_two_shapes(plan).keys() == plan.keys()
-
-
-def test_tensors_that_change_places_are_kept_as_they_were():
-    """A state that moves on to be an older one comes back as itself, under another name."""
-    tensors = {"new": torch.zeros(2, 1), "old": torch.zeros(2, 1), "ring": torch.ones(2, 3)}
-    for k in (1.0, 2.0):
-        keep(tensors, {"new": torch.full((2, 1), k), "old": tensors["new"], "ring": tensors["ring"]})
-    assert tensors["new"].tolist() == [[2.0], [2.0]] and tensors["old"].tolist() == [[1.0], [1.0]]
-    keep(tensors, {**tensors, "new": torch.full((2, 1), 3.0)}, taking=torch.tensor([False, True]))
-    assert tensors["new"].tolist() == [[2.0], [3.0]] and tensors["ring"].eq(1).all()

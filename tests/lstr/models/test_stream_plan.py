@@ -119,18 +119,6 @@ def test_a_stream_is_encoded_when_its_memory_is_not_what_it_was_and_then_alone(c
     assert sum(encoded[40:]) == (160 // every if config.n_long else 0), "once a stride, or at every chunk"
 
 
-@pytest.mark.parametrize("grid", ["fixed", "sliding"])
-def test_only_chunks_that_a_grid_can_use_are_stored(grid):
-    config = config_of(grid=grid)
-    every = 4 if grid == "fixed" else 1
-    assert memory.spacing(config) == every
-    stored = [T for T in range(100) if Compressed.of(config)(np.array([T]))["stores"].any()]
-    assert stored == list(range(0, 100, every))
-    storing = streams_of(needed(Compressed.of(config)(np.array([3, 4, 8, 9]))), "stores")
-    assert storing.tolist() == ([1, 2] if grid == "fixed" else [0, 1, 2, 3])
-    assert memory.long_rows(config) == (W + L) // every + 1
-
-
 @pytest.mark.parametrize("whole", [False, True])
 def test_a_gru_takes_each_chunk_once_as_it_leaves_the_memories(whole):
     config = config_of(gru=True)

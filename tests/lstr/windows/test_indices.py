@@ -52,20 +52,6 @@ def test_long_memory_is_left_padded_and_never_empty(grid):
         assert (indices[~mask] == 0).all()
 
 
-def test_grids_agree_until_the_memory_is_full_and_part_afterwards():
-    fixed, sliding = (configure(grid=grid, long_stride=4, **SMALL) for grid in ("fixed", "sliding"))
-    full = fixed.work_length - 1 + fixed.long_length
-    assert all(visible(T, fixed) == visible(T, sliding) for T in range(full + 1))
-    assert visible(full + 1, fixed) != visible(full + 1, sliding)
-
-
-def test_a_sliding_and_an_anchored_grid_agree_once_the_memory_is_full():
-    sliding, anchored = (configure(grid=grid, long_stride=4, **SMALL) for grid in ("sliding", "anchored"))
-    full = sliding.work_length - 1 + sliding.long_length
-    assert all(visible(T, sliding) == visible(T, anchored) for T in range(full, full + 20))
-    assert visible(full - 1, sliding) != visible(full - 1, anchored)
-
-
 def test_counts_of_the_published_loader():
     """Visible slots of the published test loader by first work chunk, as measured on it."""
     config = configure(grid="sliding")
@@ -102,17 +88,6 @@ def test_counts_of_the_published_training_loader():
         start: int(memory.stretched_indices(start + 31, config)[1].sum()) for start in (0, 5, 40, 400, 2048, 5000)
     }
     assert counts == {0: 1, 5: 385, 40: 499, 400: 511, 2048: 512, 5000: 512}
-
-
-def test_stretched_memory_stays_in_the_range_and_hides_with_chunk_0():
-    """It ends at the chunk before the work memory, begins at the oldest of the range, and is never empty."""
-    config = configure(long_stride=4, **SMALL)
-    for T in range(60):
-        indices, mask = memory.stretched_indices(T, config)
-        start = int(memory.work_start(T, config))
-        assert indices.shape == mask.shape == (config.n_long,) and mask[-1] and (np.diff(mask.astype(int)) >= 0).all()
-        assert (indices[~mask] == 0).all() and (np.diff(indices) >= 0).all()
-        assert indices[0] == max(0, start - config.long_length) and indices[-1] == max(0, start - 1)
 
 
 @pytest.mark.parametrize("changes", [{"long_length": 0}, {"kind": "rnn"}])

@@ -81,14 +81,6 @@ def test_windows_hold_the_chunks_that_the_memory_names(grid, stretched):
     assert (windows.work[~windows.work_mask] == 0).all()
 
 
-def test_stretched_windows_differ_while_the_memory_fills_and_where_the_grids_do():
-    config = config_of(grid="sliding")
-    features, ends = numbered(3 * L), np.arange(3 * L)
-    plain, stretched = gather(features, ends, config), gather(features, ends, config, stretched=True)
-    assert torch.equal(plain.work, stretched.work) and torch.equal(plain.work_mask, stretched.work_mask)
-    assert stretched.long_mask[W + 1 : W + L - 1].sum() > plain.long_mask[W + 1 : W + L - 1].sum()
-
-
 def test_a_gru_sees_the_newest_of_what_is_older():
     """At most 512, so that a long video does not make training long; fewer give a narrower batch."""
     config = config_of(gru=True)
@@ -104,12 +96,6 @@ def test_a_gru_sees_the_newest_of_what_is_older():
     assert one.older.shape == (1, 1, 8) and (one.older == 1).all()
     without = gather(features, [length - 1], config_of())
     assert without.older.shape == (1, 0, 8) and without.older_count.tolist() == [0]
-
-
-def test_older_chunks_that_are_not_there_are_zero():
-    windows = gather(numbered(60), [30, 59], config_of(gru=True))
-    absent = torch.arange(windows.older.shape[1]) >= windows.older_count[:, None]
-    assert absent.any() and (windows.older[absent] == 0).all()
 
 
 def test_chunks_a_window_lacks_do_not_reach_a_gru():
