@@ -101,16 +101,6 @@ def test_chunks_on_a_gpu():
         assert ours.shape == exact.shape and abs(ours - exact).mean() <= 0.1
 
 
-def test_algorithms_differ():
-    """They are recipes of their own because their features are."""
-    fields = []
-    frames = np.stack([cv2.cvtColor(texture(5 * k), cv2.COLOR_GRAY2RGB) for k in range(6)])
-    for algorithm in ALGORITHMS:
-        with FlowWorkers(1, algorithm) as workers:
-            fields.append(workers.submit(frames).result())
-    assert len({field.tobytes() for field in fields}) == len(ALGORITHMS)
-
-
 def test_differences_are_of_brightness_and_of_red_against_blue():
     grey = np.full((6, 16, 20, 3), 90, np.uint8)
     brighter, redder, flash = grey.copy(), grey.copy(), grey.copy()

@@ -72,31 +72,6 @@ def test_other_threads_call_modules_meanwhile(network):
     assert not failed
 
 
-def test_what_two_things_see_is_not_fused():
-    """A convolution whose result is also added, and one that is used twice."""
-
-    class Shared(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first, self.twice, self.last = (nn.Conv2d(3, 3, 3, padding=1) for _ in range(3))
-            self.norms = nn.ModuleList(nn.BatchNorm2d(3) for _ in range(3))
-
-        def forward(self, x):
-            y = self.first(x)
-            y = self.norms[0](y) + y
-            y = self.norms[1](self.twice(y)) + self.twice(y)
-            return self.norms[2](self.last(y))
-
-    shared = Shared().eval()
-    randomise(shared, 2)
-    for norm in shared.norms:
-        norm.running_mean.fill_(0.3)
-    fused = fuse(shared, "float32", "cpu")
-    assert [type(norm) for norm in fused.norms] == [nn.BatchNorm2d, nn.BatchNorm2d, nn.Identity]
-    x = images(2, 3)
-    torch.testing.assert_close(fused(x), shared(x))
-
-
 @torch.inference_mode()
 def test_bf16_points_the_same_way(network):
     backbone, channels = network
