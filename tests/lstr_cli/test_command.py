@@ -10,7 +10,7 @@ import click
 import pytest
 
 from lstr_cli.command import RANK, SETTINGS, Command, name_of
-from lstr_cli.main import COMMANDS, WIDEST_HELP, cli
+from lstr_cli.main import COMMANDS, cli
 from lstr_cli.settings import settings_of
 from tests.support.mistakes import mistake
 
@@ -87,20 +87,6 @@ def test_a_setting_is_checked_as_an_option_is(lstr):
     mistake(lstr("detect", "x.mp4", "--set", "flow_thread=1"), 2, "model.NAME, ", "flow_threads, ")
     mistake(lstr("detect", "x.mp4", "--workers"), 2, "--workers", "requires an argument")
     mistake(lstr("detect", "x.mp4", "--flow-tread", "1"), 2, "--set flow_threads")
-
-
-@pytest.mark.parametrize("columns", [70, 100, 200])
-def test_help_is_as_wide_as_the_terminal(lstr, monkeypatch, columns):
-    out = help_of(lstr, monkeypatch, columns, "train")
-    sections = out[out.index("Options:") :]
-    longest = max(map(len, sections.splitlines()))
-    assert longest <= min(columns, WIDEST_HELP)
-    assert longest > min(columns, WIDEST_HELP) - 15
-
-
-def test_a_range_of_numbers_is_a_letter(lstr):
-    out = lstr("extract", "--help")[1]
-    assert "INTEGER" not in out and "--workers N" in out
 
 
 def test_the_package_runs_as_a_module():

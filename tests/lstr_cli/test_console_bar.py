@@ -74,13 +74,6 @@ def test_an_echo_of_ctrl_c_pushes_no_bar_up(monkeypatch):
     assert not [line for line in terminal.display if "train" in line]
 
 
-def test_piped_lines_have_the_time_that_is_known(monkeypatch, capsys):
-    monkeypatch.setattr(console, "PLAIN_SECONDS", 0.0)
-    with console.Bar("") as bar:
-        bar.update("1/7 train", 1, 10, "(0:20:00 in all)", 70.0)
-    assert capsys.readouterr().err == "1/7 train: 1/10, 0:01:10 left (0:20:00 in all)\n"
-
-
 def test_sizes_for_people():
     assert [console.size(n) for n in (0, 999, 1500, 123456, 5e6, 2.5e9, 7e12)] == [
         "0 bytes",

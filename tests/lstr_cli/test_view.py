@@ -92,15 +92,6 @@ def test_an_action_is_on_from_started_to_ended():
     assert summary_of(one) == "game.mp4: 0:02.50 watched, 10 decisions, actions: 1"
 
 
-def test_before_the_first_decision():
-    view = View()
-    sink = Progress(view)
-    sink.open(Opened("camera:0", Status("camera:0", link="connecting"), CLASSES))
-    assert text(view)[0] == "camera:0  0:00.00  connecting"
-    sink.close(End())
-    assert view.lines(80, 23) == [] and view.summary() == []
-
-
 def test_what_is_on_at_the_end_counts():
     view = View()
     sink = Progress(view)
@@ -114,15 +105,6 @@ def test_a_source_that_is_silent_is_looked_at():
     status = Status("camera:0")
     view.add(status, CLASSES, lambda: setattr(status, "link", "stalled"))
     assert text(view)[0].endswith("sends nothing")
-
-
-def test_who_is_interrupted_stays_to_be_seen():
-    view = View()
-    for error, left in ((ValueError(), 0), (KeyboardInterrupt(), 1)):
-        sink = Progress(view)
-        sink.open(Opened("a", Status("a"), CLASSES))
-        sink.close(End(error=error))
-        assert len(view.summary()) == left
 
 
 def test_many_sources_get_a_line_each():
