@@ -74,7 +74,7 @@ def test_an_unforeseen_error_at_any_stage_is_one_videos_failure(extract, videos,
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("stage", ["probe", "decode", "flow", "network"])
+@pytest.mark.parametrize("stage", ["probe", "decode"])
 def test_a_disk_of_the_source_that_fails_is_no_lost_output(extract, monkeypatch, stage):
     inject(monkeypatch.setattr, stage, OSError(errno.EIO, "Input/output error"))
     outcomes, _ = extract()

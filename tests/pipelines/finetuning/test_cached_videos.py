@@ -113,7 +113,7 @@ def test_chunks_are_those_of_the_features(small_set):
     assert chunks_of(SMALL) == chunk_recipe(open_features(small_set.features).recipe)
 
 
-@pytest.mark.parametrize("stage", ["probe", "decode", "flow", "write"])
+@pytest.mark.parametrize("stage", ["probe", "flow", "write"])
 def test_an_unforeseen_error_is_one_videos_failure(tmp_path, monkeypatch, stage, failed):
     """At whatever stage; the others are in the cache, and what would end the run still does."""
     both = {"bad": write_bad(tmp_path / "bad.mp4"), "good": write_video(tmp_path / "good.mp4", range(0, 600, 20))}
