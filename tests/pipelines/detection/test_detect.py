@@ -20,7 +20,7 @@ from lstr.pipelines.detection.events import Decided
 from lstr.pipelines.detection.files import OutputOptions
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.networks.checkpoint_recipe import check_recipe
-from tests.support.detections import decisions_of, next_decision, open_sources, run_recorded, timelines_of
+from tests.support.detections import decisions_of, open_sources, run_recorded, timelines_of
 
 
 def cut(source, target, share: float):
@@ -134,17 +134,6 @@ def test_the_writers_get_what_python_gets(small_set, tmp_path):
         lines = [json.loads(line) for line in (tmp_path / f"{source.id}.jsonl").read_text().splitlines()]
         said = [line for decision in mine for line in decision.lines()]
         assert timeless(lines) == timeless(json.loads(json.dumps(said)))  # what is on at the end too
-
-
-def test_an_interrupted_run_leaves_whole_lines_only(small_set, tmp_path):
-    loaded = load(small_set.checkpoint)
-    source = next(s for s in open_sources([small_set.features], loaded))
-    running = run_recorded(source, loaded, OutputOptions(tmp_path, ("json", "jsonl", "npy", "html")))
-    for _ in range(5):
-        next_decision(running)
-    running.close()
-    assert [p.name for p in tmp_path.iterdir()] == ["scene_00.jsonl"]
-    assert all(json.loads(line) for line in (tmp_path / "scene_00.jsonl").read_text().splitlines())
 
 
 def test_which_checkpoint(small_set, monkeypatch):

@@ -71,15 +71,6 @@ def test_stored_and_raw_and_live_sources_in_one_job(small_set, loaded, stream, t
     assert not list((tmp_path / "out").glob(f"{gone}*")), "a start without a decision leaves nothing"
 
 
-def test_a_decision_comes_after_its_line_and_before_the_next_chunk(small_set, loaded, tmp_path):
-    options = DetectOptions(loaded, output=OutputOptions(tmp_path, ("jsonl",)))
-    for event in detect_sources([small_set.features], options):
-        if isinstance(event, Decided):
-            lines = [json.loads(line) for line in (tmp_path / f"{event.id}.jsonl").read_text().splitlines()]
-            assert max(line["chunk"] for line in lines if "chunk" in line) == event.decision.chunk
-    assert {path.suffix for path in tmp_path.iterdir()} == {".jsonl"}
-
-
 @pytest.mark.long
 def test_an_interrupt_writes_what_live_sources_have(loaded, stream, tmp_path):
     options = DetectOptions(loaded, networks=ONE_THREAD, output=OutputOptions(tmp_path, ("json", "npy")))
@@ -201,12 +192,6 @@ def test_each_return_of_each_camera_is_told(loaded, stream, monkeypatch):
 def test_standard_input_once(loaded):
     with pytest.raises(MissingPathError, match="can be read once"):
         list(detect_sources(["-", "-"], DetectOptions(loaded)))
-
-
-def test_delays_are_a_notice_and_no_warning(small_set, loaded):
-    options = DetectOptions(loaded, thresholds={"min_length": 0.5, "on": None}, limits=Limits(max_chunks=1))
-    notices = [e for e in detect_sources([small_set.features], options) if isinstance(e, Notice) and not e.warning]
-    assert [notice.text for notice in notices] == ["Starts are reported 0.25 s later, ends 0 s later."]
 
 
 def test_a_checkpoint_by_its_path(small_set):

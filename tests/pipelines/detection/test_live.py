@@ -35,7 +35,7 @@ from lstr.pipelines.detection.networks import NetworkOptions, open_networks
 from lstr.pipelines.detection.sources import Limits
 from lstr.pipelines.failures import FailureLog
 from lstr.timeline import Thresholds
-from tests.support.detections import dated_file, decisions_of, next_decision, open_sources, run_live, run_recorded
+from tests.support.detections import dated_file, decisions_of, open_sources, run_live, run_recorded
 from tests.support.feature_set import TINY
 from tests.support.processes import heed_interrupts
 from tests.support.served import TS_HEAD, piped, served
@@ -235,16 +235,6 @@ def test_a_source_that_stalls_leaves_whole_outputs(lstr, small_set, streams, tmp
     assert "decisions, actions" in out or "no action" in out, "what it had seen has its table"
     timeline = whole(tmp_path, "stdin")
     assert timeline["chunks"] > 2 and "sent no frame" in timeline["live"]["error"]
-
-
-def test_ctrl_c_is_how_a_camera_is_left(loaded, networks, tmp_path):
-    camera = Input("camera", "testsrc=size=96x64:rate=30", demuxer="lavfi")
-    running = run_live([camera], loaded, networks, output=OutputOptions(tmp_path, ("json", "jsonl", "npy")))
-    for _ in range(2):
-        next_decision(running)
-    with pytest.raises(KeyboardInterrupt):
-        running.throw(KeyboardInterrupt())
-    assert whole(tmp_path, "camera")["decided"] == 2
 
 
 def test_a_camera_never_overwrites_what_is_there(loaded, networks, tmp_path, monkeypatch):

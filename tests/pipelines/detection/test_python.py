@@ -72,14 +72,6 @@ def test_errors_have_hints(trained):
     assert "allow_mismatch=true" in caught.value.hint
 
 
-def test_errors_of_limits_and_checkpoints(small_set):
-    with pytest.raises(lstr.ExtractorError, match="before the start at 60 s"):
-        next(lstr.detect(small_set.features, small_set.checkpoint, limits=lstr.Limits(start=60)))
-    with pytest.raises(lstr.LstrError) as caught:
-        next(lstr.detect(small_set.features))
-    assert "name a model file with -m FILE" in caught.value.hint
-
-
 def test_networks_that_cannot_be_meant(trained, tmp_path):
     with pytest.raises(ConfigError, match="no option 'colour'"):
         NetworkOptions.of({"rgb": trained.weights, "colour": "red"}, ("rgb", "flow"))
@@ -115,19 +107,6 @@ def test_thresholds_decide_what_is_reported(small_set):
     assert len(reported) > 1 and labels(never) == set()
     out = min(reported)
     assert labels({out: never}) == reported - {out}
-
-
-def test_what_is_on_at_the_end_comes_with_the_last_decision(small_set):
-    """Of each video of several, whose decisions are as many as ever."""
-    loaded, always = lstr.load(small_set.checkpoint), Thresholds(on=0.0, off=0.0)
-    decisions = list(lstr.detect(small_set.features, loaded, limits=TWO, thresholds=always))
-    n_videos = len(list(small_set.features.glob("rgb_*/*.npy")))
-    assert [decision.chunk for decision in decisions] == [0, 1] * n_videos
-    for first, last in zip(decisions[::2], decisions[1::2], strict=True):
-        labels = [event.label for event in first.events]
-        assert {event.event for event in first.events} == {"started"} and labels == list(loaded.classes[1:])
-        ended = [event for event in last.events if event.event == "ended"]
-        assert [event.label for event in ended] == labels and all(event.still_on for event in ended)
 
 
 def test_a_stream_by_hand(small_set):

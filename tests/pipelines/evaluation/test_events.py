@@ -26,7 +26,7 @@ from lstr.pipelines.evaluation.operating_curves import (
     sweep,
 )
 from lstr.pipelines.thresholds.by_chunks import detect_spans
-from lstr.timeline import DEFAULT, Thresholds, Timeline, segments_in, thresholds_of
+from lstr.timeline import DEFAULT, Thresholds, thresholds_of
 
 CLASSES = ("Background", "hug", "kick", "Ambiguous")
 values = st.lists(st.sampled_from([0.1, 0.25, 0.3, 0.35, 0.5, 0.7]), max_size=24)
@@ -274,11 +274,3 @@ def test_table_page_and_csv_show_them(lstr, small_set, tmp_path):
     other.write_bytes(small_set.checkpoint.read_bytes())
     out = lstr("evaluate", small_set.checkpoint, other, *where)[1]
     assert f"other: {told}" in out and "\ncheckpoint\tactions\t" in out
-
-
-def test_the_timeline_is_what_decides():
-    """The same as pushing every chunk; here so that a change of either is seen."""
-    rows = rows_of([0.6, 0.4, 0.2, 0.9], [0.1, 0.8, 0.8, 0.1])
-    timeline = Timeline(CLASSES)
-    events = [event for k, row in enumerate(rows) for event in timeline.push((k + 1) / 4, row)]
-    assert detect_events(rows, CLASSES, DEFAULT).detections == segments_in(events + timeline.finish(1.0))

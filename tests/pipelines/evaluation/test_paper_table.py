@@ -9,22 +9,26 @@ import statistics
 import pytest
 import torch
 
+from lstr import train
 from lstr.checkpoints.loaded import TENSORS
 from lstr.pipelines.evaluation.paper_table import FIGURES, Row, write_rows
-from tests.support.feature_set import TINY_SETTINGS
+from tests.support.feature_set import TINY_SETTINGS, write_features
 
 
-@pytest.fixture
-def runs(feature_set, tmp_path, lstr):
+@pytest.fixture(scope="module")
+def feature_set(tmp_path_factory):
+    return write_features(tmp_path_factory.mktemp("set") / "features")
+
+
+@pytest.fixture(scope="module")
+def runs(feature_set, tmp_path_factory):
     """Two seeds of one training, and another training."""
-    for name, more in (("a_seed1", "train.seed=1"), ("a_seed2", "train.seed=2"), ("b", "train.lr=0.01")):
-        words = [word for pair in TINY_SETTINGS.items() for word in ("--set", "=".join(pair))]
-        words += ["--set", "train.max_steps=2", "--set", more, "--preset", "lstr-small", "--device", "cpu"]
-        code, _, err = lstr(
-            "train", feature_set.features, "--labels", feature_set.labels, "-o", tmp_path / name, *words
-        )
-        assert code == 0, err
-    return [tmp_path / name / "checkpoint.pt" for name in ("a_seed1", "b", "a_seed2")]
+    folder, paths = tmp_path_factory.mktemp("runs"), []
+    for name, setting, value in (("a_seed1", "seed", "1"), ("b", "lr", "0.01"), ("a_seed2", "seed", "2")):
+        settings = {**TINY_SETTINGS, "train.max_steps": "2", f"train.{setting}": value}
+        given = {"preset": "lstr-small", "settings": settings, "device": "cpu"}
+        paths.append(train(feature_set.features, feature_set.labels, folder / name, **given).checkpoint)
+    return paths
 
 
 @pytest.mark.long

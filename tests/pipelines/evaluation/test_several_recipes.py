@@ -60,9 +60,3 @@ def test_what_not_all_have_is_left_out_and_said(recipes):
         array.unlink()
     with pytest.raises(LabelsError, match="No labelled video has features in each of"):
         result_of(evaluate(EvaluateOptions([wide], [of_wide], labels, beside=[([narrow], [of_narrow])], **options)))
-
-
-def test_a_folder_without_a_checkpoint_is_refused(recipes, lstr):
-    (_, of_wide, labels), _ = recipes.values()
-    code, out, err = lstr("evaluate", of_wide, of_wide, "--labels", labels)
-    assert (code, out) == (2, "") and "Give a model file or checkpoint" in err

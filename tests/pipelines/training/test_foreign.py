@@ -19,9 +19,6 @@ from lstr.pipelines.training.config import TrainConfig
 from lstr.pipelines.training.run import changes_between
 from tests.support.foreign_stores import FORMATS, SEGMENTS, TINY, rows_of, write_labels, write_set, write_store
 
-RATES = ["4", "5", "6", "7.5", "24", "30", "30000/1001"]
-OF_EACH = {("npy", "4"), ("npy", "5"), ("npy", "6"), ("pt", "7.5"), ("npy", "24"), ("npy", "30"), ("pt", "30000/1001")}
-
 
 def trained(folder, store, labels, show=lambda event: None, **options):
     """The checkpoint of a tiny model."""
@@ -49,11 +46,7 @@ def test_each_form_is_learnt_from(tmp_path, form):
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("form", "rate"),
-    [
-        pytest.param(form, rate, marks=[] if (form, rate) in OF_EACH else pytest.mark.slow)
-        for form in ("npy", "pt")
-        for rate in RATES
-    ],
+    [("npy", "4"), ("npy", "5"), ("npy", "6"), ("pt", "7.5"), ("npy", "24"), ("npy", "30"), ("pt", "30000/1001")],
 )
 def test_actions_are_found_at_each_rate(tmp_path, form, rate):
     """What was planted is found within a chunk of where it is, by evaluation and by detection alike."""
