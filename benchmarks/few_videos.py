@@ -6,7 +6,8 @@ With --pictures also the timelines of three sequences of UT-Interaction in docs/
 video by what lacks it.
 
 Adds to few-videos.json; what is learnt in the work folder is not learnt again. The sets' own division into training and
-testing has no part: all videos count. A machine that does other work learns less in the same time.
+testing has no part: all videos count. A machine that does other work learns less in the same time. `without_backdating`
+in the record is of a version that kept the scores of held-out videos.
 """
 
 import argparse
@@ -22,19 +23,12 @@ from time import perf_counter
 import numpy as np
 
 from lstr.chunk import CHUNK_SECONDS
-from lstr.labels.label_set import read_labels
 from lstr.labels.segment import Segment
-from lstr.metrics.actions import measure_events
-from lstr.pipelines.evaluation.analysis import detect_events
-from lstr.pipelines.evaluation.held_out import read_held_out
 from lstr.pipelines.evaluation.watching import FULL_SCALE, NO_SCORE
 from lstr.pipelines.files.json_files import write_json
-from lstr.pipelines.learning.deciding import GROUPS
-from lstr.pipelines.learning.parts import folds_of
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.provenance import about_machine
 from lstr.pipelines.reports.figure import write_figure
-from lstr.pipelines.thresholds.by_actions import Scored, choose_without_each
 
 RECORD = Path(__file__).resolve().parent / "few-videos.json"
 PICTURES = RECORD.parents[1] / "docs" / "images"
@@ -96,21 +90,6 @@ def f1_of(events: dict) -> dict:
     return {name: {least: {"f1": one["f1"]} for least, one in events[name].items()} for name in ("iou", "onset")}
 
 
-def without_backdating(model: Path) -> dict:
-    """What of the events comes of the same thresholds where each start is told as its score reaches them."""
-    workspace = model.with_suffix(".learn")
-    held_out, labels = read_held_out(workspace / "report" / "held-out.npz"), read_labels(workspace / "labels.json")
-    scored = {i: Scored(rows, labels.videos[i].segments) for i, rows in held_out.scores.items()}
-    groups = [[scored[i] for i in group] for group in folds_of([*scored], GROUPS)]
-    _, each = choose_without_each(groups, held_out.classes)
-    found = [
-        detect_events(video.scores, held_out.classes, own.by_class, video.truth)
-        for group, own in zip(groups, each, strict=True)
-        for video in group
-    ]
-    return f1_of(measure_events(found, held_out.classes)["together"])
-
-
 def draw_timelines(report: Path) -> None:
     """The timelines of the pictured sequences as the page of a learning shows them."""
     data = re.search(r'<script type="application/json" id="data">(.*?)</script>', report.read_text(), re.DOTALL)
@@ -157,8 +136,7 @@ def main() -> None:
             words = [*(["--time", options.time] if options.time else [])]
             words += [*(["--recipe", options.recipe] if options.recipe else []), "--set", f"seed={seed}"]
             seconds = timed(run, options.work, "learn", options.data / name / "videos", labels, "-o", model, *words)
-            about = {**described(model, seconds), "without_backdating": without_backdating(model)}
-            record[run] = {"title": SETS[name], **about, **about_machine()}
+            record[run] = {"title": SETS[name], **described(model, seconds), **about_machine()}
             write_json(RECORD, record)
             if options.pictures and name == "ut_interaction":
                 draw_timelines(model.with_suffix(".learn") / "report" / "report.html")

@@ -12,7 +12,6 @@ from lstr.checkpoints.checkpoint import Checkpoint, load
 from lstr.extractors.errors import VideoError
 from lstr.labels.recordings import recording_of
 from lstr.pipelines.datasets.dataset import read_split
-from lstr.pipelines.evaluation.held_out import held_out_of, write_held_out
 from lstr.pipelines.evaluation.job import EvaluateOptions, evaluate
 from lstr.pipelines.evaluation.scoring import Fold
 from lstr.pipelines.extraction.chunk_cache import CacheError, find_cache
@@ -328,6 +327,4 @@ class Steps:
                     yield self.plan.doing(MEASURE, done, total)
                 case Finished(result):
                     document = result.document
-                    assert result.findings, "no thresholds were to be chosen"
-                    write_held_out(self.workspace.held_out, held_out_of(result.findings.judged[0].evaluation))
         return document | {"thresholds_f1": decided.f1}

@@ -38,8 +38,8 @@ class Workspace:
 
     labels: as they are learnt from, with their subsets. weights: the weights folder of the networks. features: the
     feature folder of all videos. run: the folder of the model's training, where some videos are held out; models: those
-    of all and without each fold, where none is. report: what `lstr evaluate` writes, and held_out the scores in it.
-    plan_file: the plan, and what it was made for.
+    of all and without each fold, where none is. report: what `lstr evaluate` writes. plan_file: the plan,
+    and what it was made for.
     """
 
     def __init__(self, model: Path):
@@ -47,7 +47,6 @@ class Workspace:
         self.labels, self.plan_file = self.path / "labels.json", self.path / "plan.json"
         self.weights, self.features, self.run = (self.path / name for name in ("weights", "features", "run"))
         self.report, self.models = self.path / "report", self.path / "models"
-        self.held_out = self.report / "held-out.npz"
 
     def seen_features(self, fold: int) -> Path:
         """Features of the videos that the networks without a fold have learnt from, of all videos for fold 0."""
