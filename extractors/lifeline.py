@@ -6,6 +6,7 @@ but does so as soon as the *thread* ends that started the process.
 
 import os
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -14,6 +15,19 @@ import lstr.extractors
 
 TICK = 0.5  # seconds between two looks at the parent
 GRACE = 3.0  # seconds to tidy up, where that is wished
+# it watches its parent before the seconds that other imports take
+PROGRAM = """
+import sys
+from lstr.extractors.lifeline import end_with_parent
+end_with_parent(int(sys.argv.pop(1)), gently=True)
+from {module} import main
+main()
+"""
+
+
+def command_of(module: str, *words: str) -> list[str]:
+    """Return the command that runs `main` of a module with these arguments, and ends gently with this process."""
+    return [sys.executable, "-P", "-c", PROGRAM.format(module=module), str(os.getpid()), *words]
 
 
 def package_environment() -> dict[str, str]:

@@ -3,7 +3,6 @@
 A process may send what it wants to tell; it ends when its parent does, and leaves nothing half-written.
 """
 
-import os
 import signal
 import socket
 import subprocess
@@ -16,21 +15,13 @@ from typing import Any
 
 from lstr.errors import LstrError
 from lstr.extractors.errors import ExtractorError
-from lstr.extractors.lifeline import package_environment
+from lstr.extractors.lifeline import command_of, package_environment
 from lstr.pipelines.failures import described
 from lstr.pipelines.progress import Progress
 
 PATIENCE = 1.0  # seconds between two requests to end
 PROGRESS_SECONDS = 0.2  # between two reports of progress by a process
 REQUESTS = 3  # so many, then a process is killed
-# it heeds its parent before the seconds that other imports take
-PROCESS = """
-import sys
-from lstr.extractors.lifeline import end_with_parent
-end_with_parent(int(sys.argv[2]), gently=True)
-from {module} import main
-main()
-"""
 
 
 class ChildProcess:
@@ -42,7 +33,7 @@ class ChildProcess:
         with theirs:
             # a group of its own: Ctrl-C is the parent's to hear, which then ends its children
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-c", PROCESS.format(module=module), str(theirs.fileno()), str(os.getpid())],
+                command_of(module, str(theirs.fileno())),
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 env=known,

@@ -7,7 +7,6 @@ import shlex
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lstr.errors import LstrError
-from lstr.extractors.lifeline import package_environment
+from lstr.extractors.lifeline import command_of, package_environment
 from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.labelling.document import to_document
 from lstr.pipelines.labelling.project import Project
@@ -227,9 +226,12 @@ class Training:
 
 
 def start(command: Sequence[str]) -> "subprocess.Popen[str]":
-    """Start an `lstr` command that writes its progress as JSON lines to standard error. Raises OSError."""
+    """Start an `lstr` command that writes its progress as JSON lines to standard error, and ends with this process.
+
+    Raises OSError.
+    """
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "lstr_cli", *command[1:], "--json"],
+        command_of("lstr_cli.main", *command[1:], "--json"),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,  # the model file has the result
         stderr=subprocess.PIPE,

@@ -1,9 +1,13 @@
 """What is trained on, the command that does it, its progress, its failures, and the models in the folder."""
 
+import os
 import shlex
+import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
+from time import monotonic
 
 import pytest
 
@@ -20,6 +24,15 @@ from tests.support.labelling import action, put
 from tests.support.training_page import until, wait
 
 SAY = "import json, os, sys, time\nsay = lambda text: print(text, file=sys.stderr, flush=True)"
+
+SERVER = """
+import os, socket, sys
+from lstr.pipelines.labelling.training import start
+
+process = start(["lstr", "bench"])  # which takes minutes
+socket.send_fds(socket.socket(fileno=int(sys.argv[1])), [b"x"], [process.stderr.fileno()])
+os.kill(os.getpid(), 9)
+"""
 
 
 @pytest.fixture
@@ -163,3 +176,15 @@ def test_no_process_could_be_started(labelled, monkeypatch):
     with pytest.raises(LstrError, match="No process could be started"):
         training.begin()
     assert training.describe()["progress"] is None
+
+
+def test_it_ends_with_a_server_that_is_killed():
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        words = [sys.executable, "-c", SERVER, str(theirs.fileno())]
+        assert subprocess.run(words, pass_fds=[theirs.fileno()]).returncode == -signal.SIGKILL
+        begun = monotonic()
+        _, (written,), _, _ = socket.recv_fds(ours, 1, 1)
+        with os.fdopen(written) as stream:
+            stream.read()  # until nobody can write to it
+    assert monotonic() - begun < 20
