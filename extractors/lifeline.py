@@ -14,12 +14,12 @@ from pathlib import Path
 import lstr.extractors
 
 TICK = 0.5  # seconds between two looks at the parent
-GRACE = 3.0  # seconds to tidy up, where that is wished
+GRACE = 3.0  # seconds to tidy up
 # it watches its parent before the seconds that other imports take
 PROGRAM = """
 import sys
 from lstr.extractors.lifeline import end_with_parent
-end_with_parent(int(sys.argv.pop(1)), gently=True)
+end_with_parent(int(sys.argv.pop(1)))
 from {module} import main
 main()
 """
@@ -37,18 +37,14 @@ def package_environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path}
 
 
-def end_with_parent(parent: int, gently: bool = False) -> None:
-    """End this process within a second of process `parent`, or now if that has ended already.
-
-    `gently` sends this process SIGTERM first, and kills it GRACE seconds later.
-    """
-    threading.Thread(target=_watch, args=(parent, gently), name="lifeline", daemon=True).start()
+def end_with_parent(parent: int) -> None:
+    """Send this process SIGTERM within a second of the end of process `parent`, and kill it GRACE seconds later."""
+    threading.Thread(target=_watch, args=(parent,), name="lifeline", daemon=True).start()
 
 
-def _watch(parent: int, gently: bool) -> None:
+def _watch(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(TICK)
-    if gently:
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(GRACE)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(GRACE)
     os.kill(os.getpid(), signal.SIGKILL)

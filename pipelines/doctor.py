@@ -88,12 +88,7 @@ def _decoder() -> tuple[str, str]:
 
     from lstr.extractors.video.file_reader import has_nvdec
 
-    pyav = f"PyAV {av.__version__}{', with NVDEC' if has_nvdec() else ''}"
-    if not find_spec("decord"):
-        return pyav, ""
-    import decord
-
-    return f"decord {decord.__version__}; timestamps by {pyav}", ""
+    return f"PyAV {av.__version__}{', with NVDEC' if has_nvdec() else ''}", ""
 
 
 def _flow() -> tuple[str, str]:

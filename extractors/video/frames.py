@@ -44,7 +44,7 @@ class Reader(Protocol):
     """The frames of one source, once; what every decoder is read through."""
 
     decoder: str
-    """The library that decodes: `decord` or `pyav`."""
+    """What decodes: `pyav`, `decord` or `nvdec`."""
     clock: str
     """`container`, or `average rate` where its times are missing or not in the order of the frames."""
     decoded: int

@@ -14,7 +14,7 @@ from lstr.chunk import CLOCK, Clock
 from lstr.extractors.errors import VideoError
 from lstr.extractors.prefetch import closed_after
 from lstr.extractors.run import FeatureRow
-from lstr.extractors.video.file_reader import decoder_beside, open_chunks, probe_chunks
+from lstr.extractors.video.file_reader import open_chunks, probe_chunks
 from lstr.extractors.video.frames import Chunk, chunks_of
 from lstr.extractors.video.inputs import Tell, find_videos
 from lstr.pipelines.detection.networks import Networks
@@ -125,7 +125,7 @@ class VideoSource(Recorded):
             twostream, workers, warnings = networks.open()
             with _opening(self) as opened:
                 long_side = twostream.recipe.long_side
-                video, reader, _ = open_chunks(path, long_side, decoder=decoder_beside(twostream.device))
+                video, reader, _ = open_chunks(path, long_side)
                 chosen = limits.of(video.n_chunks, self.origin)
                 chunks = _first_of(chunks_of(reader.frames(long_side), chosen.start), len(chosen))
                 duration = video.duration if chosen.stop == video.n_chunks else CLOCK.at(chosen.stop)

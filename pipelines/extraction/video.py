@@ -17,7 +17,7 @@ from lstr.extractors.prefetch import StepSeconds, closed_after, merged
 from lstr.extractors.run import FeatureRow, TwoStream
 from lstr.extractors.stages import WRITE
 from lstr.extractors.twostream import rebuild_twostream
-from lstr.extractors.video.file_reader import decoder_beside, open_chunks
+from lstr.extractors.video.file_reader import open_chunks
 from lstr.extractors.video.frames import CHUNK
 from lstr.extractors.weights.published_files import sha256_of
 from lstr.pipelines.extraction.chunk_cache import (
@@ -121,8 +121,7 @@ class VideoExtractor:
                 cache.drop(cached)
                 note, found = f"{error} {source} was decoded instead.", None
         if found is None:
-            decoder = decoder_beside(twostream.device)
-            video, reader, chunks = open_chunks(source, twostream.recipe.long_side, self.allow_damaged, decoder)
+            video, reader, chunks = open_chunks(source, twostream.recipe.long_side, self.allow_damaged)
             width, height = video.size(twostream.recipe.long_side)
             if too_small(twostream.recipe.algorithm, width, height):
                 raise VideoError(f"{source} is {width}×{height} pixels, too small for DIS flow.", "use --flow tvl1.")

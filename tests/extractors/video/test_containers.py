@@ -12,7 +12,7 @@ import pytest
 
 from lstr.extractors.errors import VideoError
 from lstr.extractors.video.containers import Opening, open_container
-from lstr.extractors.video.file_reader import FrameReader, suits_decord
+from lstr.extractors.video.file_reader import FrameReader
 from lstr.extractors.video.probe import probe
 from lstr.extractors.video.pyav_reader import PyAVReader
 from tests.support.http_folder import Server
@@ -76,19 +76,6 @@ def test_a_session_description_is_refused(tmp_path):
         probe(path)
 
 
-def test_what_decord_could_take_for_a_list_is_not_given_to_it(tmp_path, secret):
-    """decord's own, older FFmpeg goes by other rules, and has no list of what it may open."""
-    both = tmp_path / "both.ts"
-    both.write_bytes(playlist(secret).encode() + secret.read_bytes())
-    assert suits_decord(probe(tmp_path / "secret.mp4")) and suits_decord(probe(secret))
-    assert not suits_decord(probe(both))
-    described = tmp_path / "described.ts"
-    data = secret.read_bytes()
-    described.write_bytes(data.replace(b"\xff" * 32, b"\nc=IN IP4 127.0.0.1\n".ljust(32, b"\xff"), 1))
-    assert b"c=IN IP4" in described.read_bytes()
-    assert not suits_decord(probe(described))
-
-
 TRICKS = {
     "file": lambda secret: playlist(f"file://{secret}"),
     "bare": lambda secret: playlist(f"file:{secret}"),
@@ -145,7 +132,8 @@ def test_a_name_is_a_name(tmp_path, secret, monkeypatch, name):
     (tmp_path / "secret.mp4").rename(tmp_path / name)
     video = probe(Path(name))
     for decoder in ("decord", "pyav"):
-        assert sum(1 for _ in FrameReader(video, decoder=decoder).frames(64)) == 24
+        monkeypatch.setenv("LSTR_DECODER", decoder)
+        assert sum(1 for _ in FrameReader(video).frames(64)) == 24
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted([name, "secret.ts"])
 
 

@@ -5,6 +5,7 @@ import socket
 import sys
 import threading
 import tracemalloc
+from dataclasses import replace
 from fractions import Fraction
 
 import av
@@ -14,7 +15,6 @@ import pytest
 from av.video.reformatter import ColorRange, VideoReformatter
 
 from lstr.extractors.errors import MissingPathError, StalledError, VideoError
-from lstr.extractors.video import file_reader
 from lstr.extractors.video.containers import Opening
 from lstr.extractors.video.file_reader import FrameReader, has_nvdec, read_chunks
 from lstr.extractors.video.frames import CHUNK, chunks_of, shrink, working_size
@@ -138,11 +138,10 @@ def noise(tmp_path_factory):
 
 
 @pytest.mark.parametrize("harm", ["cut.mp4", "cut.mkv", "bytes.mp4", "bytes.mkv"])
-@pytest.mark.parametrize("decoder", ["decord", "pyav"])
-def test_a_damaged_file_gives_what_precedes_the_damage(tmp_path, noise, harm, decoder):
+def test_a_damaged_file_gives_what_precedes_the_damage(tmp_path, noise, harm):
     path = tmp_path / harm
     source = noise[path.suffix]
-    whole = [frame.image for frame in FrameReader(probe(source), decoder=decoder).frames(FULL)]
+    whole = [frame.image for frame in FrameReader(probe(source)).frames(FULL)]
     data = bytearray(source.read_bytes())
     if harm.startswith("cut"):
         del data[len(data) * 6 // 10 :]
@@ -150,9 +149,9 @@ def test_a_damaged_file_gives_what_precedes_the_damage(tmp_path, noise, harm, de
         data[len(data) // 2 : len(data) // 2 + 2000] = bytes(2000)
     path.write_bytes(data)
     with pytest.raises(VideoError, match="is damaged") as caught:
-        list(FrameReader(probe(path), decoder=decoder).frames(FULL))
+        list(FrameReader(probe(path)).frames(FULL))
     assert "--allow-damaged" in caught.value.hint
-    reader = FrameReader(probe(path), allow_damaged=True, decoder=decoder)
+    reader = FrameReader(probe(path), allow_damaged=True)
     kept = [frame.image for frame in reader.frames(FULL)]
     assert 10 < len(kept) < 80 and reader.decode_errors > 0 and reader.decoded == len(kept)
     assert all(np.array_equal(a, b) for a, b in zip(whole, kept, strict=False))
@@ -169,10 +168,21 @@ def test_damage_in_a_live_source_is_skipped(tmp_path, noise):
 
 
 def test_the_decoder_can_be_chosen(tmp_path, monkeypatch):
+    """decord gives the frames of PyAV, or one sentence for a file of which it would not."""
     video = probe(write_video(tmp_path / "v.mp4", range(0, 1800, 20)))
-    assert FrameReader(video).decoder == "decord" and FrameReader(video, decoder="pyav").decoder == "pyav"
-    monkeypatch.setenv("LSTR_DECODER", "pyav")
     assert FrameReader(video).decoder == "pyav"
+    expected = [chunk.frames for chunk in read_chunks(FrameReader(video), 320)]
+    monkeypatch.setenv("LSTR_DECODER", "decord")
+    for chunk, frames in zip(read_chunks(FrameReader(video), 320), expected, strict=True):
+        np.testing.assert_array_equal(chunk.frames, frames)
+    other = write_video(tmp_path / "other.mp4", range(0, 600, 20))
+    for unfit in (replace(video, bits=10), replace(video, path=other), replace(video, path=tmp_path / "gone.mp4")):
+        with pytest.raises(VideoError, match="decord cannot read") as caught:
+            next(FrameReader(unfit).frames(320))
+        assert "unset LSTR_DECODER" in caught.value.hint
+    monkeypatch.setitem(sys.modules, "decord", None)
+    with pytest.raises(VideoError, match="decord is not installed"):
+        FrameReader(video)
     monkeypatch.setenv("LSTR_DECODER", "other")
     with pytest.raises(VideoError, match="no decoder 'other'"):
         FrameReader(video)
@@ -207,18 +217,20 @@ def _interleaved(picture: av.VideoFrame) -> av.VideoFrame:
 
 
 @pytest.mark.skipif(has_nvdec(), reason="there is one")
-def test_a_machine_without_nvdec_says_so(tmp_path):
+def test_a_machine_without_nvdec_says_so(tmp_path, monkeypatch):
+    monkeypatch.setenv("LSTR_DECODER", "nvdec")
     with pytest.raises(VideoError, match="no NVDEC"):
-        FrameReader(probe(write_video(tmp_path / "v.mp4", range(0, 1000, 20))), decoder="nvdec")
+        FrameReader(probe(write_video(tmp_path / "v.mp4", range(0, 1000, 20))))
 
 
 @pytest.mark.gpu
-def test_nvdec_gives_the_processors_frames(tmp_path):
+def test_nvdec_gives_the_processors_frames(tmp_path, monkeypatch):
     if not has_nvdec():
         pytest.skip("PyAV can use no NVDEC of this GPU")
     video = probe(write_video(tmp_path / "v.mp4", range(0, 1800, 20)))
-    expected = read_chunks(FrameReader(video, decoder="pyav"), 320)
-    for chunk, other in zip(expected, read_chunks(FrameReader(video, decoder="nvdec"), 320), strict=True):
+    expected = list(read_chunks(FrameReader(video), 320))
+    monkeypatch.setenv("LSTR_DECODER", "nvdec")
+    for chunk, other in zip(expected, read_chunks(FrameReader(video), 320), strict=True):
         np.testing.assert_array_equal(chunk.frames, other.frames)
 
 
@@ -233,18 +245,3 @@ def test_ids_keep_folders(tmp_path):
     with pytest.raises(MissingPathError, match="holds no video"):
         (tmp_path / "c").mkdir()
         find_videos([tmp_path / "c"])
-
-
-def test_without_decord_pyav_reads_everything(tmp_path, monkeypatch):
-    """As on a machine for which decord has no wheel: the same frames, and no process of its own is started."""
-    path = write_video(tmp_path / "v.mp4", range(0, 1000, 20))
-    with_decord = FrameReader(probe(path))
-    frames = [chunk.frames for chunk in read_chunks(with_decord, 320)]
-    monkeypatch.setitem(sys.modules, "decord", None)
-    monkeypatch.setattr(file_reader, "decord_frames", lambda *_: pytest.fail("a process for decord"))
-    reader = FrameReader(probe(path))
-    assert (with_decord.decoder, reader.decoder) == ("decord", "pyav")
-    for chunk, expected in zip(read_chunks(reader, 320), frames, strict=True):
-        np.testing.assert_array_equal(chunk.frames, expected)
-    with pytest.raises(VideoError, match="decord is not installed"):
-        FrameReader(probe(path), decoder="decord")
