@@ -12,12 +12,6 @@ from lstr_cli.settings import setting
 @click.argument("model", metavar="MODEL")
 @click.argument("videos", nargs=-1, required=True, metavar="VIDEO|DIR...")
 @click.option("-o", "--output", required=True, metavar="FILE.lstr", help="The model file to write.")
-@click.option(
-    "--labels",
-    metavar="LABELS",
-    help="Of the videos, in any form: measure on them what int8 costs in mAP, which takes as long as detecting twice.",
-)
-@click.option("--subset", metavar="NAME", help="Which of the labelled videos.  [default: testing, else validation]")
 @setting(
     "chunks",
     type=click.IntRange(min=2),
@@ -32,12 +26,12 @@ def command(model, videos, output, as_json, **options):
 
     On a processor without AMX that is several times faster than float32. VIDEO is of the kind that the model will
     watch: the values inside the networks are measured on it. The new file says how near its features are to those in
-    float32, by the cosine, and with --labels what that costs in mAP. MODEL stays as it is.
+    float32, by the cosine. `lstr evaluate` with both files measures what that costs. MODEL stays as it is.
 
     \b
     Examples:
       lstr quantise fall.lstr videos/ -o small.lstr
-      lstr quantise fall.lstr videos/ --labels labels.json -o small.lstr
+      lstr evaluate fall.lstr small.lstr new_videos/ labels.json
     """
     console.say_waiting("loading networks…")
     from lstr.pipelines.quantisation.job import QuantiseOptions, quantise
@@ -48,7 +42,5 @@ def command(model, videos, output, as_json, **options):
         return
     for stream, cosine in quantised.measured["cosine"].items():
         console.show(f"{stream}: cosine to float32 {cosine['mean']:.4f}, least {cosine['least']:.4f}")
-    if costs := quantised.measured.get("mAP"):
-        console.show(f"mAP on {costs['videos']} videos: {costs['int8']:.3f}, in float32 {costs['float32']:.3f}")
     console.say(f"model: {quantised.model.path}")
     console.say_next("lstr", "detect", "VIDEO", "-m", quantised.model.path, "-o", "timeline")
