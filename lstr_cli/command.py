@@ -12,8 +12,8 @@ ORDER = (
     "checkpoint output name time format events-only labels preset config to from accept-licence sha256 init recipe "
     "stream flow weights calibrate subset eval-subset classes folds eval-every choose-thresholds false-alarms on "
     "off min-length merge-gap start duration published list features frames input video columns "
-    "as-labels plot card metrics title port no-browser since source action csv check log-format resume "
-    "allow-damaged allow-seen cache min-cosine max-shift check-links workers "
+    "as-labels card metrics title port no-browser since source action csv check log-format resume "
+    "allow-damaged allow-seen cache min-cosine max-shift workers "
     "device set dry-run print-config make-default json"
 )
 """Options of all commands as their help shows them: what is used most comes first."""

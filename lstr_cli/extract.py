@@ -207,9 +207,9 @@ def _line(plan: "Plan") -> str:
     before = f" ({told['failed_before']} failed before)" if told["failed_before"] else ""
     line = f"plan: {told['files']} files, {console.clock(told['hours'] * 3600)} of video: {counts}{before}"
     if plan.chunks:
-        time = "time" if plan.seconds is None else f"about {console.clock(plan.seconds)}"
+        time = "" if plan.seconds is None else f"about {console.clock(plan.seconds)} "
         line += f"; to do: {console.clock(told['hours_to_do'] * 3600)} of video, {console.size(plan.bytes)} of disk, "
-        line += f"{time} with {plan.share} ({plan.rate.origin})"
+        line += f"{time}with {plan.share}"
     return line
 
 

@@ -1,7 +1,6 @@
 """`lstr info`: what a video, feature folder, model file, checkpoint, weights, recipe, timeline or label file holds."""
 
 import sys
-from pathlib import Path
 
 import click
 
@@ -15,12 +14,10 @@ SHOWN = 20  # faults in a table; --json has them all
 
 @click.command("info", cls=Command)
 @click.argument("path", metavar="PATH")
-@click.option("--plot", metavar="FILE", help="Draw the feature norms of one video over time: .png, .pdf or .svg.")
-@click.option("--video", "video_id", metavar="ID", help="The video to draw.  [default: the first]")
 @click.option("--card", "as_card", is_flag=True, help="Print the model card of a model file, in Markdown.")
 @model_set_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def command(path, plot, video_id, as_card, settings, as_json):
+def command(path, as_card, settings, as_json):
     """Describe a video, feature folder, model file, checkpoint, weights, recipe, timeline or label file.
 
     A feature folder is read whole: lengths, recipe, numbers that are not finite, rows of zeros, and the hashes that
@@ -30,7 +27,6 @@ def command(path, plot, video_id, as_card, settings, as_json):
     Examples:
       lstr info game.mp4
       lstr info features
-      lstr info features --plot norms.png --video game
       lstr info fall.lstr
       lstr info fall.lstr --card > README.md
       lstr info run/checkpoint.pt --json
@@ -38,18 +34,12 @@ def command(path, plot, video_id, as_card, settings, as_json):
       lstr info labels.json
       lstr info fast
     """
-    from lstr.pipelines.features.norms import plot_features
     from lstr.pipelines.info import describe
     from lstr_cli.description import tables
 
     if as_card:
         click.echo(_card(path, as_json), nl=False)
         return
-    if plot:
-        plot_features(path, Path(plot), video_id)
-        console.say(f"picture: {plot}")
-    elif video_id:
-        raise click.UsageError("--video names the video that --plot draws.")
     with console.Bar("videos") as bar:
         described = describe(path, settings, lambda _, done, total: bar.update("checked", done, total))
     faults = described.get("faults", [])

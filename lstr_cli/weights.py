@@ -27,9 +27,8 @@ def command():
 
 
 @command.command("list")
-@click.option("--check-links", is_flag=True, help="Ask each address whether it still has its file.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def list_command(check_links, as_json):
+def list_command(as_json):
     """Every published file: recipe, stream, network, the data it was trained on, and whether it is here (✓).
 
     Into a pipe and with --json go addresses, licences and hashes too.
@@ -37,16 +36,12 @@ def list_command(check_links, as_json):
     \b
     Examples:
       lstr weights list
-      lstr weights list --check-links
       lstr weights list --json | jq -r '.[].address'
     """
     from lstr.extractors.home import home
     from lstr.extractors.weights.published_files import read_manifest
-    from lstr.pipelines.weights.links import ask
 
-    entries = read_manifest()
-    links = ask(entries) if check_links else {}
-    rows = [{**vars(e), "here": e.place.is_file()} | ({"link": links[e.name]} if links else {}) for e in entries]
+    rows = [{**vars(entry), "here": entry.place.is_file()} for entry in read_manifest()]
     if as_json:
         console.show_json(rows)
         return
@@ -54,11 +49,10 @@ def list_command(check_links, as_json):
     if not console.is_terminal():
         console.show_table(title, tuple(rows[0]), [[*row.values()] for row in rows])
         return
-    columns: tuple[str, ...] = ("here", "recipe", "stream", "network", "trained on", "licence", "NAME to fetch")
-    columns += ("link",) if links else ()
+    columns = ("here", "recipe", "stream", "network", "trained on", "licence", "NAME to fetch")
     cells = [
         ("✓" if row["here"] else "", row["recipe"], row["stream"], row["network"], row["dataset"], row["licence"])
-        + ((not row["package"] and row["sha256_prefix"]) or row["name"], *([row["link"]] if links else []))
+        + ((not row["package"] and row["sha256_prefix"]) or row["name"],)
         for row in rows
     ]
     console.show_table(title, columns, cells)

@@ -35,10 +35,6 @@ class Input:
 class Cost:
     """What a network costs, for plans."""
 
-    seconds: float
-    """Time of one core for an image of 224 pixels in float32."""
-    bf16: float
-    """The same in bfloat16; int8 takes about as long."""
     bytes: float
     """With its state while it trains."""
     training: float
@@ -61,9 +57,8 @@ FEW_WEIGHTS = {
 """Settings for networks with a tenth of the weights, which need more steps, each of which costs a quarter; found on the
 first fold of UT-Interaction (benchmarks/finetuned.py)."""
 
-# the two published networks are measured, on two cores of an AMD EPYC (docs/how-to/speed.md); what others cost follows
-# from their multiply-adds and weights
-RESNET50_COST = Cost(0.102, 0.06, 280e6, 2.0)
+# what other networks cost follows from their multiply-adds and weights
+RESNET50_COST = Cost(280e6, 2.0)
 
 
 @dataclass(frozen=True)

@@ -122,7 +122,7 @@ def _entry(
         _width(network),
         partial(_build, name, way),
         {"rgb": Input(mean, std), "flow": FIVE_PIXELS},
-        Cost(known.seconds * share, known.bf16 * share, BYTES * weights, known.training * share),
+        Cost(BYTES * weights, known.training * share),
         about.get("license") or "",
         smallest=smallest,
         multiple=multiple,

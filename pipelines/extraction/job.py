@@ -138,8 +138,9 @@ def _plan(videos: Mapping[str, Place], site: _Site) -> Plan:
         if fault := fault_of(video_id):
             raise OutputError(f"The video id {brief(video_id)} is {fault}.", HINT)
     recipe = site.options.recipe
-    backend = choose_backend(recipe.algorithm, *site.flow) if recipe.algorithm else ""
-    planned = make_plan(videos, site.options.output, recipe, backend, site.device, site.sharing)
+    if recipe.algorithm:
+        choose_backend(recipe.algorithm, *site.flow)  # raises FlowError for one that is missing
+    planned = make_plan(videos, site.options.output, recipe, site.device, site.sharing)
     if isinstance(planned.output, Path) and len(planned.of("done")) < len(planned.videos):
         check_writable(planned.output)
     return planned

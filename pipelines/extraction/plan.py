@@ -3,7 +3,6 @@
 And by how many processes and threads: as many as the machine feeds, and no more than it has cores.
 """
 
-import math
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -17,9 +16,8 @@ import torch
 
 from lstr.extractors.backbones.network import Cost
 from lstr.extractors.backbones.networks import RESNET50, known_network
-from lstr.extractors.devices import fast_precision
 from lstr.extractors.flow.workers import default_workers
-from lstr.extractors.presets import FAST, KINETICS, Preset
+from lstr.extractors.presets import Preset
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.stages import PROBE
 from lstr.extractors.video.frames import CHUNK_SECONDS
@@ -33,21 +31,11 @@ from lstr.pipelines.networks.recipes import StoredRecipe
 
 RECORD_BYTES = 2048
 FLOAT_BYTES = 4
-# Seconds of one core per chunk, from the documentation's page on speed (two cores of an AMD EPYC)
-FLOW_SECONDS = {
-    "native": 0.29,
-    "opencv": 3.1,
-    "dis": 0.023,
-    "dis-fast": 0.008,
-    "dis-ultrafast": 0.005,
-    "difference": 0.002,
-}
 CORES = 4  # per process, whose threads share one lock of Python; chosen so that two cores, where a second process was
 # measured to gain nothing, get one, and not measured on more
 MEMORY = 2 * 2**30  # bytes per process; 1.2 were measured
 MEMORY_INFO = Path("/proc/meminfo")
 MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container
-DOCUMENTED = "an estimate by the documentation's table of speed"
 
 
 @dataclass(frozen=True)
@@ -86,14 +74,6 @@ class PlannedVideo:
 
 
 @dataclass(frozen=True)
-class Rate:
-    """Seconds of one core that a chunk costs, and where that figure is from; None where nothing is known."""
-
-    seconds: float | None
-    origin: str
-
-
-@dataclass(frozen=True)
 class Plan:
     """All videos of a job, and what the rest of it costs."""
 
@@ -101,7 +81,8 @@ class Plan:
     videos: tuple[PlannedVideo, ...]
     row_bytes: int
     """Bytes of both streams' features, per chunk."""
-    rate: Rate
+    rate: float | None
+    """Seconds of one core that a chunk took in the videos that are done; None before the first one."""
     share: Share
 
     def of(self, state: str) -> list[PlannedVideo]:
@@ -116,9 +97,9 @@ class Plan:
     @property
     def seconds(self) -> float | None:
         """How long the job will take, about; None where that is not known."""
-        if self.rate.seconds is None:
+        if self.rate is None:
             return None
-        return self.chunks * self.rate.seconds / (self.share.processes * self.share.threads)
+        return self.chunks * self.rate / (self.share.processes * self.share.threads)
 
     @property
     def bytes(self) -> int:
@@ -149,7 +130,6 @@ class Plan:
             "hours_to_do": sum(video.seconds for video in self.of("to do")) / 3600,
             "chunks_to_do": self.chunks,
             "seconds": self.seconds,
-            "seconds_from": self.rate.origin,
             "bytes": self.bytes,
             "free_bytes": self.free_bytes,
             "processes": self.share.processes,
@@ -162,14 +142,13 @@ def make_plan(
     videos: Mapping[str, Place],
     output: Place,
     recipe: Preset | StoredRecipe,
-    backend: str,
     device: str,
     sharing: Callable[[int], Share],
 ) -> Plan:
     """Look at every video and at what is done of it; of those to do the packets are read, elsewhere the header.
 
-    `sharing` gives the share of processes and threads for a number of videos. The time is by the videos that are done,
-    if any are on a device of this kind, else by the documentation; `backend` as for `documented_rate`.
+    `sharing` gives the share of processes and threads for a number of videos. The time is by the videos that are done
+    on a device of this kind.
     """
     folder = open_folder(output)
     begun = folder.recipe if folder else None
@@ -196,42 +175,17 @@ def make_plan(
 
     seen = [found for _, found in together(look, videos.items())]
     made_by = begun or (recipe.recipe if isinstance(recipe, StoredRecipe) else recipe)
-    rate = measured_rate([record for _, record in seen], device) or documented_rate(made_by, backend, device)
+    rate = measured_rate([record for _, record in seen], device)
     looked_at = tuple(planned for planned, _ in seen)
     n_left = sum(planned.state != "done" for planned in looked_at)
     return Plan(output, looked_at, row_bytes(made_by), rate, sharing(n_left))
 
 
-def measured_rate(records: Sequence[Mapping[str, Any]], device: str) -> Rate | None:
-    """What a chunk cost in the videos of some records; None when none was made on this kind of device."""
+def measured_rate(records: Sequence[Mapping[str, Any]], device: str) -> float | None:
+    """Seconds of one core that a chunk took in some records' videos; None if none was made on this kind of device."""
     timed = [record for record in records if "threads" in record and record["device"] == device]
     chunks = sum(record["chunks"] for record in timed)
-    if not chunks:
-        return None
-    spent = sum(record["seconds"]["total"] * record["threads"] for record in timed)
-    return Rate(spent / chunks, f"an estimate by the {len(timed)} done here")
-
-
-def documented_rate(recipe: Preset | Recipe, backend: str, device: str) -> Rate:
-    """What a chunk costs by the documentation; `backend` is what computes TV-L1: native, opencv or cuda.
-
-    A GPU was never timed: its networks are taken to cost no core anything.
-    """
-    seconds = 0.0
-    if recipe.algorithm:
-        by = backend if recipe.algorithm == "tvl1" else recipe.algorithm
-        if by not in FLOW_SECONDS:
-            return Rate(None, "not known before the first video is done")
-        seconds += FLOW_SECONDS[by] * (recipe.long_side / KINETICS.long_side) ** 2
-    if device == "cpu":
-        precision = fast_precision(device) if recipe.precision == FAST else recipe.precision
-        costs = {stream: cost_of(part.network) for stream, part in recipe.parts.items()}
-        image = {s: cost.seconds if precision == "float32" else cost.bf16 for s, cost in costs.items()}
-        for stream, part in recipe.parts.items():
-            seen = (known_network(part.network) or RESNET50).segments
-            passes = 2 if stream == "change" else seen  # which sees two frames
-            seconds += passes * image[stream] * part.crops * math.prod(recipe.size_of(stream)) / KINETICS.crop**2
-    return Rate(seconds, DOCUMENTED)
+    return sum(record["seconds"]["total"] * record["threads"] for record in timed) / chunks if chunks else None
 
 
 def widths_of(recipe: Preset | Recipe) -> dict[str, int]:

@@ -153,7 +153,7 @@ def _step_seconds(stream: str, preset: Preset, config: FinetuneConfig, n_classes
 def measure_model(
     model: WindowConfig, config: TrainConfig, lengths: Sequence[int], classes: Sequence[str], device: str
 ) -> float:
-    """Seconds that the steps of training a model take, on videos of so many chunks, with what teachers it has.
+    """Seconds that the steps of training a model take, on videos of so many chunks, with its teacher if it has one.
 
     Raises ConfigError where no window fits into a video.
     """
@@ -164,8 +164,7 @@ def measure_model(
         make = PieceMaker(videos, model, config, learner.outputs, ALONE, learner.device)
         drawn = draw_windows(videos, model, config, 0)[: config.batch_size]
         seconds = fastest(lambda: learner.step(make(drawn), 0, lr=0.0), device)  # waits for its loss
-    teachers = config.teacher_stages if config.teacher else 0
-    return (1 + teachers) * steps * seconds
+    return (2 if config.teacher else 1) * steps * seconds
 
 
 def _blank_video(n_chunks: int, model: WindowConfig, classes: Sequence[str]) -> LabelledVideo:

@@ -81,9 +81,6 @@ class TrainConfig:
     teacher: int = 0
     """Chunks of the future that a teacher sees of each chunk: a model of the same kind that is trained first, and whose
     scores are learned from beside the labels. After Zhao et al. (arXiv 2011.09158), the details are ours. 0 is none."""
-    teacher_stages: int = 1
-    """Teachers, one after the other: each sees more of the future and begins with the weights of the one before, and
-    the model learns from each of them for an equal share of its epochs."""
     teacher_weight: float = 1.0
     """What learning from the teacher weighs beside the labels."""
     temperature: float = 2.0
@@ -97,17 +94,12 @@ class TrainConfig:
         check_range(self, above={"lr": 0, "temperature": 0}, below=below, choices=CHOICES, prefix="train.")
         if self.patience and not self.eval_every:
             raise ConfigError("train.patience counts evaluations, and there are none.", "give --eval-every too.")
-        for name, plain in (("teacher_stages", 1), ("teacher_weight", 1.0), ("temperature", 2.0)):
+        for name, plain in (("teacher_weight", 1.0), ("temperature", 2.0)):
             if getattr(self, name) != plain and not self.teacher:
                 raise ConfigError(
                     f"train.{name} is {getattr(self, name)}, and there is no teacher.",
                     "Give --set train.teacher=8 too, or another number of chunks.",
                 )
-        if self.teacher_stages > max(self.teacher, 1):
-            raise ConfigError(
-                f"train.teacher_stages is {self.teacher_stages} and train.teacher {self.teacher}.",
-                f"Give {self.teacher} stages at most: each sees at least one chunk more.",
-            )
 
 
 CHOICES = {
@@ -224,7 +216,7 @@ def changes_from(preset: str, model: WindowConfig, train: TrainConfig) -> dict[s
     return {f"{part}.{name}": ours[name] for part, theirs, ours in pairs for name in ours if ours[name] != theirs[name]}
 
 
-REMOVED = {"background": "all", "shots": 0, "text": ""}
+REMOVED = {"background": "all", "shots": 0, "text": "", "teacher_stages": 1}
 """Settings of earlier versions, each with its default"""
 
 

@@ -37,7 +37,7 @@ from lstr.pipelines.training.ranks import ALONE, Ranks
 from lstr.pipelines.training.sampling import count_steps, draw_windows, epoch_steps, feature_statistics
 from lstr.pipelines.training.schedule import rates
 from lstr.pipelines.training.step import Learner, deterministic
-from lstr.pipelines.training.teacher import Lesson, check_teacher, lessons
+from lstr.pipelines.training.teacher import Teacher, check_teacher, teacher_of
 from lstr.pipelines.weights.known import run_record
 
 FREE = ("save_seconds",)  # settings that may differ when a run goes on
@@ -54,16 +54,12 @@ class Task:
     """Videos that choose best.pt, and end the run early by `config.patience`."""
     preset: str | None = None
     """The name that the checkpoint states as the origin of both configurations."""
-    lesson: Lesson | None = None
+    teacher: Teacher | None = None
     """Which teacher this is, where it is one."""
 
     def __post_init__(self) -> None:
         """Raises ConfigError for a teacher that the model cannot have."""
         check_teacher(self.model, self.config, max((len(video.features) for video in self.split.videos), default=0))
-
-    def taught(self, lesson: Lesson) -> "Task":
-        """The task of a teacher of this one."""
-        return Task(self.split, lesson.model, lesson.config, lesson=lesson)
 
     def settings(self, device: str, ranks: Ranks) -> dict:
         """Everything that makes the run what it is, as config.json and the checkpoint carry it."""
@@ -83,8 +79,8 @@ class Task:
             data["store"] = store
         if seen := seen_in(split, self.model):
             data["seen"] = {"videos": len(seen), "streams": streams_of(seen)}
-        if self.lesson:
-            data["delay"] = self.lesson.delay
+        if self.teacher:
+            data["delay"] = self.teacher.delay
         named = {"preset": preset, "changed": changes_from(preset, self.model, self.config)} if preset else {}
         made = {"model": asdict(self.model), "train": asdict(self.config), "data": data}
         return {**named, **made, "made_by": provenance(device, ranks.size)}
@@ -110,7 +106,7 @@ def train_model(
 
     `folder` gets checkpoint.pt, resume.pt, config.json, metrics.jsonl, tensorboard/, curves.png at the end, and best.pt
     where there are validation videos. A stopped run goes on with `resume` from its last save, to the bit on a CPU.
-    Its teachers, where it has some, are trained first, each in a folder of its own, and go on by themselves.
+    Its teacher, where it has one, is trained first, in a folder of its own, and goes on by itself.
     readers: threads that read features ahead. Raises CheckpointError when a run is in the way or had other settings,
     LstrError when loss or gradient is not finite or memory runs out.
     """
@@ -120,7 +116,7 @@ def train_model(
     settings = task.settings(device, ranks)
     state = begin_run(folder, settings, resume, write=ranks.first)
     ranks.wait()  # or one might take what the first has begun for a run in the way
-    soft = yield from _teachers(task, folder, device, readers, ranks)
+    soft = yield from _teach(task, folder, device, readers, ranks)
     if state:
         statistics = state["mean"], state["std"]
     else:
@@ -137,8 +133,6 @@ def train_model(
         learner = Learner(task.model, config, split.labels.classes, statistics, device, ranks)
         if not state:
             learner.prepare(split.videos)
-            if task.lesson and task.lesson.before:
-                learner.begin_with(checkpoint.read(task.lesson.before / "resume.pt")["model"])
         position = learner.restore(state) if state else Position()
         with closing(TrainLog(folder, position.step)) if ranks.first else nullcontext() as log:
             run = ModelRun(learner, task, folder, settings, log, readers or default_readers(), soft)
@@ -150,17 +144,18 @@ def train_model(
         draw_curves(folder)
 
 
-def _teachers(
+def _teach(
     task: Task, folder: Path, device: str, readers: int | None, ranks: Ranks
-) -> Generator[Step, None, list[list[Tensor]]]:
-    """Train the teachers of a task, or go on with them: the scores of each training video by each of them."""
-    soft = []
-    for lesson in lessons(task.model, task.config, folder):
-        resume = (lesson.folder / "resume.pt").exists()
-        for step in train_model(task.taught(lesson), lesson.folder, device, resume, readers, ranks):
-            yield replace(step, stage=lesson.stage)
-        soft.append(lesson.scores(task.split.narrowed(task.model).videos, device, ranks))
-    return soft
+) -> Generator[Step, None, list[Tensor] | None]:
+    """Train the teacher of a task, if it has one, or go on with it: its scores of each training video."""
+    teacher = teacher_of(task.model, task.config, folder)
+    if teacher is None:
+        return None
+    of_teacher = Task(task.split, teacher.model, teacher.config, teacher=teacher)
+    resume = (teacher.folder / "resume.pt").exists()
+    for step in train_model(of_teacher, teacher.folder, device, resume, readers, ranks):
+        yield replace(step, stage=f"teacher, {teacher.delay} chunks late")
+    return teacher.scores(task.split.narrowed(task.model).videos, device, ranks)
 
 
 def begin_run(run: Path, settings: dict, resume: bool, write: bool) -> dict | None:
@@ -231,16 +226,16 @@ class ModelRun:
         settings: dict,
         log: TrainLog | None,
         readers: int,
-        soft: Sequence[Sequence[Tensor]],
+        soft: Sequence[Tensor] | None,
     ):
         self.learner, self.folder, self.settings, self.log = learner, folder, settings, log
-        self.split, self.validation, self.readers, self.soft = task.split, task.validation, readers, soft
+        self.split, self.validation, self.readers = task.split, task.validation, readers
         self.ranks, self.device = learner.ranks, learner.device
         self.videos = task.split.narrowed(task.model).videos
         self._saves = Saves(task.config.save_seconds)
         kept = KeptFeatures(self.videos, self.device) if fit_on(self.videos, self.device) else None
         of_learner = learner.model.config, learner.config, learner.outputs, self.ranks, self.device
-        self._make = PieceMaker(self.videos, *of_learner, kept, task.lesson.delay if task.lesson else 0)
+        self._make = PieceMaker(self.videos, *of_learner, kept, task.teacher.delay if task.teacher else 0, soft)
 
     def _jobs(self, epoch: int) -> list[list[tuple[int, int]]]:
         """The windows (video, end chunk) of each step of an epoch."""
@@ -254,10 +249,7 @@ class ModelRun:
 
     def batches(self, epoch: int, first: int, most: int) -> Iterator[Batch]:
         """The batches of an epoch from `first` on, `most` at most, read ahead by threads."""
-        make = self._make
-        if self.soft:
-            make = replace(make, soft=self.soft[epoch * len(self.soft) // self.learner.config.epochs])
-        return read_ahead(self._jobs(epoch)[first:][:most], make, self.readers)
+        return read_ahead(self._jobs(epoch)[first:][:most], self._make, self.readers)
 
     def step(self, batch: Batch, number: int, lr: float) -> tuple[float, float, int]:
         """Take a step: this process's part of the loss, the norm of the gradient, and the windows of all processes."""

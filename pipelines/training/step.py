@@ -119,11 +119,6 @@ class Learner:
         exported.absorb(self.mean.cpu(), self.std.cpu())
         return exported
 
-    def begin_with(self, weights: Mapping[str, Tensor]) -> None:
-        """Take the weights of another model of this shape, before the first step."""
-        self.model.load_state_dict(weights)
-        self.average = Average(self.model, self.config.average) if self.config.average else None
-
     def step(self, batch: Batch, number: int, lr: float) -> tuple[float, float]:
         """Take one step: this process's part of the loss, and the norm of the gradient before clipping.
 

@@ -1,4 +1,4 @@
-"""Teachers: models of the same kind that see some of the future, and whose scores another learns from.
+"""A teacher: a model of the same kind that sees some of the future, and whose scores another learns from.
 
 After Zhao et al., Privileged Knowledge Distillation for Online Action Detection (arXiv 2011.09158), of which no code
 was found: the details are ours. A teacher is the same network, read late: its window is some chunks longer, and what it
@@ -24,8 +24,8 @@ from lstr.pipelines.training.ranks import Ranks
 
 
 @dataclass(frozen=True)
-class Lesson:
-    """One teacher of a run: what it is, how it is trained, and where it is kept."""
+class Teacher:
+    """The teacher of a run: what it is, how it is trained, and where it is kept."""
 
     delay: int
     """Chunks of the future that it sees"""
@@ -33,13 +33,6 @@ class Lesson:
     config: TrainConfig
     folder: Path
     """The folder of its run, inside that of the model"""
-    before: Path | None = None
-    """The folder of the teacher whose weights it begins with"""
-
-    @property
-    def stage(self) -> str:
-        """What its training is called."""
-        return f"teacher, {self.delay} chunks late"
 
     def scores(self, videos: Sequence[LabelledVideo], device: str, ranks: Ranks) -> list[Tensor]:
         """What it says of each chunk of videos, probabilities (L, C), zeros where the video ends too soon for it.
@@ -59,21 +52,15 @@ class Lesson:
         return checkpoint.read(path)["scores"]
 
 
-def lessons(model: WindowConfig, config: TrainConfig, folder: Path) -> list[Lesson]:
-    """The teachers of a run in a folder, in the order in which they are trained; none where it has none.
-
-    All have one shape, for each begins with the weights of the one before, and none looks further ahead.
-    """
-    found: list[Lesson] = []
+def teacher_of(model: WindowConfig, config: TrainConfig, folder: Path) -> Teacher | None:
+    """The teacher of a run in a folder; None where it has none."""
+    if not config.teacher:
+        return None
     plain = TrainConfig()
-    own = {name: getattr(plain, name) for name in ("teacher", "teacher_stages", "teacher_weight", "temperature")}
-    alone = replace(config, **own, eval_every=0, patience=0)
+    own = {name: getattr(plain, name) for name in ("teacher", "teacher_weight", "temperature")}
     longer = replace(model, work_length=model.work_length + config.teacher, anticipation=0)
-    for stage in range(1, config.teacher_stages + 1 if config.teacher else 1):
-        delay = round(config.teacher * stage / config.teacher_stages)
-        before = found[-1].folder if found else None
-        found.append(Lesson(delay, longer, alone, folder / f"teacher-{delay}", before))
-    return found
+    alone = replace(config, **own, eval_every=0, patience=0)
+    return Teacher(config.teacher, longer, alone, folder / f"teacher-{config.teacher}")
 
 
 def begun(folder: Path) -> bool:

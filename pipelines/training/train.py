@@ -20,7 +20,7 @@ from lstr.pipelines.training.config import TrainConfig, preset_for, preset_named
 from lstr.pipelines.training.log import Step
 from lstr.pipelines.training.ranks import Ranks, join_ranks
 from lstr.pipelines.training.run import Task, train_model
-from lstr.pipelines.training.teacher import begun, lessons
+from lstr.pipelines.training.teacher import begun
 from lstr.settings import check_range, override
 
 Made = TypeVar("Made")
@@ -225,9 +225,8 @@ def _notices(task: Task, eval_subset: str) -> Iterator[Notice]:
             "best.pt and train.patience go by scores that new videos would not have."
         )
     if task.config.teacher:
-        late = ", then ".join(str(lesson.delay) for lesson in lessons(task.model, task.config, Path()))
-        text = f"first a teacher is trained, which sees {late} chunks of the future; then the model, which sees none."
-        yield Notice(text, warning=False)
+        sees = f"sees {task.config.teacher} chunks of the future"
+        yield Notice(f"first a teacher is trained, which {sees}; then the model, which sees none.", warning=False)
     if split.clock != CLOCK:
         model, rate, lasts = task.model, float(split.clock.rate), split.clock.length
         text = f"work memory of {model.work_length} chunks is {lasts(model.work_length):.1f} s at {rate:.4g} a second"

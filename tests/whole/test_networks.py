@@ -19,7 +19,7 @@ from lstr.extractors.recipe import Recipe
 from lstr.extractors.run import RunOptions
 from lstr.extractors.twostream import build_twostream, rebuild_twostream
 from lstr.extractors.weights.sources import WeightSources
-from lstr.pipelines.extraction.plan import documented_rate, row_bytes
+from lstr.pipelines.extraction.plan import row_bytes
 from lstr.pipelines.finetuning.config import resolve
 from lstr.pipelines.finetuning.network_training import Training
 from lstr.pipelines.finetuning.networks import train_networks
@@ -40,7 +40,7 @@ TOY = Network(
     8,
     _toy,
     {"rgb": Input((128.0,) * 3, (64.0,) * 3), "flow": Input((128.0,) * 10, (32.0,) * 10)},
-    Cost(0.001, 0.001, 1e4, 0.1),
+    Cost(1e4, 0.1),
     "MIT",
     smallest=8,
     multiple=8,
@@ -61,7 +61,7 @@ def test_a_network_is_added_by_one_entry(monkeypatch, tmp_path):
         json.dumps({"based_on": "smallest", "flow": {"network": "toy"}, "crop": 40, "short_side": 40})
     )
     preset = read_preset(tmp_path / "toy.json")
-    assert row_bytes(preset) == 4 * 8 and documented_rate(preset, "", "cpu").seconds < 0.01
+    assert row_bytes(preset) == 4 * 8
     _, configs = resolve(preset, {"flow": False}, {}, "cpu")
     assert (configs["flow"].lr, configs["flow"].epochs) == (0.01, 2)
 

@@ -54,7 +54,7 @@ def test_an_entry_says_what_timm_says():
     assert maps.finetuning["rgb"]["batch_size"] == 48
     assert (tokens.width, tokens.depthwise, tokens.multiple) == (64, False, 16) and not tokens.fits(72)
     resnet, ours = known_network("timm:resnet50").cost, known_network("resnet50").cost
-    assert resnet.seconds == pytest.approx(ours.seconds, rel=0.05)
+    assert resnet.training == pytest.approx(ours.training, rel=0.05)
     assert resnet.bytes == pytest.approx(ours.bytes, rel=0.1)
 
 

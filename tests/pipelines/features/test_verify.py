@@ -6,10 +6,9 @@ import shutil
 import numpy as np
 import pytest
 
-from lstr.extractors.errors import MissingPathError, OutputError, RecipeError
+from lstr.extractors.errors import RecipeError
 from lstr.extractors.recipe import NetworkRecipe, Recipe
 from lstr.pipelines.features.folder import FeatureFolder, open_features
-from lstr.pipelines.features.norms import norms, plot_features
 from lstr.pipelines.features.remote_folder import create_folder
 from lstr.pipelines.features.verify import verify
 from lstr.pipelines.files.json_files import write_json
@@ -164,25 +163,3 @@ def test_a_folder_from_elsewhere_has_no_records(folder, lstr):
     with pytest.raises(RecipeError, match="cannot be used") as caught:
         elsewhere.load("set a/v1")
     assert "extract" not in err + caught.value.hint, "nothing here has made them, nor has records of them"
-
-
-def test_norms_and_their_picture(folder, tmp_path, lstr):
-    edit(folder.array("flow", "set a/v1"), zero_row)
-    video_id, rows = norms(folder, "set a/v1")
-    assert np.allclose(rows["rgb"], np.linalg.norm(np.load(folder.array("rgb", "set a/v1")), axis=1))
-    assert rows["flow"][3] == 0 and norms(folder)[0] == "set a/v0"
-    code, _, err = lstr("info", folder.path, "--plot", tmp_path / "norms.png", "--video", "set a/v0")
-    assert (tmp_path / "norms.png").read_bytes().startswith(b"\x89PNG") and "picture" in err and code == 3
-    plot_features(folder.path, tmp_path / "norms.svg", "set a/v1")
-    assert "<svg" in (tmp_path / "norms.svg").read_text()
-
-
-def test_pictures_that_cannot_be_drawn(folder, tmp_path, lstr):
-    with pytest.raises(OutputError, match="ending"):
-        plot_features(folder.path, tmp_path / "norms.doc", None)
-    with pytest.raises(MissingPathError, match="set a/v9") as caught:
-        plot_features(folder.path, tmp_path / "norms.png", "set a/v9")
-    assert "set a/v0" in caught.value.hint and not (tmp_path / "norms.png").exists()
-    (tmp_path / "some.mp4").touch()
-    assert lstr("info", tmp_path / "some.mp4", "--plot", tmp_path / "norms.png")[0] == 2
-    assert lstr("info", folder.path, "--video", "set a/v0")[0] == 2

@@ -327,7 +327,7 @@ def test_settings_of_the_model_are_checked_before_anything_is_measured(videos, t
 def test_the_training_of_the_model_is_planned_by_its_own_steps(videos, tmp_path):
     """As many as it has epochs, of each of its teachers as many again, and each as long as such a step takes here."""
     found = {}
-    for more in ({}, {"train.epochs": "80"}, {"train.epochs": "80", "train.teacher": "2", "train.teacher_stages": "2"}):
+    for more in ({}, {"train.epochs": "80"}, {"train.epochs": "80", "train.teacher": "2"}):
         with (
             patch("lstr.pipelines.learning.pace.measure_training", return_value=({"flow": 0.01}, 1)),
             patch("lstr.pipelines.learning.pace.measure_chunks", return_value=0.01),
@@ -338,7 +338,7 @@ def test_the_training_of_the_model_is_planned_by_its_own_steps(videos, tmp_path)
             planned = next(event for event in plan(chosen) if isinstance(event, Learning)).plan
         found[len(more)] = next(step.seconds for step in planned.steps if step.key == MODEL) - STARTING
     assert found[0] > 0 and found[0] % 0.125 == 0
-    assert found[1] == pytest.approx(20 * found[0]) and found[3] == pytest.approx(3 * found[1])
+    assert found[1] == pytest.approx(20 * found[0]) and found[2] == pytest.approx(2 * found[1])
 
 
 @pytest.mark.parametrize("kind", KINDS)

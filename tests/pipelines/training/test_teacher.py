@@ -20,12 +20,12 @@ from lstr.pipelines.training.ranks import ALONE
 from lstr.pipelines.training.run import Task, train_model
 from lstr.pipelines.training.sampling import draw_windows, make_targets, read_windows
 from lstr.pipelines.training.step import Learner
-from lstr.pipelines.training.teacher import in_time, lessons
+from lstr.pipelines.training.teacher import in_time, teacher_of
 from lstr.windows.windows import Outputs
 from tests.support.feature_set import TINY_SETTINGS
 
 SETTINGS = {**TINY_SETTINGS, "model.kind": "rnn", "train.batch_size": "4", "train.epochs": "2", "train.log_every": "1"}
-TAUGHT = {**SETTINGS, "train.teacher": "4", "train.teacher_stages": "2"}
+TAUGHT = {**SETTINGS, "train.teacher": "4"}
 SAVED = {**TAUGHT, "train.save_seconds": "0"}
 CPU = torch.device("cpu")
 
@@ -68,16 +68,12 @@ def test_what_it_says_late_is_about_the_chunk_before():
     assert in_time(late, 7)[:, 0].tolist() == [0] * 5
 
 
-def test_teachers_see_more_and_more(tmp_path):
-    model, config = resolve(
-        "lstr-small", {"train.teacher": "8", "train.teacher_stages": "3", "train.eval_every": "1"}, (4, 4)
-    )
-    found = lessons(model, config, tmp_path)
-    assert [lesson.delay for lesson in found] == [3, 5, 8]
-    assert [lesson.before for lesson in found] == [None, tmp_path / "teacher-3", tmp_path / "teacher-5"]
-    assert {lesson.model.work_length for lesson in found} == {model.work_length + 8}
-    assert all(lesson.config.teacher == 0 and not lesson.config.eval_every for lesson in found)
-    assert lessons(model, TrainConfig(), tmp_path) == []
+def test_a_teacher_sees_more(tmp_path):
+    model, config = resolve("lstr-small", {"train.teacher": "8", "train.eval_every": "1"}, (4, 4))
+    teacher = teacher_of(model, config, tmp_path)
+    assert teacher.model.work_length == model.work_length + 8 and teacher.folder == tmp_path / "teacher-8"
+    assert teacher.config.teacher == 0 and not teacher.config.eval_every
+    assert teacher_of(model, TrainConfig(), tmp_path) is None
 
 
 def learner_of(kind, soft, **changes):
@@ -124,18 +120,18 @@ def test_a_teacher_that_says_nothing_teaches_nothing():
     assert loss == pytest.approx(plain) and all(torch.allclose(grads[name], without[name]) for name in grads)
 
 
-def test_a_model_learns_from_its_teachers_and_keeps_nothing_of_them(split, tmp_path):
+def test_a_model_learns_from_its_teacher_and_keeps_nothing_of_them(split, tmp_path):
     steps = list(train_model(task(split, TAUGHT), tmp_path / "run"))
     stages = list(dict.fromkeys(step.stage for step in steps))
-    assert stages == ["teacher, 2 chunks late", "teacher, 4 chunks late", ""]
+    assert stages == ["teacher, 4 chunks late", ""]
     list(train_model(task(split, SETTINGS), tmp_path / "plain"))
     loaded, plain = load(tmp_path / "run" / "checkpoint.pt"), load(tmp_path / "plain" / "checkpoint.pt")
     assert loaded.config == plain.config and loaded.extra["train"]["teacher"] == 4
     ours, theirs = loaded.model.state_dict(), plain.model.state_dict()
     assert {name: t.shape for name, t in ours.items()} == {name: t.shape for name, t in theirs.items()}
     assert not equal(ours, theirs)
-    begun, later = (torch.load(tmp_path / "run" / f"teacher-{k}" / "resume.pt", weights_only=True) for k in (2, 4))
-    assert json.loads(later["settings"])["data"]["delay"] == 4 and not equal(begun["model"], later["model"])
+    late = torch.load(tmp_path / "run" / "teacher-4" / "resume.pt", weights_only=True)
+    assert json.loads(late["settings"])["data"]["delay"] == 4
     scores = torch.load(tmp_path / "run" / "teacher-4" / "scores.pt", weights_only=True)["scores"]
     assert [len(one) for one in scores] == [64] * 3 and not scores[0][-4:].any() and scores[0][:-4].any(-1).all()
 
@@ -150,16 +146,15 @@ def test_a_model_learns_from_its_teachers_and_keeps_nothing_of_them(split, tmp_p
 
 
 @pytest.mark.long
-def test_a_run_with_teachers_goes_on_to_the_bit(split, tmp_path):
-    """From within the first teacher of 10 steps, the second and the model; teachers go on without --resume too."""
-    whole = len(list(train_model(task(split, SAVED), tmp_path / "whole")))
-    for resume, more in ((False, 3), (True, 10), (False, 12), (True, 99)):
+def test_a_run_with_a_teacher_goes_on_to_the_bit(split, tmp_path):
+    """From within the teacher of 10 steps and the model; the teacher goes on without --resume too."""
+    list(train_model(task(split, SAVED), tmp_path / "whole"))
+    for resume, more in ((False, 3), (False, 10), (True, 99)):
         stopped = train_model(task(split, SAVED), tmp_path / "parts", resume=resume)
         list(islice(stopped, more))
         stopped.close()
         torch.rand(7)
-    assert whole == 32
-    for name in ("resume.pt", "teacher-2/resume.pt", "teacher-4/resume.pt"):
+    for name in ("resume.pt", "teacher-4/resume.pt"):
         ours, theirs = (torch.load(tmp_path / run / name, weights_only=True)["model"] for run in ("parts", "whole"))
         assert equal(ours, theirs), name
     logs = [(tmp_path / run / "metrics.jsonl").read_text().splitlines() for run in ("whole", "parts")]
@@ -185,8 +180,6 @@ def test_other_settings_are_no_run_to_go_on_with(split, tmp_path):
     [
         ({"train.teacher": "-1"}, "train.teacher is -1"),
         ({"train.teacher": "half"}, "teacher is 'half'"),
-        ({"train.teacher": "2", "train.teacher_stages": "3"}, "train.teacher_stages is 3 and train.teacher 2"),
-        ({"train.teacher_stages": "2"}, "train.teacher_stages is 2, and there is no teacher"),
         ({"train.teacher_weight": "2"}, "train.teacher_weight is 2.0, and there is no teacher"),
         ({"train.temperature": "3"}, "train.temperature is 3.0, and there is no teacher"),
         ({"train.teacher": "4", "train.temperature": "0"}, "train.temperature is 0"),
