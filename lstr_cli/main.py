@@ -39,7 +39,6 @@ GROUPS = {
     "Research": {
         "models": "Every kind of model: its paper, cost and published numbers.",
         "weights": "Published network weights: list, fetch, check.",
-        "compare": "Your features beside a reference set, video by video.",
         "bench": "How fast this machine decides.",
     },
 }
