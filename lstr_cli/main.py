@@ -49,7 +49,7 @@ MORE_MEMORY = "close other programs, or raise what this command may have (`ulimi
 UNMAPPED = ("failed to map segment", "Cannot allocate memory")
 """In what is raised where a library finds no room to be loaded in."""
 NOT_SMALL = "pip install 'lstr-video[learn]' has all of it; a small install runs what `lstr export` wrote."
-DRAWN = "pip install matplotlib: this picture is drawn with it; those of timelines and labels do without it."
+DRAWN = "pip install matplotlib: pictures are drawn with it; pages and videos do without it."
 PARTS = {
     "torch": "PyTorch",
     "torchvision": "torchvision",

@@ -3,6 +3,7 @@
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
@@ -159,6 +160,8 @@ class _Run:
                 f"Starts are reported {late['started']:g} s later, ends {late['ended']:g} s later.", warning=False
             )
         output = self.options.output
+        if output.folder and {"png", "svg"} & {*output.formats}:
+            import_module("matplotlib")  # which a small install lacks: said now, and not after hours
         if output.folder and {"mp4", "png"} & {*output.formats} and (text := illegible_warning(self.loaded.classes)):
             yield from self.notices([text])
 

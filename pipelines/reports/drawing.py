@@ -36,13 +36,13 @@ PLAIN: dict[Any, Any] = {
 }
 
 
-def render(figure: Figure, form: str) -> bytes:
-    """The figure as `svg`, without a background, or as `png`, on white."""
+def render(figure: Figure, form: str, paper: str = "none") -> bytes:
+    """Return the figure as `svg`, on a colour or without a background, or as `png`, on white."""
     target = io.BytesIO()
     with warnings.catch_warnings(), rc_context(PLAIN):
         warnings.filterwarnings("ignore", message="Glyph .* missing")
         if form == "svg":
-            figure.savefig(target, format="svg", transparent=True, metadata={"Date": None})
+            figure.savefig(target, format="svg", facecolor=paper, metadata={"Date": None})
         else:
             figure.savefig(target, format="png", dpi=200, facecolor="white")
     return target.getvalue()

@@ -3,6 +3,7 @@
 import threading
 import unicodedata
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cache, lru_cache
 from importlib.util import find_spec
 from itertools import groupby
@@ -13,18 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr.errors import few
-from lstr.pipelines.reports.font_file import letters_in
 
 FIRST = "sans"  # OpenCV's own, the same on every machine: Latin, Cyrillic, Arabic, Hebrew and common signs
 UNSEEN = ("Cc", "Cf", "Mn", "Me", "Zl", "Zp", "Zs")  # general categories that need no glyph of their own
-FOLDERS = ("/usr/share/fonts", "/usr/local/share/fonts", "/Library/Fonts", "/System/Library/Fonts")
-OWN_FOLDERS = (".fonts", ".local/share/fonts", "Library/Fonts")
-"""Where fonts are on Linux and macOS, and in a person's home"""
-SUFFIXES = (".ttf", ".otf", ".ttc")
 ODD = ("bold", "italic", "oblique", "light", "thin", "black", "mono", "serif", "condensed", "narrow", "math")
 WEIGHT = 400  # of the first font, which has all weights
 SHARE = 0.93  # of the size of letters is what OpenCV calls their size
-BASE = 1.0  # of the size, above the line that letters stand on
 _drawing = threading.Lock()
 
 
@@ -32,7 +27,7 @@ def font_of(letter: str) -> str | None:
     """The font to draw a letter with, its path or FIRST; None where no font here has it."""
     if unicodedata.category(letter) in UNSEEN or _is_drawn(letter, FIRST):
         return FIRST
-    having = (str(path) for path in _other_fonts() if ord(letter) in _letters_of(path))
+    having = (path for path in _other_fonts() if ord(letter) in _letters_of(path))
     return next((font for font in having if _is_drawn(letter, font)), None)
 
 
@@ -55,25 +50,14 @@ def illegible_warning(labels: Iterable[str]) -> str:
 
 @lru_cache(maxsize=1024)
 def letters(text: str, size: int) -> NDArray[np.float32]:
-    """The coverage (height, width) of a line of text, 0 to 1; letters stand on the row `base_of(size)`."""
+    """The coverage (height, width) of a line of text, 0 to 1; letters stand on the row `size`."""
     parts = [(part, font, _advance(part, font, size)) for part, font in parts_by_font(text)]
     image = np.zeros((round(size * 1.4), max(1, sum(width for _, _, width in parts)) + 2), np.uint8)
     x = 0
     for part, font, width in parts:
-        _draw(image, part, font, size, (x, base_of(size)))
+        _draw(image, part, font, size, (x, size))
         x += width
     return np.divide(image, 255, dtype=np.float32)
-
-
-def base_of(size: int) -> int:
-    """The row of a picture of letters that they stand on."""
-    return round(size * BASE)
-
-
-def width_of(text: str, size: float) -> float:
-    """How wide a line of text is, in the unit of its size."""
-    fine = 64
-    return sum(_advance(part, font, fine) for part, font in parts_by_font(text)) * size / fine
 
 
 def _advance(text: str, font: str, size: int) -> int:
@@ -103,15 +87,21 @@ def _is_drawn(letter: str, font: str) -> bool:
 
 
 @lru_cache(maxsize=1)
-def _other_fonts() -> list[Path]:
-    """The fonts of this machine that can be drawn with, upright ones of usual weight first."""
-    places = [*map(Path, FOLDERS), *(Path.home() / folder for folder in OWN_FOLDERS)]
-    if (plotting := find_spec("matplotlib")) and plotting.origin:  # which brings Greek and signs
-        places.append(Path(plotting.origin).parent / "mpl-data" / "fonts" / "ttf")
-    found = {path for place in places for path in place.rglob("*") if path.suffix.lower() in SUFFIXES}
-    return sorted(found, key=lambda path: (sum(word in path.name.lower() for word in ODD), path.name, path))
+def _other_fonts() -> list[str]:
+    """The fonts of this machine that Matplotlib finds, upright ones of usual weight first; none without it."""
+    if find_spec("matplotlib") is None:
+        return []
+    from matplotlib.font_manager import fontManager  # which looks through the machine at its first use
+
+    paths = {font.fname for font in fontManager.ttflist}
+    return sorted(paths, key=lambda path: (sum(word in Path(path).name.lower() for word in ODD), path))
 
 
 @cache
-def _letters_of(path: Path) -> frozenset[int]:
-    return letters_in(path)
+def _letters_of(path: str) -> frozenset[int]:
+    """The code points that a font has glyphs for."""
+    from matplotlib.font_manager import get_font
+
+    with suppress(OSError, RuntimeError):  # a damaged file
+        return frozenset(get_font(path).get_charmap())
+    return frozenset()

@@ -9,7 +9,6 @@ from PIL import Image
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.timeline_json import to_timeline
 from lstr.pipelines.reports.figure import MOST_LANES, MOST_POINTS, lanes_of, thinned, write_figure
-from lstr.pipelines.reports.palette import colours_of
 from tests.support.annotated import AWKWARD, CLASSES
 
 TIMELINE = {**to_timeline("a b", AWKWARD, CLASSES), "warnings": ["random $weights$"]}
@@ -49,20 +48,6 @@ def test_it_says_detected_of_detections_and_labelled_of_labels(tmp_path):
     by_hand = [{key: entry[key] for key in ("label", "start", "end")} for entry in timeline["segments"]]
     write_figure(tmp_path / "a.svg", timeline | {"segments": by_hand})
     assert "bar: labelled" in written(tmp_path / "a.svg")
-
-
-@pytest.mark.parametrize("with_scores", [False, True])
-def test_bars_stand_beside_their_names(tmp_path, with_scores):
-    """In the SVG the middle of a bar is within the letters' height of its name's line."""
-    timeline = TIMELINE | {"segments": [{"label": CLASSES[1], "start": 1.0, "end": 2.0, "score": 0.9}]}
-    scores = np.zeros((timeline["chunks"], 1 + len(CLASSES))) if with_scores else None
-    write_figure(tmp_path / "a.svg", timeline, scores)
-    root = ET.parse(tmp_path / "a.svg").getroot()
-    colour = colours_of(timeline["classes"])[CLASSES[1]]
-    name = next(element for element in root.iter() if element.tag.endswith("text") and element.text == CLASSES[1])
-    line = float(name.get("y"))
-    bar = next(e for e in root.iter() if e.get("style") == f"fill: {colour}" and e.tag.endswith("rect"))
-    assert line - 9 < float(bar.get("y")) + float(bar.get("height")) / 2 < line
 
 
 def test_nothing_to_draw(tmp_path):

@@ -7,8 +7,7 @@ from fontTools.pens.ttGlyphPen import TTGlyphPen
 
 from lstr.pipelines.reports import fonts
 from lstr.pipelines.reports.figure import write_figure
-from lstr.pipelines.reports.font_file import letters_in
-from lstr.pipelines.reports.fonts import FIRST, font_of, illegible_warning, letters, parts_by_font, width_of
+from lstr.pipelines.reports.fonts import FIRST, font_of, illegible_warning, letters, parts_by_font
 
 DIVE = "𓀀𓂀"
 """Letters that hardly a font has"""
@@ -20,7 +19,7 @@ def machine(monkeypatch):
 
     def have(*paths):
         letters.cache_clear()
-        monkeypatch.setattr(fonts, "_other_fonts", lambda: [*paths])
+        monkeypatch.setattr(fonts, "_other_fonts", lambda: [*map(str, paths)])
 
     yield have
     letters.cache_clear()
@@ -57,16 +56,6 @@ def test_each_letter_in_a_font_that_has_it(machine, squares, tmp_path):
     assert "letters of 𓃠: pictures" in illegible_warning(["kick", DIVE, "𓃠"])
 
 
-def test_what_a_font_file_says(squares, tmp_path):
-    """Letters of 16 bits and of more; a file that ends too early, or is no font, has none."""
-    assert letters_in(squares) == {*map(ord, DIVE), 0x105}
-    content = squares.read_bytes()
-    for n, part in enumerate((b"", b"ttcf", content[:20], content[:300], b"\xff" * 400, bytes(400))):
-        (tmp_path / f"{n}.ttf").write_bytes(part)
-        assert letters_in(tmp_path / f"{n}.ttf") == frozenset()
-    assert letters_in(tmp_path / "none.ttf") == frozenset()
-
-
 def test_where_no_font_has_it(machine):
     machine()
     assert parts_by_font(DIVE) == [(DIVE, FIRST)] and font_of(DIVE[0]) is None
@@ -76,11 +65,10 @@ def test_where_no_font_has_it(machine):
 
 def test_a_video_has_the_letters(machine, squares):
     machine(squares)
-    ink = letters(f"a{DIVE}", 20)
-    start, wide = len(letters("a", 20)[0]) - 2, width_of(DIVE, 20) / 2
-    middle = start + round(wide)
-    square, bar = ink[:, start:middle], ink[:, middle:]
-    assert square.sum() == pytest.approx(wide * wide * 0.8, rel=0.2) and bar.sum() == pytest.approx(wide * 2, rel=0.4)
+    start, ink = len(letters("a", 20)[0]) - 2, letters(f"a{DIVE}", 20)
+    middle = (start + len(ink[0])) // 2
+    square, bar = ink[:, start:middle].sum(), ink[:, middle:].sum()
+    assert square > 5 * bar > 0
     machine()
     assert not np.array_equal(letters(f"a{DIVE}", 20)[:, :30], ink[:, :30]), "question marks"
 
