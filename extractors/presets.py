@@ -8,7 +8,7 @@ which `lstr learn` and `lstr finetune` train, many times faster than real time o
 import json
 import math
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,7 +21,7 @@ from lstr.extractors.entries import Text, brief, built, read_text
 from lstr.extractors.errors import MissingPathError, RecipeError
 from lstr.extractors.flow.workers import ALGORITHMS
 from lstr.extractors.recipe import CROPS, PRECISIONS, RGB_FRAME, Recipe
-from lstr.extractors.streams import STREAMS, by_stream
+from lstr.extractors.streams import STREAMS, OfStreams
 from lstr.extractors.video.frames import CHUNK
 from lstr.extractors.weights.model_card import published_as
 
@@ -53,7 +53,7 @@ class StreamPreset:
 
 
 @dataclass(frozen=True)
-class Preset:
+class Preset(OfStreams[StreamPreset]):
     """The part of a recipe that is a choice. The defaults are the authors' (LSTR issues 2 and 5; facts, section 0)."""
 
     rgb: StreamPreset | None
@@ -70,16 +70,6 @@ class Preset:
     grey: StreamPreset | None = None
     difference: StreamPreset | None = None
     change: StreamPreset | None = None
-
-    @property
-    def parts(self) -> dict[str, StreamPreset]:
-        """The networks by stream, without a stream that is None."""
-        return by_stream(self)
-
-    @property
-    def streams(self) -> tuple[str, ...]:
-        """Names of the streams that it has a network for, in the order of STREAMS."""
-        return tuple(self.parts)
 
     def size_of(self, stream: str) -> tuple[int, int]:
         """Height and width of what a stream's network sees, in pixels."""
@@ -108,11 +98,6 @@ class Preset:
         """The part of it that makes the features of some streams."""
         preset = self.having({stream: None for stream in self.streams if stream not in streams})
         return preset if preset.rgb else replace(preset, rgb_frame=RGB_FRAME)
-
-    def having(self, parts: Mapping[str, StreamPreset | None]) -> "Preset":
-        """It with other networks for some streams, or None in place of one."""
-        changes: dict[str, Any] = dict(parts)
-        return replace(self, **changes)
 
 
 def shape_of(sizes: Iterable[tuple[int, int]]) -> float | None:

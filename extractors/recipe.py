@@ -14,7 +14,7 @@ from lstr.extractors.entries import Number, PositiveNumber, brief, built
 from lstr.extractors.errors import RecipeError
 from lstr.extractors.flow.workers import ALGORITHMS, BOUND, algorithm_of
 from lstr.extractors.names import is_slug
-from lstr.extractors.streams import MODEL_STREAMS, PICTURES, STREAMS, by_stream, model_stream
+from lstr.extractors.streams import MODEL_STREAMS, PICTURES, STREAMS, OfStreams, model_stream
 from lstr.extractors.video.frames import CHUNK, FPS
 
 Size = Annotated[int, Meta(ge=16, le=4096)]
@@ -114,7 +114,7 @@ class NetworkRecipe:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Recipe(OfStreams[NetworkRecipe]):
     """Everything that changes a feature's value; backend, device and decoder are exact alternatives, outside it.
 
     It has a network for one stream or several; without flow `flow_algorithm` is None too.
@@ -157,16 +157,6 @@ class Recipe:
     def id(self) -> str:
         """12 hex digits of the canonical JSON's SHA-256."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:12]
-
-    @property
-    def parts(self) -> dict[str, NetworkRecipe]:
-        """The networks by stream, without a stream that is None."""
-        return by_stream(self)
-
-    @property
-    def streams(self) -> tuple[str, ...]:
-        """Names of the streams that it has a network for, in the order of STREAMS."""
-        return tuple(self.parts)
 
     @property
     def algorithm(self) -> str | None:
@@ -212,11 +202,6 @@ class Recipe:
     def without_folds(self) -> "Recipe":
         """The part of it that makes the features of videos that no network has seen."""
         return self.having({stream: replace(part, folds=()) for stream, part in self.parts.items()})
-
-    def having(self, parts: "Mapping[str, NetworkRecipe]") -> "Recipe":
-        """It with other networks for some streams."""
-        changes: dict[str, Any] = dict(parts)
-        return replace(self, **changes)
 
     def to_dict(self) -> dict:
         """The entry of recipe.json."""

@@ -1,5 +1,6 @@
 """Networks that were built, on chunks: their features in numpy, whatever computes them."""
 
+import os
 from collections import UserDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,9 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.extractors.errors import NetworkRuntimeError, RecipeError
+from lstr.extractors.errors import ExtractorError, NetworkRuntimeError, RecipeError
 from lstr.extractors.flow.workers import ALGORITHMS, ChunkFlow, FlowWorkers, default_workers
-from lstr.extractors.forks import check_not_forked
 from lstr.extractors.images.crops import Image, Inputs
 from lstr.extractors.networks.runtimes.conversion import NetworkJob, Store
 from lstr.extractors.networks.runtimes.running_network import RunningNetwork
@@ -35,6 +35,7 @@ IMAGES = {"cpu": 4, "cuda": 64}  # about as many of a file go through a network 
 GPU_THREADS = 2  # one resizes images while the other waits for its features
 
 T = TypeVar("T")
+_computing: set[int] = set()  # the process that has run networks, also as its forks inherit it
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ class TwoStream:
         return self._network(stream).of_crops(images)
 
     def _network(self, stream: str) -> RunningNetwork:
-        check_not_forked()
+        _check_not_forked()
         with self._opening:
             if stream not in self._running:
                 self._running[stream] = self._open(stream)
@@ -304,6 +305,20 @@ class TwoStream:
         calibrate(network, images, self.recipe.parts[stream], self.device, batch)
         self._hashes[stream] = fingerprint(network)
         self._running.pop(stream, None)
+
+
+def _check_not_forked() -> None:
+    """Remember that this process runs networks. Raises ExtractorError where the process that it was forked from did.
+
+    Threads of libraries do not come along, and what waits for them waits forever.
+    """
+    if not _computing:
+        _computing.add(os.getpid())
+    elif os.getpid() not in _computing:
+        raise ExtractorError(
+            "This process was forked from one that has run feature networks, whose threads did not come along.",
+            'start processes with `multiprocessing.get_context("spawn")`, or fork before the first detection.',
+        )
 
 
 def _at_rest(networks: "Mapping[str, nn.Module]", stream: str, device: str) -> "nn.Module":

@@ -1,7 +1,10 @@
 """What networks can see of a chunk: the streams, in the order that their features are joined in."""
 
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Generic, Self, TypeVar
+
+Part = TypeVar("Part")
 
 STREAMS = ("rgb", "grey", "difference", "change", "flow")
 """The central frame; three frames without colour; the differences of four such; the maps of the first and the last
@@ -16,9 +19,22 @@ CHANNELS_OF = {"rgb": 3, "grey": 3, "difference": 3, "change": 6, "flow": 10}
 """Channels of an image, by stream."""
 
 
-def by_stream(values: object) -> dict[str, Any]:
-    """The attributes of an object that are called as the streams, without those that are None."""
-    return {stream: value for stream in STREAMS if (value := getattr(values, stream)) is not None}
+class OfStreams(Generic[Part]):
+    """A dataclass that has a field for each stream: its network, or None."""
+
+    @property
+    def parts(self) -> dict[str, Part]:
+        """The networks by stream, without a stream that is None."""
+        return {stream: value for stream in STREAMS if (value := getattr(self, stream)) is not None}
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """Names of the streams that it has a network for, in the order of STREAMS."""
+        return tuple(self.parts)
+
+    def having(self, parts: Mapping[str, Part | None]) -> Self:
+        """It with other networks for some streams, or None instead of one."""
+        return replace(self, **parts)  # type: ignore[type-var]  # it is a dataclass
 
 
 def in_training_order(streams: Collection[str]) -> list[str]:

@@ -4,9 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from lstr.extractors.backbones.change import Change
 from lstr.extractors.backbones.network import COLOURS, MEAN, Network
 from lstr.extractors.backbones.networks import NETWORKS, entry_of
 from lstr.extractors.entries import read_object
@@ -26,6 +25,19 @@ from lstr.extractors.weights.published_files import dataset_of
 from lstr.extractors.weights.sources import WeightSources
 
 SEED = 2021  # of random weights
+
+
+class Change(nn.Module):
+    """A network for frames on two of them, which need not be trained: (B, 6, H, W) → how their maps differ."""
+
+    def __init__(self, backbone: nn.Module):
+        super().__init__()
+        self.backbone = backbone
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The colours of the first frame, then those of the second: (B, 6, H, W) → (B, D, h, w)."""
+        first, second = self.backbone(torch.cat(x.chunk(2, 1))).chunk(2)  # (2 B, D, h, w)
+        return (first - second).abs()
 
 
 def network_recipe(stream: str, preset: StreamPreset) -> NetworkRecipe:

@@ -29,9 +29,7 @@ class Input:
     demuxer: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     lasting: bool = True
-    """Whether it goes on until it is stopped, so that its end is a lost connection."""
-    drops: bool = True
-    """Whether it goes on by itself, so that a slow reader must leave something out."""
+    """Whether it goes on until it is stopped: its end is a lost connection, and a slow reader drops chunks."""
     is_over: bool = False
     """Whether it has ended before, so that a recording at its address is what was decided until then."""
     named: bool = False
@@ -50,7 +48,7 @@ def parse_live(source: str | Path) -> Input | None:
             raise MissingPathError(
                 "Nothing is piped to standard input.", "pipe a video in: `ffmpeg -i … -f mpegts - | lstr detect -`."
             )
-        return Input("stdin", sys.stdin.buffer, options=PROMPT, lasting=False, drops=False)
+        return Input("stdin", sys.stdin.buffer, options=PROMPT, lasting=False)
     if camera := CAMERA.fullmatch(text):
         return _camera(int(camera[1] or camera[2]))
     if text.startswith("camera:"):
@@ -64,7 +62,7 @@ def parse_live(source: str | Path) -> Input | None:
         raise MissingPathError(f"{scheme}:// is no source.", f"name a path, a camera, or an address with {known}.")
     options = PROMPT | OPTIONS.get(scheme, {})
     # a bare TCP connection is closed when what was to be sent has been
-    return Input(_id(text), text, options=options, lasting=scheme != "tcp", drops=scheme != "tcp")
+    return Input(_id(text), text, options=options, lasting=scheme != "tcp")
 
 
 def _camera(number: int) -> Input:

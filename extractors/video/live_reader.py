@@ -102,7 +102,7 @@ class LiveReader:
     def on_lag(self) -> str:
         """What happens to chunks that come too fast: `drop` or `wait`."""
         reader = self._reader
-        goes_on = self.input.drops and not (reader and reader.finite and reader.decoded)
+        goes_on = self.input.lasting and not (reader and reader.finite and reader.decoded)
         return self.options.on_lag or ("drop" if goes_on else "wait")
 
     @property

@@ -45,8 +45,6 @@ class Video:
     """Bits of a sample."""
     sample_aspect: Fraction
     rotation: int
-    n_streams: int
-    """Video streams in the file; the one FFmpeg thinks best is read."""
     ticks: NDArray[np.int64]
     """(n,) start of each frame on the container's clock, in units of `time_base`, in display order, from the first one
     that decodes on; numbers of frames where the clock is `average rate`. A day at 25 frames per second takes 17 MB."""
@@ -127,7 +125,7 @@ def probe(path: str | Path) -> Video:
             by_rate = base is None or missing > 0 or counts_frames(container, stream)
             context, codec = stream.codec_context, stream.codec.canonical_name
             facts = (context.width, context.height, codec, first.bits, aspect_of(stream), first.rotation)
-            n_streams, header_frames = len(container.streams.video), stream.frames
+            header_frames = stream.frames
     except PermissionError as error:
         raise VideoError(
             f"{path} cannot be read: permission denied.", f"`chmod u+r {shlex.quote(str(path))}`."
@@ -145,7 +143,7 @@ def probe(path: str | Path) -> Video:
         last_duration = last * base if last > 0 else step
     clock = AVERAGE_RATE if by_rate else "container"
     left_out = n - len(ticks)
-    return Video(path, *facts, n_streams, ticks, base, last_duration, header_frames, clock, damage, left_out)
+    return Video(path, *facts, ticks, base, last_duration, header_frames, clock, damage, left_out)
 
 
 def seconds(ticks: int, time_base: Fraction | None) -> Fraction:

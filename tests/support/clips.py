@@ -28,7 +28,7 @@ def clip(path: Path, start: int = 0, rate: int = 30, size=(96, 64), seconds: int
 
 
 def stdin(file) -> Input:
-    return Input("stdin", file, options=PROMPT, lasting=False, drops=False)
+    return Input("stdin", file, options=PROMPT, lasting=False)
 
 
 def drained(reader: LiveReader) -> list:

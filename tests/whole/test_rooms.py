@@ -63,7 +63,6 @@ ORDER = {
             "streams",
             "processor",
         ),
-        ("forks",),
         ("backbones",),
         ("devices", "weights"),
         ("lanes",),

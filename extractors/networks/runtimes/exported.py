@@ -4,14 +4,12 @@ Batch norm is in the convolutions. Of an int8 network inputs and weights are rou
 of bfloat16 computes in float32, for ONNX Runtime multiplies no bfloat16 on a processor.
 """
 
-from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lstr.extractors.errors import NetworkRuntimeError, first_line
-from lstr.extractors.images.crops import View
 from lstr.extractors.networks.runtimes.conversion import FEATURES, IMAGES, NetworkJob, exact_precision, onnx_of
 from lstr.extractors.networks.runtimes.running_network import RunningNetwork
 from lstr.extractors.recipe import INT8, LEAST, STEPS
@@ -50,16 +48,9 @@ class ExportedNetwork(RunningNetwork):
         """See RunningNetwork; N is that of a chunk's images, and of its features there is one row."""
         return self.of_crops(images[None])
 
-    def prepare(self, batches: Iterable[int]) -> None:
-        """Nothing: the session takes any number of chunks."""
-
     def of_crops(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
         """See RunningNetwork."""
         return self._session.run([FEATURES], {IMAGES: np.ascontiguousarray(images)})[0]
-
-    def of_fitted(self, chunks: Sequence[Sequence[NDArray[np.uint8]]], view: View) -> NDArray[np.float32]:
-        """See RunningNetwork."""
-        return self.of_crops(np.stack([view.of_segments(segments) for segments in chunks]))
 
 
 def make_network_graph(job: NetworkJob) -> bytes:

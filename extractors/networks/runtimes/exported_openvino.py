@@ -1,13 +1,12 @@
 """A network of an exported model in OpenVINO, which reads its graph from memory; it runs without torch."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lstr.extractors.errors import NetworkRuntimeError
-from lstr.extractors.images.crops import View
 from lstr.extractors.networks.runtimes.compiled_model import CompiledModel, load_core, multiplies_int8
 from lstr.extractors.networks.runtimes.conversion import FEATURES, IMAGES
 from lstr.extractors.networks.runtimes.running_network import RunningNetwork
@@ -53,10 +52,6 @@ class ExportedOpenVINONetwork(RunningNetwork):
     def of_crops(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
         """See RunningNetwork."""
         return self._compiled(images)
-
-    def of_fitted(self, chunks: Sequence[Sequence[NDArray[np.uint8]]], view: View) -> NDArray[np.float32]:
-        """See RunningNetwork."""
-        return self.of_crops(np.stack([view.of_segments(segments) for segments in chunks]))
 
 
 def _is_int8(model: Any) -> bool:

@@ -3,7 +3,6 @@
 It multiplies no bfloat16 on a processor, so a bf16 network is computed in float32 here.
 """
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -45,9 +44,6 @@ class OnnxNetwork(RunningNetwork):
     def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
         """See RunningNetwork."""
         return self._session.run([FEATURES], {IMAGES: np.ascontiguousarray(images)})[0]
-
-    def prepare(self, batches: Iterable[int]) -> None:
-        """Nothing: the session takes any number of images."""
 
 
 def open_session(content: bytes) -> Any:

@@ -19,6 +19,7 @@ class RunningNetwork(Protocol):
 
     def prepare(self, batches: Iterable[int]) -> None:
         """Make what depends on the number of images, now rather than at the first call with so many."""
+        return  # ONNX Runtime takes any number
 
     def of_fitted(self, chunks: Sequence[Sequence[NDArray[np.uint8]]], view: View) -> NDArray[np.float32]:
         """Images (H, W, C) of each chunk's segments → (chunks, D), averaged over what `view` shows of them.

@@ -159,7 +159,7 @@ def streamed(frames: np.ndarray) -> io.BytesIO:
 
 
 def read(frames: np.ndarray, zones=None, seen=None) -> tuple[list[Chunk], LiveReader]:
-    source, chunks = Input("pipe", streamed(frames), lasting=False, drops=False), []
+    source, chunks = Input("pipe", streamed(frames), lasting=False), []
     with LiveReader(source, 320, LiveOptions(), seen=seen, zones=zones) as reader:
         while True:
             with reader.changed:

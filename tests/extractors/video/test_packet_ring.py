@@ -143,7 +143,7 @@ def test_a_live_reader_hands_over_each_packet_and_decodes_the_same(tmp_path):
     data, kept, found = film(tmp_path / "a.ts").read_bytes(), [], []
     for packets in (None, lambda packet, stream, arrival: kept.append((bytes(packet), arrival)), (1).__add__):
         with piped(data) as file:
-            source = Input("stdin", file, lasting=False, drops=False)
+            source = Input("stdin", file, lasting=False)
             reader = LiveReader(source, 64, packets=packets)
             with reader:
                 chunks = []

@@ -77,7 +77,7 @@ def scores_of(decisions) -> np.ndarray:
 
 
 def stdin(file, name: str = "stdin") -> Input:
-    return Input(name, file, options=PROMPT, lasting=False, drops=False)
+    return Input(name, file, options=PROMPT, lasting=False)
 
 
 @pytest.mark.long

@@ -356,7 +356,7 @@ def test_eight_pipes_at_once(loaded, networks, tmp_path):
         with ExitStack() as stack, Session(loaded, networks, len(which)) as session:
             for n in which:
                 file = stack.enter_context(piped(clips[n]))
-                session.add(Input(f"pipe-{n}", file, options=PROMPT, lasting=False, drops=False))
+                session.add(Input(f"pipe-{n}", file, options=PROMPT, lasting=False))
             made = [event for event in session.events() if isinstance(event, Decided)]
         names = {event.id for event in made}
         return {name: [event.decision for event in made if event.id == name] for name in names}

@@ -57,7 +57,7 @@ def test_each_shape_of_files_is_told_once(learnt, tmp_path):
 def test_so_is_that_of_a_camera(learnt, tmp_path, shape, times):
     path = write_video(tmp_path / "camera.ts", range(0, 1200, 20), SIZES[shape])
     with open_networks(learnt, NetworkOptions()) as (twostream, workers, _), path.open("rb") as file:
-        camera = Input("door", file, options=PROMPT, lasting=False, drops=False)
+        camera = Input("door", file, options=PROMPT, lasting=False)
         assert len(said(run_live([camera], learnt, (twostream, workers)))) == times
 
 
