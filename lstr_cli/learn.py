@@ -226,8 +226,7 @@ def _say_plan(planned: "Learning") -> None:
     kept = (f"the {stream} network as it is" for stream, n in plan.epochs.items() if not n)
     epochs = ", ".join([*trained, *kept])
     console.say(f"about {console.clock(plan.seconds)} in all{within}; {epochs}; {plan.bytes / 1e6:.0f} MB of disk")
-    if plan.models:
-        console.say(plan.models)
+    console.say(plan.models)
     begun = "goes on with what is in" if planned.begun else "everything is kept in"
     console.say(f"{begun} {planned.workspace.path}; after Ctrl-C run the same command again")
 

@@ -26,11 +26,11 @@ from lstr.pipelines.finetuning.finetune import finetune as finetuning
 from lstr.pipelines.learning.job import Learnt
 from lstr.pipelines.learning.job import learn as learning
 from lstr.pipelines.learning.options import LearnOptions
-from lstr.pipelines.networks.named_weights import named_weights
 from lstr.pipelines.networks.recipes import choose_recipe, default_recipe, weights_for
 from lstr.pipelines.progress import Notice, result_of, warn
 from lstr.pipelines.training.train import Trained, TrainOptions
 from lstr.pipelines.training.train import train as training
+from lstr.pipelines.weights.published import named_weights
 
 Paths = str | Path | Sequence[str | Path]
 Show = Callable[[Any], None]

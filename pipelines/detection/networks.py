@@ -17,7 +17,7 @@ from lstr.extractors.streams import STREAMS
 from lstr.pipelines.detection.checkpoint import processor_of
 from lstr.pipelines.networks.checkpoint_recipe import networks_of
 from lstr.pipelines.networks.converted import run_on
-from lstr.pipelines.networks.named_weights import named_weights
+from lstr.pipelines.weights.published import named_weights
 from lstr.settings import check_range
 
 

@@ -1,10 +1,9 @@
 """Every labelled video teaches: models that each lack a fold of the videos measure what a model of all is worth."""
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +15,7 @@ from lstr.labels.label_set import Labels
 from lstr.pipelines.datasets.dataset import Split, read_split
 from lstr.pipelines.evaluation.scoring import Fold, means_of
 from lstr.pipelines.learning.parts import TRAINING, VALIDATION
-from lstr.pipelines.learning.plan import Compared, Doing
+from lstr.pipelines.learning.plan import MODEL, Compared, Doing
 from lstr.pipelines.learning.ways import Candidate, Run, Way, best_of, measured_runs, ways_again, ways_of
 from lstr.pipelines.learning.workspace import Workspace, write_labels
 from lstr.pipelines.model_files.averaging import write_average
@@ -25,12 +24,8 @@ from lstr.pipelines.networks.checkpoint_recipe import streams_taken
 Scores = NDArray[np.float32]
 
 
-class Trainer(Protocol):
-    """Trains one model, see `lstr.pipelines.learning.steps.Steps.train_model`."""
-
-    def __call__(
-        self, features: Path, labels: Path, run: Path, share: tuple[int, int], candidate: Candidate
-    ) -> Generator[Doing, None, None]: ...
+Trainer = Callable[[Path, Path, str, tuple[int, int], Path, Candidate], Generator[Doing, None, None]]
+"""Trains one model: `lstr.pipelines.learning.steps.Steps.train_model`"""
 
 
 @dataclass(frozen=True)
@@ -106,7 +101,7 @@ class Crossing:
         candidate = self.candidates[run.candidate]
         seen = self.workspace.seen_features(next(iter(run.held), 0))
         features = seen if candidate.seen else self.workspace.features
-        yield from self.train(features, folder / "labels.json", folder / "run", share, candidate)
+        yield from self.train(folder / "labels.json", folder / "run", MODEL, share, features, candidate)
 
     def _packed(self, way: Way) -> Path:
         """What a way makes of all videos: the one model, or a file with their average."""

@@ -1,5 +1,6 @@
 """The job of learning: labelled videos to a model file, by the jobs that are commands of their own."""
 
+from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -7,15 +8,17 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from lstr.chunk import FEATURES_PER_SECOND
 from lstr.errors import CheckpointError, LabelsError
 from lstr.extractors.prefetch import torch_threads
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.metrics.actions import sentence
 from lstr.pipelines.comparison.job import ComparisonOptions, compare_models
 from lstr.pipelines.datasets.seen_videos import SeenError
 from lstr.pipelines.evaluation.event_rows import figure_text
 from lstr.pipelines.evaluation.page import add_comparison
+from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.files.atomic import sweep
-from lstr.pipelines.learning.data import data_of
 from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.learning.parts import TESTING
 from lstr.pipelines.learning.plan import Compared, Doing
@@ -101,7 +104,7 @@ def _learn(options: LearnOptions, started: float) -> Generator[Event, None, None
     about = {
         "request": planned.request,
         "split": parts.sentence,
-        "data": data_of(planned, workspace.features),
+        "data": _data_of(planned, workspace.features),
         **({"folds": made.folds} if made.folds else {}),
         "videos": subsets,
         "metrics": metrics,
@@ -111,6 +114,22 @@ def _learn(options: LearnOptions, started: float) -> Generator[Event, None, None
     if verdict := (yield from _verdict(planned, options)):
         add_comparison(report, verdict)
     yield Finished(Learnt(path, model.about, report, tuple(steps.failed.values()), verdict))
+
+
+def _data_of(planned: Learning, features: Path) -> dict[str, Any]:
+    """Videos, seconds and labelled actions by subset, and the names of the files without their folders.
+
+    A video counts as long as its features are, and not at all where it has none.
+    """
+    labels, subsets = planned.parts.labels, dict[str, dict[str, Any]]()
+    lengths = {i: length for i, length in open_features(features).lengths().items() if i in labels.videos}
+    for video_id, chunks in lengths.items():
+        video = labels.videos[video_id]
+        about = subsets.setdefault(video.subset, {"videos": 0, "seconds": 0.0, "labels": Counter()})
+        about["videos"] += 1
+        about["seconds"] += chunks / FEATURES_PER_SECOND
+        about["labels"].update(s.label for s in video.segments if s.label not in (BACKGROUND, AMBIGUOUS))
+    return {"subsets": subsets, "files": sorted(planned.videos[video_id].name for video_id in lengths)}
 
 
 def _verdict(planned: Learning, options: LearnOptions) -> Generator[Event, None, str | None]:

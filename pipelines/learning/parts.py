@@ -4,9 +4,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lstr.errors import LabelsError, few
-from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels
+from lstr.labels.label_set import Labels
 from lstr.labels.recordings import recording_of
 from lstr.labels.video_ids import check_match
+from lstr.pipelines.finetuning.folds import actions_of, round_robin
 
 TRAINING, VALIDATION, TESTING = "training", "validation", "testing"
 ONE_IN = 4  # recordings are held out for testing
@@ -94,7 +95,7 @@ def _by_folds(labels: Labels, named: Mapping[str, str], n_folds: int, measured: 
     divided = {i: TESTING if subset == TESTING else TRAINING for i, subset in named.items()}
     learnt = [i for i, subset in divided.items() if subset == TRAINING]
     folds = folds_of(learnt, n_folds)
-    if not folds or not all(any(_actions_in(labels, i) for i in learnt if i not in fold) for fold in folds):
+    if not folds or not all(any(actions_of(labels, i) for i in learnt if i not in fold) for fold in folds):
         return None
     held = folds[:measured]
     sentence = f"measured on models that each lacked the video, in {len(folds)} folds of all {len(learnt)} videos"
@@ -108,15 +109,11 @@ def _by_folds(labels: Labels, named: Mapping[str, str], n_folds: int, measured: 
     return LabelParts(replace(labels, videos=parts, has_subsets=True), sentence, len(folds), len(held))
 
 
-def _actions_in(labels: Labels, video_id: str) -> set[str]:
-    return {segment.label for segment in labels.videos[video_id].segments} - {BACKGROUND, AMBIGUOUS}
-
-
 def _by_recording(labels: Labels, ids: Sequence[str], seen: Collection[str]) -> tuple[dict[str, str], str]:
     """The subset of each id, whole recordings held out, and a sentence that states it."""
     found: dict[str, set[str]] = {}
     for video_id in ids:
-        found.setdefault(recording_of(video_id), set()).update(_actions_in(labels, video_id))
+        found.setdefault(recording_of(video_id), set()).update(actions_of(labels, video_id))
     shows = dict(sorted(found.items()))  # the classes that each recording shows
     if len(shows) < 2:
         raise LabelsError(
@@ -167,9 +164,7 @@ def _spared(name: str, shows: Mapping[str, set[str]], held: Collection[str]) -> 
 
 def folds_of(ids: Sequence[str], n_folds: int = N_FOLDS) -> list[list[str]]:
     """The ids in folds of whole recordings; as many as there are recordings, at most `n_folds`, none of one."""
-    recordings = sorted({recording_of(video_id) for video_id in ids})
-    number = {recording: at % n_folds for at, recording in enumerate(recordings)}
-    folds: list[list[str]] = [[] for _ in range(min(n_folds, len(recordings)))]
-    for video_id in sorted(ids):
-        folds[number[recording_of(video_id)]].append(video_id)
-    return folds if len(folds) > 1 else []
+    folds: dict[int, list[str]] = {}
+    for video_id, fold in round_robin(ids, n_folds).items():
+        folds.setdefault(fold, []).append(video_id)
+    return [folds[fold] for fold in sorted(folds)] if len(folds) > 1 else []

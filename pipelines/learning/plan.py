@@ -111,9 +111,7 @@ class LearnPlan:
 
     @property
     def models(self) -> str:
-        """Which models are trained, and what of them the file will have, in one sentence; empty of plans of before."""
-        if not self.kinds:
-            return ""
+        """Which models are trained, and what of them the file will have, in one sentence."""
         if not self.folds or (len(self.candidates) < 2 and not self.twice):
             return f"one model sees the features, of kind {self.kinds[0]}"
         of_kinds = f"of kind {self.kinds[0]}" if len(self.kinds) == 1 else f"of kinds {' and '.join(self.kinds)}"
@@ -158,12 +156,10 @@ class LearnPlan:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "LearnPlan":
-        """From its JSON object; in those of before, steps have a name alone."""
-        keys = {name: key for key, name in NAMES.items()}
-        steps = tuple(PlannedStep(step.get("key") or keys[step["name"]], step["seconds"]) for step in values["steps"])
-        kept = {"measured": values.get("folds", 0), **values}
-        kept.pop("seconds", None)
-        names = {name: tuple(values.get(name, ())) for name in ("candidates", "kinds")}
+        """From its JSON object."""
+        steps = tuple(PlannedStep(step["key"], step["seconds"]) for step in values["steps"])
+        names = {name: tuple(values[name]) for name in ("candidates", "kinds")}
+        kept = {name: value for name, value in values.items() if name != "seconds"}
         return cls(**{**kept, **names, "steps": steps})
 
 

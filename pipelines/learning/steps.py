@@ -98,14 +98,8 @@ class Steps:
         parts, folds, candidates = self.planned.parts, trained.folds, self._tried(trained)
         learnt = {i: folds.get(i, 0) for i in parts.of(TRAINING) if i not in self.failed}
 
-        def train_one(
-            features: Path, labels: Path, run: Path, share: tuple[int, int], candidate: Candidate
-        ) -> Generator[Doing, None, None]:
-            return self.train_model(labels, run, MODEL, share, features, candidate)
-
-        crossed = yield from Crossing(
-            self.workspace, parts.labels, learnt, candidates, train_one, self.plan.twice
-        ).run()
+        crossing = Crossing(self.workspace, parts.labels, learnt, candidates, self.train_model, self.plan.twice)
+        crossed = yield from crossing.run()
         yield self.plan.doing(THRESHOLDS)
         yield crossed.compared
         loaded = load(crossed.packed)

@@ -28,8 +28,8 @@ class Begun:
     """What an earlier run has begun."""
 
     request: str
-    task: str | None
-    """The request but for its time; None of an earlier version"""
+    task: str
+    """The request but for its time"""
     plan: LearnPlan
 
 
@@ -115,7 +115,7 @@ class Workspace:
             content = json.loads(self.plan_file.read_text(encoding="utf-8"))
             if content["format"] != FORMAT:
                 return None
-            return Begun(content["request"], content.get("task"), LearnPlan.from_dict(content["plan"]))
+            return Begun(content["request"], content["task"], LearnPlan.from_dict(content["plan"]))
         except (OSError, ValueError, KeyError, TypeError):
             return None
 

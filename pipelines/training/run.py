@@ -174,8 +174,6 @@ def begin_run(run: Path, settings: dict, resume: bool, write: bool) -> dict | No
     if not resume:
         raise CheckpointError(f"{run} already holds a run.", "go on with --resume, or choose another folder with -o.")
     state = checkpoint.read(path)
-    if "position" not in state:
-        raise CheckpointError(f"{path} was written by an older lstr.", "begin a new run in another folder with -o.")
     changed = changes_between(json.loads(state["settings"]), settings)
     if changed and "delay" in settings["data"]:
         raise CheckpointError(

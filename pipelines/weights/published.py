@@ -1,10 +1,11 @@
 """Published weights on this machine: which are here, how to get them, and whether a file is one of them."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from lstr.errors import ConfigError, brief
 from lstr.extractors.backbones.network import TIMM, Network
 from lstr.extractors.backbones.networks import known_network
 from lstr.extractors.errors import ExtractorError, MissingPathError, WeightsError
@@ -213,6 +214,25 @@ def weights_by_stream(named: Iterable[str], streams: Collection[str] = MODEL_STR
         held = _streams_in(text, streams)
         found |= {stream: find_weights(text, stream) for stream in ([s for s in held if s in streams] or held)}
     return found
+
+
+def named_weights(
+    weights: Mapping[str, str | Path | None] | str | Path | None, streams: Collection[str]
+) -> dict[str, str | None]:
+    """Paths of weights by stream: one name is of those of `streams` that it has, as for `weights_by_stream`.
+
+    Names are as for `find_weights`. Raises ConfigError for what is neither a name nor names by stream, and as both of
+    these.
+    """
+    if weights is None:
+        return {}
+    if isinstance(weights, str | Path):
+        return weights_by_stream([str(weights)], streams)
+    if not isinstance(weights, Mapping) or not set(weights) <= set(STREAMS):
+        raise ConfigError(
+            f"The weights are {brief(weights)}.", f"give a name, or names by stream: {', '.join(STREAMS)}."
+        )
+    return {stream: find_weights(str(name), stream) if name else None for stream, name in weights.items()}
 
 
 def _streams_in(name: str, streams: Collection[str]) -> list[str]:

@@ -12,14 +12,16 @@ from pathlib import Path
 import pytest
 import torch
 
+from lstr.errors import ConfigError
 from lstr.extractors.backbones.networks import NETWORKS
 from lstr.extractors.errors import WeightsError
 from lstr.extractors.networks.weights import identify, randomise
 from lstr.extractors.weights import published_files as manifest
 from lstr.extractors.weights.published_files import dataset_of, published_by_hash, read_manifest
+from lstr.pipelines.detection.networks import NetworkOptions
 from lstr.pipelines.finetuning.initial_weights import initial_weights
 from lstr.pipelines.networks.recipes import choose_recipe, weights_for
-from lstr.pipelines.weights.published import choose, find_weights, weights_by_stream
+from lstr.pipelines.weights.published import choose, find_weights, named_weights, weights_by_stream
 from tests.support.backbones import build_backbone
 from tests.support.exportable import write_exportable
 
@@ -219,3 +221,19 @@ def test_a_published_file_is_known_by_its_hash(published, flow_file, tmp_path):
     assert dataset_of(tmp_path / "renamed.pth") == "kinetics"
     (tmp_path / "mine.pth").write_bytes(b"mine")
     assert dataset_of(tmp_path / "mine.pth") == "custom" and published_by_hash("0" * 64) is None
+
+
+def test_weights_have_names_in_python():
+    """What the warning of random networks says to write was an AttributeError, and by stream no file."""
+    (entry,) = choose(["imagenet"])
+    grey = {"grey": str(entry.place)}
+    for named in ("imagenet", {"grey": "imagenet"}, entry.name, {"grey": entry.place}):
+        assert named_weights(named, ["grey"]) == grey
+        for networks in (NetworkOptions(weights=named), {"weights": named}):
+            assert NetworkOptions.of(networks, ["grey"]).weights == grey
+    assert named_weights(entry.place, ["rgb"]) == {"rgb": str(entry.place)}, "a file says its stream itself"
+    assert named_weights(None, ["grey"]) == {} and named_weights({"grey": None}, ["grey"]) == {"grey": None}
+    for wrong in (["imagenet"], {"colour": "imagenet"}, {7: "imagenet"}):
+        with pytest.raises(ConfigError, match="The weights are") as caught:
+            named_weights(wrong, ["grey"])
+        assert "rgb" in caught.value.hint
