@@ -5,8 +5,8 @@ from dataclasses import asdict
 from typing import Any
 
 from lstr.labels.label_set import BACKGROUND
-from lstr.pipelines.labelling.orders import ORDERS
 from lstr.pipelines.labelling.project import Project
+from lstr.pipelines.labelling.proposals import ORDERS
 from lstr.pipelines.labelling.values import LONGEST_COMMENT, NOTHING, RESERVED
 from lstr.pipelines.reports.page import Script, build_page, read_markup
 from lstr.pipelines.reports.palette import CLASSES

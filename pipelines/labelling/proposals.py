@@ -7,12 +7,12 @@ import hashlib
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 from lstr.labels.segment import is_name
 from lstr.pipelines.labelling.candidates import Candidate
 from lstr.pipelines.labelling.document import free_key, joined
 from lstr.pipelines.labelling.history import History
-from lstr.pipelines.labelling.orders import Placed
 from lstr.pipelines.labelling.state import State
 from lstr.pipelines.labelling.values import (
     LONGEST_NAME,
@@ -30,6 +30,28 @@ SAME = 0.5
 """Two stretches of an action are one occurrence where they share so much of the shorter one."""
 Span = tuple[float, float]
 Decision = Callable[[State, Mapping[str, float]], list[Change]]
+
+
+class Placed(NamedTuple):
+    """A proposal, the id of its video and its own."""
+
+    video: str
+    key: str
+    proposal: Proposal
+
+    @property
+    def time(self) -> tuple[str, float, float, str]:
+        """Its place among all: video by video, from beginning to end."""
+        return self.video, self.proposal.start, self.proposal.end, self.key
+
+    @property
+    def doubt(self) -> tuple[float, tuple[str, float, float, str]]:
+        """The distance of its peak from its threshold, on whichever side of it, then its time."""
+        return abs(self.proposal.peak - self.proposal.threshold), self.time
+
+
+ORDERS: dict[str, Callable[[Placed], Any]] = {"least sure": lambda one: one.doubt, "in time": lambda one: one.time}
+"""By their names on the page, the first one unless another is chosen: what proposals are sorted by."""
 
 
 def is_known(action: str, start: float, end: float, labels: Iterable[Label]) -> bool:

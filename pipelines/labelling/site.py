@@ -18,10 +18,9 @@ from starlette.routing import Route
 from lstr.errors import LstrError
 from lstr.extractors.errors import ExtractorError
 from lstr.pipelines.labelling.history import Entry
-from lstr.pipelines.labelling.orders import ORDERS
 from lstr.pipelines.labelling.page import build_label_page
 from lstr.pipelines.labelling.project import Project
-from lstr.pipelines.labelling.proposals import Decision, accepted, rejected, waiting
+from lstr.pipelines.labelling.proposals import ORDERS, Decision, accepted, rejected, waiting
 from lstr.pipelines.labelling.proposer import Proposer
 from lstr.pipelines.labelling.training import Training
 from lstr.pipelines.labelling.training_site import TrainingSite
@@ -234,7 +233,7 @@ def proposals_in_order(project: Project, proposer: Proposer, order: str) -> dict
     places = {video: at for at, video in enumerate(proposer.videos)}
     revision, state = project.snapshot()
     chosen = ORDERS.get(order) or next(iter(ORDERS.values()))
-    placed = chosen(waiting(state, places), project.durations)
+    placed = sorted(waiting(state, places), key=chosen)
     return {
         "revision": revision,
         "order": [[places[one.video], one.key] for one in placed],

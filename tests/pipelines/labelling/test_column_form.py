@@ -128,10 +128,9 @@ def test_doubts_are_shown(folder, table, tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (390, "dark")])
-def test_columns_are_chosen_on_the_page(chromium, folder, table, tmp_path, width, scheme):
+def test_columns_are_chosen_on_the_page(chromium, folder, table, tmp_path):
     with label(options(folder, table, tmp_path)) as labelling:
-        page = chromium.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        page = chromium.new_page()
         complaints = []
         page.on("console", lambda message: complaints.append(message.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
@@ -153,7 +152,6 @@ def test_columns_are_chosen_on_the_page(chromium, folder, table, tmp_path, width
         page.locator("#table select").nth(3).select_option("label")
         until(page, "!$('begin').disabled")
         assert page.locator("#table select").nth(5).input_value() == "", "one thing is one column"
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
         with page.expect_navigation():
             page.click("#begin")
         until(page, "typeof asked !== 'undefined' && !loading && $('rows').querySelectorAll('button').length === 2")

@@ -2,14 +2,11 @@
 
 import json
 import re
-import threading
 
-import numpy as np
 import pytest
 
 from lstr.extractors.video.frame_index import index_frames
 from lstr.labels.label_set import read_labels
-from lstr.pipelines.labelling import watched
 from lstr.pipelines.labelling.job import LabelOptions, label
 from lstr.pipelines.labelling.values import Label
 from tests.support.browser import until
@@ -81,24 +78,6 @@ def test_labels_by_keys_alone(labelling, tab, folder):
         or labelling.project.settle() is None
     )
     assert json.loads(labelling.project.path.read_text())["database"]["a"]["complete"] is True
-
-
-def test_a_row_has_the_colour_and_name_of_its_lane(labelling, tab):
-    """Without the action before it a lane has another colour."""
-    page = tab()
-    for name in ("kick", "hug"):
-        add_action(page, name)
-    press(page, "h", "ArrowRight", "h")
-    colours = """() => [".lane button", "#rows button .spot"].map(
-        (one) => document.querySelector(one).style.getPropertyValue("--spot"))"""
-    page.evaluate("ask(() => [{ kind: 'action', key: actionsInOrder()[0][0], after: null }])")
-    until(page, "!asked.length && actionsInOrder().length === 1 && !frameAsked")
-    lane, row = page.evaluate(colours)
-    assert lane == row and page.locator("#rows .cut").first.inner_text() == "hug"
-    rename = "([key, one]) => ({ kind: 'action', key, after: { ...one, name: 'hold' } })"
-    page.evaluate(f"ask(() => actionsInOrder().map({rename}))")
-    until(page, "!asked.length && nameOf(actionsInOrder()[0][0]) === 'hold' && !frameAsked")
-    assert page.locator("#rows .cut").first.inner_text() == "hold"
 
 
 def test_the_frame_on_show_is_the_one_whose_time_is_told(tab, folder):
@@ -183,26 +162,6 @@ def test_two_tabs_do_not_lose_each_others_work(labelling, tab):
         assert len(labels_of(page)) == 2
 
 
-@pytest.mark.long
-def test_who_does_what_and_what_is_said_of_it(labelling, tab):
-    page = tab()
-    add_action(page, HOSTILE)
-    page.fill("#subject", "Anna & Bo")
-    press(page, "Enter", "Escape")
-    page.evaluate("document.activeElement.blur()")
-    press(page, "i", "ArrowRight", "ArrowRight", "i")
-    press(page, "Enter")
-    page.keyboard.type("<b>slips</b>")
-    press(page, "Escape")
-    settled(page)
-    labelling.project.settle()
-    mark = json.loads(labelling.project.path.read_text())["database"]["a"]["annotations"][0]
-    assert (mark["label"], mark["subject"], mark["comment"]) == (HOSTILE, "Anna & Bo", "<b>slips</b>")
-    assert page.locator("#rows .comment").inner_text() == "<b>slips</b>" and page.locator("img").count() == 1
-    press(page, "PageDown")
-    assert page.locator("#title").inner_text() == f"b {HOSTILE}"
-
-
 def test_it_says_so_when_nothing_is_saved(chromium, folder, tmp_path):
     with label(LabelOptions([str(folder)], tmp_path / "labels.json")) as labelling:
         page = chromium.new_page()
@@ -212,37 +171,6 @@ def test_it_says_so_when_nothing_is_saved(chromium, folder, tmp_path):
     until(page, "!$('unsaved').hidden && asked.length === 1")
     assert re.search("lstr label still running", page.locator("#unsaved").inner_text())
     page.close()
-
-
-@pytest.mark.parametrize("width", [1440, 390])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_fits_each_screen(labelling, tab, width, scheme):
-    put(
-        labelling.project,
-        Label(action(labelling.project, "an action of a long name, as they are", "i"), 0.1, 0.5),
-        "a",
-        "x",
-    )
-    page = tab(width, color_scheme=scheme)
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    low = page.evaluate("document.querySelector('.lane > button').getBoundingClientRect().height")
-    assert low >= 30
-    page.click(".lane > button")
-    settled(page)
-    assert len(labels_of(page)) == 2
-
-
-@pytest.mark.long
-def test_a_key_takes_no_longer_with_thousands_of_labels(labelling, tab):
-    """Not a time, which is the machine's: how much of the page each key makes anew."""
-    kick = action(labelling.project, "kick", "i")
-    rng = np.random.default_rng(0)
-    for at, start in enumerate(np.sort(rng.uniform(0, 2, 2000)).tolist()):
-        put(labelling.project, Label(kick, start, start + 0.01), "a", f"x{at}")
-    page = tab()
-    assert page.locator("#rows button").count() == 60
-    press(page, "End", "i")
-    assert len(labels_of(page)) == 2001 and page.locator("#rows button").count() == 60
 
 
 @pytest.mark.long
@@ -281,22 +209,3 @@ def test_nothing_of_a_label_file_runs(chromium, tmp_path):
         assert page.locator("script").count() == 2, "the data and the one script"
         page.close()
     assert not said
-
-
-@pytest.mark.long
-def test_it_says_how_far_a_long_video_has_been_read(chromium, folder, tmp_path, monkeypatch):
-    goes_on = threading.Event()
-
-    def slowly(path, tell):
-        tell(0.4)
-        goes_on.wait(60)
-        return index_frames(path)
-
-    monkeypatch.setattr(watched, "index_frames", slowly)
-    with label(LabelOptions([str(folder)], tmp_path / "labels.json")) as labelling:
-        page = chromium.new_page()
-        page.goto(labelling.server.address)
-        until(page, "$('no-video').textContent.includes('40 %')")
-        goes_on.set()
-        until(page, "$('no-video').hidden && !still.hidden && duration > 2")
-        page.close()

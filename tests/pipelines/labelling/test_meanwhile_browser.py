@@ -1,11 +1,8 @@
 """What a person types and presses in a real headless Chromium while something else happens: nothing is lost."""
 
-import threading
-
 import pytest
 
 from lstr.extractors.video.frame_index import index_frames
-from lstr.pipelines.labelling import watched
 from lstr.pipelines.labelling.values import Label
 from tests.support.browser import until
 from tests.support.labelling import action, labels_of, press, put, settled, write_two
@@ -63,46 +60,6 @@ def test_a_change_from_elsewhere_leaves_the_field_in_which_somebody_types(labell
     assert page.input_value("#label-end") == "0.6", "what was refused does not stay"
 
 
-def test_a_late_answer_chooses_no_other_label_below_what_is_typed(labelling, tab, kick):
-    page, project = tab(overtaken="ERR_FAILED"), labelling.project
-    page.route("**/change", lambda route: route.abort())
-    for key in ("n", "ArrowDown", "Enter"):
-        page.keyboard.press(key)
-    page.keyboard.type("half")
-    page.unroute("**/change")
-    settled(page)
-    assert len(labels_of(page)) == 3 and page.evaluate("chosen") == "x"
-    page.keyboard.type(" of it")
-    press(page, "Escape")
-    assert project.state.labels["a"]["x"].comment == "half of it"
-
-
-def test_nothing_is_timed_in_a_video_that_is_still_being_opened(labelling, tab, kick, folder, monkeypatch):
-    goes_on = threading.Event()
-
-    def slowly(path, tell):
-        if path.stem == "b":
-            goes_on.wait(60)
-        return index_frames(path, tell)
-
-    monkeypatch.setattr(watched, "index_frames", slowly)
-    page = tab()
-    press(page, "ArrowRight", "ArrowRight")
-    try:
-        for key in ("PageDown", "i"):
-            page.keyboard.press(key)
-        until(page, "$('told').textContent.includes('still being opened')")
-        page.click("#surface", position={"x": 50, "y": 15})
-        page.keyboard.press("[")
-    finally:
-        goes_on.set()
-    until(page, "!isOpening()")
-    settled(page)
-    assert labels_of(page) == [] and "b" not in labelling.project.state.labels
-    press(page, "ArrowRight", "i")
-    assert labels_of(page) == [("kick", index_frames(folder / "b.mp4").times[1], None)]
-
-
 def test_a_label_is_stopped_though_another_video_was_opened_before_anything_answered(labelling, tab, folder):
     kick, page = action(labelling.project, "kick", "i"), tab(overtaken="ERR_FAILED")
     away = ("**/change", "**/times/*")
@@ -118,16 +75,3 @@ def test_a_label_is_stopped_though_another_video_was_opened_before_anything_answ
     (label,) = labelling.project.state.labels["a"].values()
     assert label == Label(kick, 0.0, index_frames(folder / "a.mp4").times[2])
     assert labels_of(page) == [] and page.evaluate("[now, chosen]") == [0, None]
-
-
-def test_a_comment_is_of_the_video_at_which_it_was_begun(labelling, tab):
-    """What another window decides about the proposal under review leads to the next video."""
-    page = tab()
-    page.focus("#video-comment")
-    page.keyboard.type("too dark")
-    page.evaluate("goVideo(1)")
-    until(page, "videoId() === 'b' && !isOpening()")
-    page.evaluate("$('video-comment').blur()")
-    settled(page)
-    about = labelling.project.state.abouts
-    assert about["a"].comment == "too dark" and "b" not in about and page.input_value("#video-comment") == ""

@@ -12,7 +12,7 @@ from lstr.pipelines.labelling.job import LabelOptions, label
 from lstr.pipelines.labelling.proposals import proposed
 from lstr.pipelines.labelling.values import NOTHING, About
 from tests.support.browser import until
-from tests.support.labelling import action, labels_of, press, put, settled
+from tests.support.labelling import labels_of, press, put, settled
 from tests.support.videos import write_video
 
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -121,25 +121,6 @@ def test_an_edge_of_a_proposal_is_dragged(labelling, tab, proposing, folder):
 
 
 @pytest.mark.long
-def test_its_clip_is_played_again_and_again(tab, proposing):
-    proposing("a", (1.5, 1.75, "kick", 0.6))
-    page = tab()
-    until(page, "films && video.readyState > 2 && proposalOrder.length === 1")
-    review(page, "Shift+R")
-    assert page.evaluate("loop") == [0.5, 2.75]
-    page.evaluate("changeSpeed(1)")
-    for _ in range(2):
-        until(page, "now > 2.2")
-        until(page, "now < 1")
-    seen = [page.wait_for_timeout(20) or page.evaluate("now") for _ in range(60)]
-    assert 0.45 <= min(seen) and max(seen) <= 2.95
-    page.keyboard.press(" ")
-    until(page, "rate === 0")
-    review(page, "Escape")
-    assert page.evaluate("loop") is None
-
-
-@pytest.mark.long
 def test_what_another_tab_decides_is_not_asked_again(labelling, tab, proposing):
     proposing("a", (1.0, 2.0, "kick", 0.6), (3.0, 3.5, "kick", 0.9))
     one, other = (tab(overtaken="status of 4") for _ in range(2))
@@ -162,27 +143,6 @@ def test_what_another_tab_decides_is_not_asked_again(labelling, tab, proposing):
         assert page.locator("#proposal-rows img").count() == 0
     put(labelling.project, About(complete=True), "b")
     until(one, "proposalOrder.length === 0")
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (390, "dark")])
-def test_review_fits_each_screen(labelling, tab, proposing, width, scheme):
-    action(labelling.project, "an action of a long name, as they are", "i")
-    proposing("a", (1.0, 2.0, "an action of a long name, as they are", 0.6), (3.0, 3.5, "kick", 0.45))
-    page = tab(width, color_scheme=scheme)
-    until(page, "proposalOrder.length === 2")
-    page.select_option("#order", "in time")
-    until(page, "proposalAt(proposalOrder[0]).start === 1 && !following")
-    page.select_option("#order", "least sure")
-    until(page, "proposalAt(proposalOrder[0]).start === 3 && !following")
-    page.click("#review-them")
-    until(page, "reviewed?.ready")
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    page.click("#review-reject")
-    until(page, "reviewed?.ready && reviewed.draft.start === 1")
-    page.locator(".lane > button").first.click()
-    until(page, "!reviewed && !asked.length")
-    assert states(labelling) == ["accepted", "rejected"]
 
 
 @pytest.mark.slow

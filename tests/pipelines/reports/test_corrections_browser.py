@@ -104,66 +104,6 @@ def test_dragging_the_line_decides_anew_and_back(show, labelled):
     assert len(now_segments(page)) == 3 and page.locator("#words").inner_text() == "--on 0.5 --off 0.35"
 
 
-def test_a_finger_drags_the_handle(show, labelled):
-    page = show(labelled, 390, has_touch=True)
-    settled(page)
-    page.evaluate(
-        """() => {
-          const grip = lanes[0].grip, box = grip.getBoundingClientRect(), y = box.top + box.height / 2;
-          grip.setPointerCapture = () => {};
-          const send = (kind, down) => grip.dispatchEvent(new PointerEvent(
-            kind, { bubbles: true, pointerId: 1, pointerType: "touch", clientX: box.left, clientY: y + down }));
-          send("pointerdown", 0); send("pointermove", 4); send("pointerup", 4);
-        }"""
-    )
-    settled(page)
-    assert (
-        0.2 < page.evaluate("tried.on") < 0.5 and page.evaluate("getComputedStyle(lanes[0].grip).touchAction") == "none"
-    )
-
-
-def test_the_sliders_are_the_words(show, labelled):
-    """By the keyboard alone; `off` follows `on` down and comes back, and lengths hold too."""
-    page = show(labelled)
-    page.focus("#on")
-    page.keyboard.press("Home")
-    settled(page)
-    assert page.locator("#words").inner_text() == "--on 0.01 --off 0.01"
-    page.fill("#on", "0.38")
-    page.fill("#merge_gap", "0.5")
-    page.fill("#min_length", "0.75")
-    settled(page)
-    words = "--on 0.38 --off 0.35 --min-length 0.75 --merge-gap 0.5"
-    assert page.locator("#words").inner_text() == words
-    expected = timeline_of(Thresholds(0.38, 0.35, 0.75, 0.5))["segments"]
-    assert sorted(now_segments(page)) == sorted((s["label"], s["start"], s["end"]) for s in expected)
-    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    page.click("#copy")
-    page.locator("#copied", has_text="copied").wait_for()
-    assert page.evaluate("navigator.clipboard.readText()") == words
-
-
-def test_thresholds_of_each_class_are_one_after_a_drag(show, tmp_path):
-    timeline = timeline_of(Thresholds())
-    rules = {HUG: Thresholds(0.5, 0.2).to_dict(), KICK: Thresholds(0.65, 0.6).to_dict()}
-    write_report(tmp_path / "a.html", timeline | {"thresholds": rules}, SCORES)
-    page = show(tmp_path / "a.html")
-    assert page.locator("#on-value").inner_text() == "by class" and page.locator("#copy").is_disabled()
-    drag_line(page, 0, 0.7)
-    on = page.evaluate("tried.on")
-    assert page.locator("#words").inner_text() == f"--on {on:g} --off 0.2"
-
-
-def test_rules_of_each_class_that_are_alike_are_one(show, tmp_path):
-    """As `lstr learn` chooses them."""
-    rule = Thresholds(0.5, 0.35, 0.75, 0.5)
-    timeline = timeline_of(rule)
-    rules = {label: rule.to_dict() for label in (HUG, KICK)} | {"Background": Thresholds().to_dict()}
-    write_report(tmp_path / "a.html", timeline | {"thresholds": rules}, SCORES)
-    page = show(tmp_path / "a.html")
-    assert page.locator("#words").inner_text() == "--on 0.5 --off 0.35 --min-length 0.75 --merge-gap 0.5"
-
-
 def test_marks_become_labels_and_are_undone(show, unlabelled):
     page = show(unlabelled)
     page.focus("#rows")
@@ -187,14 +127,6 @@ def test_marks_become_labels_and_are_undone(show, unlabelled):
     assert page.evaluate("truth") is None and page.locator("#undo").is_disabled()
     page.click("#redo")
     assert page.evaluate("truth.length") == 1
-
-
-def test_marks_outlive_other_thresholds(show, unlabelled):
-    page = show(unlabelled)
-    page.locator("#rows .row").nth(1).locator(".no").click()
-    page.fill("#on", "0.38")
-    settled(page)
-    assert page.evaluate("segments.filter(isWrong).map(({ start }) => start)") == [7]
 
 
 def test_a_segment_is_moved_named_and_a_missed_one_added(show, unlabelled, tmp_path):
@@ -232,40 +164,6 @@ def test_a_segment_is_moved_named_and_a_missed_one_added(show, unlabelled, tmp_p
     assert video.segments == (Segment(1.5, 4, "wave"), Segment(5, 6.25, HUG))
     page.keyboard.press("Delete")
     assert page.evaluate("truth.length") == 1
-
-
-@pytest.mark.parametrize("touch", [False, True])
-def test_an_edge_is_dragged_in_one_step(show, labelled, touch):
-    page = show(labelled, has_touch=touch)
-    page.locator("#rows .row").nth(1).click()
-    settled(page)
-    box, plot = page.locator("#edge-end").bounding_box(), page.locator("#surface").bounding_box()
-    x, y, by = box["x"] + box["width"] / 2, box["y"] + 20, plot["width"] / 10
-    if touch:
-        page.evaluate(
-            """([x, y, by]) => {
-              const handle = $("edge-end");
-              handle.setPointerCapture = () => {};
-              const moves = [["pointerdown", 0], ["pointermove", 0.5], ["pointermove", 1], ["pointerup", 1]];
-              for (const [kind, part] of moves) {
-                handle.dispatchEvent(new PointerEvent(
-                  kind, { bubbles: true, pointerId: 1, pointerType: "touch", clientX: x + part * by, clientY: y }));
-              }
-            }""",
-            [x, y, by],
-        )
-    else:
-        page.mouse.move(x, y)
-        page.mouse.down()
-        page.mouse.move(x + by, y, steps=5)
-        page.mouse.up()
-    settled(page)
-    assert page.evaluate("truth.filter(({ made }) => made).map(({ start, end }) => [start, end])") == [
-        [2, pytest.approx(5, abs=0.02)]
-    ]
-    assert seconds(page) == pytest.approx(5, abs=0.02), "the picture shows the edge"
-    page.click("#undo")
-    assert page.evaluate("truth.map(({ end }) => end)") == [1, 4, 6]
 
 
 def test_labels_of_a_file_stay_what_they_were(show, tmp_path):
@@ -307,37 +205,3 @@ def test_what_was_downloaded_passes_the_check(show, unlabelled, tmp_path):
     assert from_csv(saved(page, "#segments-csv")[1], "").videos["clips/a"].segments == detected
     name, text = saved(page, "#segments-vtt")
     assert name == "a.vtt" and from_vtt(text).segments == detected
-
-
-def test_the_list_is_sorted_by_each_column(show, labelled):
-    page = show(labelled)
-    ends = "entries.map(({ end }) => end)"
-    for key in ("end", "span", "mean", "label", "late"):
-        page.click(f".names [data-key={key}]")
-        rising = page.evaluate(f"entries.map((entry) => sortValue['{key}'](entry))")
-        assert rising == sorted(rising)
-        page.click(f".names [data-key={key}]")
-        assert page.evaluate(f"entries.map((entry) => sortValue['{key}'](entry))") == rising[::-1]
-    page.click(".names [data-key=end]")
-    assert page.evaluate(ends) == sorted(page.evaluate(ends))
-    page.keyboard.press("n")
-    assert seconds(page) == 0.5, "the next in time, not in the list"
-
-
-@pytest.mark.parametrize(("width", "height"), [(390, 844), (600, 800), (700, 900), (820, 900)])
-def test_lanes_are_on_the_first_screen_and_the_button_covers_nothing(show, report, width, height):
-    page = show(report, width)
-    page.set_viewport_size({"width": width, "height": height})
-    settled(page)
-    first, second = (page.locator(".lane:visible").nth(i).bounding_box() for i in (0, 1))
-    assert second["y"] + second["height"] <= height and first["y"] > 0
-    button = page.locator("#theme").bounding_box()
-    for other in page.locator("#title, #facts > div, #warnings, .card").all():
-        box = other.bounding_box()
-        apart = (
-            box["x"] >= button["x"] + button["width"]
-            or box["x"] + box["width"] <= button["x"]
-            or box["y"] >= button["y"] + button["height"]
-            or box["y"] + box["height"] <= button["y"]
-        )
-        assert apart

@@ -4,8 +4,6 @@ import base64
 import hashlib
 import os
 import re
-import shutil
-import subprocess
 import tracemalloc
 from pathlib import Path
 from urllib.parse import unquote
@@ -13,7 +11,6 @@ from urllib.parse import unquote
 import numpy as np
 import pytest
 
-from lstr.extractors.errors import OutputError
 from lstr.labels.segment import Segment
 from lstr.pipelines.reports.timeline_page import AT_ONCE, FULL_SCALE, encoded_scores, write_report
 from tests.support.browser import write_greys
@@ -34,17 +31,6 @@ def test_data_comes_back_as_it_went_in(tmp_path, small):
     data = Page(tmp_path / "r.html").data
     assert (data["timeline"], data["truth"], data["events"]) == (timeline, [s.to_dict() for s in truth], events)
     assert data["video"] is None
-
-
-def test_scores_come_back_within_a_step(tmp_path, small):
-    timeline, scores = small
-    scores[3] = np.nan
-    scores[4] = [1, 0, 0]
-    write_report(tmp_path / "r.html", timeline, scores)
-    decoded = decode_scores(Page(tmp_path / "r.html").data["scores"]["base64"], 40, 3)
-    assert np.isnan(decoded[3]).all()
-    np.testing.assert_array_equal(decoded[4], [1, 0, 0])
-    np.testing.assert_allclose(decoded, scores, rtol=0, atol=1 / FULL_SCALE)
 
 
 def test_codes_stay_on_their_side_of_every_threshold_of_two_digits():
@@ -156,35 +142,10 @@ def test_the_page_knows_how_far_the_players_clock_is_ahead(tmp_path, small, name
     assert Page(tmp_path / "r.html").data["ahead"] == pytest.approx(ahead, abs=0.13)
 
 
-def test_relative_paths_are_taken_from_the_working_folder(tmp_path, small, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    write_report(Path("out/r.html"), *small, video=Path("videos/a.mp4"))
-    assert Page(tmp_path / "out" / "r.html").data["video"] == "../videos/a.mp4"
-
-
 def test_video_far_from_the_report_is_linked_absolute(tmp_path, small):
     deep = tmp_path / "a" / "b" / "c" / "d"
     write_report(deep / "r.html", *small, video=tmp_path / "far away.mp4")
     assert Page(deep / "r.html").data["video"] == (tmp_path / "far away.mp4").as_uri()
-
-
-def test_write_leaves_only_the_report(tmp_path, small):
-    write_report(tmp_path / "r.html", *small)
-    write_report(tmp_path / "r.html", *small)
-    assert [path.name for path in tmp_path.iterdir()] == ["r.html"]
-
-
-def test_failed_write_keeps_the_old_report(tmp_path, small, monkeypatch):
-    (tmp_path / "r.html").write_text("old")
-
-    def fail(*_):
-        raise OSError("disk full")
-
-    monkeypatch.setattr(os, "replace", fail)
-    with pytest.raises(OutputError, match="disk full"):
-        write_report(tmp_path / "r.html", *small)
-    assert [path.name for path in tmp_path.iterdir()] == ["r.html"]
-    assert (tmp_path / "r.html").read_text() == "old"
 
 
 def test_scores_that_do_not_fit_the_timeline(tmp_path, small):
@@ -198,18 +159,3 @@ def test_video_shorter_than_a_chunk(tmp_path):
     timeline = make_timeline(0, ["Background", "hug"], segments=[])
     write_report(tmp_path / "r.html", timeline, np.zeros((0, 2), np.float32))
     assert Page(tmp_path / "r.html").data["scores"]["base64"] == ""
-
-
-def test_two_hours_of_fifty_classes_stay_small(tmp_path):
-    classes = ["Background"] + [f"action {index}" for index in range(50)]
-    scores = np.random.default_rng(0).random((28_800, 51), np.float32)
-    write_report(tmp_path / "r.html", make_timeline(28_800, classes), scores)
-    assert (tmp_path / "r.html").stat().st_size < 4.2e6  # 2 bytes a score, 4/3 for base64, the page
-
-
-@pytest.mark.skipif(shutil.which("node") is None, reason="needs node to read the script")
-def test_script_of_the_page_parses(tmp_path, small):
-    write_report(tmp_path / "r.html", *small)
-    (tmp_path / "page.js").write_text(Page(tmp_path / "r.html").texts[2], "utf-8")
-    done = subprocess.run(["node", "--check", tmp_path / "page.js"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
