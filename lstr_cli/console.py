@@ -9,9 +9,8 @@ from itertools import groupby
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TextIO
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, RenderableType
 from rich.constrain import Constrain
-from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.table import Column, Table
 from rich.text import Text
@@ -20,17 +19,12 @@ from lstr.extractors.addresses import displayed, without_credentials
 from lstr.pipelines.progress import Finished, LabelFindings, Notice
 from lstr.pipelines.progress import Progress as Done
 
-if TYPE_CHECKING:  # the view brings torch
+if TYPE_CHECKING:
     from rich.progress import TaskID
 
-    from lstr_cli.view import View, Watched
-
 PLAIN_SECONDS = 10.0  # between two progress lines when nobody is watching a terminal
-REFRESHES = 5  # of the live view, a second
 EXAMPLES = 2  # named per kind of finding in a table
 ECHO = 4  # columns, of two ^C
-NARROW = 50  # columns; on a terminal of fewer there are lines instead of a view
-STYLES = {"name": "bold", "on": "bold green", "bar": "cyan", "quiet": "dim", "alert": "bold yellow", "": ""}
 
 _err = Console(stderr=True, highlight=False)
 _out = Console(highlight=False)
@@ -119,9 +113,9 @@ def is_terminal() -> bool:
     return _out.is_terminal
 
 
-def takes_unicode() -> bool:
-    """Whether standard error can show more than ASCII."""
-    return not _err.options.ascii_only
+def standard_error() -> Console:
+    """What draws on standard error."""
+    return _err
 
 
 def clock(seconds: float) -> str:
@@ -248,66 +242,6 @@ class JobBar(Bar):
         rate = done / max(monotonic() - self._start, 1e-3)
         names = "" if self._rich else "; ".join(f"{what} {n}/{total}" for what, (n, total) in self._in_hand.items())
         super().update("all", done, max(self._total, 1), f"{self._speed(rate)}{names and ': '}{names}")
-
-
-class Screen:
-    """The view of a detection on standard error, drawn anew a few times a second from its `start` on.
-
-    Without a terminal, with one that is dumb or narrow, and where standard output fills the same terminal
-    (`beside_results`), it prints plain lines instead: one every ten seconds, and one per event where a person may read
-    it. A context manager; after a Ctrl-C it leaves the view as it was last, and prints what came of each source.
-    """
-
-    def __init__(self, view: "View", beside_results: bool = False):
-        self._view = view
-        self._printed = monotonic()
-        self._live = None
-        watched = _err.is_terminal and not beside_results
-        self._events = watched
-        if watched and not _err.is_dumb_terminal and _err.width >= NARROW:
-            # what is written to standard output is the result, so that it is never drawn
-            self._live = Live(
-                console=_err,
-                get_renderable=self._draw,
-                refresh_per_second=REFRESHES,
-                redirect_stdout=False,
-                vertical_overflow="crop",
-            )
-
-    def start(self) -> None:
-        """Draw from now on, where it has not begun."""
-        if self._live and not self._live.is_started:
-            self._live.start()
-
-    def update(self, one: "Watched") -> None:
-        """Show that a source has a new decision."""
-        from lstr_cli.view import clean, clock, event_text, status_text
-
-        if self._live:
-            return
-        for event in one.newest.events if self._events and one.newest else ():
-            say(f"{clock(event.time):>9}  {clean(one.status.name)}  {event_text(event)}")
-        now = monotonic()
-        if now - self._printed >= PLAIN_SECONDS:
-            self._printed = now
-            say(status_text(one, now))
-
-    def _draw(self) -> Group:
-        lines = self._view.lines(_err.width, max(1, _err.height - 1))
-        drawn = [Text.assemble(*((text, STYLES[role]) for text, role in line)) for line in lines]
-        for text in drawn:
-            text.truncate(_err.width, overflow="ellipsis")
-        return Group(*drawn)
-
-    def __enter__(self) -> "Screen":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
-        if self._live:
-            self._live.stop()
-        if kind is KeyboardInterrupt:
-            for line in self._view.summary():
-                say(line)
 
 
 def follow(events: Iterator[Any], unit: str = "", show: "Callable[[Any, Bar], Bar | None] | None" = None) -> Any:

@@ -33,6 +33,7 @@ from lstr_cli.settings import model_set_option, setting
 if TYPE_CHECKING:  # they bring torch
     from lstr.pipelines.detection.events import Detected, Ended
     from lstr.pipelines.detection.job import DetectEvent
+    from lstr_cli.view import View
 
 SOME_FAILED, STALLED = 3, 1
 STILL_ON = " (still on at the end)"
@@ -41,7 +42,7 @@ STILL_ON = " (still on at the end)"
 def _formats(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
     if ctx.resilient_parsing:  # a shell completes something
         return values
-    from lstr.pipelines.detection.outputs import DEFAULT, FORMATS
+    from lstr.pipelines.detection.files import DEFAULT, FORMATS
 
     names = [part.strip() for value in values for part in value.split(",")]
     chosen = tuple(FORMATS if "all" in names else names or DEFAULT)
@@ -200,8 +201,7 @@ def command(sources, as_json, **options):
     piped = not as_json and not console.is_terminal()
     lines = sys.stdout if not folder and (piped or options["formats"] == ("jsonl",)) else None
     labels = read_label_file(options["labels"]) if options["labels"] else None
-    view = View(ascii_only=not console.takes_unicode())
-    screen = console.Screen(view, lines is sys.stdout and console.is_terminal())
+    view = View(lines is sys.stdout and console.is_terminal())
     chosen = made(
         DetectOptions,
         options,
@@ -210,15 +210,15 @@ def command(sources, as_json, **options):
         limits=made(Limits, options),
         live=made(LiveOptions, options),
         output=made(OutputOptions, options, folder=folder, lines=lines, labels=labels),
-        sinks=[partial(Progress, view, screen.update)],
+        sinks=[partial(Progress, view)],
     )
     ended: list[Ended] = []
     with ExitStack() as stack:
         # tables wait until the view is gone, for both draw on the terminal; what a failed source had seen has one too
         stack.callback(_show_ended, ended, as_json, lines is None)
         job = stack.enter_context(closing(detect_sources(sources, chosen)))
-        stack.enter_context(screen)
-        result = _follow(job, screen, stack.enter_context(ThreadPoolExecutor(1, "messages")), ended)
+        stack.enter_context(view)
+        result = _follow(job, view, stack.enter_context(ThreadPoolExecutor(1, "messages")), ended)
         heard = interruption.take() if result.left else None
     if result.index:
         console.say(f"index: {result.index}")
@@ -255,7 +255,7 @@ def _show_ended(ended: "list[Ended]", as_json: bool, with_tables: bool) -> None:
 
 def _follow(
     job: "Generator[DetectEvent, None, None]",
-    screen: console.Screen,
+    view: "View",
     messages: ThreadPoolExecutor,
     ended: "list[Ended]",
 ) -> "Detected":
@@ -280,7 +280,7 @@ def _follow(
             if isinstance(event, Ended):
                 ended.append(event)
             if isinstance(event, Opened):
-                messages.submit(screen.start)
+                messages.submit(view.start)
         except KeyboardInterrupt as interrupted:
             # wherever it fell, the files of live sources are written before it goes on
             answer = job.throw(interrupted)

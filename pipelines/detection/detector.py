@@ -20,8 +20,8 @@ from lstr.pipelines.detection.events import Ended
 from lstr.pipelines.detection.frame_source import FrameSource
 from lstr.pipelines.detection.job import DetectEvent, DetectOptions, detect_sources
 from lstr.pipelines.detection.networks import NetworkOptions, Networks
-from lstr.pipelines.detection.shared_streams import SharedStreams
 from lstr.pipelines.detection.sources import ALL, Limits
+from lstr.pipelines.detection.streams import SharedStreams
 from lstr.pipelines.detection.vector_source import VectorSource
 from lstr.pipelines.networks.checkpoint_recipe import streams_taken
 from lstr.pipelines.progress import warn

@@ -13,20 +13,25 @@ import numpy as np
 
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.chunk import CLOCK
+from lstr.extractors.errors import VideoError
 from lstr.extractors.video.gaps import Gap
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.format import Detection
+from lstr.pipelines.annotations.formats import FORMATS as ALL_FORMATS
 from lstr.pipelines.detection.decision import Decision
 from lstr.pipelines.detection.effort import Since
 from lstr.pipelines.detection.events import Opened
-from lstr.pipelines.detection.outputs import DEFAULT, write_outputs
 from lstr.pipelines.detection.sink import End, Sink
 from lstr.pipelines.detection.spool import Spool
 from lstr.pipelines.detection.status import LATENCIES
 from lstr.pipelines.networks.checkpoint_recipe import recipe_of
 from lstr.timeline import FORMAT, iso
 
+FORMATS = tuple(name for name, form in ALL_FORMATS.items() if form.detects)
+"""Names of what a detection can be written in."""
+DEFAULT = ("json", "jsonl", "npy", "html")
+"""What is written where no format is chosen."""
 SEGMENT = ("label", "start", "end", "score", "still_on", "start_at", "end_at")
 """What a timeline has of an `ended` event."""
 
@@ -38,7 +43,7 @@ class OutputOptions:
     folder: Path | None = None
     """Gets ID.jsonl, line by line, and when a source is over ID and an ending for each of the other `formats`."""
     formats: Collection[str] = DEFAULT
-    """Which files the folder gets: names of `outputs.FORMATS`."""
+    """Which files the folder gets: names of FORMATS."""
     lines: TextIO | None = None
     """Takes the JSONL too."""
     labels: Labels | None = None
@@ -186,6 +191,29 @@ class Files(Sink):
             return {"lstr_step_ms_median": round(float(np.median(self._latencies)), 2)}
         p50, p95 = np.percentile(self._latencies, (50, 95))
         return {"latency_ms": {"p50": round(float(p50), 2), "p95": round(float(p95), 2)}}
+
+
+def write_outputs(output: Path, detection: Detection, formats: Collection[str]) -> list[Path]:
+    """Write a finished detection as ID and the format's suffix into a folder; returns the files.
+
+    `jsonl` is not written here, and `mp4` is left out without a video. Raises OutputError, and VideoError where the
+    video cannot be read again, all else being written.
+    """
+    files, failed = [], None
+    # the slowest first and the timeline last: who interrupts the writing finds no file that looks like a whole run
+    for name in (name for name in reversed(FORMATS) if name in formats):
+        form = ALL_FORMATS[name]
+        if not form.is_due(detection):
+            continue
+        path = output / f"{detection.id}{form.suffix}"
+        files.append(path)
+        try:
+            form.write_detection(path, detection)
+        except VideoError as error:  # the rest of the run is sound
+            failed = error
+    if failed:
+        raise failed
+    return files
 
 
 def _when(decision: Decision) -> dict[str, Any]:

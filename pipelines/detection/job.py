@@ -23,9 +23,9 @@ from lstr.pipelines.detection.networks import NetworkOptions, Networks
 from lstr.pipelines.detection.paths import by_kind
 from lstr.pipelines.detection.recorded import default_at_once
 from lstr.pipelines.detection.session import Event, Session
-from lstr.pipelines.detection.shared_streams import SharedStreams
 from lstr.pipelines.detection.sink import MakeSink
 from lstr.pipelines.detection.sources import ALL, Limits, Recorded, find_recorded, recorded_sources
+from lstr.pipelines.detection.streams import SharedStreams
 from lstr.pipelines.detection.warnings import warnings_of
 from lstr.pipelines.failures import FAILED, FailureLog, UnforeseenError
 from lstr.pipelines.files.atomic import check_writable

@@ -8,9 +8,10 @@ from lstr.extractors.errors import VideoError
 from lstr.extractors.flow.workers import default_workers
 from lstr.extractors.prefetch import Ahead, closed_after
 from lstr.extractors.video.gaps import Gap
+from lstr.pipelines.detection.decision import Decision
 from lstr.pipelines.detection.effort import Since
 from lstr.pipelines.detection.events import Ended, SourceEvent
-from lstr.pipelines.detection.running import Deciding, Made, Ready, Running
+from lstr.pipelines.detection.running import Deciding, Ready, Running
 from lstr.pipelines.detection.sink import End
 from lstr.pipelines.detection.sources import Source
 from lstr.pipelines.detection.warnings import warnings_of
@@ -33,7 +34,7 @@ class RecordedRun(Running):
         super().__init__(source_id, source.origin, deciding, source.n_chunks)
         self.source = source
         self._n_told = 0
-        self._ahead: Ahead[Made] | None = None
+        self._ahead: Ahead[Decision] | None = None
         self._since: Since | None = None
 
     @property
@@ -58,10 +59,10 @@ class RecordedRun(Running):
         self._since = self._since or Since(self.deciding.effort)
         try:
             yield self.open(self._since, source.video)
-            with closed_after(self._ahead or self._made()) as made:
-                for one in made:
+            with closed_after(self._ahead or self._made()) as decisions:
+                for decision in decisions:
                     yield from self._news()
-                    yield self.take(one)
+                    yield self.take(decision)
                     yield from self.troubles()
                     if self.left:
                         break
@@ -85,14 +86,15 @@ class RecordedRun(Running):
         self._n_told += len(news)
         yield from map(Notice, news)
 
-    def _made(self) -> Iterator[Made]:
+    def _made(self) -> Iterator[Decision]:
         expected: int | None = None  # before the first chunk nothing is missing
         with self.deciding.streams.one() as stream, closed_after(self.source.rows) as rows:
             for row in rows:
                 missing = expected is not None and row.index > expected
                 gaps = [Gap(expected or 0, row.index, "unseen")] if missing else []
                 expected = row.index + 1
-                yield from self.deciding.step(stream, [Ready(self, 0, row, monotonic(), gaps)])
+                for _, decision in self.deciding.step(stream, [Ready(self, 0, row, monotonic(), gaps)]):
+                    yield decision
         if self._since:  # afterwards it may wait until the sources before it are out
             self._since.stop()
 

@@ -20,10 +20,9 @@ from lstr.pipelines.detection.effort import Effort, Since
 from lstr.pipelines.detection.events import Decided, Opened
 from lstr.pipelines.detection.files import NO_FILES, Files, OutputOptions, dated
 from lstr.pipelines.detection.json_lines import JsonLines
-from lstr.pipelines.detection.shared_streams import SharedStreams
 from lstr.pipelines.detection.sink import End, Feed, MakeSink, Outlet, Sink
 from lstr.pipelines.detection.status import Status
-from lstr.pipelines.detection.streams import Streams
+from lstr.pipelines.detection.streams import SharedStreams, Streams
 from lstr.pipelines.failures import failure_of
 from lstr.pipelines.progress import Notice
 from lstr.timeline import Event, Thresholds, Timeline, thresholds_of
@@ -74,11 +73,10 @@ class Running:
         """Its status, as of now."""
         return self.status
 
-    def take(self, made: "Made") -> Decided:
+    def take(self, decision: Decision) -> Decided:
         """Hand a decision to the sinks. Raises what one raises that needs all and is waited for."""
-        decision = made.decision
         self.at = decision.at
-        self.status.decide(decision.time, decision.latency_ms, made.seen, self.deciding.loaded.config)
+        self.status.decide(decision.time, decision.latency_ms)
         for outlet in self.outlets:
             outlet.take(decision)
         return Decided(self.id, decision)
@@ -153,16 +151,6 @@ class Ready:
 
 
 @dataclass(frozen=True)
-class Made:
-    """A decision that nobody has seen yet."""
-
-    source: Running
-    decision: Decision
-    seen: int
-    """Chunks that the stream has seen."""
-
-
-@dataclass(frozen=True)
 class Deciding:
     """How the decisions on all sources of a session are made, and what becomes of them."""
 
@@ -203,8 +191,8 @@ class Deciding:
             yield JsonLines(output.folder, events_only=output.events_only)
         yield from (make() for make in self.sinks)
 
-    def step(self, streams: Streams, ready: Sequence[Ready]) -> Iterator[Made]:
-        """The causal step of all sources: a chunk's features in, at most one of each; its decision out."""
+    def step(self, streams: Streams, ready: Sequence[Ready]) -> Iterator[tuple[Running, Decision]]:
+        """The causal step of all sources: a chunk's features in, at most one of each; each with its decision out."""
         if self.on_gap == "reset" and (away := [r.place for r in ready if any(g.reason == "unseen" for g in r.gaps)]):
             streams.reset(away)
         for one, scores in _scored(streams, ready):
@@ -217,7 +205,7 @@ class Deciding:
                 one.source.fail(error)
                 continue
             self.effort.count(self.loaded.clock.seconds)
-            yield Made(one.source, decision, streams.seen(one.place))
+            yield one.source, decision
 
 
 def _scored(streams: Streams, ready: Iterable[Ready]) -> Iterator[tuple[Ready, NDArray[np.float32]]]:

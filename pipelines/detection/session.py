@@ -22,11 +22,10 @@ from lstr.pipelines.detection.live_source import LiveSource
 from lstr.pipelines.detection.networks import NetworkOptions, Networks
 from lstr.pipelines.detection.recorded import RecordedRun
 from lstr.pipelines.detection.running import Deciding, Running
-from lstr.pipelines.detection.shared_streams import SharedStreams, open_streams
 from lstr.pipelines.detection.sink import MakeSink
 from lstr.pipelines.detection.sources import ALL, Limits, Recorded, Source, Unreadable
 from lstr.pipelines.detection.status import Status
-from lstr.pipelines.detection.streams import Streams
+from lstr.pipelines.detection.streams import SharedStreams, Streams, open_streams
 from lstr.pipelines.detection.warnings import warnings_of, warnings_of_source
 from lstr.pipelines.failures import Failure, FailureLog, failure_of
 from lstr.pipelines.progress import Failed, Notice
@@ -237,8 +236,8 @@ class Session:
             source.refresh()
         rows.send([source for source in self._live if not source.over])
         while ready := rows.finished():
-            for made in self.deciding.step(streams, ready):
-                yield made.source.take(made)
+            for decided, decision in self.deciding.step(streams, ready):
+                yield decided.take(decision)
         for source in [*self._live]:
             yield from source.troubles()
             if source.is_done(most):

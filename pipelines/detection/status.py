@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from lstr.chunk import CHUNK_SECONDS
-from lstr.config import WindowConfig
 
 LATENCIES = 1000  # newest ones that are kept
 
@@ -38,22 +37,15 @@ class Status:
     reconnects: int = 0
     waiting: int = 0
     """Whole chunks that are read and have not gone into the networks."""
-    work: tuple[int, int] = (0, 0)
-    """Chunks in the work memory, and how many it takes."""
-    long: tuple[int, int] = (0, 0)
-    """Chunks that the long memory spans, and how many it may; (0, 0) for a model without one."""
     latencies_ms: deque[float] = field(default_factory=lambda: deque(maxlen=LATENCIES))
     """How long the newest decisions took, from the frame that closed the chunk, or a recorded source's features."""
     chunk_seconds: float = CHUNK_SECONDS
     """How long a chunk is."""
 
-    def decide(self, time: float, latency_ms: float, chunks: int, config: WindowConfig) -> None:
-        """Count a decision, made at the end of a chunk at `time`, by a stream that has now seen so many chunks."""
+    def decide(self, time: float, latency_ms: float) -> None:
+        """Count a decision, made at the end of a chunk at `time`."""
         self.time, self.decided = time, self.decided + 1
         self.latencies_ms.append(latency_ms)
-        spanned = config.long_length if config.n_long else 0
-        self.work = (min(chunks, config.work_length), config.work_length)
-        self.long = (min(max(chunks - config.work_length, 0), spanned), spanned)
 
     def latency_ms(self, *percentiles: float) -> list[float]:
         """Percentiles (0 to 100) of the newest latencies, milliseconds; empty before the first decision."""

@@ -224,13 +224,13 @@ def test_a_circle_through_a_package_is_found(tmp_path, monkeypatch):
     assert circle(graph()) == ["lstr.extractors.a", "lstr.extractors.b", "lstr.extractors.a"]
 
 
-def test_only_the_console_imports_rich():
+def test_only_the_console_and_the_view_import_rich():
     users = [
         path.relative_to(ROOT).as_posix()
         for path in MODULES.values()
         if any(name.split(".")[0] == "rich" for name in imported(path))
     ]
-    assert users == ["lstr_cli/console.py"]
+    assert users == ["lstr_cli/console.py", "lstr_cli/view.py"]
 
 
 def test_the_model_needs_no_video_stack():

@@ -15,8 +15,7 @@ from lstr.kinds import configure, make_model
 from lstr.pipelines.annotations.format import TextFormat
 from lstr.pipelines.annotations.formats import FORMATS as ALL_FORMATS
 from lstr.pipelines.annotations.formats import read_annotations
-from lstr.pipelines.detection.files import OutputOptions
-from lstr.pipelines.detection.outputs import DEFAULT, FORMATS
+from lstr.pipelines.detection.files import DEFAULT, FORMATS, OutputOptions
 from tests.support.annotated import scored, segments
 from tests.support.detections import decisions_of, open_sources, run_recorded
 from tests.support.processes import heed_interrupts
