@@ -57,9 +57,8 @@ def test_times_count_what_a_person_says(folder, tmp_path, unit, text, start):
     assert (segment.start, segment.end, segment.label) == (start, 2 * start, "Putzen")
 
 
-@pytest.mark.parametrize(
-    ("columns", "words"),
-    [
+def test_a_choice_that_does_not_do_is_said(folder, table, tmp_path):
+    choices = [
         ({"start": 1, "end": 2}, "No column is the action yet"),
         ({"label": 3, "end": 2}, "No column is the start yet"),
         ({"label": 3, "start": 1}, "No column is the end, or how long it lasts yet"),
@@ -67,12 +66,12 @@ def test_times_count_what_a_person_says(folder, tmp_path, unit, text, start):
         ({"label": 3, "start": 1, "end": 99}, "no such column"),
         ({"label": 1, "start": 1, "end": 2}, "no choice of columns"),
         ({"label": 3, "start": 1, "end": 2, "score": 5}, "no choice of columns"),
-    ],
-)
-def test_a_choice_that_does_not_do_is_said(folder, table, tmp_path, columns, words):
+    ]
     with label(options(folder, table, tmp_path)) as labelling:
-        answer = Visitor(labelling.server.address).ask("/columns/try", {"columns": columns})
-        assert answer.status == 400 and words in answer.json["error"]
+        visitor = Visitor(labelling.server.address)
+        for columns, words in choices:
+            answer = visitor.ask("/columns/try", {"columns": columns})
+            assert answer.status == 400 and words in answer.json["error"], columns
     assert not (tmp_path / "labels.json").exists(), "nothing has begun"
 
 

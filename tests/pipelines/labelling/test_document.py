@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from lstr.errors import LabelsError
 from lstr.labels.activitynet import read_activitynet
 from lstr.labels.label_set import end_chunk, first_chunk, labels_of, targets
-from lstr.pipelines.labelling.document import free_key, from_document, to_document, unlabelled
+from lstr.pipelines.labelling.document import from_document, to_document, unlabelled
 from lstr.pipelines.labelling.state import State
 from lstr.pipelines.labelling.values import NOTHING, About, Action, Label, RefusedError, Subject, change_of
 
@@ -80,25 +80,11 @@ def test_what_is_written_is_read():
     assert read.actions == state.actions and read.subjects == state.subjects
 
 
-def test_a_video_of_which_nothing_is_said_is_not_in_it():
-    state = State(abouts={"a": About()}, actions={"f": Action("fall")})
-    assert to_document(state, {"a": 4.0}, {})["database"] == {}
-
-
 def test_a_file_that_is_not_sound_is_one_sentence():
     document = to_document(state_of(Label("f", 1.0, 2.0)), {"a": 4.0}, {})
     document["lstr"]["actions"] = [{"name": "fall"}]
     with pytest.raises(LabelsError, match="labels.json is no sound file"):
         from_document(document, "labels.json")
-
-
-def test_keys_are_letters_of_the_name_that_are_free():
-    assert [free_key("kick", ""), free_key("kick", "i"), free_key("跳", ""), free_key("JKL", "1")] == [
-        "i",
-        "c",
-        "1",
-        "2",
-    ]
 
 
 @pytest.mark.parametrize(

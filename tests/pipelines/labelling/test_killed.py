@@ -45,7 +45,7 @@ def test_nothing_that_was_acknowledged_is_lost(tmp_path):
     with Project(path) as project:
         action(project, "fall")
     lines: list[str] = []
-    for kill in range(12):
+    for kill in range(6):
         words = [sys.executable, "-c", LABELLER, str(path), str(kill)]
         with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, preexec_fn=heed_interrupts) as labeller:
             assert labeller.stdout.readline() == "open\n"

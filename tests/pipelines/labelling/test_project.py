@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lstr.errors import LabelsError
-from lstr.extractors.errors import OutputError
 from lstr.labels.label_set import read_labels
 from lstr.pipelines.labelling.journal import BusyError
 from lstr.pipelines.labelling.project import Project
@@ -97,12 +96,6 @@ def test_undo_gives_the_labels_of_a_removed_action_to_another_of_its_name(tmp_pa
         assert (again.snapshot(), again.history) == before
 
 
-def test_a_change_that_comes_twice_is_made_once(project):
-    change = [Change("action", "", "a", None, Action("fall"))]
-    first = project.change("the same", change)
-    assert project.change("the same", change) is first and project.revision == 1
-
-
 def test_what_another_tab_has_changed_is_not_overwritten(project):
     fall = action(project, "fall")
     put(project, Label(fall, 1.0, 2.0), A, "x")
@@ -132,21 +125,6 @@ def test_what_does_not_go_together_changes_nothing(project, changes):
     with pytest.raises(RefusedError) as refused:
         project.change(new_id(), changes)
     assert refused.value.hint and (project.revision, project.state) == before
-
-
-def test_it_goes_on_with_history_and_revisions(tmp_path):
-    with Project(tmp_path / "labels.json") as first:
-        fall = action(first, "fall", "f")
-        put(first, Label(fall, 1.0, 2.0), A, "x")
-        put(first, Label(fall, 1.0, 3.0), A, "x")
-        put(first, Label(NOTHING, 4.0, None), A, "y")
-        first.turn(new_id(), A, "undo")
-        state, revision = first.snapshot()[1], first.revision
-    with Project(tmp_path / "labels.json") as again:
-        assert (again.state, again.revision) == (state, revision)
-        assert again.history.depths(A) == (2, 1)
-        again.turn(new_id(), A, "undo")
-        assert again.state.labels[A]["x"].end == 2.0
 
 
 def test_no_character_of_a_comment_ends_a_line_of_the_journal(tmp_path):
@@ -233,22 +211,6 @@ def test_only_one_process_has_it_open(project):
     with pytest.raises(BusyError) as busy:
         Project(project.path)
     assert "-o" in busy.value.hint
-
-
-def test_a_full_disk_refuses_the_change_and_keeps_the_rest(tmp_path, monkeypatch):
-    import os
-
-    with Project(tmp_path / "labels.json") as project:
-        action(project, "fall")
-        monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-        with pytest.raises(OutputError):
-            action(project, "walk")
-        assert len(project.state.actions) == 1 and project.revision == 1
-        monkeypatch.undo()
-        action(project, "walk")
-        state = project.snapshot()[1]
-    with Project(tmp_path / "labels.json") as again:
-        assert again.state == state
 
 
 def test_who_listens_misses_nothing(project):

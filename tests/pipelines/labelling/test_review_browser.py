@@ -5,7 +5,6 @@ import shutil
 
 import pytest
 
-from lstr.extractors.video.frame_index import index_frames
 from lstr.labels.label_set import read_labels
 from lstr.pipelines.labelling.candidates import Candidate
 from lstr.pipelines.labelling.job import LabelOptions, label
@@ -96,28 +95,6 @@ def test_review_by_keys_alone(labelling, tab, proposing):
     settled(page)
     press(page, "Shift+R")
     assert "No proposal waits" in page.locator("#told").inner_text()
-
-
-@pytest.mark.long
-def test_an_edge_of_a_proposal_is_dragged(labelling, tab, proposing, folder):
-    times = index_frames(folder / "a.mp4").times.tolist()
-    proposing("a", (times[50], times[100], "kick", 0.6))
-    page = tab()
-    until(page, "proposalOrder.length === 1")
-    review(page, "Shift+R", "k")
-    settled(page)
-    handle, box = page.locator("#edge-end").bounding_box(), page.locator("#surface").bounding_box()
-    view = page.evaluate("view")
-    page.mouse.move(handle["x"] + handle["width"] / 2, handle["y"] + handle["height"] / 2)
-    page.mouse.down()
-    wanted = times[120]
-    page.mouse.move(box["x"] + box["width"] * (wanted - view[0]) / (view[1] - view[0]), handle["y"] + 5, steps=4)
-    page.mouse.up()
-    settled(page)
-    start, end = on_show(page)[2:]
-    assert start == times[50] and abs(end - wanted) < 0.05 and end in times and labels_of(page) == []
-    review(page, "Enter")
-    assert labels_of(page) == [("kick", start, end)] and states(labelling) == ["corrected"]
 
 
 @pytest.mark.long

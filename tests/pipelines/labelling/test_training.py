@@ -11,7 +11,6 @@ from time import monotonic
 
 import pytest
 
-from lstr.errors import LstrError
 from lstr.labels.label_set import read_labels
 from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.labelling import training as module
@@ -168,14 +167,6 @@ def test_a_failure_is_an_error_with_a_hint(labelled, learn, program, error, hint
         assert error in state["error"] and hint in state["hint"] and not state["models"] and not trained
         training.begin()
         assert training.describe()["error"] == "" and training.describe()["progress"]["number"] == 1
-
-
-def test_no_process_could_be_started(labelled, monkeypatch):
-    monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    training = Training(labelled, ["videos"])
-    with pytest.raises(LstrError, match="No process could be started"):
-        training.begin()
-    assert training.describe()["progress"] is None
 
 
 def test_it_ends_with_a_server_that_is_killed():
