@@ -55,14 +55,14 @@ class History:
     former: dict[str, Action] = field(default_factory=dict)
 
     def take(self, entry: Entry) -> None:
-        """Remember an entry."""
+        """Remember an entry; what labels of an action that it removes were can be undone no more."""
         for change in entry.changes:
             if isinstance(change.before, Action):
                 self.former[change.key] = change.before
+                if change.after is None:
+                    self._forget(change.key)
         if not entry.video:
             return
-        if entry.deed in ("undo", "redo"):
-            self._hand_over(entry)
         done, undone = (side.setdefault(entry.video, []) for side in (self.done, self.undone))
         if entry.deed == "propose":
             gone = {change.place for change in entry.changes if change.after is None}
@@ -71,21 +71,18 @@ class History:
         elif entry.deed == "do":
             done.append(entry.changes)
             undone.clear()
-        elif entry.deed == "undo":
-            undone.append(done.pop())
         else:
-            done.append(undone.pop())
+            taken, given = (done, undone) if entry.deed == "undo" else (undone, done)
+            if taken:  # earlier versions could still undo what has been forgotten
+                given.append(taken.pop())
 
-    def _hand_over(self, entry: Entry) -> None:
-        """Let all labels be of another action that an entry has brought back as labels of that one: see `revived`."""
-        meant = self.next(entry.video, entry.deed)
-        pairs = zip(reversed(meant), reversed(entry.changes), strict=False)  # actions that came back stand before
-        values = [(one.after, other.after) for one, other in pairs]
-        labels = [(one, other) for one, other in values if isinstance(one, Label) and isinstance(other, Label)]
-        heirs = {one.action: other.action for one, other in labels if one.action != other.action}
-        if heirs:
-            for deeds in [*self.done.values(), *self.undone.values()]:
-                deeds[:] = [tuple(change.handed(heirs) for change in changes) for changes in deeds]
+    def _forget(self, action: str) -> None:
+        """Drop the deeds of each video in which a label has an action."""
+        for side in (self.done, self.undone):
+            for deeds in side.values():
+                values = (value for changes in deeds for change in changes for value in (change.before, change.after))
+                if any(isinstance(value, Label) and value.action == action for value in values):
+                    deeds.clear()
 
     def next(self, video: str, deed: Deed) -> tuple[Change, ...]:
         """The changes that undo the last thing done to a video, or do again what was undone last; () without any."""

@@ -20,7 +20,7 @@ from lstr.pipelines.labelling.document import OURS, from_document, from_labels, 
 from lstr.pipelines.labelling.history import Deed, Entry, History, entry_of, video_of
 from lstr.pipelines.labelling.journal import Journal, journal_of
 from lstr.pipelines.labelling.saving import Saving
-from lstr.pipelines.labelling.state import State, revived
+from lstr.pipelines.labelling.state import State
 from lstr.pipelines.labelling.values import Change, OvertakenError, RefusedError
 
 MOST_CHANGES = 10_000
@@ -122,7 +122,7 @@ class Project:
             changes = self.history.next(video, deed)
             if not changes:
                 return None
-            return self._commit(change_id, deed, video, revived(changes, self.state, self.history.former))
+            return self._commit(change_id, deed, video, changes)
 
     def since(self, revision: int) -> list[Entry]:
         """What has changed after a revision. Raises OvertakenError where the project does not reach back so far."""

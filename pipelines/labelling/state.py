@@ -1,7 +1,7 @@
 """All values of a labels project at one moment, and which changes it can take."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 from lstr.pipelines.labelling.values import (
@@ -113,25 +113,3 @@ class State:
         proposals = {video: dict(by_id) for video, by_id in self.proposals.items()}
         of_videos = dict(self.searches), dict(self.abouts)
         return State(labels, proposals, *of_videos, dict(self.actions), dict(self.subjects))
-
-
-def revived(changes: Iterable[Change], state: State, former: Mapping[str, Action]) -> list[Change]:
-    """The changes, after others that bring back the actions of their labels where these have been removed meanwhile.
-
-    former: the last value of each action that is no more. Where another action has its name now, the labels are of
-    that one.
-    """
-    changes = list(changes)
-    wanted = {change.after.action for change in changes if isinstance(change.after, Label)} - {NOTHING}
-    named = {action.name: key for key, action in state.actions.items()}
-    taken = {action.key.lower() for action in state.actions.values()}
-    back: list[Change] = []
-    heirs: dict[str, str] = {}
-    for key in sorted(wanted - state.actions.keys()):
-        action = former[key]
-        if action.name in named:
-            heirs[key] = named[action.name]
-        else:
-            free = replace(action, key="") if action.key.lower() in taken else action
-            back.append(Change("action", "", key, None, free))
-    return back + [change.handed(heirs) for change in changes]

@@ -1,7 +1,6 @@
 """What a labels project holds: labels, proposals, actions with their keys, subjects, and what is said of each video."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -129,16 +128,6 @@ class Change:
     def reversed(self) -> "Change":
         """The change that takes it back."""
         return Change(self.kind, self.video, self.key, self.after, self.before)
-
-    def handed(self, heirs: Mapping[str, str]) -> "Change":
-        """The change with labels of some actions as labels of others; heirs: the other's id by the one's."""
-
-        def other(value: Value | None) -> Value | None:
-            if isinstance(value, Label) and value.action in heirs:
-                return replace(value, action=heirs[value.action])
-            return value
-
-        return replace(self, before=other(self.before), after=other(self.after))
 
     def to_dict(self) -> dict[str, Any]:
         """Its JSON object."""
