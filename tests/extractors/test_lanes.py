@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from lstr.extractors import lanes
-from lstr.extractors.images.crops import NO_FRAMES, View
+from lstr.extractors.images.crops import View
 from lstr.extractors.lanes import Lane, open_lane
 from lstr.extractors.networks.runtimes.torch_runtime import crops_of
 from lstr.extractors.recipe import NetworkRecipe, Recipe
@@ -113,34 +113,6 @@ def test_images_travel_once_and_graphs_are_made_before_the_first(lane):
     rows(made, chunks(3))
     assert len(lane.captured) == count
     assert {shape[1:] for shape in lane.sent} == {(40, 53, 3), (40, 53, 10)}, "not the ten crops of each"
-
-
-def test_threads_may_use_a_network_at_once(lane):
-    """What one begins while another waits must not reach into its result."""
-    made = twostream()
-    video = chunks(4)
-    expected = [row.flow for row in rows(made, video)]
-    wrong = []
-
-    def work(part):
-        for _ in range(10):
-            got = made._features("flow", [made.inputs.images("flow", NO_FRAMES, part[1])])[0]
-            if np.abs(got - expected[part[0].index]).max() > 1e-4:
-                wrong.append(part[0].index)
-
-    lock = threading.Lock()
-
-    class Turns(Replaying):
-        def working(self):
-            return lock
-
-    made._running["flow"].lane = Turns()
-    threads = [threading.Thread(target=work, args=(part,)) for part in video]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
 
 
 @pytest.mark.gpu

@@ -8,9 +8,7 @@ import pytest
 import torch
 
 from lstr.extractors.errors import FlowError
-from lstr.extractors.flow.gathering import GatheringThread, flow_on
-from lstr.extractors.flow.workers import FlowWorkers
-from lstr.extractors.lanes import Lane
+from lstr.extractors.flow.gathering import GatheringThread
 
 
 class Device:
@@ -94,16 +92,3 @@ def test_close_drops_what_has_not_begun():
     assert not closing.is_alive() and flows[0].result()[0].shape == (10, 16, 20) and device.batches == [[0]]
     with pytest.raises(RuntimeError, match="after close"):
         thread.submit(chunk(6))
-
-
-def test_chunks_of_a_batch_are_as_the_threads_compute_them():
-    random = np.random.default_rng(0)
-    smooth = np.add.outer(np.arange(16) * 3, np.arange(20) * 4)
-    chunks = [(smooth + 40 * n + random.integers(0, 9, (6, 16, 20))).astype(np.uint8) for n in range(2)]
-    planes = flow_on(Lane(), chunks)
-    assert planes.shape == (2, 10, 16, 20) and planes.dtype == np.uint8
-    with FlowWorkers(1) as workers:
-        for chunk_planes, grey in zip(planes, chunks, strict=True):
-            pairs = [workers.pair(a, b) for a, b in zip(grey, grey[1:], strict=False)]
-            # a stop that falls to the other side of its bound may move a value by a level
-            assert abs(chunk_planes.astype(int) - np.concatenate(pairs)).max() <= 1

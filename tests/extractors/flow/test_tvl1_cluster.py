@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from types import SimpleNamespace
 
 import cv2
 import numpy as np
 import pytest
 import torch
 
-from lstr.extractors.errors import FlowError
-from lstr.extractors.flow import tvl1, tvl1_cluster, tvl1_solvers, tvl1_spec, tvl1_torch
-from lstr.extractors.flow.cuda_source import Cubin, bindings, compiled
+from lstr.extractors.flow import tvl1, tvl1_cluster, tvl1_spec, tvl1_torch
+from lstr.extractors.flow.cuda_source import compiled
 from lstr.extractors.flow.tvl1_cluster import STATIC, THREADS, ClusterKernel, Limits, choose_layout, layouts, source
-from lstr.extractors.flow.tvl1_solvers import Solver
 from tests.support.flow_frames import grey_of, hard_frames, real_frames
 from tests.support.host_kernel import FULL, HOPPER, HostKernel, build_host_kernel, need_nvrtc
 
@@ -59,11 +56,12 @@ def twenty_pairs(shared: Path) -> list[np.ndarray]:
 @opencv5
 @pytest.mark.long
 def test_the_kernel_equals_opencv_on_real_pairs_and_cuts(host, shared):
-    """In a short schedule; two cuts among the twenty never settle."""
-    for number, pair in enumerate(twenty_pairs(shared)):
-        ours = solved(pair, host.solver(8 if number % 2 else 16, QUICK))[0]
-        assert np.array_equal(ours, opencv(*pair, QUICK)), f"pair {number}"
-    assert max(host.iterations[-10:]) == QUICK[1] * QUICK[2], "the cuts never settled"
+    """In a short schedule, of a third of them; a cut, the last one, never settles."""
+    pairs = twenty_pairs(shared)
+    for number in (*range(0, 18, 3), 19):
+        ours = solved(pairs[number], host.solver(8 if number % 2 else 16, QUICK))[0]
+        assert np.array_equal(ours, opencv(*pairs[number], QUICK)), f"pair {number}"
+    assert max(host.iterations[-10:]) == QUICK[1] * QUICK[2], "the cut never settled"
 
 
 @opencv5
@@ -144,7 +142,10 @@ def test_the_kernel_has_the_definitions_constants():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
+@pytest.mark.parametrize(
+    "architecture",
+    ["sm_90", *(pytest.param(name, marks=pytest.mark.slow) for name in ("sm_80", "sm_100"))],
+)
 def test_the_kernel_compiles_without_spills(architecture):
     """sm_80 has no clusters: there a block takes a pair alone."""
     need_nvrtc()
@@ -154,97 +155,6 @@ def test_the_kernel_compiles_without_spills(architecture):
     assert int(used[1]) * THREADS <= 65_536, "registers of a processor"
     assert int(used[2]) <= STATIC, cubin.log
     assert "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" in cubin.log, cubin.log
-
-
-class StandIn:
-    """The driver of cuda-bindings, but for a GPU: what is launched runs on the host. Structures are the real ones."""
-
-    def __init__(self, real, host: HostKernel, capability: tuple[int, int]):
-        self.real, self.host, self.capability = real, host, capability
-        self.launches: list[tuple[int, int, int]] = []
-        self.allowed: dict[str, int] = {}
-        self.current = real.CUcontext(0)
-
-    def __getattr__(self, name):
-        if name.startswith("CU"):
-            return getattr(self.real, name)
-        if name in {"cuModuleLoadData", "cuModuleGetFunction"}:
-            return lambda *arguments: (0, name)
-        raise AssertionError(f"{name} is not expected")
-
-    def cuDeviceGet(self, index):
-        return 0, index
-
-    def cuDevicePrimaryCtxRetain(self, device):
-        return 0, self.real.CUcontext(4711)
-
-    def cuCtxGetCurrent(self):
-        return 0, self.current
-
-    def cuCtxSetCurrent(self, context):
-        self.current = context
-        return (0,)
-
-    def cuDeviceGetAttribute(self, attribute, device):
-        return 0, HOPPER.memory if self.capability >= (9, 0) else BEFORE_HOPPER.memory
-
-    def cuFuncSetAttribute(self, function, attribute, value):
-        self.allowed[attribute.name] = value
-        return (0,)
-
-    def cuOccupancyMaxActiveClusters(self, function, config):
-        return 0, HOPPER.processors // config.attrs[0].value.clusterDim.x
-
-    def cuLaunchKernelEx(self, config, function, arguments, extra):
-        assert int(self.current) == 4711 and int(config.hStream) == 99
-        (planes, i0, flow, queue, n_pairs, h, w, bound), types = arguments
-        assert len(types) == 8 and config.blockDimX == THREADS
-        blocks = config.attrs[0].value.clusterDim.x if config.numAttrs else 1
-        assert config.gridDimX % blocks == 0 and config.sharedMemBytes <= self.allowed_memory
-        self.launches.append((config.gridDimX, blocks, n_pairs))
-        n = 4 * h * w  # bytes of a plane
-        for k in range(n_pairs):
-            self.host.solve_in_place(planes + 3 * n * k, i0 + n * k, flow + 2 * n * k, h, w, bound, blocks)
-        return (0,)
-
-    @property
-    def allowed_memory(self) -> int:
-        return self.allowed["CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES"]
-
-
-def open_on_stand_in(host, capability, monkeypatch) -> tuple[ClusterKernel, StandIn]:
-    """The kernel opened on a GPU that is the host."""
-    need_nvrtc()
-    driver = StandIn(bindings()[0], host, capability)
-    properties = SimpleNamespace(major=capability[0], minor=capability[1], multi_processor_count=HOPPER.processors)
-    monkeypatch.setattr(tvl1_cluster, "bindings", lambda: (driver, None))
-    monkeypatch.setattr(tvl1_cluster, "compiled_or_kept", lambda source, architecture: Cubin(architecture.encode()))
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=99))
-    return ClusterKernel(torch.device("cuda", 0)), driver
-
-
-@needs_kernel
-@pytest.mark.long
-def test_what_is_launched_gives_the_processors_flow(host, monkeypatch):
-    kernel, driver = open_on_stand_in(host, (9, 0), monkeypatch)
-    assert kernel.limits == HOPPER and kernel.about == "CUDA C++ for sm_90, up to 16 blocks per pair"
-    frames = np.stack([textures(40, 53)[0], *textures(40, 53)])
-    ours = solved(frames, kernel.solve_scale)
-    assert np.array_equal(ours[0], tvl1.flow(*frames[:2])) and np.array_equal(ours[1], tvl1.flow(*frames[1:]))
-    assert len(driver.launches) == 5, "one launch for each scale"
-    assert all(grid == 2 * blocks and pairs == 2 for grid, blocks, pairs in driver.launches)
-    tvl1_solvers.try_pair(Solver("cluster", kernel.solve_scale), torch.device("cpu"))
-
-
-@pytest.mark.long
-def test_a_gpu_without_clusters_solves_small_scales_alone(host, monkeypatch):
-    kernel, driver = open_on_stand_in(host, (8, 0), monkeypatch)
-    assert kernel.limits.blocks == 1 and kernel.fits(40, 53) and not kernel.fits(180, 320)
-    tvl1_solvers.try_pair(Solver("cluster", kernel.solve_scale), torch.device("cpu"))
-    assert driver.launches == [(1, 1, 1)]
-    with pytest.raises(FlowError, match="320x180 pixels are larger"):
-        kernel.solve_scale(*(torch.zeros(1, 180, 320),) * 2, torch.zeros(1, 2, 180, 320))
 
 
 @needs_kernel

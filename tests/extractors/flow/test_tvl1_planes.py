@@ -48,10 +48,10 @@ def test_bytes_of_a_chunk_equal_those_of_the_processor(tmp_path, shared, monkeyp
     """The GPU's path but for the GPU: RGB frames of two chunks to planes, by the CUDA kernel's source on the host."""
     host = build_host_kernel(tmp_path)
     video = shared / "data/ut_interaction/videos/seq01.mp4"
-    chunks = real_frames(video, 30, 12, (80, 45)).reshape(2, 6, 45, 80, 3)
+    chunks = real_frames(video, 30, 12, (48, 32)).reshape(2, 6, 32, 48, 3)
     monkeypatch.setattr(tvl1_torch, "open_solver", lambda device: Solver("cluster", host.solver(4)))
     ours = flow_planes(torch.from_numpy(chunks))
-    assert ours.dtype == torch.uint8 and ours.shape == (2, 10, 45, 80)
+    assert ours.dtype == torch.uint8 and ours.shape == (2, 10, 32, 48)
     with FlowWorkers(1, backend="native") as workers:
         for chunk, planes in zip(chunks, ours.numpy(), strict=True):
             assert np.array_equal(planes, workers.submit(chunk).result())

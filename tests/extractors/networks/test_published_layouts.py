@@ -109,6 +109,8 @@ def test_bninception_is_the_specified_network(bninception):
 @pytest.mark.parametrize("side", [192, 256])
 def test_sides_that_are_multiples_of_32(bninception, side):
     assert bninception(torch.zeros(1, 10, side, 224)).shape == (1, 1024, side // 32, 7)
+    with pytest.raises(ValueError, match="multiples of 32"):
+        bninception(torch.zeros(1, 10, side + 16, 224))
 
 
 @pytest.mark.parametrize("layout", ["cadene", "tsn_pytorch_base_model", "mmaction_v0_backbone"])
@@ -214,11 +216,9 @@ def test_the_resnet_key_list_loads_whole(shared, tmp_path, resnet):
     state = resnet.state_dict()
     content = {name: state.get(name.removeprefix("backbone."), torch.zeros(shape)) for name, shape in entries.items()}
     other = build_backbone("resnet50")
-    for wrapped in ({"meta": {"mmaction_version": "0.6"}, "state_dict": content}, content):
-        torch.save(wrapped, tmp_path / "w.pth")
-        randomise(other, 5)
-        load_weights(other, tmp_path / "w.pth", NETWORKS["resnet50"])
-        assert fingerprint(other) == fingerprint(resnet)
+    torch.save({"meta": {"mmaction_version": "0.6"}, "state_dict": content}, tmp_path / "w.pth")
+    load_weights(other, tmp_path / "w.pth", NETWORKS["resnet50"])
+    assert fingerprint(other) == fingerprint(resnet)
 
 
 @pytest.fixture(scope="module")
@@ -231,7 +231,7 @@ def twostream(bninception, resnet, tmp_path_factory):
     return build_twostream(PRESETS["faithful"], WeightSources(str(folder / "rgb.pth"), str(folder / "flow.pth")), "cpu")
 
 
-@pytest.mark.parametrize(("height", "width"), [(180, 320), (320, 180), (179, 319)])
+@pytest.mark.parametrize(("height", "width"), [(180, 320), (319, 179)])
 def test_rgb_features_are_those_of_mmaction2s_own_pipeline(twostream, resnet, height, width):
     """Its resize, crop, formatting, preprocessor, recogniser and pooling on the frame that we take of a chunk."""
     from mmaction.datasets.transforms import CenterCrop, FormatShape, Resize

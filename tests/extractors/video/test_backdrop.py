@@ -4,11 +4,9 @@ import io
 from fractions import Fraction
 
 import av
-import cv2
 import numpy as np
 import pytest
 
-from lstr.extractors.flow import tvl1
 from lstr.extractors.images.crops import picture_of
 from lstr.extractors.video.backdrop import BACKDROP_SECONDS, Backdrop
 from lstr.extractors.video.frames import Chunk
@@ -71,17 +69,6 @@ def test_outside_is_the_slow_average_of_what_came_before():
         expected += share * (chunk.frames[-1] - expected)
 
 
-def test_light_is_followed_and_who_passes_is_not_seen():
-    backdrop = Backdrop()
-    backdrop.behind(flat(100, 0), LEFT)
-    for k in range(1, 9):  # two seconds of somebody bright
-        backdrop.behind(flat(255, k), LEFT)
-    assert 100 < backdrop.behind(flat(100, 9), LEFT).frames[0][~WITHIN].max() <= 111, "7 % of 155 steps"
-    chunks = int(4 * BACKDROP_SECONDS)
-    shown = [backdrop.behind(flat(160, 10 + k), LEFT).frames[0, 0, -1, 0] for k in range(3 * chunks)]
-    assert 133 <= shown[chunks] <= 147 and shown[-1] >= 156 and (np.diff(np.int16(shown)) >= 0).all()
-
-
 def test_time_that_was_not_seen_passed_all_the_same():
     backdrop = Backdrop()
     backdrop.behind(flat(0, 0), LEFT)
@@ -96,16 +83,6 @@ def test_it_begins_anew_with_another_size_and_after_a_chunk_without_zones():
     assert (backdrop.behind(larger, LEFT).frames == 200).all()
     backdrop.behind(flat(50, 2), ())
     assert (backdrop.behind(flat(90, 3), LEFT).frames == 90).all()
-
-
-def test_zones_are_swapped_between_two_chunks_and_what_is_outside_now_has_its_past():
-    backdrop, right = Backdrop(), parse_zones([[[0.5, 0], [1, 0], [1, 1], [0.5, 1]]])
-    first, second, third = noise(3)
-    backdrop.behind(first, LEFT)
-    backdrop.behind(second, LEFT)
-    seen = backdrop.behind(third, right)
-    np.testing.assert_array_equal(seen.frames[:, ~WITHIN], third.frames[:, ~WITHIN])
-    assert np.abs(seen.frames[0][WITHIN].astype(int) - first.frames[0][WITHIN]).max() <= 6
 
 
 @pytest.mark.parametrize("stream", ["difference", "change", "grey", "rgb"])
@@ -128,19 +105,6 @@ def test_an_action_outside_is_seen_by_no_stream(stream):
     else:
         shares = 1 - np.exp(-np.arange(n) / 4 / BACKDROP_SECONDS)
         assert (apart.max((1, 2, 3)) <= 255 * shares + 1).all()
-
-
-@pytest.mark.skipif(not tvl1.available(), reason="the compiled kernel was not built")
-def test_optical_flow_is_none_away_from_the_zone():
-    """A textured wall whose right half slides by two pixels a frame."""
-    random = np.random.default_rng(0)
-    wall = cv2.GaussianBlur(random.integers(0, 256, (96, 192, 3), np.uint8), (0, 0), 2)
-    frames = np.stack([np.concatenate([wall[:, :64], wall[:, 64 + 2 * k : 128 + 2 * k]], 1) for k in range(6)])
-    seen = Backdrop().behind(Chunk(0, 0.25, frames), LEFT).frames
-    for chunk, moves in ((frames, True), (seen, False)):
-        found = tvl1.flow(cv2.cvtColor(chunk[2], cv2.COLOR_RGB2GRAY), cv2.cvtColor(chunk[3], cv2.COLOR_RGB2GRAY))
-        away = np.abs(found[:, 72:])  # pixels of either direction, from 8 beside the zone on
-        assert (np.median(away[..., 0]) > 1.5) == moves and (away.max() < 1e-3) != moves
 
 
 def streamed(frames: np.ndarray) -> io.BytesIO:

@@ -18,7 +18,6 @@ from lstr.extractors.errors import MissingPathError, StalledError, VideoError
 from lstr.extractors.video.containers import Opening
 from lstr.extractors.video.file_reader import FrameReader, has_nvdec, read_chunks
 from lstr.extractors.video.frames import CHUNK, chunks_of, shrink, working_size
-from lstr.extractors.video.inputs import find_videos
 from lstr.extractors.video.probe import probe
 from lstr.extractors.video.pyav_reader import PyAVReader, render
 from tests.support.videos import FULL, write_video
@@ -232,16 +231,3 @@ def test_nvdec_gives_the_processors_frames(tmp_path, monkeypatch):
     monkeypatch.setenv("LSTR_DECODER", "nvdec")
     for chunk, other in zip(expected, read_chunks(FrameReader(video), 320), strict=True):
         np.testing.assert_array_equal(chunk.frames, other.frames)
-
-
-def test_ids_keep_folders(tmp_path):
-    for name in ("a/x.mp4", "b/x.MKV", "b/note.txt", "a/x.lstr-proxy.mp4", "a/x.lanes.mp4"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    assert list(find_videos([tmp_path])) == ["a/x", "b/x"]
-    assert list(find_videos([tmp_path / "a" / "x.mp4"])) == ["x"]
-    with pytest.raises(MissingPathError, match="both be called 'x'"):
-        find_videos([tmp_path / "a", tmp_path / "b"])
-    with pytest.raises(MissingPathError, match="holds no video"):
-        (tmp_path / "c").mkdir()
-        find_videos([tmp_path / "c"])

@@ -69,17 +69,6 @@ def test_it_is_bounded_and_in_order_whatever_comes(streams, coming, most_bytes, 
             assert len(keys) < 2 or kept[-1].dts - keys[1] < most_seconds * TICKS, "the oldest group is of use"
 
 
-def test_a_stream_without_key_frames_is_bounded(streams):
-    ring = PacketRing(10_000, 1.0)
-    for number in range(47):
-        packet = av.Packet(bytes(1000))
-        packet.is_keyframe = number in (0, 40)
-        ring.take(packet, streams[0][1], number / 10)
-    assert [one.number for one in ring.after(0)] == [*range(41, 48)], (
-        "its first group was dropped once it was too large"
-    )
-
-
 def test_it_holds_the_seconds_and_no_more(tmp_path):
     container, stream, packets = demuxed(film(tmp_path / "a.ts", 8))
     ring = PacketRing(2**20, 2.5)
@@ -116,18 +105,6 @@ def test_another_size_begins_anew_and_the_same_goes_on(streams):
     codings = [one.coding for one in ring.after(0)]
     assert len({*codings[:20]}) == 1 and len({*codings[20:]}) == 1 and codings[0] is not codings[-1]
     assert codings[-1].size == (64, 64)
-
-
-def test_a_stream_that_changes_its_size_begins_anew(tmp_path, streams):
-    """The key frames of one connection say so; its container does not."""
-    (_, stream, small), (_, _, large) = streams
-    ring = PacketRing(2**20, 100.0)
-    for number, packet in enumerate([*small, *large]):
-        ring.take(packet, stream, number / 10)
-    kept = ring.after(0)
-    assert len({one.coding for one in kept[:10]}) == len({one.coding for one in kept[10:]}) == 1
-    assert kept[0].coding.declared(kept[0].data).size == (32, 32)
-    assert kept[10].coding.declared(kept[10].data).size == (64, 64)
 
 
 @pytest.mark.parametrize(("codec", "types"), [("h264", (7, 8)), ("hevc", (32, 33, 34))])

@@ -59,13 +59,6 @@ def test_corners_on_centres_and_edges_leave_no_seam():
     assert not inside((), 7, 9).any()
 
 
-def test_a_bow_tie_and_a_star_follow_the_even_odd_rule():
-    tie = inside(parse_zones([[[0, 0], [1, 1], [1, 0], [0, 1]]]), 9, 9)
-    assert tie[4, 0] and tie[4, 8] and not tie[0, 4] and not tie[8, 4]
-    points = [[0.5 + 0.5 * math.sin(4 * math.pi * k / 5), 0.5 - 0.5 * math.cos(4 * math.pi * k / 5)] for k in range(5)]
-    assert not inside(parse_zones([points]), 21, 21)[10, 10], "its middle is crossed twice"
-
-
 @pytest.mark.parametrize(
     "value, said",
     [
