@@ -1,13 +1,7 @@
-/* What happens is heard by server-sent events; a page that slept is told what it missed, or reads all of it anew.
-   A browser has six connections to a host, and a stream keeps one for as long as its tab is open. So one tab of a browser
-   listens and the others hear from it: the one that holds a lock. The lock passes on when its tab is closed, and a tab
-   that somebody looks at takes it where nothing is heard, for browsers stop tabs that nobody sees. */
+/* What happens is heard by server-sent events; a page that slept is told what it missed, or reads all of it anew. */
 const QUIET = 12000; /* milliseconds; the service says something every 5 s at least */
-const channel = "lstr " + new URL("stream", location).pathname;
-const air = navigator.locks && self.BroadcastChannel ? new BroadcastChannel(channel) : null; /* none without https */
-let stream = null, retry = 0, mark = "", kept = null, leads = !air, heardAt = Date.now(), queue = null;
+let stream = null, retry = 0, mark = "", kept = null, heardAt = Date.now();
 const runOf = (at) => at.split("-")[0];
-const tellTabs = (told) => { if (leads) air?.postMessage(told); };
 
 /* The state of all sources: what came while it was on its way is kept, and heard after it. */
 async function readAnew() {
@@ -23,9 +17,8 @@ async function readAnew() {
 }
 function failed(status) {
   showBroken(status);
-  tellTabs({ broken: status });
   clearTimeout(retry);
-  retry = setTimeout(() => { tellTabs({ anew: true }); readAnew(); }, 5000);
+  retry = setTimeout(readAnew, 5000);
 }
 function showBroken(status) {
   $("broken").textContent = status === 403 ? "This page is no longer allowed: open the address that the service has printed."
@@ -46,61 +39,29 @@ function readPiece({ to, data }) {
 }
 function goOn(at) {
   mark = at;
-  if (leads && !stream) listen();
+  if (!stream) listen();
 }
 function listen() {
   const opened = stream = new EventSource("stream?after=" + encodeURIComponent(mark));
-  const on = (kind, hears) => opened.addEventListener(kind, (event) => { if (opened === stream) hears(event); });
+  const on = (kind, hears) => opened.addEventListener(kind, (event) => {
+    if (opened !== stream) return;
+    heardAt = Date.now();
+    $("broken").hidden = true;
+    hears(event);
+  });
   const over = () => { opened.close(); stream = null; };
-  const pass = (told) => { hearTab(told); tellTabs(told); };
-  on("open", () => pass({ beat: true }));
-  on("beat", () => pass({ beat: true }));
-  on("message", ({ lastEventId, data }) => pass({ piece: { to: lastEventId, data } }));
-  on("anew", () => { over(); pass({ anew: true }); });
+  on("open", () => {});
+  on("beat", () => {});
+  on("message", ({ lastEventId, data }) => readPiece({ to: lastEventId, data }));
+  on("anew", () => { over(); readAnew(); });
   on("error", () => {
-    if (opened.readyState === EventSource.CLOSED) { over(); failed(); } else pass({ broken: 0 });
+    if (opened.readyState === EventSource.CLOSED) { over(); failed(); } else showBroken();
   });
 }
-/* What the tab that listens has told. */
-function hearTab({ piece, anew, broken }) {
-  heardAt = Date.now();
-  if (broken !== undefined) return showBroken(broken);
-  $("broken").hidden = true;
-  if (anew) readAnew(); else if (piece) readPiece(piece);
-}
-function queueUp(options) {
-  let held = false;
-  const lead = () => {
-    held = leads = true;
-    if (!kept) goOn(mark);
-    return new Promise(() => {});
-  };
-  navigator.locks.request(channel, options, lead).catch(({ name }) => {
-    if (!held && name !== "AbortError") lead(); /* this browser gives it no lock */
-    if (name !== "AbortError" || !held) return;
-    leads = false; /* another tab has taken it */
-    stream?.close();
-    stream = null;
-    waitInLine();
-  });
-}
-function waitInLine() {
-  queue = new AbortController();
-  queueUp({ signal: queue.signal });
-}
-if (air) {
-  air.addEventListener("message", ({ data }) => { if (!leads) hearTab(data); });
-  waitInLine();
-}
-/* Nothing is heard, and somebody looks: the tab that listens was stopped, or a connection is dead that nobody has closed. */
+/* Nothing is heard, and somebody looks: the connection is dead, and nobody has closed it. */
 setInterval(() => {
-  if (document.hidden || Date.now() - heardAt < QUIET) return;
+  if (document.hidden || !stream || Date.now() - heardAt < QUIET) return;
   heardAt = Date.now();
-  if (!leads) {
-    queue.abort();
-    queueUp({ steal: true });
-  } else if (stream) {
-    stream.close();
-    listen();
-  }
+  stream.close();
+  listen();
 }, 1000);
