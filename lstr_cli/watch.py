@@ -22,7 +22,7 @@ GLANCE = 0.5  # seconds between two looks at whether it is to read its file agai
 @click.command("watch", cls=Command)
 @click.argument("config", type=PATH, metavar="CONFIG", default=Path("watch.toml"))
 @click.option("--init", "begin", is_flag=True, help="Write CONFIG, with a comment for each entry, and stop.")
-@click.option("--check", "only_check", is_flag=True, help="Check CONFIG, name each mistake by its line, and stop.")
+@click.option("--check", "only_check", is_flag=True, help="Check CONFIG, name each mistake by its entry, and stop.")
 @click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),

@@ -67,7 +67,7 @@ def read_markup(name: str) -> str:
 
 def policy_of(style: str, script: str, is_served: bool) -> str:
     """The content security policy of a page with one inline style and one script."""
-    images = "img-src data: blob: 'self'" if is_served else "img-src data:"
+    images = "img-src data: 'self'" if is_served else "img-src data:"
     allowed = ["connect-src 'self'", "media-src 'self'"] if is_served else ["media-src file: 'self' blob:"]
     hashes = [f"style-src {source_hash(style)}", images, f"script-src {source_hash(script)}"]
     return "; ".join(["default-src 'none'", *hashes, *allowed, "base-uri 'none'", "form-action 'none'"])

@@ -1,7 +1,6 @@
 """What is checked of a configuration beside its text: its models, what these know, and its channels."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from shutil import which
 
@@ -12,8 +11,8 @@ from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.pipelines.detection.checkpoint import find_checkpoint
 from lstr.pipelines.model_files.model_file import is_model, open_model
 from lstr.pipelines.serving.server import ServingError, names_of
-from lstr.pipelines.watching.config import WatchConfig
-from lstr.pipelines.watching.config_file import Mistake, WatchConfigError, Where, lines_of, said_of
+from lstr.pipelines.watching.config import CommandConfig, WatchConfig
+from lstr.pipelines.watching.config_file import error_of
 from lstr.pipelines.watching.history import IN_MEMORY, History
 from lstr.pipelines.watching.telling.channel import ChannelError
 from lstr.pipelines.watching.telling.telling import make_channel
@@ -24,66 +23,45 @@ def check(config: WatchConfig, now: bool = False) -> dict[str, list[str]]:
     whether the page can be served. Return by the name of a source what its model knows.
 
     With `now`, cameras that are not plugged in and programs that are not there are mistakes too; a service waits for
-    them. Raises WatchConfigError with the line of each mistake.
+    them. Raises WatchConfigError with the entry of each mistake.
     """
-    lines: Mapping[Where, int] = {}
-    with suppress(OSError, UnicodeDecodeError):  # somebody who writes it anew may be between its end and its beginning
-        lines = lines_of(config.path.read_text(encoding="utf-8"))
-    mistakes: list[Mistake] = []
+    mistakes: list[str] = []
     actions: dict[str, list[str]] = {}
     known: dict[Path | None, list[str]] = {}
     for name, source in config.sources.items():
         model = source.model or config.model
-        where = ("sources", name, "model") if source.model else ("model",)
         if model not in known:
             try:
                 known[model] = actions_in(find_checkpoint(model))
             except (CheckpointError, ExtractorError) as error:
                 known[model] = []
-                mistakes.append(Mistake(lines.get(where, 1), f"{'.'.join(where)}: {error}"))
+                mistakes.append(f"{f'sources.{name}.' if source.model else ''}model: {error}")
         actions[name] = known[model]
         try:
             if now:
                 parse_live(source.address)
         except MissingCameraError as error:
-            where = ("sources", name, "address")
-            mistakes.append(Mistake(lines.get(where, 1), f"{'.'.join(where)}: {error} {error.hint}"))
+            mistakes.append(f"sources.{name}.address: {error} {error.hint}")
     everything = {action for names in known.values() for action in names}
     for action in config.actions:
         if everything and action not in everything:
             has = ", ".join(sorted(everything))
-            line = lines.get(("actions", action), 1)
-            mistakes.append(Mistake(line, f"actions.{action}: no model knows it; they know {has}."))
-    mistakes += [*_channels(config, lines), *_page(config, lines)]
-    if now:
-        mistakes += _programs(config, lines)
-    if mistakes:
-        raise WatchConfigError(said_of(config.path, mistakes), f"mend it, then `lstr watch --check {config.path}`.")
-    return actions
-
-
-def _channels(config: WatchConfig, lines: Mapping[Where, int]) -> Iterator[Mistake]:
+            mistakes.append(f"actions.{action}: no model knows it; they know {has}.")
     with closing(History(IN_MEMORY)) as history:
-        for name in config.channels:
+        for name, channel in config.channels.items():
             try:
-                make_channel(name, config, history, lambda text: None)
+                make_channel(name, channel, history)
             except ChannelError as error:
-                yield Mistake(lines.get(("channels", name), 1), f"channels.{name}: {error} {error.hint}")
-
-
-def _programs(config: WatchConfig, lines: Mapping[Where, int]) -> Iterator[Mistake]:
-    for name, channel in config.channels.items():
-        if channel.command and which(channel.command[0]) is None:
-            where = ("channels", name, "command")
-            yield Mistake(lines.get(where, 1), f"{'.'.join(where)}: there is no program {channel.command[0]}.")
-
-
-def _page(config: WatchConfig, lines: Mapping[Where, int]) -> Iterator[Mistake]:
-    page = config.page
+                mistakes.append(f"channels.{name}: {error} {error.hint}")
+            if now and isinstance(channel, CommandConfig) and which(channel.command[0]) is None:
+                mistakes.append(f"channels.{name}.command: there is no program {channel.command[0]}.")
     try:
-        names_of(page.host, 0, page.hosts)
+        names_of(config.page.host, 0, config.page.hosts)
     except ServingError as error:
-        yield Mistake(lines.get(("page", "host"), 1), f"page.host: {error} {error.hint}")
+        mistakes.append(f"page.host: {error} {error.hint}")
+    if mistakes:
+        raise error_of(config.path, mistakes)
+    return actions
 
 
 def actions_in(path: Path) -> list[str]:

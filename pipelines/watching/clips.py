@@ -60,8 +60,6 @@ class Clips:
         self._films: dict[str, Film] = {}
         self._gone: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._asked: queue.SimpleQueue[Film | None] = queue.SimpleQueue()
-        self._pictured: dict[str, threading.Event] = {}
-        """Events of pictures that are being made; set when one is there, or cannot be."""
         self._full = False
         self._unusable: set[str] = set()
         """Sources whose packets make no film, of which that was said."""
@@ -119,7 +117,6 @@ class Clips:
                 return
             film = Film(event, ring, _arrival(event.decided))
             self._films[event.id] = film
-            self._pictured[event.id] = threading.Event()
             self._asked.put(film)
         self._woken.set()
 
@@ -139,11 +136,8 @@ class Clips:
         """The film of an event, once it is whole."""
         return self._folder.find(event_id, FILM)
 
-    def picture(self, event_id: str, wait: float = 0.0) -> Path | None:
-        """The picture of an event; one that is being made is waited for, so many seconds at most."""
-        making = self._pictured.get(event_id)
-        if making and wait:
-            making.wait(wait)
+    def picture(self, event_id: str) -> Path | None:
+        """The picture of an event, once it is made."""
         return self._folder.find(event_id, PICTURE)
 
     def remove(self, event_ids: Iterable[str]) -> None:
@@ -261,9 +255,6 @@ class Clips:
                 self._fail(error.strerror or str(error))
             except Exception:
                 pass  # packets that make no picture make no film either, which says so
-            finally:
-                if made := self._pictured.pop(film.event.id, None):
-                    made.set()
 
     def _make_picture(self, film: Film) -> None:
         event_id = film.event.id

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
 
+import msgspec
+
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import CheckpointError, LstrError, brief
 from lstr.extractors.errors import ExtractorError
-from lstr.extractors.video.frames import Chunk
 from lstr.extractors.video.live_input import parse_live
 from lstr.extractors.video.live_reader import LiveOptions
-from lstr.extractors.video.packet_ring import PacketSink
 from lstr.extractors.video.zones import Zones
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.pipelines.detection.checkpoint import find_checkpoint, load_checkpoint
@@ -29,11 +29,11 @@ from lstr.pipelines.detection.sink import MakeSink
 from lstr.pipelines.detection.status import Status
 from lstr.pipelines.failures import ExhaustedError, FailureLog
 from lstr.pipelines.progress import Failed, Notice
-from lstr.pipelines.watching.action_rules import rules_of
-from lstr.pipelines.watching.capacity import measure_share
+from lstr.pipelines.watching.action_rules import lateness, rules_of
+from lstr.pipelines.watching.board import Board
 from lstr.pipelines.watching.checking import actions_in
+from lstr.pipelines.watching.clips import Clips
 from lstr.pipelines.watching.config import ActionConfig, SourceConfig
-from lstr.timeline import Thresholds
 
 AGAIN = (5.0, 15.0, 60.0, 300.0)
 """Seconds before a source that has ended or failed is added again, time after time."""
@@ -55,26 +55,11 @@ class Attempt:
     """Whether it has ended by itself, as an event does that is a recording since."""
 
 
-@dataclass(frozen=True)
-class Hearing:
-    """Who else hears of sources."""
-
-    packets: Callable[[str], PacketSink | None] | None
-    """Gets the packets of a source of this name, for clips"""
-    pictures: Callable[[str, Chunk], None]
-    """Gets each chunk of a source as it is read"""
-    rules: Callable[[str, Mapping[str, Thresholds]], None]
-    """Gets the thresholds that a source is decided by"""
-    trouble: Callable[[str, str], None]
-    """Gets what is wrong with a source, in one sentence; nothing where it is read"""
-    share: Callable[[Path | None, float], None]
-    """Gets the part of the machine that the networks of one source of a model take"""
-
-
 class Decider:
     """A model and its sources; `wanted` may be changed from any thread. Use it as a context manager.
 
-    make_sinks: the sinks of every source of it. zones: by the name of a source, where motion counts now.
+    make_sinks: the sinks of every source of it. board: hears of the sources; clips: get their packets. zones: by the
+    name of a source, where motion counts now.
     """
 
     def __init__(
@@ -84,11 +69,13 @@ class Decider:
         timeout: float,
         make_sinks: Callable[[Checkpoint], Sequence[MakeSink]],
         say: Callable[[str], None],
-        hear: Hearing,
+        board: Board,
+        clips: Clips | None,
         zones: Callable[[str], Zones],
     ):
         self.model, self._actions, self._live = model, actions, LiveOptions(timeout=timeout)
-        self._make_sinks, self._say, self._hear, self._zones = make_sinks, say, hear, zones
+        self._make_sinks, self._say, self._zones = make_sinks, say, zones
+        self._board, self._clips = board, clips
         self.loaded: Checkpoint | None = None
         self._in_file: list[str] | None = None
         """What its file says that its model knows."""
@@ -119,7 +106,7 @@ class Decider:
         """Decide on these sources from now on; those that were decided before go on, with other zones too."""
         with self._changed:
             for name, source in self._wanted.items():
-                if name not in sources or replace(sources[name], zones=source.zones) != source:
+                if name not in sources or msgspec.structs.replace(sources[name], zones=source.zones) != source:
                     self._attempts.pop(name, None)
                     self._remove(name)
             self._wanted = dict(sources)
@@ -232,7 +219,7 @@ class Decider:
         """Say what ended the decisions on all sources."""
         self._say(sentence)
         for name in self.wanted:
-            self._hear.trouble(name, sentence)
+            self._board.source(name, trouble=sentence)
 
     def _leave(self) -> None:
         """Forget the session that has ended."""
@@ -252,8 +239,7 @@ class Decider:
         loaded = self.loaded = load_checkpoint(self.model)
         log = FailureLog(None, keeps_list=False)
         with closing(Networks(loaded)) as networks:
-            twostream, workers, _ = networks.open()
-            self._hear.share(self.model, measure_share(twostream, workers))
+            networks.open()
             while not self._ending and self._due():
                 with self._changed:  # what is changed from here on is of this session
                     self._is_stale, self._places = False, len(self._wanted) + SPARE
@@ -265,8 +251,8 @@ class Decider:
                         output=NO_TIMELINE,  # of weeks it would be gigabytes
                         sinks=self._make_sinks(loaded),
                         log=log,
-                        packets=self._hear.packets,
-                        pictures=self._hear.pictures,
+                        packets=self._clips.ring if self._clips else None,
+                        pictures=self._board.see,
                         zones=self._zones,
                     )
                     session.read_by(self._live)
@@ -289,10 +275,13 @@ class Decider:
                     attempt = self._attempts.setdefault(event.id, Attempt())
                     attempt.opened, attempt.said = monotonic(), ""
                 if self.loaded:
-                    self._hear.rules(event.id, rules_of(self.loaded, self._actions))
+                    rules = rules_of(self.loaded, self._actions)
+                    self._board.source(event.id, thresholds=rules)
+                    if self._clips:
+                        self._clips.expect(event.id, lateness(rules))
             elif isinstance(event, Failed):
                 self._say(f"{event.id}: {event.reason}")
-                self._hear.trouble(event.id, event.reason)
+                self._board.source(event.id, trouble=event.reason)
                 self._gone(event.id, failed=True)
                 log.events.clear()  # which would grow for weeks
             elif isinstance(event, Ended | Undecided):
@@ -342,7 +331,7 @@ class Decider:
         if attempt.said != str(error):
             attempt.said = str(error)
             self._say(f"{name}: {error} {error.hint}".strip())
-        self._hear.trouble(name, str(error))
+        self._board.source(name, trouble=str(error))
         self._gone(name, failed=True)
 
     def _tick(self) -> None:

@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from lstr.pipelines.watching.board import Board
 from lstr.pipelines.watching.clips import Clips
-from lstr.pipelines.watching.telling.telling import ChannelStatus
+from lstr.pipelines.watching.telling.delivery import Delivery
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -35,9 +35,9 @@ COUNTED = {
 
 
 class Health:
-    """The routes of a service's health and numbers. channels: how each channel does, by its name."""
+    """The routes of a service's health and numbers. channels: what delivers by each channel, by its name."""
 
-    def __init__(self, board: Board, channels: Callable[[], Mapping[str, ChannelStatus]], clips: Clips | None):
+    def __init__(self, board: Board, channels: Callable[[], Mapping[str, Delivery]], clips: Clips | None):
         self._board, self._channels, self._clips = board, channels, clips
         self._told: tuple[float, bytes] = (-TOLD_SECONDS, b"")
         """When the numbers were made last, and their text."""
@@ -91,9 +91,10 @@ class Health:
         yield from (up, lag, *counts.values())
         waiting = GaugeMetricFamily("lstr_notices_waiting", "Notices that have not arrived.", labels=["channel"])
         failed = CounterMetricFamily("lstr_notices_failed", "Tries to tell that failed.", labels=["channel"])
-        for channel, status in self._channels().items():
-            waiting.add_metric([channel], status.waiting)
-            failed.add_metric([channel], status.failed)
+        unheard = self._board.history.waiting()
+        for channel, delivery in self._channels().items():
+            waiting.add_metric([channel], unheard.get(channel, 0))
+            failed.add_metric([channel], delivery.failed)
         yield from (waiting, failed)
         events = GaugeMetricFamily("lstr_events", "Events that are kept.", labels=["source", "action"])
         for (source, action), count in self._board.history.counts().items():

@@ -78,7 +78,6 @@ class Wanted:
     action: str | None = None
     min_score: float | None = None
     """The least that their highest score is."""
-    verdict: str | None = None
     before: str | None = None
     """The id of an event: only older ones, in the order of `History.events`."""
     on_for: str | None = None
@@ -218,7 +217,6 @@ class History:
             ("source = ?", wanted.source),
             ("action = ?", wanted.action),
             ("top_score >= ?", wanted.min_score),
-            ("verdict = ?", wanted.verdict),
             ("(start, id) < (SELECT start, id FROM events WHERE id = ?)", wanted.before),
             (ON_FOR, wanted.on_for),
         ):

@@ -10,7 +10,7 @@ from lstr.errors import LstrError
 from lstr.extractors.errors import ExtractorError
 from lstr.extractors.video.live_input import parse_live
 from lstr.extractors.video.zones import Zones, parse_zones
-from lstr.pipelines.watching.config import SourceConfig
+from lstr.pipelines.watching.config import Address, SourceConfig
 from lstr.pipelines.watching.history import History
 
 MOST_SOURCES = 64
@@ -33,7 +33,7 @@ class KnownSources:
     def all(self) -> dict[str, SourceConfig]:
         """All that are known, those too that are paused; a name of the file is the file's."""
         added = self._history.kept(ADDED) or {}
-        return {**{name: SourceConfig(address) for name, address in added.items()}, **self.named}
+        return {**{name: SourceConfig(Address(address)) for name, address in added.items()}, **self.named}
 
     @property
     def paused(self) -> list[str]:

@@ -1,7 +1,7 @@
 """The service of `lstr watch`: its sources are decided, what they do is stored and told, until it is ended."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -18,14 +18,14 @@ from lstr.pipelines.detection.status import Status
 from lstr.pipelines.failures import described
 from lstr.pipelines.serving.kept_address import kept_address
 from lstr.pipelines.serving.server import Server
-from lstr.pipelines.watching.action_rules import lateness, overruled
+from lstr.pipelines.watching.action_rules import overruled
 from lstr.pipelines.watching.board import Board
 from lstr.pipelines.watching.capacity import Capacity
 from lstr.pipelines.watching.checking import check
 from lstr.pipelines.watching.clips import Clips
 from lstr.pipelines.watching.config import SourceConfig, WatchConfig
 from lstr.pipelines.watching.config_file import read_config
-from lstr.pipelines.watching.decider import Decider, Hearing
+from lstr.pipelines.watching.decider import Decider
 from lstr.pipelines.watching.event import WatchedEvent
 from lstr.pipelines.watching.health import PATHS, Health, tell_supervisor
 from lstr.pipelines.watching.history import History, HistoryError
@@ -35,10 +35,8 @@ from lstr.pipelines.watching.site import WatchSite
 from lstr.pipelines.watching.storing import Storage, Storing, alarms_of
 from lstr.pipelines.watching.telling.policy import Policy
 from lstr.pipelines.watching.telling.telling import Telling
-from lstr.timeline import Thresholds
 
 ROTATED_SECONDS = 3600.0  # between two looks for what is too old to be kept
-PICTURE_SECONDS = 2.0  # that a notice waits for its picture
 DAY = 86_400.0  # seconds
 SILENT_SECONDS = 60.0  # a decider that shows no sign of life for so long is stuck
 
@@ -66,7 +64,7 @@ class Service:
             self.clips = Clips(config.data / CLIPS, config.clips, self.history, say, self._attached)
         self.policy = Policy(config, self.history)
         self._show_snoozes()
-        self.telling = self._make_telling(config, self.policy)
+        self.telling = self._make_telling(config)
         self.server: Server | None = None
         self.storage = Storage(self.history, lambda *asked: self.policy.channels_of(*asked), self._stored, say)
         self._trouble = ""
@@ -86,15 +84,12 @@ class Service:
         """Where each source stands that is read now."""
         return {name: status for decider in [*self.deciders.values()] for name, status in decider.status().items()}
 
-    def pause(self, name: str) -> None:
-        """Decide on a source no more; kept over a restart. Raises LstrError for one that is not known."""
-        self._pause(name, True)
-
     def resume(self, name: str) -> None:
         """Decide on a paused source again. Raises LstrError for one that is not known."""
-        self._pause(name, False)
+        self.pause(name, False)
 
-    def _pause(self, name: str, paused: bool) -> None:
+    def pause(self, name: str, paused: bool = True) -> None:
+        """Decide on a source no more; kept over a restart. Raises LstrError for one that is not known."""
         with self._lock:
             self.known.pause(name, paused)
             self.board.source(name, paused=paused, trouble="")
@@ -116,7 +111,7 @@ class Service:
         """Forget a source that was added. Raises LstrError for one of the file, and for one that is not known."""
         with self._lock:
             self.known.remove(name)
-            self.policy.wake(name)
+            self.policy.forget(name)
             self._show_snoozes()
             self._leave(name)
             self._direct()
@@ -141,8 +136,7 @@ class Service:
         try:
             config = read_config(self.config.path)
             check(config)
-            policy = Policy(config, self.history)
-            telling = self._make_telling(config, policy)  # before anything is changed: it may fail
+            telling = self._make_telling(config)  # before anything is changed: it may fail
         except Exception as error:  # of a library too, whose text may hold a secret: what runs goes on
             path, hint = self.config.path, getattr(error, "hint", "")
             told = (
@@ -167,7 +161,7 @@ class Service:
                 elif bool(self.clips) != bool(config.clips):
                     self.say("whether there are clips is read at the start alone: start it again for that.")
                 self.telling.close()
-                self.policy, self.telling = policy, telling
+                self.policy, self.telling = Policy(config, self.history), telling
                 self.telling.__enter__()
                 for name in before.sources.keys() - self.sources.keys():
                     self._leave(name)
@@ -220,7 +214,7 @@ class Service:
 
     def _make_server(self) -> Server:
         page, app = self.config.page, WatchSite(self.board, self, lambda: self._ended).app()
-        app.router.routes += Health(self.board, lambda: self.telling.status(), self.clips).routes()
+        app.router.routes += Health(self.board, lambda: self.telling.deliveries, self.clips).routes()
         kept = kept_address(self.config.path, home() / "pages")
         return Server(
             app, page.host, page.port, kept, page.hosts, page.trusted_proxy, is_impatient=True, open_paths=PATHS
@@ -247,9 +241,8 @@ class Service:
                 group[name] = source
         for model, wanted in groups.items():
             if model not in self.deciders:
-                config, hearing = self.config, self._hearing()
-                zones = self.known.zones_of
-                made = Decider(model, config.actions, config.timeout, self._sinks, self.say, hearing, zones)
+                config, shown, zones = self.config, (self.board, self.clips), self.known.zones_of
+                made = Decider(model, config.actions, config.timeout, self._sinks, self.say, *shown, zones)
                 self.deciders[model] = self._stack.enter_context(made)
             self.deciders[model].want(wanted)
 
@@ -259,33 +252,13 @@ class Service:
         rates = {action: rate for action, rate in alarms_of(loaded).items() if action not in others}
         return [partial(Storing, self.storage, model, rates), self.board.sink]
 
-    def _hearing(self) -> Hearing:
-        packets = self.clips.ring if self.clips else None
-        board = self.board
-
-        def rule(name: str, rules: Mapping[str, Thresholds]) -> None:
-            board.source(name, thresholds=rules)
-            if self.clips:
-                self.clips.expect(name, lateness(rules))
-
-        return Hearing(
-            packets,
-            board.see,
-            rule,
-            lambda name, trouble: board.source(name, trouble=trouble),
-            self.capacity.shares.__setitem__,
-        )
-
-    def _make_telling(self, config: WatchConfig, policy: Policy) -> Telling:
-        picture = self._picture if self.clips else None
-        return Telling(config, self.history, self.say, picture, switch=self._switch, policy=policy)
-
-    def _picture(self, event: WatchedEvent) -> Path | None:
-        return self.clips.picture(event.id, PICTURE_SECONDS) if self.clips else None
+    def _make_telling(self, config: WatchConfig) -> Telling:
+        picture = self.clips.picture if self.clips else None
+        return Telling(config, self.history, self.say, picture, self._switch)
 
     def _switch(self, name: str, watched: bool) -> None:
         try:
-            self._pause(name, not watched)
+            self.pause(name, not watched)
         except LstrError as error:
             self.say(str(error))
 
@@ -338,9 +311,6 @@ class Service:
             try:
                 with self._lock:
                     self._show_sources()
-                counts = {model: len(decider.wanted) for model, decider in [*self.deciders.items()]}
-                if load := self.capacity.load(counts):
-                    self.say(load)
                 for sentence in self.capacity.look(self.board.states):
                     self.say(sentence)
                 self._show_snoozes()

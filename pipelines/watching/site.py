@@ -3,12 +3,12 @@
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from pathlib import Path
 from threading import Event
-from typing import Any, Protocol
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from lstr.errors import LstrError
 from lstr.extractors.addresses import without_credentials
-from lstr.extractors.video.zones import MOST_CORNERS, MOST_ZONES, Zones, parse_zones
+from lstr.extractors.video.zones import MOST_CORNERS, MOST_ZONES, parse_zones
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.pipelines.reports.page import Script, build_page, read_markup
 from lstr.pipelines.reports.palette import CLASSES
@@ -54,34 +54,6 @@ class RequestError(LstrError):
     exit_code = 2
 
 
-class Controls(Protocol):
-    """What the page does to a service, from any thread; each call may raise an LstrError, which the page shows."""
-
-    def pause(self, name: str) -> None:
-        """Make no more decisions on a source."""
-
-    def resume(self, name: str) -> None:
-        """Decide on a paused source again."""
-
-    def add(self, name: str, address: str) -> None:
-        """Add a source."""
-
-    def remove(self, name: str) -> None:
-        """Remove a source that was added."""
-
-    def snooze(self, source: str | None, action: str | None, seconds: float) -> None:
-        """Notify nobody of a source, an action, or either (None is all), for so many seconds; 0 ends that one alone."""
-
-    def draw(self, name: str, zones: Zones | None) -> None:
-        """Set the zones of a source; None takes those of the file again."""
-
-    def clip(self, event_id: str) -> Path | None:
-        """Return the film of an event."""
-
-    def picture(self, event_id: str) -> Path | None:
-        """Return the picture of an event."""
-
-
 @dataclass(frozen=True)
 class WatchSite:
     """The application that shows a board and hands what a person wants to `controls`.
@@ -90,7 +62,8 @@ class WatchSite:
     """
 
     board: Board
-    controls: Controls
+    controls: Any
+    """The service; each call may raise an LstrError, which the page shows."""
     ending: Callable[[], Event]
     streams: Streams = field(default_factory=Streams)
 
@@ -100,7 +73,7 @@ class WatchSite:
             Route("/", self._page),
             Route("/state", self._state),
             Route("/stream", self._stream),
-            Route("/pictures", self._pictures),
+            Route("/picture/{name}", self._picture),
             Route("/events", self._events),
             Route("/clip/{id}", self._clip),
             Route("/thumb/{id}", self._thumb),
@@ -147,19 +120,11 @@ class WatchSite:
             await asyncio.sleep(TURN)
             silent += TURN
 
-    async def _pictures(self, request: Request) -> Response:
-        """The newest pictures of the sources that `of` names, in one answer: one request costs as much as a picture."""
-        named = dict.fromkeys(request.query_params.getlist("of"))
-        return Response(await run_in_threadpool(self._packed, named), media_type="application/octet-stream")
-
-    def _packed(self, names: Iterable[str]) -> bytes:
-        """Pictures in a row: the length of a head (4 bytes, the highest first), the head as JSON, and JPEGs.
-
-        The head has a list for each of them: the source, the number of its picture, its bytes.
-        """
-        found = [(name, picture) for name in names if (picture := self.board.picture(name))]
-        head = json.dumps([[name, number, len(data)] for name, (number, data) in found]).encode()
-        return b"".join([len(head).to_bytes(4, "big"), head, *(data for _, (_, data) in found)])
+    async def _picture(self, request: Request) -> Response:
+        found = await run_in_threadpool(self.board.picture, request.path_params["name"])
+        if found is None:
+            raise HTTPException(404)
+        return Response(found[1], media_type="image/jpeg")
 
     async def _events(self, request: Request) -> Response:
         wanted = _wanted(dict(request.query_params))
@@ -274,7 +239,7 @@ def _wanted(query: dict[str, str]) -> Wanted:
     """Which events a query wants: action, source, day (2026-05-31, on this machine's clock), score, before, limit."""
     since = until = None
     try:
-        if unknown := set(query) - {"action", "source", "day", "score", "before", "limit", "verdict"}:
+        if unknown := set(query) - {"action", "source", "day", "score", "before", "limit"}:
             raise ValueError(unknown)
         if query.get("day"):
             day = date.fromisoformat(query["day"])
@@ -286,8 +251,8 @@ def _wanted(query: dict[str, str]) -> Wanted:
             raise ValueError(before)
     except (ValueError, OverflowError) as error:
         raise HTTPException(400) from error
-    values = {key: query.get(key) or None for key in ("source", "action", "verdict")}
-    return Wanted(since=since, until=until, min_score=score, before=before, limit=limit, **values)
+    source, action = query.get("source") or None, query.get("action") or None
+    return Wanted(since, until, source, action, min_score=score, before=before, limit=limit)
 
 
 def build_watch_page(state: Mapping[str, Any]) -> str:

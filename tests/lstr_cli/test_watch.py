@@ -22,7 +22,6 @@ from lstr.pipelines.watching.config_file import read_config
 from lstr.pipelines.watching.event import WatchedEvent, new_id
 from lstr.pipelines.watching.history import History
 from lstr.pipelines.watching.location import hold
-from lstr.pipelines.watching.service import Service
 from lstr_cli import watch
 from tests.support.patience import until
 from tests.support.processes import heed_interrupts
@@ -61,7 +60,7 @@ def test_a_file_to_begin_with(lstr, tmp_path):
     (tmp_path / "fall.lstr").touch()
     assert read_config(tmp_path / "cameras.toml").sources.keys() == {"hall"}
     code, _, err = lstr("watch", tmp_path / "cameras.toml", "--check")
-    assert code == 2 and "cameras.toml:6: model: " in err and "hint: mend it" in err
+    assert code == 2 and "cameras.toml: model: " in err and "hint: mend it" in err
 
 
 def test_mistakes(lstr, tmp_path):
@@ -82,7 +81,7 @@ def test_an_action_that_no_model_knows(lstr, learnt, tmp_path):
     text = f'model = "{learnt}"\n[sources.a]\naddress = "http://x/y"\n[actions.flying]\non = 0.5\n'
     (tmp_path / "watch.toml").write_text(text)
     code, _, err = lstr("watch", tmp_path / "watch.toml", "--check")
-    assert code == 2 and "watch.toml:4: actions.flying: no model knows it" in err
+    assert code == 2 and "watch.toml: actions.flying: no model knows it" in err
     (tmp_path / "watch.toml").write_text(text.split("[actions")[0])
     code, out, err = lstr("watch", tmp_path / "watch.toml", "--check")
     assert code == 0 and out.startswith("a: ") and "can be used: 1 sources" in err
@@ -96,7 +95,7 @@ def test_a_channel_that_cannot_be_made(lstr, learnt, tmp_path):
     (tmp_path / "watch.toml").write_text(text)
     code, out, err = lstr("watch", tmp_path / "watch.toml", "--check")
     assert code == 2 and "hint: mend it" in err and "hunter2" not in out + err
-    assert all(f"watch.toml:{line}: channels.{name}" in err for line, name in ((4, "hook"), (7, "phone")))
+    assert all(f"watch.toml: channels.{name}: " in err for name in ("hook", "phone"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["small.lstr", "watch.toml"], "nothing is begun"
 
 
@@ -118,8 +117,8 @@ def test_a_page_and_a_program_that_would_fail_later(lstr, learnt, tmp_path):
     code, _, err = lstr("watch", path, "--check")
     said = err.splitlines()
     assert code == 2 and len(said) == 3, err
-    assert said[0].endswith("watch.toml:6: channels.light.command: there is no program /nowhere/light.")
-    assert "watch.toml:8: page.host: By which names is a server on 0.0.0.0 reached?" in said[1]
+    assert said[0].endswith("watch.toml: channels.light.command: there is no program /nowhere/light.")
+    assert "watch.toml: page.host: By which names is a server on 0.0.0.0 reached?" in said[1]
     text = path.read_text().replace('"0.0.0.0"', '"127.0.0.1"')
     path.write_text(text)
     assert check(read_config(path)).keys() == {"a"}, "a service begins before all programs are there"
@@ -128,18 +127,13 @@ def test_a_page_and_a_program_that_would_fail_later(lstr, learnt, tmp_path):
     assert code == 0, err
 
 
-@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux" or Path("/dev/video63").exists(), reason="cameras are Video4Linux's")
 def test_a_camera_that_is_not_plugged_in(lstr, learnt, tmp_path):
     """A mistake for --check; a service that begins with the machine, before the camera does, waits for it."""
     (tmp_path / "watch.toml").write_text(f'model = "{learnt}"\n[sources.hall]\naddress = "camera:63"\n')
     code, _, err = lstr("watch", tmp_path / "watch.toml", "--check")
-    assert code == 2 and "watch.toml:3: sources.hall.address: There is no camera /dev/video63. plug it in" in err
-    said: list[str] = []
-    config = read_config(tmp_path / "watch.toml")
-    assert check(config).keys() == {"hall"}
-    with Service(config, said.append):
-        until(lambda: any("hall: There is no camera /dev/video63" in text for text in said), 60)
+    assert code == 2 and "watch.toml: sources.hall.address: There is no camera /dev/video63. plug it in" in err
+    assert check(read_config(tmp_path / "watch.toml")).keys() == {"hall"}
 
 
 def test_a_folder_that_another_service_has(lstr, learnt, tmp_path):
@@ -173,9 +167,8 @@ def message_of(line: str) -> str:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_watches_hears_and_ends(learnt, small_set, tmp_path, number):
-    """SIGHUP reads the file again; the others end it, with exit code 0 and all events stored."""
+def test_it_watches_hears_and_ends(learnt, small_set, tmp_path):
+    """SIGHUP reads the file again; Ctrl-C ends it, with exit code 0 and all events stored."""
     stream = remux(small_set.videos / "scene_00.mp4", tmp_path / "camera.ts").read_bytes()
     with served([TS_HEAD, stream, None]) as port:
         text = f'model = "{learnt}"\n[sources.hall]\naddress = "http://user:secret@127.0.0.1:{port}/a"\n'
@@ -189,7 +182,7 @@ def test_it_watches_hears_and_ends(learnt, small_set, tmp_path, number):
             watching.send_signal(signal.SIGHUP)
             while "was read again" not in said[-1]:
                 said.append(message_of(watching.stderr.readline()))
-            watching.send_signal(number)
+            watching.send_signal(signal.SIGINT)
             said += [message_of(line) for line in watching.stderr]
             until(lambda: watching.poll() is not None, 60)
     assert watching.returncode == 0 and said[-1] == "ended" and not any("secret" in text for text in said)
@@ -219,7 +212,7 @@ main()
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("where", ["Service.__init__", "Service.__enter__"])
+@pytest.mark.parametrize("where", [pytest.param("Service.__init__", marks=pytest.mark.slow), "Service.__enter__"])
 def test_it_ends_while_it_begins(learnt, tmp_path, where):
     """It was an internal error. Another program holds the history, so that the service waits in that function."""
     (tmp_path / "watch.toml").write_text(f'model = "{learnt}"\n[sources.hall]\naddress = "http://127.0.0.1:1/a"\n')
@@ -250,22 +243,12 @@ def test_a_log_on_a_full_disk_goes_on_when_there_is_room(say, tmp_path, monkeypa
         os.dup2(room.fileno(), log.fileno())
         say("http://user:secret@camera is read again")
     written = (tmp_path / "log").read_text()
-    assert "camera is read again" in written and written.count("\n") == 1
-
-
-@pytest.mark.parametrize("say", [watch._in_text, watch._in_json])
-def test_the_log_has_no_password(say, tmp_path, monkeypatch):
-    with (tmp_path / "log").open("w") as log, monkeypatch.context() as patched:
-        patched.setattr("sys.stderr", log)
-        say("http://user:secret@camera is lost.")
-    written = (tmp_path / "log").read_text()
-    assert "secret" not in written and "camera is lost." in written
+    assert "camera is read again" in written and written.count("\n") == 1 and "secret" not in written
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("form", ["text", "json"])
-def test_a_log_that_nobody_reads_any_more_changes_nothing(learnt, small_set, tmp_path, form):
-    """What had read it has gone, as a pipe of `lstr watch 2>&1 | tee`: events are stored, and it ends as it should."""
+def test_a_log_that_nobody_reads_any_more_changes_nothing(learnt, small_set, tmp_path):
+    """What had read it has gone, as a pipe of `lstr watch 2>&1 | tee`: events are stored, and SIGTERM ends it."""
     stream = remux(small_set.videos / "scene_00.mp4", tmp_path / "camera.ts").read_bytes()
     gone = threading.Event()
     with served([TS_HEAD, gone.wait, stream, None]) as port:
@@ -273,7 +256,7 @@ def test_a_log_that_nobody_reads_any_more_changes_nothing(learnt, small_set, tmp
         for action in load_checkpoint(small_set.checkpoint).classes[1:]:
             text += f'[actions."{action}"]\non = 0.0\noff = 0.0\n'
         (tmp_path / "watch.toml").write_text(text)
-        words = [sys.executable, "-m", "lstr_cli", "watch", str(tmp_path / "watch.toml"), "--log-format", form]
+        words = [sys.executable, "-m", "lstr_cli", "watch", str(tmp_path / "watch.toml")]
         with subprocess.Popen(words, stderr=subprocess.PIPE, env={**os.environ}) as watching:
             assert b"watching hall" in watching.stderr.readline()
             watching.stderr.close()

@@ -128,7 +128,6 @@ function removeSource(name) {
   leaveZones(source);
   dropLanes(source);
   sight.unobserve(source.card);
-  URL.revokeObjectURL(source.image.src);
   source.card.remove();
   sources.delete(name);
   $("no-sources").hidden = sources.size > 0;
@@ -273,29 +272,12 @@ function showSpan() {
   const text = (seconds) => (seconds ? (seconds < 60 ? seconds + " s ago" : seconds / 60 + " min ago") : "now");
   for (const { ago } of sources.values()) ago.replaceChildren(...[span, span / 2, 0].map((seconds) => make("span", "", text(seconds))));
 }
-/* Pictures of what is in sight, all by one request, and none while nothing is new or nobody looks. */
-let looking = false;
-async function lookAtPictures() {
-  if (document.hidden || looking) return;
-  const wanted = [...sources.values()].filter((source) => source.inSight && source.picture && source.picture !== source.shown);
-  if (!wanted.length) return;
-  looking = true;
-  try {
-    const answer = await fetch("pictures?" + new URLSearchParams(wanted.map(({ name }) => ["of", name])), { signal: AbortSignal.timeout(10000) });
-    if (answer.ok) showPictures(await answer.arrayBuffer());
-  } catch { /* the stream says that the service is away */ }
-  looking = false;
-}
-/* The length of a head, the head, and JPEGs in its order. */
-function showPictures(data) {
-  const length = new DataView(data).getUint32(0), head = new TextDecoder().decode(new Uint8Array(data, 4, length));
-  let at = 4 + length;
-  for (const [name, number, bytes] of JSON.parse(head)) {
-    const source = sources.get(name), picture = new Blob([new Uint8Array(data, at, bytes)], { type: "image/jpeg" });
-    at += bytes;
-    if (!source || number === source.shown) continue;
-    source.shown = number;
-    URL.revokeObjectURL(source.image.src);
-    source.image.src = URL.createObjectURL(picture);
+/* The newest picture of each source in sight, once the one before it has come; none while nobody looks. */
+function lookAtPictures() {
+  if (document.hidden) return;
+  for (const source of sources.values()) {
+    if (!source.inSight || !source.picture || source.picture === source.shown || !source.image.complete) continue;
+    source.shown = source.picture;
+    source.image.src = "picture/" + encodeURIComponent(source.name) + "?" + source.picture;
   }
 }

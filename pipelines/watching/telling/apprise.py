@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from lstr.pipelines.watching.config import ChannelConfig
+from lstr.pipelines.watching.config import AppriseConfig
 from lstr.pipelines.watching.event import WatchedEvent
 from lstr.pipelines.watching.history import Notice
 from lstr.pipelines.watching.telling.channel import Channel, ChannelError, UntoldError, describe_sentence
@@ -19,7 +19,7 @@ FRESH = timedelta(seconds=15)
 """How long after a decision its picture may still come; an older notice has it or goes without."""
 TICK = 0.1
 
-FindPicture = Callable[[WatchedEvent], Path | None]
+FindPicture = Callable[[str], Path | None]
 
 
 class Apprise(Channel):
@@ -27,12 +27,12 @@ class Apprise(Channel):
 
     A message that was sent cannot be changed, so that only beginnings are told.
 
-    find_picture: the event's picture, None while there is none; None of a program that makes none.
+    find_picture: an event's picture by its id, None while there is none; None of a program that makes none.
     """
 
     updates = False
 
-    def __init__(self, name: str, config: ChannelConfig, find_picture: FindPicture | None):
+    def __init__(self, name: str, config: AppriseConfig, find_picture: FindPicture | None):
         super().__init__(name)
         self._apprise = _apprise(name, config.url)
         self._find_picture = find_picture
@@ -61,11 +61,11 @@ class Apprise(Channel):
             return None
         n = int(PATIENCE / TICK) if now - event.decided < FRESH else 0
         for _ in range(n):
-            if picture := self._find_picture(event):
+            if picture := self._find_picture(event.id):
                 return picture
             if self._closing.wait(TICK):
                 raise UntoldError("the program is ending.")
-        return self._find_picture(event)
+        return self._find_picture(event.id)
 
 
 def _apprise(name: str, url: str) -> Any:

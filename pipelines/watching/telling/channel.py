@@ -29,8 +29,6 @@ class Channel:
 
     updates = True
     """Whether it can be told that an event has ended; else it is told that it began, and no more."""
-    connected: bool | None = None
-    """Whether it is connected; None of a channel that connects for each notice."""
 
     def __init__(self, name: str):
         self.name = name

@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import datetime
 from tempfile import TemporaryFile
 
-from lstr.pipelines.watching.config import ChannelConfig
+from lstr.pipelines.watching.config import CommandConfig
 from lstr.pipelines.watching.history import Notice
 from lstr.pipelines.watching.telling.channel import Channel, UntoldError, message_bytes
 
@@ -22,7 +22,7 @@ class Command(Channel):
     What it prints is thrown away and is in no message: it may hold what the program knows of secrets.
     """
 
-    def __init__(self, name: str, config: ChannelConfig):
+    def __init__(self, name: str, config: CommandConfig):
         super().__init__(name)
         self._command = config.command
         self._process: subprocess.Popen[bytes] | None = None

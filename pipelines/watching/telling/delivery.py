@@ -34,12 +34,8 @@ class Delivery:
 
     def __init__(self, channel: Channel, history: History, say: Callable[[str], None]):
         self.channel = channel
-        self.delivered = 0
-        """Notices that arrived since the start."""
         self.failed = 0
         """Tries that failed since the start."""
-        self.last_error = ""
-        """Why the last try failed; empty when it did not."""
         self._history = history
         self._say = say
         self._in_a_row = 0
@@ -139,17 +135,15 @@ class Delivery:
         return True
 
     def _note_success(self) -> None:
-        self.delivered += 1
         if self._in_a_row:
             self._say(f"{self.channel.name} is told again.")
             self._within_reach = True
-        self._in_a_row, self.last_error = 0, ""
+        self._in_a_row = 0
 
     def _put_off(self, notice: Notice, reason: str) -> None:
         if self._stopping:
             return
         self.failed += 1
-        self.last_error = reason
         if not self._in_a_row:
             self._say(f"{self.channel.name} could not be told of {title(notice.event)}, and is tried again: {reason}")
         now = _now()

@@ -10,13 +10,11 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
-from lstr.pipelines.watching.config import ChannelConfig
+from lstr.pipelines.watching.config import MqttConfig
 from lstr.pipelines.watching.history import History, HistoryError, Notice, Wanted
 from lstr.pipelines.watching.telling.channel import Channel, ChannelError, UntoldError, message_bytes
-from lstr.pipelines.watching.telling.discovery import describe_source
-from lstr.pipelines.watching.telling.policy import Policy, read_snooze
 from lstr.pipelines.watching.telling.retained import Retained
-from lstr.pipelines.watching.telling.topics import Topics
+from lstr.pipelines.watching.telling.topics import Topics, describe_source
 
 SECONDS = 10.0
 """Within which the broker has confirmed a notice."""
@@ -40,24 +38,11 @@ class Mqtt(Channel):
     the process is killed. States are of what is told: an event in quiet hours turns no state on.
 
     switch: called with a source and whether it is to be watched, when somebody switches it; it returns at once.
-    policy: what `PREFIX/snooze` snoozes. Its payload is a number of seconds, for all, or a JSON object with `seconds`
-    (null is until it is woken, 0 wakes), `source` and `action`, of which each may be missing.
     """
 
-    def __init__(
-        self,
-        name: str,
-        config: ChannelConfig,
-        say: Callable[[str], None],
-        history: History,
-        switch: Switch | None = None,
-        policy: Policy | None = None,
-    ):
+    def __init__(self, name: str, config: MqttConfig, history: History, switch: Switch | None = None):
         super().__init__(name)
-        self._config = config
-        self._say, self._history = say, history
-        self._switch = switch
-        self._policy = policy
+        self._config, self._history, self._switch = config, history, switch
         self._topics = Topics(config.prefix)
         self._discovery = config.discovery.strip("/")
         self._client = self._make_client()
@@ -70,10 +55,9 @@ class Mqtt(Channel):
         """Whether those are among them of which a channel of this name told before it, as before SIGHUP."""
         self._sources: dict[str, str] = {}
         """Sources by the topic at which they are switched."""
-        self._actions: set[str] = set()
         self._reason = "the broker is not reached yet."
         self._closing = threading.Event()
-        self.connected: bool = False
+        self.connected = False
 
     def _make_client(self) -> Any:
         try:
@@ -183,7 +167,6 @@ class Mqtt(Channel):
                 described |= {topic: json.dumps(values, ensure_ascii=False) for topic, values in entities}
         with self._lock:
             self._sources = {topics.set(source): source for source in actions}
-            self._actions = {action for names in actions.values() for action in names}
         self._retained.keep_only(described, kept)
 
     def show_source(self, source: str, health: bool, on: bool) -> None:
@@ -198,16 +181,13 @@ class Mqtt(Channel):
         if reason.is_failure:
             self._reason = f"the broker refuses the connection ({reason})."
             return
-        for topic in self._ordered():
-            client.subscribe(topic, qos=1)
+        client.subscribe(f"{self._topics.prefix}/+/set", qos=1)
+        if self._discovery:
+            client.subscribe(f"{self._discovery}/status", qos=1)
         self._retained.connect(partial(self._publish, retain=True))
         self._publish(self._topics.available, "online", retain=True)
         self.connected = True
         self._ready()
-
-    def _ordered(self) -> list[str]:
-        status = [f"{self._discovery}/status"] if self._discovery else []
-        return [f"{self._topics.prefix}/+/set", self._topics.snooze, *status]
 
     def _on_connect_fail(self, _client: Any, _data: Any) -> None:
         self._reason = "the broker cannot be reached."
@@ -225,21 +205,6 @@ class Mqtt(Channel):
             if message.payload == b"online":
                 self._retained.tell_all()
                 self._publish(self._topics.available, "online", retain=True)
-        elif message.topic == self._topics.snooze:
-            self._snooze(message.payload)
         elif source := self._sources.get(message.topic):
             if self._switch and message.payload in (b"ON", b"OFF"):
                 self._switch(source, message.payload == b"ON")
-
-    def _snooze(self, payload: bytes) -> None:
-        if not self._policy:
-            return
-        try:
-            order = read_snooze(payload, self._sources.values(), self._actions)
-        except ValueError as error:
-            self._say(f"An order to snooze that came by the channel {self.name} is ignored: {error}.")
-            return
-        if order.seconds == 0:
-            self._policy.wake(order.source, order.action)
-        else:
-            self._policy.snooze(order.source, order.action, order.until(datetime.now().astimezone()))

@@ -1,39 +1,19 @@
 """All channels of a configuration: made, run, shown, and ended together."""
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from time import monotonic
 
-from lstr.pipelines.watching.config import WatchConfig
-from lstr.pipelines.watching.event import WatchedEvent
+from lstr.pipelines.watching.config import ChannelConfig, CommandConfig, MqttConfig, WatchConfig, WebhookConfig
 from lstr.pipelines.watching.history import History
 from lstr.pipelines.watching.telling.apprise import Apprise, FindPicture
 from lstr.pipelines.watching.telling.channel import Channel
 from lstr.pipelines.watching.telling.command import Command
 from lstr.pipelines.watching.telling.delivery import Delivery
 from lstr.pipelines.watching.telling.mqtt import Mqtt, Switch
-from lstr.pipelines.watching.telling.policy import Policy
 from lstr.pipelines.watching.telling.webhook import Webhook
 
 PATIENCE, CLOSING = 1.2, 2.5
 """Seconds after the beginning of the end: until what still runs is broken off, and until nobody waits for it."""
-
-
-@dataclass(frozen=True)
-class ChannelStatus:
-    """How one channel does."""
-
-    waiting: int
-    """Notices that have not arrived."""
-    delivered: int
-    """Notices that arrived since the start."""
-    failed: int
-    """Tries that failed since the start."""
-    last_error: str
-    """Why the last try failed; empty when it did not."""
-    connected: bool | None
-    """None of a channel that connects for each notice."""
 
 
 class Telling:
@@ -49,9 +29,8 @@ class Telling:
     stays in the history, where the next one finds it. Raises ChannelError.
 
     say: takes sentences for the log; called from any thread.
-    picture: an event's picture, None while there is none; None of a program that makes none, so that nobody waits.
+    picture: an event's picture by its id, None while there is none; None of a program that makes none.
     switch: called with a source and whether to watch it, when somebody switches it by MQTT; returns at once.
-    policy: what is snoozed by MQTT.
     """
 
     def __init__(
@@ -59,21 +38,20 @@ class Telling:
         config: WatchConfig,
         history: History,
         say: Callable[[str], None],
-        picture: Callable[[WatchedEvent], Path | None] | None = None,
-        *,
+        picture: FindPicture | None = None,
         switch: Switch | None = None,
-        policy: Policy | None = None,
     ):
-        self._history = history
-        shared = history, say, _newest(picture, history), switch, policy
-        channels = [make_channel(name, config, *shared) for name in config.channels]
-        self._deliveries = [Delivery(channel, history, say) for channel in channels]
+        made = {
+            name: make_channel(name, channel, history, picture, switch) for name, channel in config.channels.items()
+        }
+        self.deliveries = {name: Delivery(channel, history, say) for name, channel in made.items()}
+        """The thread of each channel, by its name."""
         self._actions: Mapping[str, Collection[str]] | None = None
         self._states: dict[str, tuple[bool, bool]] = {}
         """What the channels show of each source, so that only changes are shown."""
 
     def __enter__(self) -> "Telling":
-        for delivery in self._deliveries:
+        for delivery in self.deliveries.values():
             delivery.start()
         return self
 
@@ -82,7 +60,7 @@ class Telling:
 
     def wake(self) -> None:
         """Deliver at once what is new in the history; to be called after each event that is stored or ended."""
-        for delivery in self._deliveries:
+        for delivery in self.deliveries.values():
             delivery.wake()
 
     def sources(self, actions: Mapping[str, Collection[str]]) -> None:
@@ -90,7 +68,7 @@ class Telling:
         if actions == self._actions:
             return
         self._actions, self._states = actions, {}
-        for delivery in self._deliveries:
+        for delivery in self.deliveries.values():
             delivery.channel.show_sources(actions)
 
     def source_changed(self, name: str, health: bool, on: bool) -> None:
@@ -98,29 +76,15 @@ class Telling:
         if self._states.get(name) == (health, on):
             return
         self._states[name] = health, on
-        for delivery in self._deliveries:
+        for delivery in self.deliveries.values():
             delivery.channel.show_source(name, health, on)
-
-    def status(self) -> dict[str, ChannelStatus]:
-        """How each channel does, by its name."""
-        waiting = self._history.waiting()
-        return {
-            delivery.channel.name: ChannelStatus(
-                waiting.get(delivery.channel.name, 0),
-                delivery.delivered,
-                delivery.failed,
-                delivery.last_error,
-                delivery.channel.connected,
-            )
-            for delivery in self._deliveries
-        }
 
     def close(self) -> None:
         """End within 3 s; what runs that long is broken off and told again by the next one."""
         began = monotonic()
-        for delivery in self._deliveries:
+        for delivery in self.deliveries.values():
             delivery.stop()
-        slow = [delivery for delivery in self._deliveries if not delivery.join(began + PATIENCE)]
+        slow = [delivery for delivery in self.deliveries.values() if not delivery.join(began + PATIENCE)]
         for delivery in slow:
             delivery.channel.abort()
         for delivery in slow:
@@ -129,26 +93,16 @@ class Telling:
 
 def make_channel(
     name: str,
-    config: WatchConfig,
+    config: ChannelConfig,
     history: History,
-    say: Callable[[str], None],
     find_picture: FindPicture | None = None,
     switch: Switch | None = None,
-    policy: Policy | None = None,
 ) -> Channel:
-    """A channel of a configuration by its name, not open yet. Raises ChannelError for one that cannot work."""
-    channel = config.channels[name]
-    if channel.kind == "webhook":
-        return Webhook(name, channel)
-    if channel.kind == "command":
-        return Command(name, channel)
-    if channel.kind == "mqtt":
-        return Mqtt(name, channel, say, history, switch, policy)
-    return Apprise(name, channel, find_picture)
-
-
-def _newest(picture: FindPicture | None, history: History) -> FindPicture | None:
-    """Finds pictures of events as the history has them now: the picture comes after the event."""
-    if picture is None:
-        return None
-    return lambda event: picture(history.find(event.id) or event)
+    """A channel of a configuration, not open yet. Raises ChannelError for one that cannot work."""
+    if isinstance(config, WebhookConfig):
+        return Webhook(name, config)
+    if isinstance(config, CommandConfig):
+        return Command(name, config)
+    if isinstance(config, MqttConfig):
+        return Mqtt(name, config, history, switch)
+    return Apprise(name, config, find_picture)

@@ -14,7 +14,7 @@ from time import monotonic
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 import lstr
-from lstr.pipelines.watching.config import ChannelConfig
+from lstr.pipelines.watching.config import WebhookConfig
 from lstr.pipelines.watching.history import Notice
 from lstr.pipelines.watching.telling.channel import Channel, ChannelError, UntoldError, message_bytes, notice_id
 
@@ -33,7 +33,7 @@ class Webhook(Channel):
     of this try; and with a secret `X-Lstr-Signature`, as `sign` makes it. A notice has arrived when the answer is 2xx.
     """
 
-    def __init__(self, name: str, config: ChannelConfig):
+    def __init__(self, name: str, config: WebhookConfig):
         super().__init__(name)
         self._address = parse_address(name, config.url)
         path = quote(self._address.path or "/", safe="/%:@!$&'()*+,;=~")

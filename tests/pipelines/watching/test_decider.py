@@ -2,34 +2,30 @@
 
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
-from lstr.extractors.video.frames import Chunk
 from lstr.pipelines.detection import files
 from lstr.pipelines.detection.decision import Decision
 from lstr.pipelines.detection.events import Opened
 from lstr.pipelines.detection.sink import End, MakeSink, Sink
 from lstr.pipelines.model_files.packing import write_model
 from lstr.pipelines.watching import decider
+from lstr.pipelines.watching.board import Board
 from lstr.pipelines.watching.config import ActionConfig, SourceConfig
-from lstr.pipelines.watching.decider import Decider, Hearing
+from lstr.pipelines.watching.decider import Decider
+from lstr.pipelines.watching.history import History
 from tests.support.exportable import write_exportable
 from tests.support.patience import patiently, until
 from tests.support.served import TS_HEAD, served
-from tests.support.videos import remux
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("soon")]
 
 LONG = 120.0  # seconds that a busy machine may take
-
-
-@pytest.fixture(scope="module")
-def stream(small_set, tmp_path_factory) -> bytes:
-    return remux(small_set.videos / "scene_00.mp4", tmp_path_factory.mktemp("stream") / "camera.ts").read_bytes()
 
 
 @pytest.fixture
@@ -37,26 +33,14 @@ def model(small_set, tmp_path) -> Path:
     return write_model(tmp_path / "small.lstr", small_set.checkpoint, None, {}).path
 
 
-@pytest.fixture(autouse=True)
-def soon(monkeypatch):
-    monkeypatch.setattr(decider, "AGAIN", (0.2,))
-
-
-def ignore(*what: object) -> None: ...
-
-
 @contextmanager
-def deciding(
-    model: Path,
-    said: list[str],
-    look: Callable[[str, Chunk], None] = ignore,
-    trouble: Callable[[str, str], None] = ignore,
-    sinks: Sequence[MakeSink] = (),
-) -> Iterator[Decider]:
-    """A decider of whose sources nobody else hears, but who is to look at the chunks, or to hear of trouble."""
-    hear = Hearing(None, look, ignore, trouble, ignore)
-    with Decider(model, {}, 300.0, lambda loaded: sinks, said.append, hear, lambda name: ()) as made:
-        yield made
+def deciding(model: Path, said: list[str], sinks: Sequence[MakeSink] = ()) -> Iterator[Decider]:
+    """A decider whose sources are shown on a board, by `made.board`."""
+    with TemporaryDirectory() as folder, closing(History(Path(folder) / "history.sqlite")) as history:
+        board = Board((), history)
+        with Decider(model, {}, 300.0, lambda loaded: sinks, said.append, board, None, lambda name: ()) as made:
+            made.board = board
+            yield made
 
 
 def decided(made: Decider) -> set[str]:
@@ -68,8 +52,13 @@ def source(port: int) -> SourceConfig:
     return SourceConfig(f"http://127.0.0.1:{port}/a")
 
 
-def test_a_source_that_was_never_decided_comes_back(model, stream):
-    """One that was paused before its first decision was never read again while another one was decided."""
+def test_a_source_that_was_never_decided_comes_back(model, stream, monkeypatch):
+    """One that was paused before its first decision was never read again while another one was decided.
+
+    What is decided for weeks is kept nowhere: it grew in a temporary file, which was read whole at the end of a source.
+    """
+    kept: list[tuple] = []
+    monkeypatch.setattr(files, "Spool", lambda *what: kept.append(what))
     with (
         served([TS_HEAD, stream, None], [TS_HEAD, stream, None]) as one,
         socket.create_server(("127.0.0.1", 0)) as silent,
@@ -83,9 +72,10 @@ def test_a_source_that_was_never_decided_comes_back(model, stream):
             made.want({"hall": hall, "door": door})
             until(lambda: made.status().keys() == {"hall", "door"}, LONG)
             before = made.status()
-            made.rule({action: ActionConfig({"on": 0.5, "off": 0.4}) for action in made.actions})
+            made.rule({action: ActionConfig(on=0.5, off=0.4) for action in made.actions})
             until(lambda: made.status().keys() == before.keys() and made.status()["door"] is not before["door"], LONG)
             until(lambda: made.status().keys() == before.keys() and made.status()["hall"] is not before["hall"], LONG)
+    assert not kept
 
 
 @pytest.mark.skipif(Path("/dev/video63").exists(), reason="this machine has 64 cameras")
@@ -107,6 +97,7 @@ def test_an_unplugged_camera_stops_no_other_and_is_said_once(model, stream):
     assert [text.partition(":")[0] for text in missing] == ["cam", "also"], said
 
 
+@pytest.mark.slow
 def test_a_model_file_may_be_replaced_while_it_runs(model, stream, tmp_path):
     """What was read of the old file stayed for ever, and networks that the new one holds were refused at each try."""
     said: list[str] = []
@@ -134,9 +125,14 @@ def test_what_has_ended_is_decided_once(model, stream):
     """An event by HLS is a recording when it is over: it was decided from its beginning again, every five seconds."""
     said: list[str] = []
     seen: list[int] = []
+
+    class Seen(Sink):
+        def take(self, decision: Decision) -> None:
+            seen.append(decision.chunk)
+
     whole = b"HTTP/1.0 200 OK\r\nContent-Type: video/mp2t\r\nContent-Length: %d\r\n\r\n" % len(stream)
     with served([whole, stream], [whole, stream], [TS_HEAD, stream, None]) as port:
-        with deciding(model, said, lambda name, chunk: seen.append(chunk.index)) as made:
+        with deciding(model, said, [Seen]) as made:
             made.want({"hall": source(port)})
             until(lambda: any("has ended, and is a recording since" in text for text in said), LONG)
             once = [*seen]
@@ -147,7 +143,6 @@ def test_what_has_ended_is_decided_once(model, stream):
 def test_it_is_alive_while_a_camera_is_silent_and_while_its_model_cannot_be_loaded(model, tmp_path, monkeypatch):
     """A supervisor ended the service, and all its other cameras, after a minute of either."""
     said: list[str] = []
-    troubles: list[tuple[str, str]] = []
     with socket.create_server(("127.0.0.1", 0)) as silent:
         with deciding(model, said) as made:
             made.want({"door": source(silent.getsockname()[1])})
@@ -156,12 +151,13 @@ def test_it_is_alive_while_a_camera_is_silent_and_while_its_model_cannot_be_load
             until(lambda: made.alive > before + 1.0, LONG)
             assert not made.status()["door"].decided
         monkeypatch.setattr(decider, "AGAIN", (300.0,))
-        with deciding(tmp_path / "none.lstr", said, trouble=lambda *heard: troubles.append(heard)) as made:
+        with deciding(tmp_path / "none.lstr", said) as made:
             made.want({"door": source(silent.getsockname()[1])})
-            until(lambda: troubles, LONG)
+            until(lambda: any(state["trouble"] for state in made.board.states()), LONG)
             before = made.alive
             until(lambda: made.alive > before + 1.0, LONG)
-    assert {name for name, _ in troubles} == {"door"} and "none.lstr" in troubles[0][1] and troubles[0][1] in said
+            (state,) = made.board.states()
+    assert state["name"] == "door" and "none.lstr" in state["trouble"] and "none.lstr" in said[-1]
 
 
 def test_more_sources_than_there_was_place_for_are_all_opened(model, monkeypatch):
@@ -177,6 +173,7 @@ def test_more_sources_than_there_was_place_for_are_all_opened(model, monkeypatch
     assert said.count("small.lstr had no place for 3 sources: all of them begin anew.") == 1
 
 
+@pytest.mark.slow
 def test_after_other_thresholds_no_source_is_decided_by_those_of_before(model, stream):
     """One that was added meanwhile kept the session of the old ones going, and all others came back into it."""
     begun: list[tuple[str, float]] = []
@@ -194,24 +191,12 @@ def test_after_other_thresholds_no_source_is_decided_by_those_of_before(model, s
     with served(*[[TS_HEAD, stream, None]] * 4) as port, deciding(model, [], sinks=[Slow]) as made:
         made.want({"hall": source(port)})
         until(lambda: made.actions, LONG)
-        made.rule({action: ActionConfig({"on": 0.0, "off": 0.0}) for action in made.actions})
+        made.rule({action: ActionConfig(on=0.0, off=0.0) for action in made.actions})
         until(lambda: begun, LONG)
-        made.rule({"unknown": ActionConfig({"on": 0.1}), **made._actions})
+        made.rule({"unknown": ActionConfig(on=0.1), **made._actions})
         hall = made.status()["hall"]
-        made.rule({action: ActionConfig({"on": 1.0}) for action in made.actions})
+        made.rule({action: ActionConfig(on=1.0) for action in made.actions})
         made.want({"hall": source(port), "door": source(port)})
         until(lambda: decided(made) == {"hall", "door"} and made.status()["hall"] is not hall, LONG)
         until(lambda: all(status.decided > 2 for status in made.status().values()), LONG)
     assert {name for name, _ in begun} == {"hall"}
-
-
-def test_what_is_decided_for_weeks_is_kept_nowhere(model, stream, monkeypatch):
-    """It grew in a temporary file, which was read whole into memory at the end of a source."""
-    kept: list[tuple] = []
-    monkeypatch.setattr(files, "Spool", lambda *what: kept.append(what))
-    with served([TS_HEAD, stream, None]) as port, deciding(model, []) as made:
-        made.want({"hall": source(port)})
-        until(lambda: decided(made) == {"hall"}, LONG)
-        made.want({})
-        until(lambda: not made.status(), LONG)
-    assert not kept

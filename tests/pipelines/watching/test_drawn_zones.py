@@ -17,7 +17,6 @@ from lstr.pipelines.watching.config_file import read_config
 from lstr.pipelines.watching.service import Service
 from tests.support.detections import opened
 from tests.support.means import Means, tiny_checkpoint
-from tests.support.requests import Visitor
 
 LEFT = (((0.0, 0.0), (0.5, 0.0), (0.5, 1.0), (0.0, 1.0)),)
 TOP = (((0.0, 0.0), (1.0, 0.0), (1.0, 0.5), (0.0, 0.5)),)
@@ -71,7 +70,7 @@ def test_what_is_drawn_stands_before_the_file_and_is_kept(tmp_path):
         assert shown(watching) == (TOP, False)
 
 
-def test_the_file_is_read_again(small_set, tmp_path):
+def test_the_file_is_read_again(small_set, tmp_path, idle):
     write_model(tmp_path / "small.lstr", small_set.checkpoint, None, {})
     with Service(read_config(configure(tmp_path)), lambda text: None) as watching:
         watching.draw("door", LEFT)
@@ -98,16 +97,6 @@ def test_a_source_that_is_removed_takes_its_zones_along(tmp_path):
         watching.remove("garage")
         watching.add("garage", "http://127.0.0.1:9/other")
         assert zones(watching, "garage") == () and shown(watching, "garage") == ((), False)
-
-
-def test_the_page_sends_them_to_the_service(tmp_path):
-    with Service(read_config(configure(tmp_path)), lambda text: None) as watching:
-        visitor = Visitor(watching.server.address)
-        assert visitor.ask("/source/hall/zones", {"zones": LEFT}).status == 200 and zones(watching, "hall") == LEFT
-        refused = visitor.ask("/source/hall/zones", {"zones": [[[0, 0], [2, 0], [0, 2]]]})
-        assert refused.status == 400 and "zone 1, corner 2 is not within the picture" in refused.json["error"]
-        assert zones(watching, "hall") == LEFT
-        assert visitor.ask("/source/hall/zones", {"zones": None}).status == 200 and zones(watching, "hall") == ()
 
 
 def crowd(name: str = "hall") -> Input:

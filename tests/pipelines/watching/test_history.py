@@ -103,7 +103,7 @@ def test_what_is_wanted(history):
     assert found(min_score=0.7) == newest_first[1:]
     assert found(since=events[2].start) == newest_first[:2] and found(until=events[2].start) == newest_first[2:]
     assert history.judge(events[0].id, "wrong") and not history.judge("nothing", "right")
-    assert found(verdict="wrong") == [events[0].id]
+    assert history.find(events[0].id).verdict == "wrong"
 
 
 def test_what_is_old_is_forgotten_with_its_notices(history):

@@ -15,7 +15,6 @@ from lstr.pipelines.detection.checkpoint import load_checkpoint
 from lstr.pipelines.watching.history import History
 from tests.support.patience import until
 from tests.support.served import TS_HEAD, served
-from tests.support.videos import remux
 
 LONG = 120.0  # seconds that a busy machine may take
 SHELL = shutil.which("sh")
@@ -35,12 +34,11 @@ def told_in(path: Path) -> list[dict]:
 
 @pytest.mark.skipif(SHELL is None, reason="no shell notes what it is told here")
 @pytest.mark.parametrize("kills", [pytest.param(2, marks=pytest.mark.long), pytest.param(20, marks=pytest.mark.slow)])
-def test_a_killed_service_loses_no_event_and_tells_of_each(lstr, small_set, tmp_path, kills):
+def test_a_killed_service_loses_no_event_and_tells_of_each(lstr, small_set, stream, tmp_path, kills):
     """Each start sees every action once: on from a score of 0 on, until it is killed.
 
     Killed between telling and noting that, it tells a second time, under the same id; not of more than one at a kill.
     """
-    stream = remux(small_set.videos / "scene_00.mp4", tmp_path / "camera.ts").read_bytes()
     actions, told = load_checkpoint(small_set.checkpoint).classes[1:], tmp_path / "told.jsonl"
     assert lstr("pack", small_set.checkpoint.parent, "-o", tmp_path / "small.lstr")[0] == 0
     with served(*[[TS_HEAD, stream, None]] * (kills + 1)) as port:

@@ -1,6 +1,5 @@
 """The server of a watching service: what it shows, what may be done to it, and by whom."""
 
-import json
 import socket
 import time
 from contextlib import ExitStack
@@ -76,19 +75,12 @@ def test_the_page_holds_no_markup_of_others(watched, visitor):
 def test_the_state_and_a_picture(watched, visitor):
     state = visitor.ask("/state").json
     assert [source["name"] for source in state["sources"]] == ["hall", HOSTILE]
-    assert state["colours"]["fall"] == "#0072b2"
-
-
-def test_pictures_of_all_sources_in_one_answer(watched, visitor):
-    body = visitor.ask("/pictures?of=hall&of=nobody&of=..%2f..%2fetc%2fpasswd&of=hall&of=%00&of=" + quote(HOSTILE)).body
-    length = int.from_bytes(body[:4], "big")
-    head, at = json.loads(body[4 : 4 + length]), 4 + length
-    assert [name for name, _, _ in head] == ["hall", HOSTILE]
-    for _, number, size in head:
-        shown = cv2.imdecode(np.frombuffer(body[at : at + size], np.uint8), cv2.IMREAD_COLOR)
-        assert shown.shape == (48, 64, 3) and number == 4
-        at += size
-    assert at == len(body) and visitor.ask("/pictures").body == b"\0\0\0\2[]"
+    for name in ("hall", HOSTILE):
+        answer = visitor.ask(f"/picture/{quote(name)}?4")
+        shown = cv2.imdecode(np.frombuffer(answer.body, np.uint8), cv2.IMREAD_COLOR)
+        assert shown.shape == (48, 64, 3) and answer.headers["content-type"] == "image/jpeg"
+    for name in ("nobody", "..%2f..%2fetc%2fpasswd", "%00"):
+        assert visitor.ask(f"/picture/{name}").status == 404
 
 
 def test_a_stream_tells_what_follows_a_mark(watched, visitor):

@@ -11,7 +11,7 @@ from lstr.pipelines.detection.events import Opened
 from lstr.pipelines.detection.sink import End
 from lstr.pipelines.detection.status import Status
 from lstr.pipelines.watching import storing
-from lstr.pipelines.watching.history import History, HistoryError
+from lstr.pipelines.watching.history import History
 from lstr.pipelines.watching.storing import Storage, Storing
 from lstr.timeline import Event
 
@@ -90,22 +90,6 @@ def test_the_end_of_a_source_ends_what_is_on(sink, history):
     sink.close(End())
     (known,) = history.events()
     assert known.still_on and known.end == NOW + timedelta(seconds=0.5)
-
-
-def test_what_cannot_be_stored_is_stored_later_and_said_once(sink, history, told, monkeypatch):
-    def full(*arguments):
-        raise HistoryError("no room.", "make some.")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(history, "begin", full)
-        sink.take(decision(1, 0.6, moment("started", 1)))
-        sink.take(decision(2, 0.6))
-        sink.take(decision(3, 0.1, moment("ended", 3, end=0.75)))
-    assert not history.events() and len(told) == 1 and "what is not stored is not told" in told[0]
-    sink.take(decision(4, 0.1))
-    (known,) = history.events()
-    assert known.end is not None
-    assert told[1:] == ["new", "end", "The history of hall is written again."]
 
 
 @contextmanager

@@ -80,7 +80,7 @@ def test_another_site_does_nothing_and_sees_nothing(chromium, service):
 <form id=a method=post enctype=text/plain target=sink action="{own}/source/hall/pause">
   <input name='{{"a":"' value='"}}'></form>
 <form id=b method=post target=sink action="{own}/event/{event.id}/verdict"><input name=verdict value=right></form>
-<iframe id=framed src="{own}/"></iframe><img id=seen src="{own}/pictures?of=hall">"""
+<iframe id=framed src="{own}/"></iframe><img id=seen src="{own}/picture/hall">"""
     context = chromium.new_context()
     page = context.new_page()
     page.goto(service.server.address)

@@ -4,18 +4,18 @@ import json
 import os
 import sys
 
-from lstr.pipelines.watching.config import ChannelConfig
+from lstr.pipelines.watching.config import CommandConfig
 from lstr.pipelines.watching.telling import command
 from lstr.pipelines.watching.telling.telling import Telling
 
 
-def python(code: str, *arguments: str) -> ChannelConfig:
-    return ChannelConfig("command", command=(sys.executable, "-S", "-c", code, *arguments))
+def python(code: str, *arguments: str) -> CommandConfig:
+    return CommandConfig(command=(sys.executable, "-S", "-c", code, *arguments))
 
 
-def told(history, config, event):
+def told(history, config, event, said=None):
     history.begin(event, [*config.channels], event.decided)
-    return Telling(config, history, print)
+    return Telling(config, history, ([] if said is None else said).append)
 
 
 def test_it_gets_the_event_and_no_shell(history, watch_config, event_of, eventually, tmp_path):
@@ -32,7 +32,7 @@ def test_one_that_fails_is_started_again(history, watch_config, event_of, eventu
     code = "import os, sys; n = sys.argv[1]; sys.exit(0 if os.path.exists(n) else open(n, 'w').close() or 3)"
     with told(history, watch_config(c=python(code, str(tmp_path / "once"))), event_of()) as telling:
         eventually(lambda: not history.waiting())
-        assert (telling.status()["c"].delivered, telling.status()["c"].failed) == (1, 1)
+        assert telling.deliveries["c"].failed == 1
 
 
 def test_one_that_runs_too_long_is_killed_with_what_it_started(
@@ -43,10 +43,10 @@ def test_one_that_runs_too_long_is_killed_with_what_it_started(
         "import os, subprocess, sys, time; sys.stdin.read(); child = subprocess.Popen(['sleep', '1000'])\n"
         "open(sys.argv[1], 'w').write(f'{os.getpid()} {child.pid} '); time.sleep(1000)"
     )
-    started = tmp_path / "started"
-    with told(history, watch_config(c=python(code, str(started))), event_of()) as telling:
-        eventually(lambda: telling.status()["c"].failed)
-        assert telling.status()["c"].last_error == "its program ran for more than 1 s and was killed."
+    started, said = tmp_path / "started", []
+    with told(history, watch_config(c=python(code, str(started))), event_of(), said) as telling:
+        eventually(lambda: telling.deliveries["c"].failed)
+        assert said[0].endswith("its program ran for more than 1 s and was killed.")
     for pid in started.read_text().split():
         eventually(lambda pid=pid: gone(int(pid)))
 
@@ -61,7 +61,8 @@ def gone(pid: int) -> bool:
 
 
 def test_a_program_that_is_missing(history, watch_config, event_of, eventually):
-    config = watch_config(c=ChannelConfig("command", command=(os.devnull + "/x",)))
-    with told(history, config, event_of()) as telling:
-        eventually(lambda: telling.status()["c"].last_error)
-        assert telling.status()["c"].last_error == "its program cannot be started (Not a directory)."
+    config = watch_config(c=CommandConfig(command=(os.devnull + "/x",)))
+    said = []
+    with told(history, config, event_of(), said):
+        eventually(lambda: said)
+        assert said[0].endswith("its program cannot be started (Not a directory).")

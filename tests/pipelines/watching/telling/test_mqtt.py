@@ -11,9 +11,8 @@ from datetime import datetime
 import paho.mqtt.client as paho
 import pytest
 
-from lstr.pipelines.watching.config import ChannelConfig
+from lstr.pipelines.watching.config import MqttConfig
 from lstr.pipelines.watching.telling import mqtt
-from lstr.pipelines.watching.telling.policy import Policy, Snooze
 from lstr.pipelines.watching.telling.telling import Telling
 from lstr.pipelines.watching.telling.topics import Topics, identifier, safe
 from tests.support.broker import Broker
@@ -71,7 +70,7 @@ def prefix(request) -> str:
 @pytest.fixture
 def home(broker, prefix, watch_config):
     """A configuration with the broker as its channel."""
-    return watch_config(home=ChannelConfig("mqtt", host="127.0.0.1", port=broker.port, prefix=prefix, discovery="ha"))
+    return watch_config(home=MqttConfig(host="127.0.0.1", port=broker.port, prefix=prefix, discovery="ha"))
 
 
 ACTIONS = {"hall": ["falling", "running"], "front/door +#": ["falling"]}
@@ -82,18 +81,20 @@ def test_an_event_from_its_beginning_to_its_end(history, home, broker, prefix, e
     with Listener(broker.port) as listener, Telling(home, history, print) as telling:
         telling.sources(ACTIONS)
         telling.source_changed("hall", True, True)
-        eventually(lambda: listener.last(f"{prefix}/available") == "online" and telling.status()["home"].connected)
+        eventually(
+            lambda: listener.last(f"{prefix}/available") == "online" and telling.deliveries["home"].channel.connected
+        )
         eventually(lambda: listener.last(f"{prefix}/hall/falling/state") == "OFF")
         history.begin(event, ["home"], event.decided)
         telling.wake()
-        eventually(lambda: telling.status()["home"].delivered == 1)
+        eventually(lambda: not history.waiting())
         eventually(lambda: listener.last(f"{prefix}/hall/event"))
         assert listener.last(f"{prefix}/hall/falling/state") == "ON"
         assert listener.last(f"{prefix}/hall/last") == "falling"
         assert json.loads(listener.last(f"{prefix}/hall/event"))["event"] == history.find(event.id).to_dict()
         history.end(event.id, event.seen, False, event.seen)
         telling.wake()
-        eventually(lambda: telling.status()["home"].delivered == 2)
+        eventually(lambda: not history.waiting())
         eventually(lambda: len(listener.heard[f"{prefix}/hall/event"]) == 2)
         assert listener.last(f"{prefix}/hall/falling/state") == "OFF"
         assert (listener.last(f"{prefix}/hall/health"), listener.last(f"{prefix}/hall/state")) == ("ON", "ON")
@@ -139,7 +140,7 @@ def test_what_is_on_stays_on_where_the_file_is_read_again(history, home, broker,
             telling.sources(ACTIONS)
             history.begin(event, ["home"], event.decided)
             telling.wake()
-            eventually(lambda: listener.last(state) == "ON" and telling.status()["home"].delivered == 1)
+            eventually(lambda: listener.last(state) == "ON" and "home" not in history.waiting())
             told = len(listener.heard[state])
         with Telling(home, history, print) as telling:
             telling.sources(ACTIONS)
@@ -162,7 +163,7 @@ def test_what_was_removed_while_it_was_down_is_forgotten(history, home, broker, 
         assert len(ours) == 4 + 3 and ours <= {*history.kept("retained home")}
         with Telling(home, history, print) as telling:
             telling.sources({"hall": ["falling"]})
-            eventually(lambda: telling.status()["home"].connected)
+            eventually(lambda: telling.deliveries["home"].channel.connected)
             eventually(lambda: all(listener.last(topic) == "" for topic in ours))
             telling.source_changed("hall", True, True)
         assert not ours & {*history.kept("retained home")}, "the broker has confirmed it"
@@ -172,21 +173,10 @@ def test_what_was_removed_while_it_was_down_is_forgotten(history, home, broker, 
         assert not ours & {*listener.heard}
 
 
-def test_a_notice_before_the_sources_are_known_loses_nothing(history, home, broker, event_of, eventually):
-    """Models take their time to be loaded; notices that wait do not."""
-    event = event_of()
-    history.keep("retained home", ["ha/old/config"])
-    history.begin(event, ["home"], event.decided)
-    with Telling(home, history, print) as telling:
-        eventually(lambda: telling.status()["home"].delivered == 1)
-        eventually(lambda: len(history.kept("retained home")) > 1)
-        assert "ha/old/config" in history.kept("retained home")
-
-
 def test_what_is_to_be_forgotten_is_kept_until_the_broker_has_heard(history, watch_config, tmp_path):
     broker = Broker(tmp_path)
     broker.stop()
-    config = watch_config(home=ChannelConfig("mqtt", host="127.0.0.1", port=broker.port))
+    config = watch_config(home=MqttConfig(host="127.0.0.1", port=broker.port))
     history.keep("retained home", ["ha/old/config"])
     with Telling(config, history, print) as telling:
         telling.sources({"hall": ["falling"]})
@@ -194,46 +184,29 @@ def test_what_is_to_be_forgotten_is_kept_until_the_broker_has_heard(history, wat
     assert "ha/old/config" in history.kept("retained home") and "lstr/hall/last" in history.kept("retained home")
 
 
-def test_a_switch_and_a_snooze_are_obeyed(history, home, broker, prefix, eventually):
-    switched, said, policy = [], [], Policy(home, history)
+def test_a_switch_is_obeyed(history, home, broker, prefix, eventually):
+    switched = []
     with Listener(broker.port) as listener:
         listener.send(f"{prefix}/hall/set", "OFF", retain=True)
         eventually(lambda: listener.last(f"{prefix}/hall/set"))  # who subscribes before it is handed on hears it as new
-        channel = Telling(home, history, said.append, switch=lambda *order: switched.append(order), policy=policy)
-        with channel as telling:
+        with Telling(home, history, print, switch=lambda *order: switched.append(order)) as telling:
             telling.sources(ACTIONS)
-            eventually(lambda: telling.status()["home"].connected)
+            eventually(lambda: telling.deliveries["home"].channel.connected)
             door = Topics(prefix).set("front/door +#")
             for topic, text in ((door, "OFF"), (door, "maybe"), (f"{prefix}/nobody/set", "ON"), (door, "ON")):
                 listener.send(topic, text)
             eventually(lambda: len(switched) == 2)
-            assert switched == [("front/door +#", False), ("front/door +#", True)], "a retained order is of long ago"
-            before = datetime.now().astimezone()
-            listener.send(f"{prefix}/snooze", "600")
-            eventually(policy.snoozed)
-            (snooze,) = policy.snoozed()
-            assert (snooze.source, snooze.action) == (None, None)
-            assert 600 <= (snooze.until - before).total_seconds() < 900
-            listener.send(f"{prefix}/snooze", '{"source": "hall", "action": "falling"}')
-            eventually(lambda: Snooze("hall", "falling", None) in policy.snoozed())
-            for order in ("soon", "NaN", "-1", "1e99", "true", '{"sauce": 1}', '{"source": "attic"}', "[" * 4000):
-                listener.send(f"{prefix}/snooze", order)
-            listener.send(f"{prefix}/snooze", "0")
-            eventually(lambda: not policy.snoozed())
-    assert len(said) == 8 and said[0] == (
-        "An order to snooze that came by the channel home is ignored: it is neither a number of seconds nor JSON."
-    )
-    assert said[6].endswith("ignored: there is no such source.")
+    assert switched == [("front/door +#", False), ("front/door +#", True)], "a retained order is of long ago"
 
 
 CLIENT = """
 import sys, time
 from pathlib import Path
-from lstr.pipelines.watching.config import ChannelConfig, WatchConfig
+from lstr.pipelines.watching.config import MqttConfig, WatchConfig
 from lstr.pipelines.watching.history import History
 from lstr.pipelines.watching.telling.telling import Telling
 folder, port, prefix = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-channel = ChannelConfig("mqtt", host="127.0.0.1", port=port, prefix=prefix)
+channel = MqttConfig(host="127.0.0.1", port=port, prefix=prefix)
 with Telling(WatchConfig(folder, None, folder, {}, channels={"home": channel}), History(folder / "h"), print):
     time.sleep(600)
 """
@@ -254,20 +227,20 @@ def test_a_broker_that_restarts_is_told_all_again(history, watch_config, event_o
     monkeypatch.setattr(mqtt, "SOONEST", 0.1)
     broker = Broker(tmp_path)
     broker.stop()
-    config = watch_config(home=ChannelConfig("mqtt", host="127.0.0.1", port=broker.port))
+    config = watch_config(home=MqttConfig(host="127.0.0.1", port=broker.port))
     late, event = event_of(), event_of(source="yard")
     history.begin(late, ["home"], late.decided)
     history.end(late.id, late.seen, False, late.seen)
     history.begin(event, ["home"], event.decided)
     with Telling(config, history, print) as telling:
         telling.sources({"hall": ["falling"], "yard": ["falling"]})
-        eventually(lambda: telling.status()["home"].failed)
-        assert telling.status()["home"].connected is False
+        eventually(lambda: telling.deliveries["home"].failed)
+        assert telling.deliveries["home"].channel.connected is False
         broker.start()
         try:
-            eventually(lambda: telling.status()["home"].delivered == 3)
+            eventually(lambda: not history.waiting())
             broker.stop()
-            eventually(lambda: not telling.status()["home"].connected)
+            eventually(lambda: not telling.deliveries["home"].channel.connected)
             broker.start()
             with Listener(broker.port) as listener:
                 eventually(lambda: listener.last("lstr/available") == "online")

@@ -8,7 +8,7 @@ import threading
 import time
 from datetime import timedelta
 
-from lstr.pipelines.watching.config import ChannelConfig
+from lstr.pipelines.watching.config import AppriseConfig, CommandConfig, MqttConfig, WebhookConfig
 from lstr.pipelines.watching.history import History
 from lstr.pipelines.watching.telling import delivery, telling
 from lstr.pipelines.watching.telling.telling import Telling
@@ -20,12 +20,12 @@ SERVICE = """
 import sys, time
 from datetime import datetime
 from pathlib import Path
-from lstr.pipelines.watching.config import ChannelConfig, WatchConfig
+from lstr.pipelines.watching.config import WatchConfig, WebhookConfig
 from lstr.pipelines.watching.event import WatchedEvent, new_id
 from lstr.pipelines.watching.history import History
 from lstr.pipelines.watching.telling.telling import Telling
 folder, url, n = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-config = WatchConfig(folder, None, folder, {}, channels={"hook": ChannelConfig("webhook", url=url)})
+config = WatchConfig(folder, None, folder, {}, channels={"hook": WebhookConfig(url=url)})
 history = History(folder / "history.sqlite")
 history.end_all(datetime.now().astimezone())
 with Telling(config, history, lambda text: None) as telling:
@@ -48,8 +48,8 @@ def ids(receiver: Receiver) -> list[str]:
     return [posted.headers["X-Lstr-Id"] for posted in receiver.posted]
 
 
-def hook(receiver: Receiver) -> ChannelConfig:
-    return ChannelConfig("webhook", url=receiver.root)
+def hook(receiver: Receiver) -> WebhookConfig:
+    return WebhookConfig(url=receiver.root)
 
 
 def test_a_kill_between_delivery_and_note(tmp_path, eventually):
@@ -107,7 +107,7 @@ def test_a_new_event_is_tried_at_once_and_what_waits_follows(history, watch_conf
     for event in (first, second):
         history.begin(event, ["hook"], event.decided)
     with Receiver(500) as receiver, Telling(watch_config(hook=hook(receiver)), history, print) as running:
-        eventually(lambda: running.status()["hook"].failed)
+        eventually(lambda: running.deliveries["hook"].failed)
         eventually(lambda: not history.due("hook", event.seen + timedelta(seconds=500)))  # one failure holds all
         history.begin(third, ["hook"], third.decided)
         running.wake()
@@ -145,9 +145,9 @@ def test_all_threads_end(history, watch_config, event_of, monkeypatch):
     monkeypatch.setattr(telling, "PATIENCE", 0.1)
     before = {*threading.enumerate()}
     channels = {
-        "a": ChannelConfig("command", command=("sleep", "1000")),
-        "b": ChannelConfig("mqtt", host="127.0.0.1", port=9),
-        "c": ChannelConfig("apprise", url="json://127.0.0.1:9"),
+        "a": CommandConfig(command=("sleep", "1000")),
+        "b": MqttConfig(host="127.0.0.1", port=9),
+        "c": AppriseConfig(url="json://127.0.0.1:9"),
     }
     event = event_of()
     history.begin(event, [*channels], event.decided)
