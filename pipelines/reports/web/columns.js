@@ -4,11 +4,6 @@ const units = { seconds: "seconds, or h:mm:ss", milliseconds: "milliseconds", fr
 const choosers = [];
 let asking = 0;
 
-const option = (value, text) => {
-  const item = make("option", "", text);
-  item.value = value;
-  return item;
-};
 function row(cells, tag) {
   const line = make("tr");
   line.append(...cells.map((cell) => (typeof cell === "string" ? make(tag, "", cell) : cell)));

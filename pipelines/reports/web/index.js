@@ -183,10 +183,7 @@ if (failed.length) term($("facts"), "Failed", numberText(failed.length));
 warn(report.warnings);
 const used = new Set(rows.flatMap(({ has }) => [...has]));
 classes.forEach((label, index) => {
-  if (!used.has(index)) return;
-  const option = make("option", "", label);
-  option.value = index;
-  $("class").append(option);
+  if (used.has(index)) $("class").append(option(index, label));
 });
 $("failed").hidden = !failed.length;
 $("failed-count").textContent = countText(failed.length, "source") + " failed";

@@ -12,9 +12,7 @@ function showVideos() {
   const list = $("videos");
   list.replaceChildren(...videos.map(({ id }, at) => {
     const labels = Object.keys(labelsOf(id)).length, mark = aboutOf(id).complete ? "✓ " : labels ? "… " : "";
-    const option = make("option", "", mark + id + (labels ? " (" + countText(labels, "label") + ")" : ""));
-    option.value = at;
-    return option;
+    return option(at, mark + id + (labels ? " (" + countText(labels, "label") + ")" : ""));
   }));
   list.value = chosenVideo;
   $("video-before").disabled = chosenVideo === 0;
@@ -44,17 +42,8 @@ function showActions() {
     item.append(spot(action.name), key, name, remove);
     return item;
   }));
-  const options = [...actionsInOrder().map(([id]) => id), nothing].map((id) => {
-    const option = make("option", "", nameOf(id));
-    option.value = id;
-    return option;
-  });
-  $("label-action").replaceChildren(...options);
-  $("subject-names").replaceChildren(...Object.keys(held.subject).sort().map((name) => {
-    const option = make("option");
-    option.value = name;
-    return option;
-  }));
+  $("label-action").replaceChildren(...[...actionsInOrder().map(([id]) => id), nothing].map((id) => option(id, nameOf(id))));
+  $("subject-names").replaceChildren(...Object.keys(held.subject).sort().map((name) => option(name)));
 }
 function drawRows() {
   rowsDirty = false;

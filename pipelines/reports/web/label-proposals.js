@@ -210,7 +210,7 @@ function searchText() {
   return [...parts, trouble].filter(Boolean).join(". ");
 }
 function buildProposals() {
-  $("order").replaceChildren(...report.orders.map((name) => make("option", "", name)));
+  $("order").replaceChildren(...report.orders.map((name) => option(name)));
   $("order").addEventListener("change", () => { $("order").blur(); followProposals(); });
   const acts = {
     "review-them": startReview, "review-accept": () => decide("accept"), "review-reject": () => decide("reject"),

@@ -11,21 +11,13 @@ function lengthText(seconds) {
 const quoted = (path) => (/^[\w@%+=:,./-]+$/.test(path) ? path : "'" + path.replaceAll("'", "'\"'\"'") + "'");
 const inSentence = (text) => text[0].toUpperCase() + text.slice(1);
 
-/* Show a command to copy; where the clipboard is closed its text is selected instead. */
+/* Show a command to copy. */
 function showCommand(line, text, label) {
   const code = make("code", "", text), copy = make("button", "", "Copy");
   code.tabIndex = 0;
   code.setAttribute("aria-label", label);
   copy.type = "button";
-  copy.addEventListener("click", async () => {
-    try {
-      await navigator.clipboard.writeText(text);
-      tell("Copied");
-    } catch {
-      getSelection().selectAllChildren(code);
-      tell("Selected: copy it with ctrl C");
-    }
-  });
+  copy.addEventListener("click", () => copyText(text, code, tell));
   line.replaceChildren(code, copy);
 }
 function timeLimit() {
@@ -108,7 +100,7 @@ function showTrainingLabels() {
 
 function buildTraining() {
   const times = $("train-time");
-  times.replaceChildren(...TIME_LIMITS.map(([value, text]) => Object.assign(make("option", "", text), { value })));
+  times.replaceChildren(...TIME_LIMITS.map(([value, text]) => option(value, text)));
   times.addEventListener("change", () => {
     $("train-own").hidden = times.value !== "own";
     if (times.value === "own") $("train-minutes").focus();

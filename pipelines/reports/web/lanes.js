@@ -8,7 +8,7 @@ function buildLanes() {
 }
 function addLane(index) {
   const row = make("div", "lane"), name = make("button"), plot = make("div", "plot");
-  const lane = { index, row, name, canvas: make("canvas"), value: make("output"), grip: make("span", "grip"), seen: false, dirty: true,
+  const lane = { index, row, name, canvas: make("canvas"), value: make("output"), seen: false, dirty: true,
     detected: [], labelled: [], foreseen: expected.filter(({ label }) => label === names[index]) };
   name.type = "button";
   name.tabIndex = -1;
@@ -29,9 +29,8 @@ function addLane(index) {
     next.name.focus();
   });
   lane.canvas.setAttribute("aria-hidden", "true");
-  lane.grip.setAttribute("aria-hidden", "true");
   plot.append(lane.canvas);
-  row.append(name, plot, lane.grip);
+  row.append(name, plot);
   row.lane = lane;
   /* Background comes last */
   const last = lanes.at(-1);
@@ -143,11 +142,9 @@ function drawLane(lane) {
   pen.fillStyle = pen.strokeStyle = colourOf(names[lane.index]);
   const base = barY - space, top = Math.round((small ? 3 : 5) * ratio);
   if (lane.index < classes.length) drawCurve(pen, lane, width, base, top, ratio, small);
-  lane.range = { base: base / ratio, top: top / ratio }; /* of scores 0 and 1, in pixels from the lane's top */
   const rule = small ? null : ruleOf(names[lane.index]);
   if (rule) drawOnset(pen, base - rule.on * (base - top), width, ratio, 0.75);
   if (rule && tries()) drawOnset(pen, base - rule.off * (base - top), width, ratio, 0.35);
-  placeGrip(lane, rule);
   drawExpected(pen, lane, toX, barY + barHeight / 2, ratio);
 
   const passing = lane.detected.filter(passes), kept = passing.filter((segment) => !isFalse(segment));

@@ -9,6 +9,7 @@ function make(tag, className, text) {
   if (text !== undefined) element.textContent = text;
   return element;
 }
+const option = (value, text = value) => Object.assign(make("option", "", text), { value });
 function term(list, name, value, className) {
   const item = make("div", className);
   item.append(make("dt", "", name), make("dd", "", value));
@@ -22,6 +23,17 @@ function closeMedia(player) {
 function warn(texts) {
   $("warnings").hidden = !texts || !texts.length;
   for (const text of texts || []) $("warnings").append(make("div", "", text));
+}
+
+/* Copies a text that an element shows; where the clipboard is closed it is selected there instead. */
+async function copyText(text, element, tell) {
+  try {
+    await navigator.clipboard.writeText(text);
+    tell("Copied");
+  } catch {
+    getSelection().selectAllChildren(element);
+    tell("Selected: copy it with ctrl C");
+  }
 }
 
 /* m:ss, or h:mm:ss where `long`. */

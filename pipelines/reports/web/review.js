@@ -136,11 +136,7 @@ function showReview() {
   $("rest-count").textContent = countText(unmarked, "segment");
   $("undo").disabled = !past.length;
   $("redo").disabled = !future.length;
-  $("class-names").replaceChildren(...names.filter((name) => !UNDECIDABLE.includes(name)).map((name) => {
-    const option = make("option");
-    option.value = name;
-    return option;
-  }));
+  $("class-names").replaceChildren(...names.filter((name) => !UNDECIDABLE.includes(name)).map((name) => option(name)));
   for (const id of ["error-before", "error-after"]) $(id).disabled = !errorsShown().length && !report.index;
   $("errors").hidden = !truth && !wrongs.length;
   showChosen();

@@ -1,4 +1,4 @@
-/* Other thresholds: by the lines in the lanes or the sliders below them. As --on and --off they hold for all classes. */
+/* Other thresholds, by the sliders below the lanes. As --on and --off they hold for all classes. */
 const tried = { on: null, off: null, min_length: null, merge_gap: null };
 const rules = sharedRules(timeline.thresholds || {});
 const canTry = Boolean(timeline.thresholds) && codes.some((code) => code !== missing);
@@ -14,7 +14,7 @@ function sharedRules(stored) {
   return first && others.every((rule) => rule === first) ? JSON.parse(first) : stored;
 }
 const hundredths = (value) => Math.round(value * 100) / 100;
-let offWanted = uniform ? rules.off : DEFAULT_RULES.off; /* comes back when `on` has been dragged below it and up again */
+let offWanted = uniform ? rules.off : DEFAULT_RULES.off; /* comes back when `on` has been moved below it and up again */
 
 function tryOn(on) {
   tried.on = Math.max(0.01, Math.min(1, hundredths(on)));
@@ -92,65 +92,12 @@ function showRules() {
   $("copy").disabled = !words;
   $("words").textContent = words || "each class its own";
 }
-async function copyWords() {
-  const note = $("copied");
-  try {
-    await navigator.clipboard.writeText(commandWords());
-    note.textContent = "copied";
-  } catch { /* not allowed here: the words are marked, to be copied by hand */
-    getSelection().selectAllChildren($("words"));
-    note.textContent = document.execCommand("copy") ? "copied" : "press ctrl+C";
-  }
-  setTimeout(() => { note.textContent = ""; }, 2000);
+function copyWords() {
+  copyText(commandWords(), $("words"), (text) => { $("copied").textContent = text; });
+  setTimeout(() => { $("copied").textContent = ""; }, 2000);
 }
 
-/* The handle at the right end of a lane's line; a finger takes it without scrolling the page. */
-const lineAt = (lane, rule) => lane.range.base - rule.on * (lane.range.base - lane.range.top);
-function placeGrip(lane, rule) {
-  lane.grip.hidden = !rule || !canTry;
-  if (lane.grip.hidden) return;
-  lane.grip.style.top = lane.row.offsetTop + lineAt(lane, rule) + "px";
-  lane.grip.dataset.value = rule.on.toFixed(2);
-}
-const LINE_REACH = 5; /* pixels from a line in which the mouse takes it */
-function laneOfLine(event) {
-  const lane = lanes.find(({ row }) => {
-    const { top, bottom } = row.getBoundingClientRect();
-    return !row.hidden && event.clientY >= top && event.clientY < bottom;
-  });
-  const rule = lane && canTry && lane.range && !lane.grip.hidden && ruleOf(names[lane.index]);
-  return rule && Math.abs(event.clientY - lane.row.getBoundingClientRect().top - lineAt(lane, rule)) <= LINE_REACH ? lane : null;
-}
-function dragLine(element, laneOf) {
-  let lane = null;
-  element.addEventListener("pointerdown", (event) => {
-    lane = event.button ? null : laneOf(event);
-    if (!lane) return;
-    event.stopImmediatePropagation();
-    event.preventDefault();
-    element.setPointerCapture(event.pointerId);
-    lane.grip.classList.add("held");
-    if (tried.off === null) offWanted = ruleOf(names[lane.index]).off;
-  });
-  element.addEventListener("pointermove", (event) => {
-    if (!lane) return;
-    event.stopImmediatePropagation();
-    const { base, top } = lane.range, y = event.clientY - lane.row.getBoundingClientRect().top;
-    tryOn((base - y) / (base - top));
-  });
-  for (const kind of ["pointerup", "pointercancel"]) element.addEventListener(kind, (event) => {
-    if (!lane) return;
-    event.stopImmediatePropagation();
-    lane.grip.classList.remove("held");
-    lane = null;
-  });
-}
 function buildRules() {
-  if (canTry) {
-    dragLine($("surface"), (event) => (event.pointerType === "touch" ? null : laneOfLine(event)));
-    $("surface").addEventListener("pointermove", (event) => $("surface").classList.toggle("on-line", Boolean(laneOfLine(event))));
-    for (const lane of lanes) dragLine(lane.grip, () => lane);
-  }
   $("on").addEventListener("input", () => tryOn(Number($("on").value)));
   $("off").addEventListener("input", () => tryOff(Number($("off").value)));
   for (const name of ["min_length", "merge_gap"]) {

@@ -29,9 +29,7 @@ function pickModel() {
   const kept = $("which").value;
   $("which").replaceChildren(...options.flatMap(([value, text]) => {
     const count = videos.reduce((sum, video) => sum + video.errors.filter((error) => keysOf(error).includes(value)).length, 0);
-    const option = make("option", "", text + " (" + numberText(count) + ")");
-    option.value = value;
-    return count || !value ? [option] : [];
+    return count || !value ? [option(value, text + " (" + numberText(count) + ")")] : [];
   }));
   $("which").value = [...$("which").options].some(({ value }) => value === kept) ? kept : "";
   pickErrors();
@@ -240,7 +238,7 @@ function scrub(event) {
   seek(view[0] + Math.max(0, Math.min(1, (event.clientX - box.left) / box.width)) * (view[1] - view[0]));
 }
 
-$("model").append(...models.map(({ name }, index) => Object.assign(make("option", "", name), { value: index })));
+$("model").append(...models.map(({ name }, index) => option(index, name)));
 $("model").hidden = models.length < 2;
 followTheme(redraw);
 player.addEventListener("error", cannotPlay);
