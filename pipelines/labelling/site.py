@@ -95,13 +95,12 @@ class Site:
         video, asked = self._video(request), request.query_params
         try:
             number, long_side = int(asked["number"]), int(asked.get("side", "1280"))
-            lossless = asked.get("as") == "png"
-            data = await run_in_threadpool(self.watched.picture, video, number, long_side, lossless)
+            data = await run_in_threadpool(self.watched.picture, video, number, long_side)
         except (KeyError, ValueError, IndexError) as error:
             raise HTTPException(404) from error
         index = self.watched.index(video)
         headers = {"x-time": repr(float(index.times[number])), "cache-control": "private, max-age=600"}
-        return Response(data, media_type="image/png" if lossless else "image/jpeg", headers=headers)
+        return Response(data, media_type="image/jpeg", headers=headers)
 
     async def _film(self, request: Request) -> Response:
         video, waits = self._video(request), "wait" in request.query_params

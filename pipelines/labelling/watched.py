@@ -59,8 +59,8 @@ class Watched:
         """Which part of a video's file has been read for its index, from 0 to 1; 0 before anybody has asked for it."""
         return self._read.get(video, 0.0)
 
-    def picture(self, video: str, number: int, long_side: int, lossless: bool = False) -> bytes:
-        """A frame as a JPEG, or as a PNG. Raises KeyError, IndexError where there is no such frame, VideoError."""
+    def picture(self, video: str, number: int, long_side: int) -> bytes:
+        """A frame as a JPEG. Raises KeyError, IndexError where there is no such frame, VideoError."""
         index = self.index(video)
         with self._lock:
             frames = self._frames.setdefault(video, ExactFrames(index))
@@ -69,8 +69,7 @@ class Watched:
         for others in closed:
             others.close()
         image = frames.image(number, max(16, min(long_side, LONGEST_SIDE)))
-        ending, options = (".png", []) if lossless else (".jpg", [cv2.IMWRITE_JPEG_QUALITY, SHARPNESS])
-        return np.asarray(cv2.imencode(ending, image[..., ::-1], options)[1]).tobytes()
+        return np.asarray(cv2.imencode(".jpg", image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, SHARPNESS])[1]).tobytes()
 
     def playing(self, video: str) -> Path | None:
         """The file that a browser plays: the video, or a copy of it; None until that is made, and where none can be.
