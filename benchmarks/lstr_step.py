@@ -28,10 +28,11 @@ from lstr.kinds import KINDS, change
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.models.kind import Model
 from lstr.models.lstr.config import ENCODERS, INTEGRATIONS, LSTRConfig
+from lstr.pipelines.files.atomic import check_writable
+from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.progress import Finished, Progress
 from lstr.pipelines.provenance import about_machine
-from lstr.pipelines.speed.chain import build, filled, full_age
-from lstr.pipelines.speed.measuring import Measured, Measuring, Result, measured, written
+from lstr.pipelines.speed.chain import Measuring, Result, build, filled, full_age, progress_of
 from lstr.plans.long import Compressed
 from lstr.plans.plan import CHANGES
 from lstr.streaming import StreamState
@@ -73,10 +74,10 @@ class ModelBench:
     """None for the CPU and, in "gpu", the GPU where one is"""
 
 
-def bench_lstr(options: ModelBench) -> Iterator[Progress | Measured | Finished[dict]]:
+def bench_lstr(options: ModelBench) -> Iterator[Progress | Finished[dict]]:
     """Measure an LSTR of one shape: headline rows, memory lengths and designs; gives the record.
 
-    Measured comes after each part that is new in it. Where a GPU is and no device is named, "gpu" holds the same rows
+    Where a GPU is and no device is named, "gpu" holds the same rows
     measured on it. Raises CheckpointError for a shape without streaming to measure, DeviceError for a device that is
     not there.
     """
@@ -97,7 +98,7 @@ def bench_lstr(options: ModelBench) -> Iterator[Progress | Measured | Finished[d
             about |= {"weights": "random", "config": asdict(config), "classes": options.n_classes, "paper": PAPER}
             about = about_machine() | about
             rows: dict = {}
-            yield from measured(measure(device, options, rows), n_parts(options), about, rows)
+            yield from progress_of(measure(device, options, rows), n_parts(options))
     finally:
         torch.set_num_threads(threads_before)
     yield Finished({**about, **rows})
@@ -302,9 +303,10 @@ def ratio(baseline: list[list[float]], rounds: list[list[float]], n_streams: int
 
 
 def follow(events: Iterable[Any], path: Path) -> None:
-    """Run a measurement from a terminal; its record is in the file from the first part on."""
+    """Run a measurement from a terminal, and write its record."""
     start = monotonic()
-    console.follow(written(events, path), "parts")
+    check_writable(path.parent)
+    write_json(path, console.follow(iter(events), "parts"))
     console.say(f"measured in {monotonic() - start:.0f} s; record: {path}")
 
 

@@ -26,11 +26,9 @@ from lstr.kinds import KINDS
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.models.kind import Model
 from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
-from lstr.pipelines.models import keep_speeds
 from lstr.pipelines.progress import Finished, Progress
 from lstr.pipelines.provenance import about_machine
-from lstr.pipelines.speed.chain import build, filled
-from lstr.pipelines.speed.measuring import Measured, Measuring, measured
+from lstr.pipelines.speed.chain import Measuring, build, filled, progress_of
 from lstr.pipelines.training.batches import PieceMaker, read_ahead
 from lstr.pipelines.training.config import TrainConfig, preset_named
 from lstr.pipelines.training.ranks import ALONE
@@ -68,8 +66,8 @@ class KindsBench:
         return {kind: own.get(kind, KINDS[kind].published_size) for kind in self.kinds or KINDS}
 
 
-def bench_kinds(options: KindsBench) -> Iterator[Progress | Measured | Finished[dict]]:
-    """Measure a stream of each kind, and its training where that is wanted; gives the record, which is kept.
+def bench_kinds(options: KindsBench) -> Iterator[Progress | Finished[dict]]:
+    """Measure a stream of each kind, and its training where that is wanted; gives the record.
 
     Each kind takes turns with LSTR, so that their ratio does not depend on what else the machine does.
     """
@@ -82,13 +80,10 @@ def bench_kinds(options: KindsBench) -> Iterator[Progress | Measured | Finished[
     try:
         with torch.random.fork_rng():
             torch.manual_seed(0)
-            yield from measured(measure(options, cores, rows), n_parts, about, rows)
+            yield from progress_of(measure(options, cores, rows), n_parts)
     finally:
         torch.set_num_threads(threads)
-    record = {**about, **rows}
-    if not options.shapes:
-        keep_speeds(record)
-    yield Finished(record)
+    yield Finished({**about, **rows})
 
 
 def measure(options: KindsBench, cores: list[int], rows: dict) -> Measuring[None]:

@@ -4,6 +4,7 @@ import ast
 import dataclasses
 import importlib
 import inspect
+import json
 import pkgutil
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from lstr.models.kind import Kind
 
 ROOM = "lstr"
 """With its links extractors and pipelines."""
+SPEEDS = Path(__file__).resolve().parents[1] / "benchmarks" / "models.json"
 
 
 def write(folder: Path) -> None:
@@ -100,13 +102,13 @@ def own_settings(kind: Kind) -> Iterator[str]:
 
 def models_page() -> str:
     """A table of all kinds of model, then all that is known of each."""
-    from lstr.pipelines.models import RECORD, describe_models, speeds_in
+    from lstr.pipelines.models import describe_models
 
-    found = list(describe_models(record=speeds_in(RECORD)))
+    found, measured = list(describe_models()), json.loads(SPEEDS.read_text())["kinds"]
     lines = ["| kind | paper | parameters | multiply-adds a chunk | steps/s, 1 core | 2 cores | ours is | presets |"]
     lines.append("|---" * lines[0].count(" | ") + "|---|")
     for one in found:
-        stream = (one["speed"] or {}).get("stream", {})
+        stream = measured.get(one["kind"], {}).get("stream", {})
         speeds = [f"{stream[n]['steps_per_second']:,.0f}" if n in stream else "-" for n in ("1", "2")]
         cells = [f"[`{one['kind']}`](#{one['kind']})", f"{one['name']}, {one['year']}"]
         cells += [f"{one[key] / 1e6:,.1f} M" for key in ("parameters", "multiply_adds")]

@@ -1,5 +1,6 @@
 """`lstr bench`: how fast this machine decides."""
 
+from pathlib import Path
 from time import monotonic
 
 import click
@@ -48,7 +49,13 @@ OF_CHAIN = ("recipe", "precision", "algorithm", "runtime", "flow_threads", "flow
 @flow_settings
 @runtime_setting
 @device_option
-@click.option("-o", "--output", type=PATH, metavar="FILE", help="Also write the record to this file, as JSON.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Also write the record to this file, as JSON.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.pass_context
 def command(ctx, what, output, as_json, **options):
@@ -60,8 +67,7 @@ def command(ctx, what, output, as_json, **options):
     chain    one recipe from video to decision: each stage, one after the other and overlapped, the latency
              of a live source, peak memory, and the paper's runtime table beside them
 
-    Without a word it is recipes, or chain where an option of it is there. With -o what is measured so far is in the
-    file from the first part on, with "unfinished" where the command was interrupted.
+    Without a word it is recipes, or chain where an option of it is there.
 
     \b
     Examples:
@@ -75,12 +81,15 @@ def command(ctx, what, output, as_json, **options):
     if what == "recipes" and of_chain:
         raise click.UsageError(f"{of_chain[0]} is an option of `lstr bench chain`.", ctx)
     from lstr.extractors.presets import Preset
+    from lstr.pipelines.files.atomic import check_writable
+    from lstr.pipelines.files.json_files import write_json
     from lstr.pipelines.networks.recipes import choose_recipe
     from lstr.pipelines.speed.chain import bench_chain
     from lstr.pipelines.speed.choice import bench_choices
-    from lstr.pipelines.speed.measuring import written
 
     start = monotonic()
+    if output:
+        check_writable(output.parent)
     if what == "chain":
         preset = choose_recipe(options["recipe"], algorithm=options["algorithm"], precision=options["precision"])
         assert isinstance(preset, Preset), "--recipe takes names of presets alone"
@@ -88,7 +97,9 @@ def command(ctx, what, output, as_json, **options):
         events = bench_chain(preset, options["inputs"], options["chunks"], **more)
     else:
         events = bench_choices(options["inputs"], options["device"])
-    record = console.follow(written(events, output), "chunks" if what == "chain" else "parts")
+    record = console.follow(events, "chunks" if what == "chain" else "parts")
+    if output:
+        write_json(output, record)
     if as_json:
         console.show_json(record)
     else:

@@ -9,8 +9,7 @@ from itertools import groupby
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TextIO
 
-from rich.console import Console, RenderableType
-from rich.constrain import Constrain
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.table import Column, Table
 from rich.text import Text
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
 PLAIN_SECONDS = 10.0  # between two progress lines when nobody is watching a terminal
 EXAMPLES = 2  # named per kind of finding in a table
-ECHO = 4  # columns, of two ^C
 
 _err = Console(stderr=True, highlight=False)
 _out = Console(highlight=False)
@@ -134,14 +132,6 @@ class Left(ProgressColumn):
         return Text("" if seconds is None else f"{clock(seconds)} left", style="progress.remaining")
 
 
-class Bars(Progress):
-    """Bars that leave room for the ^C that a terminal shows, which would else push them up a line, where one stays."""
-
-    def get_renderable(self) -> RenderableType:
-        """What is drawn, somewhat narrower than the terminal."""
-        return Constrain(super().get_renderable(), max(1, _err.width - ECHO))
-
-
 class Bar:
     """Progress with remaining time; a plain line every ten seconds when standard error is no terminal.
 
@@ -155,7 +145,7 @@ class Bar:
         self._printed = monotonic()
         self._begun: dict[str, tuple[float, int]] = {}
         if _err.is_terminal:
-            self._rich = Bars(
+            self._rich = Progress(
                 TextColumn("{task.description}"),
                 BarColumn(12),
                 MofNCompleteColumn(),

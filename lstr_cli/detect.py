@@ -27,7 +27,7 @@ from lstr_cli.options import (
     runtime_setting,
     weights_option,
 )
-from lstr_cli.quantities import Seconds, Size
+from lstr_cli.quantities import POSITIVE_TIME, SIZE, TIME
 from lstr_cli.settings import model_set_option, setting
 
 if TYPE_CHECKING:  # they bring torch
@@ -101,7 +101,7 @@ def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
 @setting("labels", metavar="FILE", help="Draw these labels beside the detections in the HTML page.")
 @setting(
     "embed",
-    type=Size(),
+    type=SIZE,
     default=0,
     metavar="SIZE",
     help="Put videos of at most SIZE, as in 20MB, into their HTML pages, so that the page alone can be sent.",
@@ -111,8 +111,8 @@ def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
 @mismatch_setting
 @flow_settings
 @runtime_setting
-@click.option("--start", type=Seconds(), default=0.0, help="Leave out what comes before, as in 90s or 1:30.")
-@click.option("--duration", type=Seconds(positive=True), help="Stop after so much of each source.")
+@click.option("--start", type=TIME, default=0.0, help="Leave out what comes before, as in 90s or 1:30.")
+@click.option("--duration", type=POSITIVE_TIME, help="Stop after so much of each source.")
 @setting("max_chunks", type=click.IntRange(min=1), metavar="N", help="Stop each source after N decisions.")
 @setting(
     "clock",
@@ -136,7 +136,7 @@ def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
 )
 @setting(
     "timeout",
-    type=Seconds(positive=True),
+    type=POSITIVE_TIME,
     default=30.0,
     show_default="30s",
     help="A live source without a frame for so long has stalled, attempts to connect again included.",

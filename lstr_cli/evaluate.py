@@ -11,7 +11,7 @@ from lstr_cli import console
 from lstr_cli.command import Command
 from lstr_cli.next_steps import after_evaluate
 from lstr_cli.options import data_settings, device_option, mismatch_setting
-from lstr_cli.quantities import PerHour
+from lstr_cli.quantities import RATE
 from lstr_cli.settings import model_set_option, setting
 
 if TYPE_CHECKING:  # they bring numpy
@@ -63,7 +63,7 @@ OF_FEATURES = (
 )
 @click.option(
     "--false-alarms",
-    type=PerHour(),
+    type=RATE,
     metavar="RATE",
     help="With --choose-thresholds: find as much as so many false alarms allow, of all classes together, as in 2/h.  "
     "[default: the highest F1 of found actions]",

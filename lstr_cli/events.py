@@ -11,7 +11,7 @@ import click
 from lstr_cli import console
 from lstr_cli.command import Command
 from lstr_cli.options import PATH
-from lstr_cli.quantities import Seconds
+from lstr_cli.quantities import POSITIVE_TIME
 
 if TYPE_CHECKING:
     from lstr.pipelines.watching.history import History, Wanted
@@ -21,7 +21,7 @@ CSV_COLUMNS = "id source action start decided end seconds score top_score still_
 
 @click.command("events", cls=Command)
 @click.argument("config", type=PATH, metavar="CONFIG|DIR", default=Path("watch.toml"))
-@click.option("--since", type=Seconds(positive=True), metavar="TIME", help="Of the last 1d, 12h or 30m.")
+@click.option("--since", type=POSITIVE_TIME, metavar="TIME", help="Of the last 1d, 12h or 30m.")
 @click.option("--source", metavar="NAME", help="Of this source alone.")
 @click.option("--action", metavar="NAME", help="Of this action alone.")
 @click.option(

@@ -19,7 +19,7 @@ from lstr_cli.options import (
     inputs_options,
     networks_settings,
 )
-from lstr_cli.quantities import Size
+from lstr_cli.quantities import SIZE
 from lstr_cli.settings import set_option, setting
 
 if TYPE_CHECKING:  # they bring torch
@@ -78,7 +78,7 @@ def _by_stream(ctx: click.Context, param: click.Parameter, values: tuple[str, ..
 @networks_settings()
 @algorithm_option
 @setting("cache", metavar="DIR", help="Where frames and flow are kept.  [default: $LSTR_HOME/chunks]")
-@setting("cache_size", type=Size(), default="50GB", help="All that the cache may take.")
+@setting("cache_size", type=SIZE, default="50GB", help="All that the cache may take.")
 @set_option()
 @setting("at_once", type=click.IntRange(min=1), help="Networks trained at once on a CPU.  [default: by its cores]")
 @setting("seed", type=click.IntRange(min=0), help="Of weights, samples, augmentation and dropout.")

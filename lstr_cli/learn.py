@@ -15,7 +15,7 @@ from lstr.pipelines.progress import Failed, Finished, LabelFindings, Notice
 from lstr_cli import console
 from lstr_cli.command import Command
 from lstr_cli.options import algorithm_option, device_option, inputs_options
-from lstr_cli.quantities import PerHour, Seconds, Size
+from lstr_cli.quantities import RATE, SIZE, TIME
 from lstr_cli.settings import set_option, setting
 
 if TYPE_CHECKING:  # they bring numpy
@@ -38,7 +38,7 @@ PROGRESS_SECONDS = 0.25  # between two reports of progress within a step, in JSO
 @click.option(
     "-o", "--output", metavar="MODEL", help="The model file, such as fall.lstr.  [default: called as LABELS, here]"
 )
-@click.option("--time", "seconds", type=Seconds(), metavar="TIME", help="All that it may take, as in 15m or 2h.")
+@click.option("--time", "seconds", type=TIME, metavar="TIME", help="All that it may take, as in 15m or 2h.")
 @click.option(
     "--recipe",
     metavar="NAME|FILE",
@@ -63,11 +63,11 @@ PROGRESS_SECONDS = 0.25  # between two reports of progress within a step, in JSO
     help="Networks trained at once on a CPU.  [default: by its cores]",
 )
 @setting("cache", metavar="DIR", help="Where frames and flow are kept.  [default: $LSTR_HOME/chunks]")
-@setting("cache_size", type=Size(), default="50GB", help="All that the cache may take.")
+@setting("cache_size", type=SIZE, default="50GB", help="All that the cache may take.")
 @device_option
 @click.option("--dry-run", is_flag=True, help="Check the labels, show the plan, and stop.")
 @click.option(
-    "--false-alarms", type=PerHour(), metavar="RATE", help="Choose thresholds for so many false alarms, as in 2/h."
+    "--false-alarms", type=RATE, metavar="RATE", help="Choose thresholds for so many false alarms, as in 2/h."
 )
 @click.option("--make-default", is_flag=True, help="Let `lstr detect` use the model where none is named.")
 @click.option("--json", "as_json", is_flag=True, help="Print plan or result as one JSON document.")

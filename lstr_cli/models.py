@@ -15,8 +15,7 @@ HEADLINES = ("THUMOS'14 mAP", "TVSeries mcAP")
 def command(kind, as_json):
     """Every kind of model that `lstr train --set model.kind=KIND` trains; with KIND, all that is known of it.
 
-    Parameters and multiply-adds are those of the published size, steps a second what benchmarks/models.py of
-    the repository measured.
+    Parameters and multiply-adds are those of the published size.
     "same weights, same numbers": ours gives what the published code gives, by data which that code made.
 
     \b
@@ -37,22 +36,16 @@ def command(kind, as_json):
 
 
 def _show_all(found: list[dict]) -> None:
-    columns = ("kind", "year", "parameters", "multiply-adds a chunk", "steps/s on 1 core", "on 2", *HEADLINES)
+    columns = ("kind", "year", "parameters", "multiply-adds a chunk", *HEADLINES)
     rows = []
     for one in found:
-        cost = (_millions(one["parameters"]), _millions(one["multiply_adds"]), *_speeds(one))
+        cost = (_millions(one["parameters"]), _millions(one["multiply_adds"]))
         rows.append((one["kind"], one["year"], *cost, *(_headline(one, of) for of in HEADLINES), one["exact"]))
     console.show_table("kinds of model", (*columns, "ours is"), rows, right=range(1, len(columns)))
     console.say("`lstr models KIND` has paper, licence, presets and the features and source of each published number.")
-    if not any(one["speed"] for one in found):
-        console.say("benchmarks/models.py of the repository measures steps a second on this machine.")
 
 
 def _show_one(one: dict) -> None:
-    speed = one["speed"] or {}
-    measured = [speed[key] for key in ("machine", "processor", "date") if key in speed]
-    one_core, two_cores = _speeds(one)
-    steps = f"{one_core} on 1 core, {two_cores} on 2" if one["speed"] else "not measured: benchmarks/models.py"
     rows = [
         ("paper", one["paper"]),
         ("address", one["address"] or "–"),
@@ -64,8 +57,6 @@ def _show_one(one: dict) -> None:
         *(("training differs", text) for text in one["differs"]),
         ("parameters", f"{one['parameters']:,}"),
         ("multiply-adds a chunk", f"{one['multiply_adds']:,}"),
-        ("steps a second", steps),
-        *((("measured on", ", ".join(measured)),) if measured else ()),
     ]
     console.show_table(f"{one['kind']}: {one['name']}, {one['year']}", ("entry", "value"), rows)
     if one["results"]:
@@ -81,12 +72,6 @@ def _headline(one: dict, of: str) -> str:
     """The first published number of a data set, with its fellow readers' caveat left to `lstr models KIND`."""
     found = (result for result in one["results"] if result["of"].startswith(of) and "ahead" not in result["of"])
     return next((f"{result['value']:.1f}" for result in found), "–")
-
-
-def _speeds(one: dict) -> tuple[str, str]:
-    stream = (one["speed"] or {}).get("stream", {})
-    speeds = [f"{stream[cores]['steps_per_second']:,.0f}" if cores in stream else "–" for cores in ("1", "2")]
-    return speeds[0], speeds[1]
 
 
 def _millions(n: int) -> str:

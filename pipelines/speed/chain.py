@@ -5,10 +5,11 @@ Networks and LSTR carry random weights and a full random memory, for speed does 
 
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, pairwise
+from itertools import count, islice, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter, sleep
+from typing import TypeVar
 
 import numpy as np
 
@@ -34,9 +35,11 @@ from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
 from lstr.pipelines.networks.converted import run_on
 from lstr.pipelines.progress import Finished, Notice, Progress
 from lstr.pipelines.provenance import about_machine, peak_memory_mb
-from lstr.pipelines.speed.measuring import Measured, Measuring, measured
 from lstr.streaming import StreamState
 
+Result = TypeVar("Result")
+Measuring = Generator[None, None, Result]
+"""A measurement that yields after each of its parts, and returns its result."""
 PAPER = {
     "device": "V100",
     "flow": 8.1,
@@ -108,7 +111,7 @@ def bench_chain(
     flow_threads: int | None = None,
     flow_backend: str = "auto",
     runtime: str = "auto",
-) -> Iterator[Progress | Notice | Measured | Finished[dict]]:
+) -> Iterator[Progress | Notice | Finished[dict]]:
     """Measure the whole chain on the first `n_chunks` chunks of each video; the result is its record.
 
     Serial: one chunk at a time, one stage after the other, each with all of the machine, as in the paper's table.
@@ -145,28 +148,39 @@ def bench_chain(
             "runtimes": twostream.runtimes,
             "weights": "random",
         }
-        parts: dict = {}
-        yield from measured(measure(chain, inputs, n_chunks, parts), total, about, parts)
+        parts = yield from progress_of(measure(chain, inputs, n_chunks), total)
         memory = {"peak_memory_mb": round(peak_memory_mb())}
         yield Finished({**about, **parts, **memory, "paper": PAPER})
 
 
-def measure(chain: Chain, inputs: Sequence[Path], n_chunks: int, parts: dict) -> Measuring[None]:
-    """Each stage and the whole, over all videos so far, into `parts`; yields after each chunk."""
+def progress_of(measurement: Measuring[Result], total: int) -> Generator[Progress, None, Result]:
+    """Run a measurement of `total` parts."""
+    for done in count(1):
+        try:
+            next(measurement)
+        except StopIteration as over:
+            return over.value
+        yield Progress("measuring", done, total)
+    raise AssertionError
+
+
+def measure(chain: Chain, inputs: Sequence[Path], n_chunks: int) -> Measuring[dict]:
+    """Each stage and the whole, over all videos; yields after each chunk."""
     stages: list[list[float]] = []
     latency: list[float] = []
     overlapped, decisions = 0.0, 0
     for path in inputs:
         stages += yield from serial(chain, path, n_chunks)
-        each = np.mean(stages, axis=0)  # seconds of a chunk, by stage
-        features = [f"{stream}_features" for stream in chain.twostream.recipe.streams]
-        there = ["decode", *(["flow"] if chain.workers else []), *features, "lstr"]
-        parts["stages"] = {name: _stage(name, seconds, each.sum()) for name, seconds in zip(there, each, strict=True)}
-        count, seconds = yield from overlap(chain, path, n_chunks)
-        decisions, overlapped = decisions + count, overlapped + seconds
+        made, seconds = yield from overlap(chain, path, n_chunks)
+        decisions, overlapped = decisions + made, overlapped + seconds
         latency += yield from live(chain, path, n_chunks)
-        p50, p95, p99 = (round(1000 * float(np.percentile(latency, p)), 1) for p in (50, 95, 99))
-        parts["end_to_end"] = {
+    each = np.mean(stages, axis=0)  # seconds of a chunk, by stage
+    features = [f"{stream}_features" for stream in chain.twostream.recipe.streams]
+    there = ["decode", *(["flow"] if chain.workers else []), *features, "lstr"]
+    p50, p95, p99 = (round(1000 * float(np.percentile(latency, p)), 1) for p in (50, 95, 99))
+    return {
+        "stages": {name: _stage(name, seconds, each.sum()) for name, seconds in zip(there, each, strict=True)},
+        "end_to_end": {
             "serial": {"decisions_per_second": round(1 / each.sum(), 2), "decisions": len(stages)},
             "overlapped": {
                 "decisions_per_second": round(decisions / overlapped, 2),
@@ -174,7 +188,8 @@ def measure(chain: Chain, inputs: Sequence[Path], n_chunks: int, parts: dict) ->
                 "decisions": decisions,
                 "latency_ms": {"p50": p50, "p95": p95, "p99": p99, "decisions": len(latency)},
             },
-        }
+        },
+    }
 
 
 def _stage(name: str, seconds: float, whole: float) -> dict:
@@ -237,14 +252,14 @@ def serial(chain: Chain, path: Path, n: int) -> Measuring[list[list[float]]]:
 
 def overlap(chain: Chain, path: Path, n: int) -> Measuring[tuple[int, float]]:
     """Chunks, and seconds from opening the file to the last decision."""
-    start, count = perf_counter(), 0
+    start, made = perf_counter(), 0
     chunks = first_chunks(path, chain.twostream.recipe.long_side, n)
     with torch_threads(1), closed_after(chain.twostream.rows(chunks, chain.workers)) as rows:
         for row in rows:
             chain.decide(row)
-            count += 1
+            made += 1
             yield
-    return count, perf_counter() - start
+    return made, perf_counter() - start
 
 
 def live(chain: Chain, path: Path, n: int) -> Measuring[list[float]]:

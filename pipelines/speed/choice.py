@@ -29,8 +29,16 @@ from lstr.kinds import presets
 from lstr.pipelines.networks.converted import remember, run_on
 from lstr.pipelines.progress import Finished, Notice, Progress
 from lstr.pipelines.provenance import about_machine
-from lstr.pipelines.speed.chain import Chain, describe, first_chunks, live, overlap, rendered
-from lstr.pipelines.speed.measuring import Measured, Measuring, measured
+from lstr.pipelines.speed.chain import (
+    Chain,
+    Measuring,
+    describe,
+    first_chunks,
+    live,
+    overlap,
+    progress_of,
+    rendered,
+)
 
 RECIPES = {"live": "rnn-small", "fast": "thumos14", "faithful": "thumos14"}
 """What is compared, and the size of the model that is usual with it."""
@@ -42,7 +50,7 @@ ROOM = 0.8  # of the processor that cameras may use, so that none waits long
 
 def bench_choices(
     inputs: Sequence[Path] = (), device: str | None = None
-) -> Iterator[Progress | Notice | Measured | Finished[dict]]:
+) -> Iterator[Progress | Notice | Finished[dict]]:
     """Compare recipes, runtimes and precisions; the result is their record. `auto` means the fastest from now on.
 
     inputs: videos; without any, one is rendered. device: None for the GPU, or the CPU without one. Raises VideoError
@@ -57,11 +65,15 @@ def bench_choices(
         cores = default_workers()
         about = {"device": device, "cores": cores, "input": describe(inputs[0]), "weights": "random"}
         about = about_machine() | about
-        rows: dict[str, dict] = {}
-        parts = {"recipes": rows}
-        measurement = (part for name in RECIPES for part in _row(name, inputs[0], device, rows.setdefault(name, {})))
-        yield from measured(measurement, total, about, parts)
-    yield Finished({**about, **parts, "advice": advice(rows, cores)})
+        rows = yield from progress_of(_rows(inputs[0], device), total)
+    yield Finished({**about, "recipes": rows, "advice": advice(rows, cores)})
+
+
+def _rows(path: Path, device: str) -> Measuring[dict[str, dict]]:
+    rows = {}
+    for name in RECIPES:
+        rows[name] = yield from _row(name, path, device)
+    return rows
 
 
 def _variants(recipe: str, device: str) -> list[tuple[str, str]]:
@@ -73,7 +85,7 @@ def _variants(recipe: str, device: str) -> list[tuple[str, str]]:
     return [(runtime, precision) for precision in precisions for runtime in runtimes]
 
 
-def _row(name: str, path: Path, device: str, row: dict) -> Measuring[None]:
+def _row(name: str, path: Path, device: str) -> Measuring[dict]:
     """What a recipe costs part by part, and whole with the fastest runtime."""
     preset = PRESETS[name]
     with torch_threads(1), ExitStack() as stack:
@@ -91,33 +103,33 @@ def _row(name: str, path: Path, device: str, row: dict) -> Measuring[None]:
         chain = Chain.of(twostream, workers, presets()[RECIPES[name]].model)
         step = _step(chain)
         costs = {"decode_ms": decode, "flow_ms": flow, "lstr_ms": step}
-        row |= {part: round(1000 * seconds, 2) for part, seconds in costs.items()}
-        row["variants"] = []
+        variants: list[dict] = []
         opened: dict[tuple[str, str], TwoStream] = {}
         for runtime, precision in _variants(name, device):
             variant = run_on(twostream.again(replace(twostream.recipe, precision=precision)), runtime)
-            row["variants"].append({"runtime": runtime, "precision": precision})
+            variants.append({"runtime": runtime, "precision": precision})
             try:
                 seconds = _network_seconds(variant, chunks, fields)
             except NetworkRuntimeError as error:
-                row["variants"][-1]["failed"] = str(error)
+                variants[-1]["failed"] = str(error)
             else:
                 opened[runtime, precision] = variant
-                row["variants"][-1] |= _figures(seconds, (decode + flow + seconds + step) / CHUNK_SECONDS)
+                variants[-1] |= _figures(seconds, (decode + flow + seconds + step) / CHUNK_SECONDS)
             yield
-        sound = [variant for variant in row["variants"] if "failed" not in variant]
+        sound = [variant for variant in variants if "failed" not in variant]
         best = min(sound, key=lambda variant: variant["processor_seconds_per_second"])
-        for precision in {variant["precision"] for variant in row["variants"]}:
+        for precision in {variant["precision"] for variant in variants}:
             same = [variant for variant in sound if variant["precision"] == precision]
             fastest = min(same, key=lambda variant: variant["network_ms"])
             remember(replace(twostream.recipe, precision=precision), fastest["runtime"])
         chain = replace(chain, twostream=opened[best["runtime"], best["precision"]])
         count, seconds = yield from overlap(chain, path, RUN_CHUNKS)
         delays = yield from live(chain, path, RUN_CHUNKS)
-    row["best"] = {
-        **best,
-        "real_time_now": round(count * CHUNK_SECONDS / seconds, 2),
-        "latency_ms": {f"p{p}": round(1000 * float(np.percentile(delays, p)), 1) for p in (50, 95)},
+    latency = {f"p{p}": round(1000 * float(np.percentile(delays, p)), 1) for p in (50, 95)}
+    return {
+        **{part: round(1000 * seconds, 2) for part, seconds in costs.items()},
+        "variants": variants,
+        "best": {**best, "real_time_now": round(count * CHUNK_SECONDS / seconds, 2), "latency_ms": latency},
     }
 
 

@@ -15,7 +15,6 @@ from lstr.errors import CheckpointError
 from lstr.kinds import KINDS, configure, make_model
 from lstr.models.lstr.config import ENCODERS, LSTRConfig
 from lstr.pipelines.progress import Finished, Progress, result_of
-from lstr.pipelines.speed import measuring
 from lstr.plans.long import Compressed
 from lstr.plans.plan import needed
 from tests.support.benchmarks import benchmark
@@ -160,46 +159,9 @@ def test_script(tiny_checkpoint, tmp_path, monkeypatch, capsys):
     assert [p.name for p in path.parent.iterdir()] == ["record.json"]
 
 
-@pytest.mark.long
-def test_an_interrupted_script_leaves_what_it_measured(monkeypatch, tiny_checkpoint, tmp_path):
-    """A valid record of the parts that were done, which says that it is not whole."""
-    path, design_row = tmp_path / "record.json", bench.design_row
-    left = iter(range(2))
-
-    def interrupted(*arguments):
-        if next(left, None) is None:
-            raise KeyboardInterrupt
-        return design_row(*arguments)
-
-    monkeypatch.setattr(bench, "design_row", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        run(monkeypatch, path, "-c", tiny_checkpoint(TINY), "--seconds", SECONDS, "--device", "cpu")
-    record = json.loads(path.read_text())
-    assert record["unfinished"] is True
-    assert list(record["designs"]) == list(bench.designs(TINY))[:2] and record["memory_length"] and record["machine"]
-    assert record["device"] == "cpu" and record["stream"]["steps"] > 0
-
-
 def run(monkeypatch, *words) -> None:
     monkeypatch.setattr("sys.argv", ["lstr_step.py", *map(str, words)])
     bench.main()
-
-
-def test_measured_comes_with_what_is_new():
-    parts = {}
-
-    def measurement():
-        yield
-        parts["a"] = 1
-        yield
-        yield
-        parts["b"] = {"c": 2}
-        yield
-
-    events = measuring.measured(measurement(), 4, {"about": 0}, parts)
-    told = [event.record if isinstance(event, measuring.Measured) else event.done for event in events]
-    whole = {"about": 0, "a": 1, "unfinished": True}
-    assert told == [1, whole, 2, 3, whole | {"b": {"c": 2}}, 4]
 
 
 def test_mistakes():

@@ -3,7 +3,6 @@
 import io
 import re
 
-import pyte
 from rich.console import Console
 
 from lstr_cli import console
@@ -56,22 +55,6 @@ def test_times_say_what_they_are_and_no_bar_stays(monkeypatch):
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue())
     assert "0:01:10 left" in text and "(0:20:00 in all)" in text
     assert not re.search(r"\d:\d\d:\d\d(?! left| in all)", text)
-
-
-def test_an_echo_of_ctrl_c_pushes_no_bar_up(monkeypatch):
-    """A bar as wide as the terminal would be wrapped by it, and a line of it stay for ever."""
-    screen, terminal = io.StringIO(), pyte.Screen(60, 10)
-    monkeypatch.setattr(console, "_err", Console(file=screen, force_terminal=True, width=60, height=10))
-    stream = pyte.Stream(terminal)
-    terminal.set_mode(pyte.modes.LNM)
-    with console.Bar("steps") as bar:
-        bar.update("train", 1, 10, "a long note that fills what is left of the line, and more")
-        bar._rich.refresh()
-        screen.write("^C")
-        bar.update("train", 2, 10, "a long note that fills what is left of the line, and more")
-        bar._rich.refresh()
-    stream.feed(screen.getvalue())
-    assert not [line for line in terminal.display if "train" in line]
 
 
 def test_sizes_for_people():

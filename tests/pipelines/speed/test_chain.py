@@ -68,7 +68,7 @@ def test_what_cannot_be_measured(lstr, tmp_path, sound_only):
     code, _, err = lstr("bench", "flow")
     assert code == 2 and "'flow' is not one of 'recipes', 'chain'" in err
     code, _, err = lstr("bench", "-o", tmp_path)
-    assert code == 2 and "is a folder" in err
+    assert code == 2 and "is a directory" in err
     (tmp_path / "file").write_text("in the way")
     code, _, err = lstr("bench", "-o", tmp_path / "file" / "record.json")
     assert code == 2 and "cannot be written" in err
