@@ -30,11 +30,6 @@ def dated_file(folder: Path, source_id: str, suffix: str) -> Path:
     return path
 
 
-def next_decision(events: Generator) -> Decision:
-    """Run a detection up to its next decision."""
-    return next(event.decision for event in events if isinstance(event, Decided))
-
-
 def open_sources(paths, loaded, options=OWN, limits=ALL) -> Iterator[Source]:
     """Recorded sources, opened one after the other."""
     with closing(Networks(loaded, options)) as networks:

@@ -8,7 +8,7 @@ from lstr.pipelines.learning.job import Learnt, learn
 from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.progress import result_of
 
-SMALL = {"epochs": "2", "draws": "48", "short_side": "64", "crop": "64", "model.d_model": "32", "train.epochs": "4"}
+SMALL = {"epochs": "1", "draws": "16", "short_side": "64", "crop": "64", "model.d_model": "32", "train.epochs": "4"}
 
 
 def write_videos(root: Path) -> Path:

@@ -4,7 +4,6 @@ import ast
 import configparser
 import os
 import re
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -15,6 +14,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from tests.support.videos import write_video
+from tests.whole.conftest import build_wheel
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = ("lstr", "lstr.extractors", "lstr.pipelines", "lstr_cli")
@@ -22,25 +22,6 @@ OURS = ("lstr", "lstr_cli")
 """What an installation adds to the names that can be imported."""
 TAKEN = ("extractors", "pipelines", "checkpoints")
 """Folders of the repository whose names are an application's own."""
-
-
-def build_wheel(folder: Path, **environment: str) -> Path:
-    """A wheel of the sources that are distributed of what is committed; of the files as they are without git."""
-    command = ["git", "clone", "--quiet", ROOT, folder / "source"]
-    if not (ROOT / ".git").exists() or subprocess.run(command, capture_output=True).returncode:
-        ignored = shutil.ignore_patterns(".*", "*.so", "build", "demo", "*.egg-info", "__pycache__")
-        shutil.copytree(ROOT, folder / "source", ignore=ignored, symlinks=True)
-    code = f"from setuptools.build_meta import build_sdist; build_sdist({str(folder)!r})"
-    subprocess.run([sys.executable, "-c", code], cwd=folder / "source", check=True, capture_output=True)
-    (sources,) = folder.glob("*.tar.gz")
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", folder, sources]
-    subprocess.run(command, check=True, capture_output=True, env=os.environ | environment)
-    return next(folder.glob("*.whl"))
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory) -> Path:
-    return build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
@@ -189,7 +170,7 @@ def test_a_wheel_learns_and_detects(installed, tmp_path):
     assert (tmp_path / "demo").is_dir() and [*(tmp_path / "demo").rglob("*.lstr")]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_an_installation_without_a_compiler_succeeds(tmp_path):
     names = zipfile.ZipFile(build_wheel(tmp_path, CC="no-such-compiler")).namelist()
     assert "lstr/extractors/flow/tvl1.py" in names and not [n for n in names if n.endswith(".so")]

@@ -12,7 +12,6 @@ import pytest
 
 from lstr.pipelines.detection.files import FORMATS
 from tests.support.exportable import write_exportable
-from tests.whole.test_install import build_wheel
 
 pytestmark = pytest.mark.long
 
@@ -23,10 +22,9 @@ PICTURES = ("png", "svg")  # drawn by matplotlib
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory):
+def small(wheel, tmp_path_factory):
     """Run `lstr` of a clean environment: small(*arguments, code) -> what it prints, and what it says."""
     folder = tmp_path_factory.mktemp("small")
-    wheel = build_wheel(folder / "wheel")
     subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
     python = folder / "venv" / "bin" / "python"
     command = [python, "-m", "pip", "install", "--quiet", f"lstr-video[run,watch] @ file://{wheel}"]

@@ -35,7 +35,7 @@ SECONDS = 5.0  # within which all is over, on a machine that has nothing else to
 IMPORTED = [
     "lstr_cli.extract",
     "lstr.pipelines.extraction.job",
-    "lstr.pipelines.learning.learn",
+    "lstr.pipelines.learning.job",
     "mmaction.models",
     "rich.progress",
 ]

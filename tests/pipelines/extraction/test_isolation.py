@@ -74,9 +74,8 @@ def test_an_unforeseen_error_at_any_stage_is_one_videos_failure(extract, videos,
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("stage", ["probe", "decode"])
-def test_a_disk_of_the_source_that_fails_is_no_lost_output(extract, monkeypatch, stage):
-    inject(monkeypatch.setattr, stage, OSError(errno.EIO, "Input/output error"))
+def test_a_disk_of_the_source_that_fails_is_no_lost_output(extract, monkeypatch):
+    inject(monkeypatch.setattr, "decode", OSError(errno.EIO, "Input/output error"))
     outcomes, _ = extract()
     assert {i: outcome.state for i, outcome in outcomes.items()} == {"bad": "failed", "good": "done"}
 
@@ -85,11 +84,8 @@ def test_a_disk_of_the_source_that_fails_is_no_lost_output(extract, monkeypatch,
     ("stage", "error", "raised"),
     [
         ("write", OSError(errno.ENOSPC, "No space left on device"), OutputError),
-        ("write", OSError(errno.EDQUOT, "Disk quota exceeded"), OutputError),
-        ("write", OSError(errno.EIO, "Input/output error"), OutputError),
         ("decode", OSError(errno.ENOSPC, "No space left on device"), OutputError),
         ("flow", MemoryError(), ExhaustedError),
-        ("network", RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to"), ExhaustedError),
         ("network", RuntimeError("CUDA error: an illegal memory access was encountered"), ExhaustedError),
         ("decode", KeyboardInterrupt(), KeyboardInterrupt),
     ],
@@ -156,13 +152,12 @@ def test_a_plan_names_a_video_that_cannot_be_looked_at(videos, tmp_path, monkeyp
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("stage", ["probe", "decode", "flow"])
-def test_calibration_leaves_it_out(videos, monkeypatch, stage):
+def test_calibration_leaves_it_out(videos, monkeypatch):
     twostream = build_twostream(SMALL.narrowed(("flow",)), WeightSources(), "cpu", "float32")
-    inject(monkeypatch.setattr, stage, KeyError("codec"))
+    inject(monkeypatch.setattr, "flow", KeyError("codec"))
     with FlowWorkers(1, SMALL.algorithm) as workers:
         images = returned(sampled_inputs(twostream, videos, workers, 8, "calibration"))
-    assert 0 < len(images["flow"]) < 8 or stage == "probe"
+    assert 0 < len(images["flow"]) < 8
 
 
 def test_garbage_in_failed_jsonl_is_no_obstacle(extract, videos):

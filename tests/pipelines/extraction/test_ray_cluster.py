@@ -28,6 +28,7 @@ from lstr.pipelines.files.atomic import SCRATCH
 from lstr.pipelines.files.remote import place
 from tests.support.backbones import build_backbone
 from tests.support.processes import heed_interrupts
+from tests.support.videos import write_video
 
 STORE = 100 * 2**20  # bytes of shared memory a node; it holds one weights file
 FAST = ("--recipe", "fast", "--flow", "dis")
@@ -225,22 +226,30 @@ def test_a_signal_ends_what_runs_elsewhere(two_nodes, scenes, tmp_path, sent, co
     assert len(list(folder.glob("records/*.json"))) < 5
 
 
-@pytest.mark.long
-def test_an_address_without_the_engine(lstr, scenes, tmp_path):
-    code, _, err = lstr("extract", scenes, "-o", tmp_path / "features", "--set", "ray_address=auto")
+def test_an_address_without_the_engine(lstr, tmp_path):
+    code, _, err = lstr(
+        "extract",
+        write_video(tmp_path / "v.mp4", range(0, 300, 25)),
+        "-o",
+        tmp_path / "features",
+        "--set",
+        "ray_address=auto",
+    )
     assert code == 2 and "ray_address is for the engine ray." in err, err
 
 
-def test_without_ray(lstr, scenes, tmp_path, monkeypatch):
+def test_without_ray(lstr, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    code, out, err = lstr(*on_cluster("auto", scenes, "-o", tmp_path / "features"))
+    video = write_video(tmp_path / "v.mp4", range(0, 300, 25))
+    code, out, err = lstr(*on_cluster("auto", video, "-o", tmp_path / "features"))
     assert code == 2 and out == "" and "pip install 'ray>=2.40'" in err and not (tmp_path / "features").exists()
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "nowhere"])
-def test_nobody_answers(lstr, scenes, tmp_path, address):
-    code, out, err = lstr(*on_cluster(address, scenes, "-o", tmp_path / "features"))
+@pytest.mark.parametrize("address", ["ray://127.0.0.1:1", "nowhere"])
+def test_nobody_answers(lstr, tmp_path, address):
+    video = write_video(tmp_path / "v.mp4", range(0, 300, 25))
+    code, out, err = lstr(*on_cluster(address, video, "-o", tmp_path / "features"))
     assert code == 2 and out == "" and f"No Ray cluster answers at {address}." in err and "ray start --head" in err
     assert not (tmp_path / "features").exists()
 
@@ -257,27 +266,13 @@ def test_a_video_s_share_suits_the_nodes():
     assert [Portion(4, 1).fits(node) for node in gpus] == [4, 8, 0]
 
 
-@pytest.mark.parametrize("name", ["rgb.pth", "mine.safetensors"])
-def test_weights_travel_in_the_form_that_their_name_on_a_node_says(tmp_path, name):
+def test_weights_travel_in_the_form_that_their_name_on_a_node_says(tmp_path):
     from safetensors.torch import save_file
 
     tensors = {"conv.weight": torch.arange(6.0).reshape(2, 3), "conv.bias": torch.ones(2, dtype=torch.float16)}
-    (save_file if name.endswith(".safetensors") else torch.save)(tensors, tmp_path / name)
-    ((there, file),) = network_files(tmp_path / name, "rgb").items()
+    save_file(tensors, tmp_path / "mine.safetensors")
+    ((there, file),) = network_files(tmp_path / "mine.safetensors", "rgb").items()
     (tmp_path / "node").mkdir()
     ray_extract._content_of(file).tofile(tmp_path / "node" / there)
     read = read_state_dict(network_file(tmp_path / "node", "rgb"))
     assert read.keys() == tensors.keys() and all(torch.equal(read[one], tensors[one]) for one in tensors)
-
-
-def test_what_ray_prints_is_not_a_result(capsys):
-    import threading
-
-    output = ray_extract._WithoutRay(sys.stdout)
-    heard = threading.Thread(target=lambda: print("heard", file=output))
-    unheard = threading.Thread(target=lambda: print("a page", file=output), name="ray_listen_error_messages")
-    for thread in (heard, unheard):
-        thread.start()
-        thread.join()
-    output.flush()
-    assert capsys.readouterr().out == "heard\n"

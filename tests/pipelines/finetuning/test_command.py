@@ -1,25 +1,19 @@
 """`lstr finetune` from videos to a weights folder, and what a user's mistakes end in."""
 
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
 
 import pytest
 import torch
 
 from lstr.extractors.networks.weights import identify, randomise
 from lstr.extractors.presets import PRESETS
-from lstr.extractors.weights.content import read_state_dict
 from lstr.extractors.weights.model_card import read_card
 from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
 from lstr.pipelines.finetuning.initial_weights import initial_weights
 from lstr.pipelines.weights.folder import open_weights
 from tests.support.backbones import build_backbone
 from tests.support.mistakes import mistake
-from tests.support.processes import heed_interrupts
 
 SETTINGS = {"short_side": 32, "crop": 32, "batch_size": 8, "draws": 8, "epochs": 2, "precision": "float32"}
 SMALL = [word for name, value in SETTINGS.items() for word in ("--set", f"{name}={value}")]
@@ -99,7 +93,7 @@ def test_folds_and_first_weights_of_an_earlier_folder(finetune, tmp_path):
     mistake(finetune(first.path, "--stream", "flow"), 4, "holds finished weights", "-o")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_run_that_was_stopped(finetune, tmp_path, monkeypatch):
     """Ctrl-C in an epoch: what is there is kept, and --resume needs what it was begun with."""
     from lstr.pipelines.finetuning import network_run
@@ -173,50 +167,3 @@ def test_weights_that_fit_one_stream_only(tmp_path):
     assert found["rgb"].path and found["flow"].path is None
     found = initial_weights(PRESETS["activitynet"], str(tmp_path / "resnet50.pth"), {})
     assert not found["rgb"].crossed and found["flow"].crossed
-
-
-KILLER = """
-import os, sys, threading, time
-from pathlib import Path
-
-def kill(run, how):
-    while not (run / "metrics.jsonl").exists() or (run / "metrics.jsonl").read_text().count("\\n") < 3:
-        time.sleep(0.001)
-    os.kill(os.getpid(), how) if how == 9 else os.killpg(0, how)
-
-threading.Thread(target=kill, args=(Path(sys.argv.pop(1)), int(sys.argv.pop(1))), daemon=True).start()
-from lstr_cli.main import main
-main()
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("how, code", [(signal.SIGKILL, -9), (signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_real_kill(finetune, acted, home, tmp_path, how, code):
-    """Of the command with its reading process, somewhere after the third of six epochs; it goes on to the bit."""
-    options = [
-        "--stream",
-        "flow",
-        "--flow",
-        "dis",
-        "--workers",
-        "1",
-        *SMALL,
-        "--set",
-        "epochs=6",
-        "--set",
-        "precision=fast",
-    ]
-    command = [sys.executable, "-c", KILLER, tmp_path / "run", str(int(how)), "finetune", acted[0], "-o"]
-    command += [tmp_path / "run", "--labels", acted[1], *options]
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "LSTR_HOME": str(home)}
-    killed = subprocess.run(
-        command, capture_output=True, text=True, env=env, preexec_fn=heed_interrupts, start_new_session=True
-    )
-    assert killed.returncode == code, killed.stderr
-    assert "Traceback" not in killed.stderr
-    assert finetune(tmp_path / "run", *options, "--resume")[0] == 0
-    assert finetune(tmp_path / "whole", *options)[0] == 0
-    one, other = (read_state_dict(tmp_path / name / "flow.pth") for name in ("run", "whole"))
-    assert all(torch.equal(one[name], other[name]) for name in one)
-    assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 6

@@ -159,7 +159,7 @@ def planned_by(videos, all_teach, tmp_path):
             patch("lstr.pipelines.learning.pace.perf_counter", side_effect=count(step=0.125)),
             patch("lstr.pipelines.learning.pace.process_time", side_effect=count(step=0.125)),
         ):
-            settings = {**SMALL, "epochs": "100"}
+            settings = {**SMALL, "epochs": "100", "draws": "48"}
             chosen = options(videos, tmp_path / "x", settings=settings, seconds=seconds, folds=folds)
             return list(plan(replace(chosen, labels=str(all_teach))))
 
@@ -181,7 +181,9 @@ def test_a_time_too_short_for_folds_is_measured_on_one_or_holds_videos_out(plann
 
 @pytest.mark.slow
 def test_one_fold_measures_what_has_learnt_from_all(videos, all_teach, tmp_path):
-    chosen = replace(options(videos, tmp_path / "m.lstr"), labels=str(all_teach), seconds=360.0)
+    settings = {**SMALL, "epochs": "2", "draws": "48"}
+    chosen = options(videos, tmp_path / "m.lstr", settings=settings, seconds=360.0)
+    chosen = replace(chosen, labels=str(all_teach))
     with patch("lstr.pipelines.learning.pace.measure_training", return_value=({"flow": 1.0}, 1)):
         result = run(chosen)[1]
     model, folder = open_model(result.model), tmp_path / "m.learn"

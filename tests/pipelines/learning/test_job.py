@@ -31,7 +31,7 @@ def test_labels_that_cannot_be_compared_on_are_a_notice(small_set, tmp_path):
     assert notice.text.startswith(f"not compared with {old}: There is no label file")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_damaged_chunk_is_made_again_by_the_same_options(videos, tmp_path):
     """`--resume` was advised, which `lstr learn` does not have."""
     with pytest.raises(CacheError, match="damaged") as caught:
@@ -44,7 +44,7 @@ def test_a_damaged_chunk_is_made_again_by_the_same_options(videos, tmp_path):
     assert "learn again" in caught.value.hint and "resume" not in caught.value.hint
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_epoch_that_validation_videos_choose_is_packed(videos, tmp_path):
     """The last one was, whatever `train.eval_every` had found."""
     content = json.loads((videos / "labels.json").read_text())

@@ -1,37 +1,26 @@
 """From labelled videos to one file, whole, and the same file however often it is stopped on the way."""
 
 import json
-import math
-import os
-import random
 import shutil
-import signal
-import subprocess
-import sys
 from contextlib import closing
 from dataclasses import replace
 from html import escape
-from itertools import count
 from pathlib import Path
-from time import perf_counter, sleep
 from unittest.mock import patch
 
 import pytest
 
 from lstr.errors import ConfigError, LabelsError
 from lstr.extractors.errors import OutputError, VideoError
-from lstr.kinds import KINDS
 from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
 from lstr.pipelines.detection.job import DetectOptions, detect_sources
 from lstr.pipelines.learning.deciding import OF_ONE_RECORDING
 from lstr.pipelines.learning.job import Learnt, learn, plan
 from lstr.pipelines.learning.options import LearnOptions, features_of
-from lstr.pipelines.learning.pace import measure_model
-from lstr.pipelines.learning.plan import MODEL, STARTING, Doing
+from lstr.pipelines.learning.plan import Doing
 from lstr.pipelines.learning.preparation import Learning
 from lstr.pipelines.model_files.model_file import open_model
-from lstr.pipelines.progress import Failed, Finished, Notice, result_of
-from lstr.pipelines.training.config import preset_for, resolve
+from lstr.pipelines.progress import Failed, Notice, result_of
 from tests.support.learning import SMALL, options, run
 
 
@@ -78,19 +67,6 @@ def test_the_same_again_has_nothing_to_do(videos, learnt):
     assert again.about == learnt[1].about and learnt[1].model.read_bytes() == before
 
 
-@pytest.mark.slow
-def test_stopped_in_every_step_it_ends_in_the_same_file(videos, learnt, tmp_path):
-    chosen = options(videos, tmp_path / "drawn.lstr")
-    for step in ("train the flow network", "compute features", "train the model", "choose thresholds", "measure"):
-        with closing(learn(chosen)) as events:
-            for event in events:
-                if isinstance(event, Doing) and event.step.name.startswith(step) and event.done:
-                    break
-        assert not (tmp_path / "drawn.lstr").exists()
-    _, result = run(chosen)
-    assert result.model.read_bytes() == learnt[1].model.read_bytes()
-
-
 def test_two_learnings_of_one_file_are_one_too_many(videos, tmp_path, lstr):
     with closing(learn(options(videos, tmp_path / "drawn.lstr"))) as events:
         next(events)
@@ -99,20 +75,6 @@ def test_two_learnings_of_one_file_are_one_too_many(videos, tmp_path, lstr):
         assert code == 2 and f"Another learning is writing {tmp_path / 'drawn.learn'}" in err
         assert "--resume" not in err and "with -o" in err
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.long
-def test_a_plan_says_what_is_averaged_and_on_what_thresholds_are_chosen(videos, tmp_path, lstr):
-    """`--set model.kind=trn` packed an average of several, and the plan said nothing of it; nor what folds=0 costs."""
-    words = ("learn", videos / "videos", videos / "labels.json", "-o", tmp_path / "x", "--flow", "dis", "--dry-run")
-    small = [word for name, value in SMALL.items() for word in ("--set", f"{name}={value}")]
-    code, out, err = lstr(*words, *small, "--set", "model.kind=trn", "--device", "cpu")
-    assert code == 0 and out == "", err
-    assert "models of kind trn are tried (trn-small-seen, trn-small), alone, averaged" in err
-    assert "an average of several is packed" in err and "thresholds are chosen on" not in err
-    code, _, err = lstr(*words, *small, "--set", "learn.folds=0", "--device", "cpu")
-    assert code == 0 and "one model sees the features, of kind rnn" in err
-    assert "warning: thresholds are chosen on videos that the networks have learnt from" in err
 
 
 @pytest.mark.slow
@@ -142,32 +104,6 @@ def test_another_time_goes_on_with_what_was_begun(videos, tmp_path):
     events, _ = run(replace(chosen, seconds=900.0))
     assert "only the time" not in told(events), "the plan has the new time"
     assert "learning begins anew" in told(until("compute frames", replace(chosen, seconds=300.0)))
-
-
-@pytest.mark.slow
-def test_killed_at_ten_random_moments_it_ends_in_the_same_file(videos, tmp_path):
-    settings = [word for name, value in SMALL.items() for word in ("--set", f"{name}={value}")]
-    words = [str(videos / "videos"), str(videos / "labels.json"), "--device", "cpu", "--flow", "dis", *settings]
-
-    def command(folder: Path) -> list[str]:
-        learn_it = [sys.executable, "-m", "lstr_cli", "learn", *words]
-        return [*learn_it, "-o", str(folder / "drawn.lstr"), "--set", f"cache={str(folder / 'chunks')}"]
-
-    start, alone = perf_counter(), os.environ | {"OMP_NUM_THREADS": "1"}  # two learnings may plan other threads
-    subprocess.run(command(tmp_path / "whole"), check=True, env=alone)
-    longest = perf_counter() - start
-    moments, kills = random.Random(0), 0
-    while kills < 10:
-        with subprocess.Popen(command(tmp_path / "killed"), start_new_session=True, env=alone) as process:
-            sleep(moments.uniform(0.1, 0.9) * longest)
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                kills += 1
-            else:  # it went on to its end
-                shutil.rmtree(tmp_path / "killed")
-    subprocess.run(command(tmp_path / "killed"), check=True, env=alone)
-    files = [tmp_path / name / "drawn.lstr" for name in ("whole", "killed")]
-    assert files[0].read_bytes() == files[1].read_bytes()
 
 
 @pytest.mark.long
@@ -247,7 +183,7 @@ def test_the_time_chooses_how_many_networks_are_trained():
     assert features_of(replace(every, recipe="live"), None) == (("live", "both", None),)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_of_one_recording_one_network_learns(videos, tmp_path):
     """Of two parts of it as of the whole."""
     content = json.loads((videos / "labels.json").read_text())
@@ -279,28 +215,6 @@ def test_of_one_recording_one_network_learns(videos, tmp_path):
     assert again.is_finished and again.plan == planned.plan
 
 
-@pytest.mark.long
-def test_networks_whose_time_is_over_end_with_their_epoch(videos, tmp_path):
-    from lstr.pipelines.finetuning.finetune import FinetuneOptions, finetune
-    from lstr.pipelines.finetuning.run_folder import Epoch
-
-    chosen = FinetuneOptions(
-        [str(videos / "videos")],
-        str(videos / "labels.json"),
-        tmp_path / "weights",
-        stream="flow",
-        algorithm="dis",
-        settings={"epochs": "50", "draws": "48"},
-        cache=videos / "chunks",
-        seconds=0.01,
-        device="cpu",
-    )
-    events = list(finetune(chosen))
-    epochs = [event for event in events if isinstance(event, Epoch)]
-    assert [event.epoch for event in epochs] == [1] and epochs[0].lr < 1e-5
-    assert isinstance(events[-1], Finished)
-
-
 def test_the_plan_comes_before_anything_is_written(videos, tmp_path):
     planned = next(event for event in plan(options(videos, tmp_path / "x")) if isinstance(event, Learning))
     assert planned.model == tmp_path / "x.lstr" and not planned.begun
@@ -322,32 +236,6 @@ def test_settings_of_the_model_are_checked_before_anything_is_measured(videos, t
         pytest.raises(ConfigError, match=sentence),
     ):
         list(plan(options(videos, tmp_path / "x", settings={**SMALL, name: value})))
-
-
-def test_the_training_of_the_model_is_planned_by_its_own_steps(videos, tmp_path):
-    """As many as it has epochs, of each of its teachers as many again, and each as long as such a step takes here."""
-    found = {}
-    for more in ({}, {"train.epochs": "80"}, {"train.epochs": "80", "train.teacher": "2"}):
-        with (
-            patch("lstr.pipelines.learning.pace.measure_training", return_value=({"flow": 0.01}, 1)),
-            patch("lstr.pipelines.learning.pace.measure_chunks", return_value=0.01),
-            patch("lstr.pipelines.learning.pace.perf_counter", side_effect=count(step=0.125)),
-            patch("lstr.pipelines.learning.pace.process_time", side_effect=count(step=0.125)),
-        ):
-            chosen = options(videos, tmp_path / "x", settings={**SMALL, **more}, folds=0)
-            planned = next(event for event in plan(chosen) if isinstance(event, Learning)).plan
-        found[len(more)] = next(step.seconds for step in planned.steps if step.key == MODEL) - STARTING
-    assert found[0] > 0 and found[0] % 0.125 == 0
-    assert found[1] == pytest.approx(20 * found[0]) and found[2] == pytest.approx(2 * found[1])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_is_planned_without_another_setting(kind):
-    """Its memory is long where it is made for one, and a step of its training can be taken."""
-    name = preset_for(1000, {"model.kind": kind})
-    model, training = resolve(name, {"model.kind": kind}, (8, 0))
-    assert bool(model.n_long) == (kind != "lstr" and KINDS[kind].uses.long_memory)
-    assert 0 < measure_model(model, training, [9, 40, 0], ("Background", "a", "b"), "cpu") < math.inf
 
 
 @pytest.mark.parametrize(
@@ -375,7 +263,7 @@ def test_learning_from_videos_of_which_none_can_be_read_is_refused(videos, tmp_p
     assert "lstr info" in caught.value.hint
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_too_few_recordings_for_the_folds_end_it_in_a_sentence_of_them(videos, tmp_path):
     """What is damaged in its middle is found as its frames are computed; a number of folds was said to be wrong."""
     copied = shutil.copytree(videos, tmp_path / "copied", ignore=shutil.ignore_patterns("chunks"))

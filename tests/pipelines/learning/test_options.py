@@ -10,40 +10,34 @@ from lstr.pipelines.learning.options import OF_PICTURES, features_of, recipe_of,
 from lstr.pipelines.progress import result_of
 from tests.support.learning import options
 
-UNTRAINED = {f"{stream}.epochs": "0" for stream in ("grey", "difference")}
+FEATURES = ("pretrained", "both", None)
 
 
-pytestmark = pytest.mark.long
-
-
-@pytest.fixture(scope="module", params=["pretrained", "fast"])
-def learnt(request, videos, tmp_path_factory):
-    """Features, and a folder of networks that began as they do by default."""
-    first = (request.param, "both", None) if request.param == "pretrained" else ("fast", "flow", "dis")
+@pytest.fixture(scope="module")
+def learnt(videos, tmp_path_factory) -> str:
+    """A folder of networks that began as they do by default."""
     chosen = options(videos, tmp_path_factory.mktemp("learnt") / "weights")
-    names = ("videos", "labels", "output", "cache", "device")
-    shared = {name: getattr(chosen, name) for name in names}
-    settings = UNTRAINED if request.param == "pretrained" else {"epochs": "0"}
-    recipe, stream, algorithm = first
-    result_of(finetune(FinetuneOptions(**shared, recipe=recipe, stream=stream, algorithm=algorithm, settings=settings)))
-    return first, str(chosen.output)
+    shared = {name: getattr(chosen, name) for name in ("videos", "labels", "output", "cache", "device")}
+    settings = {f"{stream}.epochs": "0" for stream in ("grey", "difference")}
+    result_of(finetune(FinetuneOptions(**shared, recipe=FEATURES[0], settings=settings)))
+    return str(chosen.output)
 
 
+@pytest.mark.long
 def test_they_are_trained_gently_by_what_they_began_with(learnt, videos):
     """A third of the rate, half of the epochs, all else as at first: `change` stays, and pictures shake and zoom.
 
     They had the settings of published video networks, with a rate and epochs of those of optical flow.
     """
-    first, path = learnt
-    at_first = settle(first, {}, None, "cpu").configs
-    chosen = options(videos, "m", init=path, algorithm=None, settings={})
-    begun = recipe_of(path)
+    at_first = settle(FEATURES, {}, None, "cpu").configs
+    chosen = options(videos, "m", init=learnt, algorithm=None, settings={})
+    begun = recipe_of(learnt)
     features = features_of(chosen, begun)[0]
-    now = settle(features, settings_of(chosen, begun, features), path, "cpu").configs
+    now = settle(features, settings_of(chosen, begun, features), learnt, "cpu").configs
     for stream, one in at_first.items():
         sizes = {name: getattr(now[stream], name) for name in OF_PICTURES}  # those of the networks' own videos
         assert now[stream] == replace(one, lr=one.lr / 3, epochs=one.epochs // 2, **sizes)
     chosen = replace(chosen, settings={"epochs": "5", "shake": "0.1"})
-    now = settle(features, settings_of(chosen, begun, features), path, "cpu").configs
+    now = settle(features, settings_of(chosen, begun, features), learnt, "cpu").configs
     assert {s: one.epochs for s, one in now.items()} == {s: 5 if one.epochs else 0 for s, one in at_first.items()}
     assert {one.shake for one in now.values() if one.epochs} == {0.1}

@@ -118,8 +118,11 @@ def test_a_cache_that_is_too_small_is_told_by_the_plan(videos, tmp_path, quick, 
     words = ("learn", videos / "videos", videos / "labels.json", "-o", tmp_path / "m", "--flow", "dis", "--dry-run")
     code, _, err = lstr(*words, "--set", "cache_size=0.1MB")
     assert code == 2 and "use --set cache_size=1GB" in err
-    code, _, err = lstr(*words, "--set", "cache_size=1GB")
-    assert code == 0, err
+    code, out, err = lstr(*words, "--set", "cache_size=1GB")
+    assert code == 0 and out == "" and "models of kinds rnn and trn are tried" in err, err
+    code, _, err = lstr(*words, "--set", "learn.folds=0")
+    assert code == 0 and "one model sees the features, of kind rnn" in err, err
+    assert "warning: thresholds are chosen on videos that the networks have learnt from" in err
 
 
 def test_a_larger_cache_is_no_other_learning(videos, tmp_path, quick):

@@ -53,16 +53,6 @@ def test_an_average_over_folds_is_measured_by_models_that_lack_two():
     assert share_of(Run("a", (1, 3)), 3) == pytest.approx(1 / 3) and share_of(Run("a", ()), 3) == 1
 
 
-def test_several_are_averaged_in_pairs_and_all_together():
-    names = [way.name for way in ways_of([A, B, C], 2)]
-    assert names == [
-        "a",
-        "b",
-        "c",
-        *(f"average of {some}" for some in ("a and b", "a and c", "b and c", "a and b and c")),
-    ]
-
-
 @pytest.mark.parametrize(
     "lead, over_folds, taken",
     [(0.5, 0, "both"), (1.5, 0, "a"), (0.5, 0.5, "both"), (0, 1.5, "over folds"), (1.5, 2, "a")],
@@ -117,17 +107,6 @@ def test_what_stays_as_it_begins_has_seen_nothing_and_is_joined_by_no_model_of_s
     assert streams_among(found) == found[1:4]
 
 
-def test_streams_are_averaged_with_each_other_and_with_what_sees_them_all():
-    names = [way.name for way in ways_of(candidates_of({}, 1000, ("grey", "flow"), unseen=False), 1)]
-    assert names[4:] == [OVER_STREAMS, f"{OVER_STREAMS} and rnn-small-seen", "average of rnn-small-seen and trn"]
-
-
-def test_a_way_by_two_seeds_has_each_of_its_models_twice():
-    way = Way("both", (A, B))
-    assert [(one.name, one.again) for one in way.twice.candidates] == [("a", 0), ("b", 0), ("a-2", 1), ("b-2", 1)]
-    assert way.twice.runs(frozenset({1}), [1, 2])[2] == Run("a-2", (1,))
-
-
 def test_only_what_the_time_allows_is_tried():
     candidates = candidates_of({}, 1000)
     seconds = {"rnn-small": 4.0, "rnn-small-seen": 4.0, "trn": 40.0}
@@ -151,10 +130,3 @@ def test_a_fold_that_is_measured_costs_models_of_what_it_leaves():
     assert cost == pytest.approx(2 * RUN_STARTING + 6 * 2 / 3 + 6)
     again = crossing_seconds((seen,), {seen.name: 6.0}, LabelParts(LABELS, "", 3, 1), twice=True)
     assert again == pytest.approx(2 * cost)
-
-
-def test_what_is_trained_on_seen_features_is_no_average_over_folds():
-    """For no networks lack two folds."""
-    seen, plain, _ = candidates_of({}, 1000)
-    assert (plain.seen, seen.seen) == (False, True)
-    assert [way.name for way in ways_of([plain, seen], 3) if way.by_folds] == ["rnn-small, average over folds"]

@@ -23,35 +23,23 @@ from tests.support.detections import decisions_of, open_sources, run_recorded
 TINY = {"model.d_model": "16", "model.n_heads": "2", "model.d_feedforward": "16", "model.long_length": "16"}
 TINY |= {"train.epochs": "2"}
 DESIGNS = [
-    {"kind": "rnn"},
     {"kind": "miniroad"},
     {"kind": "testra", "grid": "anchored", "decay": "0.9"},
-    {"kind": "testra", "anticipation": "2"},
     {"kind": "cmert", "grid": "anchored", "context": "2", "anticipation": "2"},
     {"kind": "mat", "grid": "sliding", "anticipation": "2"},
     {"kind": "rnn", "cell": "gru"},
-    {"kind": "trn"},
     {"kind": "trn", "shared_classifier": "true", "decoder_from": "0", "d_token": "8"},
     {"kind": "gatehub", "work_length": "4"},
     {"kind": "oadtr", "anticipation": "2", "decoder_heads": "4", "decoder_feedforward": "8"},
     {"kind": "colar", "exemplars": "3"},
     {"kind": "lfb"},
-    {"encoder": "one-stage"},
-    {"encoder": "stage2-self-attention"},
-    {"encoder": "self-attention"},
-    {"encoder": "projection"},
-    {"encoder": "none"},
+    {"kind": "woad", "supervision": "video"},
+    *({"kind": kind} for kind in ("idn", "fats", "efc", "ed", "red", "ttm", "lap-like", "tfn-like", "conv-deconv")),
     {"encoder": "joined"},
     {"integration": "average"},
-    {"integration": "concatenation"},
-    {"integration": "mlp"},
-    {"gru": "true", "long_length": "4"},
     {"long_length": "0", "gru": "true"},
-    {"long_length": "0"},
     {"anticipation": "8"},
     {"flow_dim": "0"},
-    {"rgb_dim": "0"},
-    {"positions": "distance", "grid": "sliding"},
 ]
 
 

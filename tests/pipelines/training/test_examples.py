@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from lstr.batch import predict
+from lstr.kinds import configure, make_model
 from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.training import sampling
 from lstr.pipelines.training.config import TrainConfig, resolve
@@ -96,3 +98,14 @@ def test_one_cycle_is_pytorchs_and_tenths_fall_by_epoch():
     assert learning_rate(0, 1, 1.0, 0.25, "onecycle") > 0
     tenths = rates(TrainConfig(lr=1e-4, schedule="tenths"), 9, 3)
     assert [tenths(step) for step in range(9)] == pytest.approx([1e-4] * 3 + [1e-5] * 3 + [1e-6] * 3)
+
+
+def test_a_scale_of_features_is_absorbed_by_a_kind_without_a_first_layer():
+    """FATS takes features as they come; those it was trained on had been brought to one scale."""
+    torch.manual_seed(0)
+    model = make_model(configure(kind="fats", rgb_dim=5, flow_dim=3, d_model=16, n_heads=4, generated=2), 4).eval()
+    mean, std = torch.randn(8), torch.rand(8) + 0.5
+    features = torch.randn(40, 8)
+    expected = predict(model, (features - mean) / std)
+    model.absorb(mean, std)
+    np.testing.assert_allclose(predict(model, features), expected, atol=1e-5)

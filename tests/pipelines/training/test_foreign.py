@@ -44,13 +44,10 @@ def test_each_form_is_learnt_from(tmp_path, form):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("form", "rate"),
-    [("npy", "4"), ("npy", "5"), ("npy", "6"), ("pt", "7.5"), ("npy", "24"), ("npy", "30"), ("pt", "30000/1001")],
-)
-def test_actions_are_found_at_each_rate(tmp_path, form, rate):
+@pytest.mark.parametrize("rate", ["5", "30000/1001"])
+def test_actions_are_found_at_each_rate(tmp_path, rate):
     """What was planted is found within a chunk of where it is, by evaluation and by detection alike."""
-    store, labels, clock = write_set(tmp_path, form, rate)
+    store, labels, clock = write_set(tmp_path, "npy", rate)
     path = trained(tmp_path, store, labels, settings={"features.rate": rate}, max_steps=120)
     document = lstr.evaluate(path, store, labels, subset="testing", device="cpu").document
     assert document["lstr"]["mAP"] > 0.95 and document["delay"]["median"] <= 2 * clock.seconds

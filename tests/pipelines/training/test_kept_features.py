@@ -32,7 +32,6 @@ def videos(dtype=np.float16) -> list[LabelledVideo]:
     return made
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32])
 @pytest.mark.parametrize(
     "changes",
     [
@@ -44,7 +43,7 @@ def videos(dtype=np.float16) -> list[LabelledVideo]:
     ],
     ids=str,
 )
-@pytest.mark.parametrize("sampling", ["consistent", "stretched"])
+@pytest.mark.parametrize(("sampling", "dtype"), [("consistent", np.float16), ("stretched", np.float32)])
 def test_windows_are_those_that_are_read(changes, sampling, dtype):
     model, train = change(MODEL, changes), TrainConfig(batch_size=7, accumulate=2, long_sampling=sampling)
     data, outputs = videos(dtype), make_model(model, 4).outputs()

@@ -114,9 +114,9 @@ def test_a_damaged_record_of_fetched_files(lstr, text):
     assert code == 4 and str(path) in err and err.count("hint: ") == 1
 
 
-@pytest.mark.parametrize("suffix", [".safetensors", ".pth"])
 @pytest.mark.parametrize(
-    "name", ["convnext_atto.d2_in1k", "vit_small_patch14_dinov2.lvd142m", "efficientnet_b0.ra4_e3600_r224_in1k"]
+    ("name", "suffix"),
+    [("convnext_atto.d2_in1k", ".pth"), ("vit_small_patch14_dinov2.lvd142m", ".safetensors")],
 )
 def test_files_of_timm_are_known_by_their_network(name, suffix, tmp_path):
     from lstr.extractors.backbones.networks import known_network
