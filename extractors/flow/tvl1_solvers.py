@@ -1,7 +1,7 @@
 """Which kernel solves TV-L1 on a device: our CUDA kernel, else the Triton kernels.
 
 Each is tried on one small pair before it is used, so that what cannot be compiled or launched is known at the start and
-not in a thread. The torch definition runs everywhere; on a GPU it is so slow that it must be named.
+not in a thread.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ Solve = Callable[[Tensor, Tensor, Tensor], Tensor]
 """solve(i0, i1, u): the flow u (B, 2, H, W) improved at one scale of the images i0, i1 (B, H, W), all float32."""
 
 VARIABLE = "LSTR_FLOW_KERNEL"
-KERNELS = ("cluster", "triton", "torch")
 SIDE = 16  # pixels of the pair that is tried
 MEAN_FLOW = (0.68063, 0.04207)  # pixels, x and y, of that pair
 CLOSE = 1e-3  # pixels
@@ -33,13 +32,12 @@ class Solver:
     """What solves TV-L1 on a device."""
 
     name: str
-    """One of KERNELS"""
-    solve: Solve | None = None
-    """None for torch, the definition"""
+    """One of OPENERS"""
+    solve: Solve
     about: str = ""
     """What compiled it, for whom"""
     lacking: tuple[FlowError, ...] = ()
-    """Why a kernel before it in KERNELS is not used"""
+    """Why a kernel before it in OPENERS is not used"""
 
     @property
     def warnings(self) -> list[str]:
@@ -54,14 +52,14 @@ _lock = RLock()
 def open_solver(device: torch.device | str) -> Solver:
     """What solves TV-L1 on a device; a GPU's kernel is tried on one small pair at the first call.
 
-    $LSTR_FLOW_KERNEL names one of KERNELS; without it a GPU takes the first that runs, and never torch.
-    Raises FlowError where none does.
+    $LSTR_FLOW_KERNEL names one of OPENERS; without it a GPU takes the first that runs. Raises FlowError where none
+    does.
     """
     device, wanted = torch.device(device), os.environ.get(VARIABLE, "")
-    if wanted and wanted not in KERNELS:
-        raise FlowError(f"{VARIABLE} is {wanted!r}, which is none of {', '.join(KERNELS)}.", f"unset {VARIABLE}.")
-    if device.type != "cuda" or wanted == "torch":
-        return Solver("torch")
+    if wanted and wanted not in OPENERS:
+        raise FlowError(f"{VARIABLE} is {wanted!r}, which is none of {', '.join(OPENERS)}.", f"unset {VARIABLE}.")
+    if device.type != "cuda":
+        raise FlowError(f"No kernel of TV-L1 in torch runs on {device}.", OTHER_BACKEND)
     if device.index is None:
         device = torch.device("cuda", torch.cuda.current_device())
     if wanted:
@@ -107,9 +105,7 @@ def _cluster(device: torch.device) -> Solver:
     def solve(i0: Tensor, i1: Tensor, u: Tensor) -> Tensor:
         if kernel.fits(*i0.shape[1:]):
             return kernel.solve_scale(i0, i1, u)
-        larger = _opened(device, "triton").solve
-        assert larger is not None
-        return larger(i0, i1, u)
+        return _opened(device, "triton").solve(i0, i1, u)
 
     return Solver("cluster", solve, kernel.about)
 
@@ -133,12 +129,11 @@ OPENERS: dict[str, Callable[[torch.device], Solver]] = {"cluster": _cluster, "tr
 
 def try_pair(solver: Solver, device: torch.device) -> None:
     """Solve one pair of SIDE x SIDE pixels and wait for it. Raises FlowError where its flow is not the one known."""
-    assert solver.solve is not None
     i0, i1 = (image.to(device) for image in small_pair())
     flow = solver.solve(i0[None], i1[None], i0.new_zeros(1, 2, SIDE, SIDE))
     found = flow.mean((2, 3))[0].tolist()
     if not max(abs(a - b) for a, b in zip(found, MEAN_FLOW, strict=True)) < CLOSE:  # NaN is not close
-        raise FlowError(f"The {solver.name} kernel of TV-L1 computes another flow than the definition.")
+        raise FlowError(f"The {solver.name} kernel of TV-L1 computes another flow than OpenCV.")
 
 
 def small_pair() -> tuple[Tensor, Tensor]:

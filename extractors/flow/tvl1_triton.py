@@ -3,8 +3,8 @@
 Warp and median filter are a launch each. The up to 30 inner iterations are one: as many programs as the GPU runs at
 once share the pixels of all pairs that still move and wait for each other after each iteration, so that no pair is
 iterated beyond its stop and the launch ends when none moves. An iteration reads u, p and the warp's data and writes
-the other copy of u and p: 60 bytes per pixel, and rows next to a program's own from cache. Rounding is that of
-tvl1_torch.py but for one root in ten million; the error is summed in integers, whose order cannot matter.
+the other copy of u and p: 60 bytes per pixel, and rows next to a program's own from cache. Rounding is that of tvl1.c
+but for one root in ten million; the error is summed in integers, whose order cannot matter.
 """
 
 from __future__ import annotations

@@ -34,11 +34,11 @@ def kernels(monkeypatch):
 
 def test_a_gpu_says_which_kernel_solved_a_pair(kernels):
     found = "TV-L1 by the cluster kernel (CUDA C++ for sm_90); one pair of 16x16 pixels solved"
-    assert kernels(Solver("cluster", about="CUDA C++ for sm_90")) == [Finding(WHAT, True, found)]
+    assert kernels(Solver("cluster", None, "CUDA C++ for sm_90")) == [Finding(WHAT, True, found)]
 
 
 def test_why_not_another_kernel_is_said(kernels):
-    (found,) = kernels(Solver("triton", about="Triton 3.9.0", lacking=(FlowError("No NVRTC.", "install it."),)))
+    (found,) = kernels(Solver("triton", None, "Triton 3.9.0", lacking=(FlowError("No NVRTC.", "install it."),)))
     assert found.ok and "triton kernel (Triton 3.9.0)" in found.found
     assert found.hint == "No NVRTC. Triton computes flow instead. install it."
 

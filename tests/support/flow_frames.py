@@ -8,6 +8,9 @@ import av
 import cv2
 import numpy as np
 import pytest
+import torch
+
+from lstr.extractors.flow import tvl1
 
 
 def hard_frames(h: int, w: int) -> dict[str, np.ndarray]:
@@ -35,3 +38,12 @@ def real_frames(path: Path, start: int, count: int, size: tuple[int, int] = (320
 def grey_of(frames: np.ndarray) -> list[np.ndarray]:
     """Grey images (H, W) of RGB frames."""
     return [cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame in frames]
+
+
+def compiled_solve(i0: torch.Tensor, i1: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+    """A Solve of `tvl1_solvers` by the compiled kernel of the processor."""
+    flow, (h, w) = u.contiguous().clone(), i0.shape[1:]
+    scratch = np.empty(tvl1._tvl1.workspace_size(w, h), np.uint8)
+    for before, after, field in zip(i0.numpy(), i1.numpy(), flow.numpy(), strict=True):
+        tvl1._tvl1.solve_scale(before, after, field[0], field[1], scratch, w, h, len(tvl1.variants()) - 1)
+    return flow

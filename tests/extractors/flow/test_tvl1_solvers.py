@@ -9,17 +9,15 @@ import pytest
 import torch
 
 from lstr.extractors.errors import FlowError
-from lstr.extractors.flow import tvl1, tvl1_solvers, tvl1_torch, workers
+from lstr.extractors.flow import tvl1, tvl1_solvers, workers
 from lstr.extractors.flow.tvl1_solvers import MEAN_FLOW, Solver, open_solver, small_pair, try_pair
 from lstr.extractors.flow.workers import FlowWorkers
 from lstr.extractors.lanes import open_lane
+from tests.support.flow_frames import compiled_solve
 
+pytestmark = pytest.mark.skipif(not tvl1.available(), reason="the compiled kernel was not built")
 CUDA = torch.device("cuda", 0)
 CPU = torch.device("cpu")
-
-
-def definition(i0, i1, u):
-    return tvl1_torch.solve_scale(i0, i1, u, early_exit=True)
 
 
 def wrong(i0, i1, u):
@@ -55,7 +53,6 @@ def gpu(monkeypatch):
     return with_kernels
 
 
-@pytest.mark.skipif(not tvl1.available(), reason="the compiled kernel was not built")
 def test_the_known_flow_is_that_of_the_pair():
     i0, i1 = small_pair()
     flow = tvl1.flow(i0.byte().numpy(), i1.byte().numpy())
@@ -64,7 +61,7 @@ def test_the_known_flow_is_that_of_the_pair():
 
 
 def test_a_gpu_takes_our_kernel_first(gpu):
-    opened = gpu(cluster=definition, triton=definition)
+    opened = gpu(cluster=compiled_solve, triton=compiled_solve)
     solver = open_solver("cuda")
     assert solver.name == "cluster" and solver.warnings == [] and opened == ["cluster"]
     open_solver(CUDA)
@@ -76,19 +73,19 @@ def test_a_gpu_takes_our_kernel_first(gpu):
     [
         (FlowError("NVRTC cannot be loaded (no such file)."), "NVRTC cannot be loaded (no such file)."),
         (RuntimeError("CUDA error: no image\nmore lines"), "The cluster kernel of TV-L1 fails: CUDA error: no image."),
-        (wrong, "The cluster kernel of TV-L1 computes another flow than the definition."),
-        (lambda i0, i1, u: u * float("nan"), "The cluster kernel of TV-L1 computes another flow than the definition."),
+        (wrong, "The cluster kernel of TV-L1 computes another flow than OpenCV."),
+        (lambda i0, i1, u: u * float("nan"), "The cluster kernel of TV-L1 computes another flow than OpenCV."),
     ],
 )
 def test_triton_stands_in_and_says_why(fault, said, gpu):
-    opened = gpu(cluster=fault, triton=definition)
+    opened = gpu(cluster=fault, triton=compiled_solve)
     assert open_solver("cuda").name == "triton"
     assert open_solver("cuda").warnings == [f"{said} Triton computes flow instead."]
     assert opened == ["cluster", "triton"], "what has failed is not tried again"
 
 
 def test_no_kernel_is_an_error_with_a_way_out(gpu):
-    """Not the definition, which would need seconds for each chunk and look as if it hung."""
+    """Not the compiled_solve, which would need seconds for each chunk and look as if it hung."""
     gpu(cluster=FlowError("No NVRTC."), triton=OSError("no C compiler"))
     with pytest.raises(FlowError, match=r"No NVRTC. The triton kernel of TV-L1 fails: no C compiler.") as caught:
         open_solver("cuda")
@@ -96,22 +93,22 @@ def test_no_kernel_is_an_error_with_a_way_out(gpu):
 
 
 def test_the_environment_names_a_kernel(gpu, monkeypatch):
-    gpu(cluster=RuntimeError("no such thing"), triton=definition)
+    gpu(cluster=RuntimeError("no such thing"), triton=compiled_solve)
     monkeypatch.setenv("LSTR_FLOW_KERNEL", "triton")
-    assert open_solver("cuda") == Solver("triton", definition, "triton for a test")
-    monkeypatch.setenv("LSTR_FLOW_KERNEL", "torch")
-    assert open_solver("cuda") == Solver("torch")
+    assert open_solver("cuda") == Solver("triton", compiled_solve, "triton for a test")
     monkeypatch.setenv("LSTR_FLOW_KERNEL", "cluster")
     with pytest.raises(FlowError, match="no such thing") as caught:
         open_solver("cuda")
     assert "unset LSTR_FLOW_KERNEL" in caught.value.hint
     monkeypatch.setenv("LSTR_FLOW_KERNEL", "clusters")
-    with pytest.raises(FlowError, match="'clusters', which is none of cluster, triton, torch"):
+    with pytest.raises(FlowError, match="'clusters', which is none of cluster, triton"):
         open_solver("cpu")
 
 
-def test_a_processor_takes_the_definition(gpu):
-    assert open_solver("cpu") == Solver("torch")
+def test_a_processor_has_the_compiled_kernel_instead():
+    with pytest.raises(FlowError, match="No kernel of TV-L1 in torch runs on cpu") as caught:
+        open_solver("cpu")
+    assert "--set flow_backend=native" in caught.value.hint
 
 
 def test_workers_fail_where_they_are_made(gpu, monkeypatch):
@@ -123,7 +120,7 @@ def test_workers_fail_where_they_are_made(gpu, monkeypatch):
     with pytest.raises(FlowError, match="No NVRTC. Triton is not installed."):
         FlowWorkers(1, backend="cuda")
     assert threading.active_count() == threads
-    gpu(cluster=FlowError("No NVRTC."), triton=definition)
+    gpu(cluster=FlowError("No NVRTC."), triton=compiled_solve)
     monkeypatch.setattr("lstr.extractors.lanes.open_lane", lambda device: open_lane("cpu"))
     with FlowWorkers(1, backend="cuda") as made:
         assert made.warnings == ["No NVRTC. Triton computes flow instead."]

@@ -1,4 +1,4 @@
-"""TV-L1 in torch and Triton against the compiled kernel: the result, each pair on its own, and nothing that waits."""
+"""TV-L1 on a GPU without a GPU: pyramids against the compiled kernel, the Triton kernels against OpenCV."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ import torch
 
 from lstr.extractors.flow import tvl1, tvl1_torch
 from lstr.extractors.flow import workers as flow
-from lstr.extractors.flow.tvl1_solvers import KERNELS
+from lstr.extractors.flow.tvl1_solvers import OPENERS
 from lstr.extractors.flow.tvl1_torch import flow_between
-from tests.support.flow_frames import grey_of, hard_frames, real_frames
+from tests.support.flow_frames import compiled_solve, grey_of, hard_frames, real_frames
 
 pytestmark = pytest.mark.long
 
 CLOSE = 1e-3  # pixels, mean end-point difference of a pair
-BOUND = 1e-2  # the same where no motion explains the frames, so that one rounding can grow
 opencv5 = pytest.mark.skipif(int(cv2.__version__.split(".")[0]) < 5, reason="parity is to OpenCV 5")
 
 
@@ -38,103 +37,21 @@ def batch(pairs) -> tuple[torch.Tensor, torch.Tensor]:
     return tuple(torch.from_numpy(np.stack(frames)) for frames in zip(*pairs, strict=True))
 
 
-def flow_batch(before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
-    """Flow (B, H, W, 2) of pairs."""
-    return flow_between(torch.stack((before, after), 1))[:, 0].movedim(1, -1)
-
-
 def distance(a: np.ndarray, b: np.ndarray) -> float:
     """Mean end-point difference in pixels."""
     return float(np.hypot(*np.moveaxis(a.astype(np.float64) - b, -1, 0)).mean())
 
 
-def same_as_on_the_cpu(before: torch.Tensor, after: torch.Tensor, ours: torch.Tensor, most: float = CLOSE) -> None:
-    assert ours.shape == (*before.shape, 2) and ours.dtype == torch.float32
-    for a, b, got in zip(before.numpy(), after.numpy(), ours.cpu().numpy(), strict=True):
-        expected = tvl1.flow(a, b) if tvl1.available() else flow.opencv_flow(a, b)
-        assert distance(got, expected) < most
-        assert np.abs(flow.to_bytes(got).astype(int) - flow.to_bytes(expected)).mean() <= 0.1
-
-
 MOTIONS = [dict(dx=2.5, dy=-1.25), dict(dx=-6.0, dy=3.0), dict(degrees=2.0), dict(scale=1.03)]
 
 
-@opencv5
-def test_same_as_the_compiled_kernel_on_moving_textures():
-    frames = batch([moved(60, 80, **motion, seed=seed) for seed, motion in enumerate(MOTIONS)])
-    same_as_on_the_cpu(*frames, flow_batch(*frames))
-
-
-@opencv5
-@pytest.mark.parametrize("h, w", [(16, 16), (16, 17), (33, 16), (19, 31), (47, 33), (64, 101)])
-def test_same_as_the_compiled_kernel_at_odd_and_small_sizes(h, w):
-    frames = batch([moved(h, w, dx=1.0, dy=-0.5, seed=h), moved(h, w, degrees=1.0, seed=w)])
-    same_as_on_the_cpu(*frames, flow_batch(*frames))
-
-
-@opencv5
-@pytest.mark.skipif(not hasattr(cv2, "optflow"), reason="no cv2.optflow here")
-def test_same_as_opencv_itself():
-    before, after = moved(47, 66, degrees=1.0, dx=1.5)
-    expected = cv2.optflow.DualTVL1OpticalFlow_create().calc(before, after, None)
-    assert distance(flow_batch(*batch([(before, after)]))[0].numpy(), expected) < CLOSE
-
-
-@opencv5
-def test_same_as_the_compiled_kernel_on_real_frames(shared):
-    path = shared / "data" / "ut_interaction/videos/seq01.mp4"
-    if not path.is_file():
-        pytest.skip(f"no shared video {path}")
-    pairs = batch([grey_of(real_frames(path, 60, 2, (320, 180)))])
-    same_as_on_the_cpu(*pairs, flow_batch(*pairs))
-
-
-@opencv5
-@pytest.mark.slow
-def test_hard_frames_give_what_the_compiled_kernel_gives():
-    frames = hard_frames(24, 27).values()
-    pairs = batch([(a, b) for a in frames for b in frames])
-    ours = flow_batch(*pairs)
-    assert torch.isfinite(ours).all()
-    same_as_on_the_cpu(*pairs, ours, most=BOUND)
-
-
-def test_identical_frames_do_not_move():
-    pairs = batch([(frame, frame) for frame in hard_frames(20, 22).values()])
-    assert torch.all(flow_batch(*pairs) == 0)
-
-
-def test_a_pair_takes_no_notice_of_the_rest_of_its_batch(monkeypatch):
-    """One that stops at once, one that never does and two between, in two orders."""
-    monkeypatch.setattr(tvl1_torch, "WARPS", 2)
-    hard = hard_frames(20, 25)
-    pairs = [(hard["black"], hard["black"]), moved(20, 25, dx=0.5), (hard["black"], hard["noise"]), moved(20, 25, dy=3)]
-    singles = torch.cat([flow_batch(*batch([pair])) for pair in pairs])
-    assert torch.equal(flow_batch(*batch(pairs)), singles)
-    assert torch.equal(flow_batch(*batch(pairs[::-1])), singles.flip(0))
-
-
-def test_early_exit_changes_nothing():
-    pairs = batch([moved(16, 20, dx=1.0), moved(16, 20, degrees=4.0, seed=1)])
-    still = torch.zeros(2, 2, 16, 20)
-    images = [frames.float() for frames in pairs]
-    ours = [tvl1_torch.solve_scale(*images, still, early_exit) for early_exit in (True, False)]
-    assert torch.equal(*ours) and torch.all(ours[0].abs().amax((1, 2, 3)) > 0.1)
-
-
-def test_no_step_looks_at_what_a_tensor_holds(monkeypatch):
-    """Meta tensors hold nothing, so any such look, which on a GPU would wait and cannot be captured, raises."""
-    monkeypatch.setattr(tvl1_torch, "WARPS", 1)  # the rest would be the same again
-    monkeypatch.setattr(tvl1_torch, "OUTER", 2)
-    frames = torch.zeros(3, 16, 18, dtype=torch.uint8, device="meta")
-    ours = flow_batch(frames, frames)
-    assert ours.shape == (3, 16, 18, 2) and ours.device.type == "meta"
-
-
-def test_input_may_be_strided():
-    pairs = batch([moved(20, 24, dx=1.0)])
-    wide = [frames.repeat_interleave(2, dim=2)[:, :, ::2] for frames in pairs]
-    assert torch.equal(flow_batch(*wide), flow_batch(*pairs))
+@pytest.mark.skipif(not tvl1.available(), reason="the compiled kernel was not built")
+@pytest.mark.parametrize("h, w", [(60, 80), (16, 17), (47, 33), (64, 101)])
+def test_scales_lead_to_the_compiled_kernels_flow(h, w):
+    pairs = [moved(h, w, **motion, seed=seed) for seed, motion in enumerate(MOTIONS)]
+    found = tvl1_torch._flow(torch.stack(batch(pairs), 1), compiled_solve).movedim(1, -1).numpy()
+    for pair, ours in zip(pairs, found, strict=True):
+        assert distance(ours, tvl1.flow(*pair)) < CLOSE
 
 
 GREY = torch.zeros(2, 2, 20, 20, dtype=torch.uint8)
@@ -152,58 +69,58 @@ def test_other_input_is_refused(frames):
 
 @opencv5
 @pytest.mark.parametrize("h, w", [(16, 21), (91, 135), (180, 320)])
-def test_pyramid_and_median_are_opencvs(h, w):
+def test_the_pyramid_is_opencvs(h, w):
     image = np.random.default_rng(0).random((h, w), np.float32) * 255
     smaller = cv2.resize(image, None, fx=0.8, fy=0.8, interpolation=cv2.INTER_LINEAR)
     ours = tvl1_torch.resize(torch.from_numpy(image), smaller.shape, 1 / 0.8).numpy()
     assert np.abs(ours - smaller).max() < 2e-5
     larger = cv2.resize(smaller, (w, h), interpolation=cv2.INTER_LINEAR)
     assert np.array_equal(tvl1_torch.resize(torch.from_numpy(smaller), (h, w)).numpy(), larger)
-    planes = torch.from_numpy(image).expand(1, 2, h, w)
-    assert np.array_equal(tvl1_torch.median(planes)[0, 1].numpy(), cv2.medianBlur(image, 5))
 
 
-TRITON_EQUALS_TORCH = """
+SHORT = (1, 2, 8)  # warps, outer and inner iterations: the interpreter is slow
+TRITON = """
+import sys
+import numpy as np
 import torch
 import triton.language as tl
-from lstr.extractors.flow import tvl1_torch
-from lstr.extractors.flow import tvl1_triton
+from lstr.extractors.flow import tvl1_torch, tvl1_triton
 
-for module in (tvl1_torch, tvl1_triton):
-    module.WARPS, module.OUTER = 1, 2  # the interpreter is slow
-tvl1_torch.INNER, tvl1_triton.INNER = 8, tl.constexpr(8)
-tvl1_triton.TILE = tl.constexpr(256)  # two tiles, the last one not full
-
-moving, iterate = [], tvl1_torch.iterate
-def iterate_and_note(*state):
-    state = iterate(*state)
-    moving.append(state[-1])
-    return state
-tvl1_torch.iterate = iterate_and_note
-
-random = torch.Generator().manual_seed(0)
-i0 = torch.nn.functional.avg_pool2d(torch.rand(1, 24, 27, generator=random) * 255, 9, 1).repeat(4, 1, 1)
-i1 = i0 + torch.tensor([0, 0.05, 0.1, 5])[:, None, None] * torch.randn(16, 19, generator=random)
-expected, ours = (module.solve_scale(i0, i1, torch.zeros(4, 2, 16, 19)) for module in (tvl1_torch, tvl1_triton))
-
-# pairs stop at once, after an odd number of iterations, with the last one of a launch, and not at all
-assert (1 + torch.stack(moving).sum(0)).clamp(max=16).tolist() == [1, 3, 8, 16]
-assert expected.abs().amax((1, 2, 3))[1:].min() > 1e-3
-assert (ours - expected).abs().max() < 1e-6
+if sys.argv[3:]:
+    tvl1_triton.WARPS, tvl1_triton.OUTER = int(sys.argv[3]), int(sys.argv[4])
+    tvl1_triton.INNER = tl.constexpr(int(sys.argv[5]))
+    tvl1_triton.TILE = tl.constexpr(256)  # two tiles, the last one not full
+frames = torch.from_numpy(np.load(sys.argv[1]))
+np.save(sys.argv[2], tvl1_torch._flow(frames, tvl1_triton.solve_scale).movedim(1, -1).numpy())
 """
 
 
-@pytest.mark.long
-def test_the_triton_kernels_equal_torch():
-    """In Triton's interpreter, which runs kernels on a CPU, one program after the other."""
-    pytest.importorskip("triton", minversion="3.9")  # whose interpreter rounds a fused multiply-add once
-    done = subprocess.run(
-        [sys.executable, "-c", TRITON_EQUALS_TORCH],
+def by_triton(folder, frames: np.ndarray, *schedule: int) -> np.ndarray:
+    """Flow (B, H, W, 2) of pairs (B, 2, H, W) in Triton's interpreter, which runs one program after the other."""
+    np.save(folder / "frames.npy", frames)
+    subprocess.run(
+        [sys.executable, "-c", TRITON, folder / "frames.npy", folder / "flow.npy", *map(str, schedule)],
         env={**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
+        check=True,
     )
-    assert done.returncode == 0, done.stderr
+    return np.load(folder / "flow.npy")
+
+
+@opencv5
+def test_the_triton_kernels_equal_opencv(tmp_path):
+    """Of pairs that stop after 1, 5 and 10 iterations, in the second launch, and not at all, side by side."""
+    pytest.importorskip("triton", minversion="3.8")
+    random = np.random.default_rng(0)
+    smooth = cv2.GaussianBlur(random.random((16, 19), np.float32) * 255, (0, 0), 2)
+    raised = [np.isin(np.arange(304), random.permutation(304)[:n]).reshape(16, 19) for n in (0, 8, 32, 304)]
+    frames = np.stack([np.stack([smooth, smooth + part]) for part in raised]).round().astype(np.uint8)
+    solver = cv2.optflow.DualTVL1OpticalFlow_create()
+    solver.setWarpingsNumber(SHORT[0])
+    solver.setOuterIterations(SHORT[1])
+    solver.setInnerIterations(SHORT[2])
+    expected = np.stack([solver.calc(*pair, None) for pair in frames])
+    assert (np.abs(expected).max((1, 2, 3)) > 1e-3).tolist() == [False, True, True, True]
+    assert np.abs(by_triton(tmp_path, frames, *SHORT) - expected).max() < 1e-6
 
 
 @pytest.mark.long
@@ -227,22 +144,10 @@ def test_the_triton_kernels_compile_for_hopper(tmp_path, monkeypatch):
 @pytest.mark.slow
 @opencv5
 def test_the_triton_kernels_equal_opencv_on_a_real_pair(shared, tmp_path):
-    """The whole schedule in Triton's interpreter: every warp, median and iteration of a pair of a real video."""
+    """The whole schedule: every warp, median and iteration of a pair of a real video."""
     pytest.importorskip("triton", minversion="3.9")  # whose interpreter rounds a fused multiply-add once
     frames = np.stack(grey_of(real_frames(shared / "data/ut_interaction/videos/seq01.mp4", 60, 2, (64, 48))))
-    np.save(tmp_path / "frames.npy", frames)
-    program = """
-import sys, numpy as np, torch
-from lstr.extractors.flow import tvl1_torch, tvl1_triton
-frames = torch.from_numpy(np.load(sys.argv[1]))[None]
-np.save(sys.argv[2], tvl1_torch._flow(frames, tvl1_triton.solve_scale)[0].movedim(0, -1).numpy())
-"""
-    subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path / "frames.npy"), str(tmp_path / "flow.npy")],
-        env={**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
-        check=True,
-    )
-    assert np.array_equal(np.load(tmp_path / "flow.npy"), flow.opencv_flow(*frames))
+    assert np.array_equal(by_triton(tmp_path, frames[None])[0], flow.opencv_flow(*frames))
 
 
 @pytest.mark.parametrize("n_series, n_frames", [(1, 2), (1, 6), (4, 2), (3, 6)])
@@ -271,11 +176,15 @@ def gpu_pairs() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("kernel", KERNELS)
+@opencv5
+@pytest.mark.parametrize("kernel", OPENERS)
 def test_a_gpu_gives_the_cpus_flow(kernel, monkeypatch):
     before, after = gpu_pairs()
     monkeypatch.setenv("LSTR_FLOW_KERNEL", kernel)
-    ours = flow_batch(before.to("cuda"), after.to("cuda"))
-    assert ours.device.type == "cuda"
-    same_as_on_the_cpu(before[:-2], after[:-2], ours[:-2])
+    ours = flow_between(torch.stack((before, after), 1).to("cuda"))[:, 0].movedim(1, -1)
+    assert ours.device.type == "cuda" and ours.shape == (*before.shape, 2) and ours.dtype == torch.float32
     assert torch.isfinite(ours).all()  # one rounding may grow without bound where no motion explains the frames
+    for a, b, got in zip(before[:-2].numpy(), after[:-2].numpy(), ours[:-2].cpu().numpy(), strict=True):
+        expected = tvl1.flow(a, b) if tvl1.available() else flow.opencv_flow(a, b)
+        assert distance(got, expected) < CLOSE
+        assert np.abs(flow.to_bytes(got).astype(int) - flow.to_bytes(expected)).mean() <= 0.1
