@@ -7,8 +7,10 @@ not begin where it was asked to, as streams with open groups of pictures do, fro
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
 
 import av
 import numpy as np
@@ -17,9 +19,8 @@ from numpy.typing import NDArray
 
 from lstr.extractors.errors import VideoError
 from lstr.extractors.video.containers import best_video, open_container
-from lstr.extractors.video.frame_index import FrameIndex
 from lstr.extractors.video.frames import upright, working_size
-from lstr.extractors.video.probe import aspect_of, seconds, unreadable
+from lstr.extractors.video.probe import AVERAGE_RATE, Video, aspect_of, probe, seconds, unreadable
 from lstr.extractors.video.pyav_reader import render
 
 KEPT_BYTES = 96 * 2**20
@@ -28,10 +29,19 @@ AHEAD = 48
 """Frames up to which decoding goes on rather than begin at the next key frame."""
 
 
+def index_frames(path: Path, tell: Callable[[float], object] | None = None) -> Video:
+    """A file as ExactFrames takes it: damage is skipped, and of frames at one time only one is there.
+
+    Raises as `probe`, whose `tell` it has.
+    """
+    video = probe(path, True, tell)
+    return replace(video, ticks=np.unique(video.ticks))
+
+
 class ExactFrames:
     """The frames of an indexed file, from any thread, one at a time; use it as a context manager."""
 
-    def __init__(self, index: FrameIndex, kept_bytes: int = KEPT_BYTES):
+    def __init__(self, index: Video, kept_bytes: int = KEPT_BYTES):
         self.index = index
         self._most = kept_bytes
         self._kept: OrderedDict[int, av.VideoFrame] = OrderedDict()
@@ -118,7 +128,7 @@ class ExactFrames:
             except av.error.InvalidDataError:
                 continue
             for picture in pictures:
-                if self.index.by_rate:
+                if self.index.clock == AVERAGE_RATE:
                     yield counted, picture
                     counted += 1
                 elif picture.pts is not None and not picture.is_corrupt:

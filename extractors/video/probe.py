@@ -3,9 +3,10 @@
 import errno
 import shlex
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from pathlib import Path
 
 import av
@@ -20,6 +21,8 @@ from lstr.extractors.video.frames import CHUNK, FPS, n_frames_until, upright, wo
 
 MISSING_SECONDS = 0.5  # a container that ends earlier than it announces by more than this was cut off
 AVERAGE_RATE = "average rate"
+DIGITS = 6  # decimals of a second: microseconds tell any two frames apart
+OFTEN = 1000  # packets after which is told how far it is
 LABELS = "this is a label file; name the video itself."
 OTHERS = dict.fromkeys((".pt", ".pth"), "checkpoints and weights have options of their own; name the video itself.")
 OTHERS |= dict.fromkeys((".json", ".csv", ".txt", ".eaf", ".vtt", ".srt"), LABELS)
@@ -58,6 +61,10 @@ class Video:
     """What is wrong with the packets, in a phrase; empty when nothing is."""
     left_out: int
     """Packets that are shown before the first picture that decodes, and so not at all."""
+    keys: NDArray[np.int64]
+    """Times of the key frames, increasing, in the units of `ticks`."""
+    start: float
+    """Seconds by which a player's clock is ahead when the first frame is shown."""
 
     @property
     def end(self) -> Fraction:
@@ -79,6 +86,12 @@ class Video:
         """Number of whole chunks; the short tail is dropped."""
         return self.n_frames // CHUNK
 
+    @cached_property
+    def times(self) -> NDArray[np.float64]:
+        """(n,) seconds from the first frame, to the microsecond."""
+        exact = (self.ticks - self.ticks[0]) * self.time_base.numerator / self.time_base.denominator
+        return np.round(exact, DIGITS)
+
     def time(self, number: int) -> Fraction:
         """Exact seconds from the first frame's start to that of frame `number`, of the last one where it is -1."""
         return (int(self.ticks[number]) - int(self.ticks[0])) * self.time_base
@@ -88,10 +101,12 @@ class Video:
         return upright(working_size(self.width, self.height, long_side, self.sample_aspect), self.rotation)
 
 
-def probe(path: str | Path) -> Video:
+def probe(path: str | Path, skip_damaged: bool = False, tell: Callable[[float], object] | None = None) -> Video:
     """Read a file's packets for its frame times and decode its first picture, at which its time begins.
 
-    Raises MissingPathError when the file does not exist, VideoError when it holds no readable video stream.
+    With `skip_damaged` that is the first picture that is whole. `tell` gets now and then which part of the file has
+    been read, from 0 to 1. Raises MissingPathError when the file does not exist, VideoError when it holds no readable
+    video stream.
     """
     path = Path(path)
     if not path.exists():
@@ -101,18 +116,20 @@ def probe(path: str | Path) -> Video:
     if not path.is_file():  # a FIFO would be waited for
         hint = f"pipe it in, where it is a video: `lstr detect - < {shlex.quote(str(path))} -m MODEL`."
         raise VideoError(f"{path} is no file on a disk, such as a pipe.", hint)
-    if path.stat().st_size == 0:
+    if (size := path.stat().st_size) == 0:
         raise VideoError(f"{path} is empty (0 bytes).", "copy or record the file again.")
     try:
-        first = first_picture(path)
+        first = first_picture(path, skip_damaged)
         with open_container(path) as container:
             stream = best_video(container, str(path))
             end = Ending(container)
-            starts = array("q")
+            starts, keys = array("q"), array("q")
             latest, last_end, missing, bad = None, 0, 0, 0
             for packet in end.watch(container.demux()):
                 if packet.stream is not stream or packet.size == 0 or packet.is_discard:
                     continue
+                if tell and len(starts) % OFTEN == 0 and packet.pos is not None:
+                    tell(min(1.0, packet.pos / size))
                 bad += packet.is_corrupt
                 if packet.pts is None:
                     missing += 1
@@ -120,6 +137,9 @@ def probe(path: str | Path) -> Video:
                 if latest is None or packet.pts >= latest:
                     latest, last_end = packet.pts, packet.pts + (packet.duration or 0)
                 starts.append(packet.pts)
+                if packet.is_keyframe:
+                    keys.append(packet.pts)
+            began = container_start(container)
             damage = f"{bad} of its packets are damaged" if bad else end.missing()
             base, step = stream.time_base, frame_step(stream)
             by_rate = base is None or missing > 0 or counts_frames(container, stream)
@@ -136,14 +156,38 @@ def probe(path: str | Path) -> Video:
         raise VideoError(f"{path} has a video stream without frames.", "record or download the file again.")
     n = len(starts) + missing
     if by_rate or base is None:
-        base, ticks, last_duration = step, np.arange(n - first.lost), step
+        base, ticks, last_duration, start = step, np.arange(n - first.lost), step, 0.0
+        begins = ticks[:1]
     else:
         ticks = first.onwards(np.sort(np.frombuffer(starts, np.int64)), base)
         last = last_end - int(ticks[-1])
         last_duration = last * base if last > 0 else step
+        start = round(float(int(ticks[0]) * base - began), DIGITS)
+        begins = np.sort(np.frombuffer(keys, np.int64)) if keys else ticks[:0]
+        begins = begins[begins >= ticks[0]]
     clock = AVERAGE_RATE if by_rate else "container"
     left_out = n - len(ticks)
-    return Video(path, *facts, ticks, base, last_duration, header_frames, clock, damage, left_out)
+    return Video(path, *facts, ticks, base, last_duration, header_frames, clock, damage, left_out, begins, start)
+
+
+def find_start(path: Path) -> float:
+    """`Video.start` of a file of which no more is read than its first frame that decodes.
+
+    Raises VideoError where the file cannot be read or holds no such frame.
+    """
+    try:
+        first = first_picture(path, skip_damaged=True)
+        with open_container(path) as container:
+            if first.start is None or counts_frames(container, best_video(container, str(path))):
+                return 0.0
+            return round(float(first.start - container_start(container)), DIGITS)
+    except (av.error.FFmpegError, OSError, ValueError) as error:
+        raise unreadable(str(path), error) from error
+
+
+def container_start(container: av.container.InputContainer) -> Fraction:
+    """When a player's clock begins, in seconds of the container."""
+    return Fraction(container.start_time or 0, av.time_base)
 
 
 def seconds(ticks: int, time_base: Fraction | None) -> Fraction:

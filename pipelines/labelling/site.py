@@ -17,6 +17,7 @@ from starlette.routing import Route
 
 from lstr.errors import LstrError
 from lstr.extractors.errors import ExtractorError
+from lstr.extractors.video.probe import DIGITS
 from lstr.pipelines.labelling.history import Entry
 from lstr.pipelines.labelling.page import build_label_page
 from lstr.pipelines.labelling.project import Project
@@ -84,8 +85,9 @@ class Site:
     async def _times(self, request: Request) -> Response:
         video = self._video(request)
         index = await run_in_threadpool(self.watched.index, video)
-        await run_in_threadpool(self.project.tell_duration, video, index.duration)
-        headers = {"x-duration": repr(index.duration), "x-start": repr(index.start)}
+        duration = round(index.duration, DIGITS)
+        await run_in_threadpool(self.project.tell_duration, video, duration)
+        headers = {"x-duration": repr(duration), "x-start": repr(index.start)}
         return Response(index.times.astype("<f8").tobytes(), media_type="application/octet-stream", headers=headers)
 
     async def _read(self, request: Request) -> Response:

@@ -15,8 +15,8 @@ import numpy as np
 
 from lstr.extractors.errors import ExtractorError
 from lstr.extractors.home import home
-from lstr.extractors.video.exact_frames import ExactFrames
-from lstr.extractors.video.frame_index import FrameIndex, index_frames
+from lstr.extractors.video.exact_frames import ExactFrames, index_frames
+from lstr.extractors.video.probe import Video
 from lstr.pipelines.reports.proxy import is_playable, write_proxy
 
 OPEN_AT_ONCE = 3
@@ -32,7 +32,7 @@ class Watched:
         self.videos = dict(videos)
         self._copies = copies or home() / "copies"
         self._lock = threading.Lock()
-        self._indices: dict[str, Future[FrameIndex]] = {}
+        self._indices: dict[str, Future[Video]] = {}
         self._read: dict[str, float] = {}
         self._frames: OrderedDict[str, ExactFrames] = OrderedDict()
         self._playing: dict[str, Future[Path | None]] = {}
@@ -46,8 +46,8 @@ class Watched:
         for frames in self._frames.values():
             frames.close()
 
-    def index(self, video: str) -> FrameIndex:
-        """When a video's frames are. Raises KeyError where there is no such video, VideoError."""
+    def index(self, video: str) -> Video:
+        """When a video's frames are. Raises KeyError where there is no such video, as `index_frames`."""
         with self._lock:
             if video not in self._indices:
                 tell = partial(self._read.__setitem__, video)

@@ -14,7 +14,7 @@ import av
 import numpy as np
 
 from lstr.extractors.errors import VideoError
-from lstr.extractors.video.frame_index import find_start
+from lstr.extractors.video.probe import find_start
 from lstr.labels.segment import Segment
 from lstr.pipelines.files.atomic import write_text
 from lstr.pipelines.reports.page import Script, build_page, plain, read_markup

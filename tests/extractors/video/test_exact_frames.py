@@ -8,9 +8,8 @@ import av
 import numpy as np
 import pytest
 
-from lstr.extractors.errors import VideoError
-from lstr.extractors.video.exact_frames import ExactFrames
-from lstr.extractors.video.frame_index import index_frames
+from lstr.extractors.errors import ExtractorError, VideoError
+from lstr.extractors.video.exact_frames import ExactFrames, index_frames
 from lstr.extractors.video.pyav_reader import PyAVReader
 from tests.support.videos import FULL, remux, write_video
 
@@ -117,7 +116,7 @@ def test_what_is_no_video_is_one_sentence(tmp_path, content):
     path = tmp_path / "a.mp4"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(VideoError) as error:
+    with pytest.raises(ExtractorError) as error:
         index_frames(path)
     assert error.value.hint
 
