@@ -73,7 +73,6 @@ def command(config, begin, only_check, log_format):
     try:
         service = Service(checked_config, say)
         with service:
-            service.begun()
             assert service.server
             click.echo(service.server.address)  # with its token, which no log has
             say(f"watching {', '.join(found)}; Ctrl-C ends it")

@@ -175,6 +175,7 @@ class Service:
         except BaseException:  # Ctrl-C too, while it begins
             self.__exit__()
             raise
+        tell_supervisor("READY=1")
         return self
 
     def _begin(self) -> None:
@@ -207,10 +208,6 @@ class Service:
     def wait(self, seconds: float) -> None:
         """Wait, for as long as nothing ends it."""
         self._ended.wait(seconds)
-
-    def begun(self) -> None:
-        """Tell whoever supervises it that everything is up."""
-        tell_supervisor("READY=1")
 
     def _make_server(self) -> Server:
         page, app = self.config.page, WatchSite(self.board, self, lambda: self._ended).app()

@@ -46,11 +46,6 @@ class Receiver(http.server.ThreadingHTTPServer):
 class _Handler(http.server.BaseHTTPRequestHandler):
     server: Receiver
 
-    def do_GET(self):
-        self.server.posted.append(Posted(f"GET {self.path}", dict(self.headers), b""))
-        self.send_response(200)
-        self.end_headers()
-
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.server.posted.append(Posted(self.path, dict(self.headers), body))

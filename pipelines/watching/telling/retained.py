@@ -14,16 +14,14 @@ Publish = Callable[[str, str], Any]
 class Retained:
     """Values by topic, each told again at each connection; the history keeps the topics, over a restart.
 
-    A topic that is not wanted any more is told empty, until the broker has confirmed that.
+    A topic that is not wanted any more is told empty, once the broker is connected.
     """
 
     def __init__(self, name: str, history: History):
         self._kept, self._history = f"retained {name}", history
         self._lock = threading.RLock()
         self._values: dict[str, str] = {}
-        """Empty where the broker is to forget."""
-        self._clearing: dict[str, Any] = {}
-        """What was told to forget a topic, and is not confirmed yet."""
+        """Empty where the broker is to forget, and is not connected."""
         self._maybe: set[str] = set()
         """Topics that the broker may know of an earlier run, and that it is not told to forget yet."""
         self._noted: list[str] | None = None
@@ -43,9 +41,7 @@ class Retained:
             self._values[topic] = value
             told = self._publish(topic, value) if self._publish else None
             if not value and told:
-                self._clearing[topic] = told
-            else:
-                self._clearing.pop(topic, None)
+                del self._values[topic]
             return told
 
     def keep_only(self, wanted: Mapping[str, str], kept: Mapping[str, str]) -> None:
@@ -55,7 +51,7 @@ class Retained:
         """
         with self._lock:
             self._recall()
-            for topic in {*self._values, *self._maybe} - {*wanted, *kept, *self._clearing}:
+            for topic in {*self._values, *self._maybe} - {*wanted, *kept}:
                 self.set(topic, "")
             for topic, value in {**wanted, **{topic: value for topic, value in kept.items() if value}}.items():
                 if topic in wanted or not self._values.get(topic):
@@ -70,11 +66,8 @@ class Retained:
                 self.set(topic, value)
 
     def note(self) -> None:
-        """Keep which topics the broker may know; those are left out that it has confirmed to have forgotten."""
+        """Keep which topics the broker may know."""
         with self._lock:
-            for topic, told in [*self._clearing.items()]:
-                if _is_confirmed(told):
-                    del self._clearing[topic], self._values[topic]
             is_known = self._recall()
             topics = sorted({*self._values, *self._maybe})
             if is_known and topics != self._noted:
@@ -89,10 +82,3 @@ class Retained:
                 self._noted = [topic for topic in self._history.kept(self._kept) or () if isinstance(topic, str)]
                 self._maybe |= {*self._noted}
         return self._noted is not None
-
-
-def _is_confirmed(told: Any) -> bool:
-    try:
-        return bool(told.is_published())
-    except (ValueError, RuntimeError):  # it was never sent
-        return False

@@ -12,6 +12,7 @@ import pytest
 from lstr.pipelines.detection import files
 from lstr.pipelines.detection.decision import Decision
 from lstr.pipelines.detection.events import Opened
+from lstr.pipelines.detection.networks import Networks
 from lstr.pipelines.detection.sink import End, MakeSink, Sink
 from lstr.pipelines.model_files.packing import write_model
 from lstr.pipelines.watching import decider
@@ -98,9 +99,10 @@ def test_an_unplugged_camera_stops_no_other_and_is_said_once(model, stream):
 
 
 @pytest.mark.slow
-def test_a_model_file_may_be_replaced_while_it_runs(model, stream, tmp_path):
+def test_a_model_file_may_be_replaced_while_it_runs(model, stream, tmp_path, monkeypatch):
     """What was read of the old file stayed for ever, and networks that the new one holds were refused at each try."""
     said: list[str] = []
+    monkeypatch.setattr(decider, "Networks", Networks)
     with served(*[[TS_HEAD, stream, None]] * 4) as port, deciding(model, said) as made:
         made.want({"hall": source(port)})
         until(lambda: decided(made) == {"hall"}, LONG)

@@ -10,7 +10,6 @@ from lstr.pipelines.annotations.label_file import read_label_file
 from lstr.pipelines.watching.event import WatchedEvent, new_id
 from lstr.pipelines.watching.export import Exported, export_labels
 from lstr.pipelines.watching.history import History, Wanted
-from tests.support.videos import write_video
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 SECONDS = 10.0
@@ -23,7 +22,7 @@ def history(tmp_path):
     history.close()
 
 
-def add(history, clips, start, end, verdict, action="fall", source="hall", clip=True, film=False) -> str:
+def add(history, clips, start, end, verdict, action="fall", source="hall", clip=True) -> str:
     """An event of those seconds after noon, whose clip begins two seconds before it; its id."""
     begin, over = (NOON + timedelta(seconds=second) for second in (start, end))
     event = WatchedEvent(new_id(begin), source, action, begin, begin, 0.7, 0.9, begin)
@@ -34,8 +33,6 @@ def add(history, clips, start, end, verdict, action="fall", source="hall", clip=
         path = clips / f"{event.id}.mp4"
         clips.mkdir(exist_ok=True)
         path.write_bytes(b"")
-        if film:
-            write_video(path, range(0, int(SECONDS) * 600, 60), noise=True)
         about = {"start": (begin - timedelta(seconds=2)).isoformat(), "seconds": SECONDS}
         path.with_suffix(".json").write_text(json.dumps(about))
     return event.id
@@ -85,15 +82,3 @@ def test_without_a_right_one_there_is_nothing_to_learn(history, tmp_path):
         with pytest.raises(LabelsError, match="marked as right") as caught:
             export_labels(history, tmp_path / "clips", tmp_path / "labels.json")
         assert caught.value.hint and not (tmp_path / "labels.json").exists()
-
-
-@pytest.mark.slow
-def test_lstr_learn_plans_on_them(history, tmp_path, lstr):
-    clips = tmp_path / "clips"
-    for n in range(6):
-        add(history, clips, n * 100, n * 100 + 3, ("right", "wrong")[n % 2], film=True)
-    export_labels(history, clips, tmp_path / "labels.json")
-    code, out, err = lstr("labels", "check", str(tmp_path / "labels.json"), str(clips))
-    assert code == 0 and "error" not in out.lower().replace("0 errors", ""), out + err
-    code, out, err = lstr("learn", str(clips), str(tmp_path / "labels.json"), "--dry-run")
-    assert code == 0 and "6 videos" in out + err, out + err

@@ -1,14 +1,8 @@
-"""The history of a watching service: what is stored together, and what a kill leaves of it."""
+"""The history of a watching service: what is stored together, and what is wanted of it."""
 
-import os
-import random
-import signal
 import sqlite3
 import stat
-import subprocess
-import sys
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +11,6 @@ from lstr.pipelines.watching.history import VERSION, History, HistoryError, Want
 from lstr.pipelines.watching.telling.delivery import JITTER, LONGEST
 
 NOW = datetime.now().astimezone().replace(microsecond=0)  # nobody is told of what is older than a day
-ROOT = Path(__file__).resolve().parents[3]
 
 
 def event(seconds: float = 0.0, source: str = "hall", action: str = "falling", score: float = 0.9) -> WatchedEvent:
@@ -117,16 +110,6 @@ def test_what_is_old_is_forgotten_with_its_notices(history):
     assert {notice.event.id for notice in history.due("phone", NOW)} == {on.id, new.id}
 
 
-def test_values_are_kept(history, tmp_path):
-    history.keep("paused", ["hall"])
-    history.close()
-    again = History(tmp_path / "history.sqlite")
-    assert again.kept("paused") == ["hall"] and again.kept("nothing") is None
-    again.keep("paused", None)
-    assert again.kept("paused") is None
-    again.close()
-
-
 def test_its_owner_alone_reads_it(history):
     """Addresses that were added on the page may hold passwords; what SQLite writes beside it is as it is."""
     history.begin(event(), [], NOW)
@@ -157,48 +140,3 @@ def test_it_is_read_while_it_is_written(history):
     with pytest.raises(HistoryError):
         reader.begin(event(2), [], NOW)
     reader.close()
-
-
-WRITES = """
-import sys
-from datetime import datetime
-from pathlib import Path
-from lstr.pipelines.watching.event import WatchedEvent, new_id
-from lstr.pipelines.watching.history import History
-history = History(Path(sys.argv[1]))
-now = datetime.now().astimezone()
-history.end_all(now)
-while True:
-    now = datetime.now().astimezone()
-    event = WatchedEvent(new_id(now), "hall", "falling", now, now, 0.9, 0.9, now)
-    history.begin(event, ["phone"], now)
-    for notice in history.due("phone", now):
-        print(notice.event.id, notice.phase, flush=True)  # told before it is noted: at least once
-        history.deliver(notice, now)
-    history.end(event.id, now, False, now)
-"""
-
-
-@pytest.mark.parametrize("kills", [3, pytest.param(50, marks=pytest.mark.slow)])
-def test_a_kill_loses_no_event_that_was_told(tmp_path, kills):
-    """At random moments: what was told is stored, nothing is stored twice, and what was stored is told."""
-    path, told, chance = tmp_path / "history.sqlite", [], random.Random(3)
-    for _ in range(kills):
-        command = [sys.executable, "-c", WRITES, str(path)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env={**os.environ})
-        told.append(process.stdout.readline())  # it has begun
-        try:
-            process.wait(chance.uniform(0, 0.1))
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-        told += process.communicate()[0].splitlines(keepends=True)
-    history = History(path)
-    history.end_all(NOW)
-    lines = [line.split() for line in told if line.endswith("\n")]
-    stored = {one.id: one for one in history.events()}
-    assert len(stored) == len(history.events()) > kills
-    assert {event_id for event_id, _ in lines} <= stored.keys()
-    assert all(one.end for one in stored.values())
-    waiting = {notice.event.id for notice in history.due("phone", datetime.now().astimezone(), 10**6)}
-    assert stored.keys() - waiting <= {event_id for event_id, phase in lines if phase == "new"}
-    history.close()

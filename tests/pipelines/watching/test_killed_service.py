@@ -33,7 +33,7 @@ def told_in(path: Path) -> list[dict]:
 
 
 @pytest.mark.skipif(SHELL is None, reason="no shell notes what it is told here")
-@pytest.mark.parametrize("kills", [pytest.param(2, marks=pytest.mark.long), pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [pytest.param(1, marks=pytest.mark.long), pytest.param(20, marks=pytest.mark.slow)])
 def test_a_killed_service_loses_no_event_and_tells_of_each(lstr, small_set, stream, tmp_path, kills):
     """Each start sees every action once: on from a score of 0 on, until it is killed.
 

@@ -96,7 +96,7 @@ def test_what_is_snoozed_is_shown_after_a_restart(run):
 
 
 @pytest.mark.long
-def test_no_secret_comes_out(run, closed_port, small_set, tmp_path):
+def test_no_secret_comes_out(run, closed_port, small_set, tmp_path, soon):
     """Passwords of a source, a webhook, a broker and Apprise; with tries to tell that fail."""
     channels = (
         f'[channels.hook]\nkind = "webhook"\nurl = "http://u:hunter2@127.0.0.1:{closed_port}/x"\nsecret = "hunter3"\n'

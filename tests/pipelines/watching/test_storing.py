@@ -121,10 +121,3 @@ def test_what_a_source_that_has_ended_could_not_store_is_stored_all_the_same(his
     third.take(decision(4, 0.1))
     storage.write_what_waits()
     assert told[5:] == ["end"] and history.events()[0].end
-
-
-def test_without_a_clock_of_the_wall_it_is_now(sink, history):
-    sink.take(Decision(1, 0.25, "falling", 0.6, [], 1.0, [Event("started", "falling", 0.25, 0.0, 0.6)], np.ones(2)))
-    (known,) = history.events()
-    assert abs(known.decided - datetime.now().astimezone()) < timedelta(minutes=1)
-    assert known.decided - known.start == timedelta(seconds=0.25)

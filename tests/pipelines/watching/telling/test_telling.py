@@ -127,20 +127,6 @@ def test_an_event_of_yesterday_is_no_news(history, watch_config, event_of, event
     assert said == ["hook is not told of 2 events, which are older than a day."]
 
 
-def test_an_end_waits_for_the_beginning(history, event_of):
-    event = event_of()
-    history.begin(event, ["a", "b"], event.seen)
-    history.end(event.id, event.seen, False, event.seen)
-    (new,) = history.due("a", event.seen)
-    later = event.seen + timedelta(seconds=60)
-    history.put_off(new, later, "")
-    assert history.due("a", event.seen) == []
-    assert abs((history.next_due("a") - later).total_seconds()) < 1e-3, "a thread would else turn without a pause"
-    history.deliver(new, later)
-    assert [notice.phase for notice in history.due("a", later)] == ["end"]
-    assert [notice.phase for notice in history.due("b", later)] == ["new"]
-
-
 def test_all_threads_end(history, watch_config, event_of, monkeypatch):
     monkeypatch.setattr(telling, "PATIENCE", 0.1)
     before = {*threading.enumerate()}
