@@ -39,9 +39,6 @@ class FinetuneConfig:
     lr: float = 1e-3
     head_lr: float = 0.0
     """The rate of the classifier, which always begins with random weights; 0 for `lr`."""
-    layer_decay: float = 1.0
-    """The share of `lr` that the first layer of the network has; from there it rises to the last, by a factor a
-    layer."""
     weight_decay: float = 0.05
     warmup: float = 0.05
     """Share of all steps in which the rate rises; then half a cosine to 0."""
@@ -58,14 +55,6 @@ class FinetuneConfig:
     """Whether images are mirrored half of the time; not where left and right are different actions."""
     mixup: float = 0.4
     """Parameter of the Beta distribution that blends two samples of a step (Zhang et al. 2018); 0 blends none."""
-    cutmix: float = 0.0
-    """Parameter of the Beta distribution of the share that stays, where a box of another video's image is pasted in
-    (Yun et al. 2019); 0 pastes none. With `mixup`, each step does one of the two."""
-    smoothing: float = 0.0
-    """Share of each label that is spread over all classes."""
-    ema: float = 0.0
-    """Share of the average of the weights that a step keeps; the average is then what is evaluated and kept. 0 for the
-    weights of the last step. It is shorter in the first steps."""
     colour: float = 0.0
     """Share by which contrast, brightness and saturation of RGB images are changed; some are grey then, or swapped."""
     contrast: float = 0.0
@@ -107,8 +96,8 @@ class FinetuneConfig:
     def __post_init__(self) -> None:
         if self.partial_bn not in (None, True, False):
             raise ConfigError(f"partial_bn is {self.partial_bn!r}.", "use true or false.")
-        below = dict.fromkeys(("warmup", "dropout", "colour", "smoothing", "ema", "contrast", "shake"), 1)
-        above, least = {"lr": 0, "layer_decay": 0}, {"epochs": 0, "margin": 1, "zoom": 1}
+        below = dict.fromkeys(("warmup", "dropout", "colour", "contrast", "shake"), 1)
+        above, least = {"lr": 0}, {"epochs": 0, "margin": 1, "zoom": 1}
         check_range(self, above=above, below=below, least=least, choices=CHOICES)
         if bool(self.height) != bool(self.width) or 0 < min(self.height, self.width) < SMALLEST:
             raise ConfigError(

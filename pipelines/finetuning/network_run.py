@@ -11,7 +11,7 @@ exists on GPUs alone. Running statistics, which differ for that, are averaged ov
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing
 from dataclasses import asdict
 from itertools import islice
 from time import perf_counter
@@ -27,9 +27,7 @@ from lstr.metrics import per_frame as metrics
 from lstr.pipelines.extraction.chunk_cache import CachedVideo, CacheError
 from lstr.pipelines.files.atomic import check_kept, replacing
 from lstr.pipelines.files.json_files import append_jsonl
-from lstr.pipelines.finetuning.batches import batches_from
 from lstr.pipelines.finetuning.config import FinetuneConfig
-from lstr.pipelines.finetuning.moving_average import MovingAverage
 from lstr.pipelines.finetuning.recogniser import Recogniser, batch_norms, make_optimiser, set_rate
 from lstr.pipelines.finetuning.run_folder import LOG, SETTINGS, Epoch, NetworkFiles, NetworkPosition
 from lstr.pipelines.finetuning.samples import Images, SampleSet
@@ -77,7 +75,6 @@ class NetworkRun:
         self.kept = batch_norms(model)[1:] if self.config.partial_bn else []
         for norm in self.kept:
             norm.requires_grad_(False)
-        self.average = MovingAverage(model, self.config.ema) if self.config.ema else None
         self.joined = distributed_model(model, ranks, unused=False)
         self.best: dict[str, torch.Tensor] = {}
         self.position = NetworkPosition()
@@ -85,8 +82,6 @@ class NetworkRun:
             content = torch.load(network.state_file, map_location="cpu", weights_only=True)
             model.load_state_dict(content["state_dict"])
             self.optimiser.load_state_dict(content["optimiser"])
-            if self.average:
-                self.average.load(content["average"])
             self.best, self.position = content["best"], NetworkPosition(**json.loads(content["progress"]))
         self._saved_epoch, self._saves = self.position.epoch, Saves(grace=GRACE)
         self.seconds = seconds
@@ -135,15 +130,15 @@ class NetworkRun:
         Raises LstrError when the loss is not finite.
         """
         config, ranks = self.config, self.ranks
-        images, labels, videos = batch
-        if images.device != self.device:
+        images, labels = batch
+        if self.device.type == "cuda":
             images = images.pin_memory().to(self.device, non_blocking=True)
         set_rate(self.optimiser, lr)
         first = config.seed * 1_000_003 + number
         torch.manual_seed(first if ranks.first else step_seed(config.seed, number, ranks.rank))
         with lost_others(ranks):
             with torch.autocast(self.device.type, torch.bfloat16, enabled=config.precision == "bf16"):
-                loss = self.joined(*self.model.prepare(images, torch.tensor(labels), videos))
+                loss = self.joined(*self.model.prepare(images, torch.tensor(labels)))
             value = loss.item()
             self._refuse(value, number)
             share = len(labels) / self.data.batch_size
@@ -151,8 +146,6 @@ class NetworkRun:
             norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), config.clip or math.inf).item()
             self.optimiser.step()
             self.optimiser.zero_grad()
-        if self.average:
-            self.average.add(number)
         if (number + 1) % self.data.n_batches == 0:
             statistics = ((norm.running_mean, norm.running_var) for norm in batch_norms(self.model))
             ranks.average([statistic for pair in statistics for statistic in pair if statistic is not None])
@@ -173,14 +166,13 @@ class NetworkRun:
         """mAP and loss of the validation chunks; the best weights are kept. None where no chunk shows an action."""
         config, ids, classes = self.config, self.validation, self.labels.classes
         truth = np.concatenate([targets(self.labels.videos[i], classes, len(video)) for i, video in ids.items()])
-        with self.average.in_place() if self.average else nullcontext():
-            scores = chunk_scores(self.model, list(ids.values()), self.network.stream, config, self.loaders)
-            score, loss = float(metrics.per_frame(scores, truth, classes)["mAP"]), loss_of(scores, truth)
-            if math.isnan(score):
-                return None
-            if position.judge(score if config.chosen_by == "mAP" else -loss):
-                self.best = {name: tensor.cpu().clone() for name, tensor in self.model.state_dict().items()}
-                self.position.best_epoch, self.position.mAP = epoch, score
+        scores = chunk_scores(self.model, list(ids.values()), self.network.stream, config, self.loaders)
+        score, loss = float(metrics.per_frame(scores, truth, classes)["mAP"]), loss_of(scores, truth)
+        if math.isnan(score):
+            return None
+        if position.judge(score if config.chosen_by == "mAP" else -loss):
+            self.best = {name: tensor.cpu().clone() for name, tensor in self.model.state_dict().items()}
+            self.position.best_epoch, self.position.mAP = epoch, score
         return {"mAP": score, "loss": loss}
 
     def keep(self, step: Step, position: Position, last: bool) -> None:
@@ -199,7 +191,6 @@ class NetworkRun:
                     "optimiser": self.optimiser.state_dict(),
                 }
                 content |= {"progress": json.dumps(asdict(self.position)), "best": self.best, "lstr": self.card}
-                content |= {"average": self.average.tensors} if self.average else {}
                 write_tensors(temporary, content)
             self._saved_epoch = self.position.epoch
 
@@ -216,7 +207,10 @@ class NetworkRun:
         Yields Progress after each step, an Epoch after each epoch. It goes on from its state. Raises LstrError when the
         loss is not finite, CacheError for a damaged chunk.
         """
-        batches = batches_from(self.data, self.position.epoch, self.loaders, self.ranks, self.device)
+        # of all epochs that are left, so that none begins with waiting
+        epochs = range(self.position.epoch, self.config.epochs)
+        keys = (self.ranks.share(keys) for number in epochs for keys in self.data.epoch(number))
+        batches = read_ahead(keys, self.data.batch, self.loaders)
         try:
             with kept_memory(self.device.type), closing(batches) as self._batches:
                 for event in train_steps(self, self.plan(), self.position):
@@ -226,8 +220,6 @@ class NetworkRun:
             raise CacheError(str(error), hint) from error
         if self.best:
             self.model.load_state_dict(self.best)
-        elif self.average:
-            self.model.load_state_dict(self.average.tensors)
         self.model.eval()
 
 

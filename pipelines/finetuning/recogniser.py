@@ -1,10 +1,10 @@
 """What is trained of a stream: its network with a head for these classes, its first weights, its optimiser."""
 
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributions import Beta
 from torch.nn import functional
 
 from lstr.extractors.backbones.network import Network
@@ -12,13 +12,13 @@ from lstr.extractors.networks.build import backbone_of, network_recipe
 from lstr.extractors.networks.weights import load_weights, randomise
 from lstr.extractors.presets import StreamPreset
 from lstr.extractors.recipe import NetworkRecipe
-from lstr.pipelines.finetuning.blending import Blend, jittered, shares_of
 from lstr.pipelines.finetuning.config import FinetuneConfig
 from lstr.pipelines.finetuning.initial_weights import Initial
 
 MOMENTUM = 0.9  # published TSN
 FACTOR = "factor"  # in an optimiser's groups
 HEAD_STD = 0.01  # of the classifier's first weights (published TSN)
+MIDDLE = 127.5  # of the scale of bytes
 
 
 class Head(nn.Module):
@@ -51,7 +51,7 @@ class Recogniser(nn.Module):
     def __init__(self, backbone: nn.Module, head: Head, part: NetworkRecipe, config: FinetuneConfig):
         super().__init__()
         self.backbone, self.cls_head, self.bgr = backbone, head, part.bgr
-        self.config, self.blend = config, Blend(config)
+        self.config = config
         self.register_buffer("mean", torch.tensor(part.mean).view(-1, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(part.std).view(-1, 1, 1), persistent=False)
 
@@ -60,16 +60,15 @@ class Recogniser(nn.Module):
         images = images.to(self.mean.device).contiguous()
         return ((images[:, :, [2, 1, 0]] if self.bgr else images) - self.mean) / self.std
 
-    def prepare(self, images: Tensor, labels: Tensor, videos: Sequence[str] = ()) -> tuple[Tensor, Tensor]:
+    def prepare(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """A batch to learn from: images as `scaled`, changed and blended as the settings say, and of labels (N,) the
-        share of each class (N, C) where there is more than one. videos: of the N samples, for blends across them."""
+        share of each class (N, C) where there is more than one."""
         config, device = self.config, self.mean.device
         images = self.scaled(jittered(images.to(device), config.contrast, config.brightness))
         labels = labels.to(device)
-        if not self.blend and not config.smoothing:
+        if not config.mixup:
             return images, labels
-        shares = shares_of(labels, self.cls_head.fc_cls.out_features, config.smoothing)
-        return self.blend(images, shares, videos)
+        return mixed(images, functional.one_hot(labels, self.cls_head.fc_cls.out_features).float(), config.mixup)
 
     def scores(self, images: Tensor) -> Tensor:
         """Scaled images (N, segments, C, H, W) → class scores (N, C)."""
@@ -81,6 +80,27 @@ class Recogniser(nn.Module):
         if labels.dim() == 1:
             return functional.cross_entropy(scores, labels)
         return -(labels * functional.log_softmax(scores, 1)).sum(1).mean()
+
+
+def jittered(images: Tensor, contrast: float, brightness: float) -> Tensor:
+    """Images (N, segments, C, H, W) uint8 with another contrast and brightness for each sample, as float32.
+
+    Nothing is cut at 0 and 255. contrast, brightness: as in FinetuneConfig.
+    """
+    if not contrast and not brightness:
+        return images
+    factor, levels = (torch.rand(2, len(images)) * 2 - 1).to(images.device)
+    factor, levels = ((x * most)[:, None, None, None, None] for x, most in ((factor, contrast), (levels, brightness)))
+    return (images - MIDDLE) * (1 + factor) + MIDDLE + levels
+
+
+def mixed(images: Tensor, shares: Tensor, parameter: float) -> tuple[Tensor, Tensor]:
+    """Blend each of N images, and the shares (N, C) of their classes, with another one of the step (mixup).
+
+    parameter: of the Beta distribution of the share that stays.
+    """
+    share, order = Beta(parameter, parameter).sample(), torch.randperm(len(images))
+    return share * images + (1 - share) * images[order], share * shares + (1 - share) * shares[order]
 
 
 def recogniser(stream: str, preset: StreamPreset, n_classes: int, config: FinetuneConfig) -> Recogniser:
@@ -124,17 +144,12 @@ def batch_norms(model: Recogniser) -> list[nn.modules.batchnorm._BatchNorm]:
     return [module for module in model.backbone.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
 
 
-def _groups(model: Recogniser, config: FinetuneConfig) -> Iterator[dict[str, Any]]:
+def _groups(model: Recogniser, config: FinetuneConfig) -> list[dict[str, Any]]:
     """What of a recogniser is to be trained, and by what factor the rate of each part differs from `lr`."""
-    layers = [[p for p in m.parameters(recurse=False) if p.requires_grad] for m in model.backbone.modules()]
-    layers, head = [layer for layer in layers if layer], [p for p in model.cls_head.parameters() if p.requires_grad]
-    if not config.head_lr and config.layer_decay == 1:
-        yield {"params": [p for layer in (*layers, head) for p in layer], FACTOR: 1.0}
-        return
-    bodies = [[p for layer in layers for p in layer]] if config.layer_decay == 1 else layers
-    for at, layer in enumerate(bodies):
-        yield {"params": layer, FACTOR: config.layer_decay ** (1 - (at + 1) / len(bodies))}
-    yield {"params": head, FACTOR: (config.head_lr or config.lr) / config.lr}
+    body, head = ([p for p in part.parameters() if p.requires_grad] for part in (model.backbone, model.cls_head))
+    if config.head_lr:
+        return [{"params": body, FACTOR: 1.0}, {"params": head, FACTOR: config.head_lr / config.lr}]
+    return [{"params": [*body, *head], FACTOR: 1.0}]
 
 
 def set_rate(optimiser: torch.optim.Optimizer, lr: float) -> None:
@@ -145,7 +160,7 @@ def set_rate(optimiser: torch.optim.Optimizer, lr: float) -> None:
 
 def make_optimiser(model: Recogniser, config: FinetuneConfig) -> torch.optim.Optimizer:
     """AdamW or stochastic gradient descent on what of a recogniser is to be trained."""
-    trained = [*_groups(model, config)]
+    trained = _groups(model, config)
     if config.optimiser == "adamw":
         # one pass over the weights instead of a dozen: for ten million of them half of the optimiser's time
         return torch.optim.AdamW(trained, config.lr, weight_decay=config.weight_decay, fused=True)

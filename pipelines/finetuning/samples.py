@@ -19,8 +19,8 @@ from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, VideoLabels, end_chunk,
 from lstr.pipelines.extraction.chunk_cache import CachedVideo
 from lstr.pipelines.finetuning.config import FinetuneConfig
 
-Images = tuple[torch.Tensor, tuple[int, ...], tuple[str, ...]]
-"""(N, segments, C, H, W) uint8, and the N classes and ids of videos"""
+Images = tuple[torch.Tensor, tuple[int, ...]]
+"""(N, segments, C, H, W) uint8, and the N classes"""
 Key = tuple[int, int, int]
 """(epoch, draw, index) of a sample: all that is drawn of it follows from them, and the seed"""
 SCALES = (1.0, 0.875, 0.75, 0.66)
@@ -118,7 +118,7 @@ class SampleSet:
         drawn = [self.draw(key) for key in keys]
         images = np.stack([np.stack([self._image(sample, *one) for one in sample.shown]) for sample in drawn])
         pixels = torch.from_numpy(images.transpose(0, 1, 4, 2, 3).copy())  # (N, segments, C, crop, crop)
-        return pixels, *described(drawn)
+        return pixels, tuple(sample.label for sample in drawn)
 
     def _image(self, drawn: "Drawn", chunk: int, movement: Movement | None) -> np.ndarray:
         image = self.videos[drawn.video].picture(chunk, self.stream, movement)
@@ -207,11 +207,6 @@ class Drawn:
     def shown(self) -> Iterator[tuple[int, Movement | None]]:
         """Its chunks, each with its movement."""
         return zip(self.chunks, self.movements, strict=True)
-
-
-def described(drawn: Sequence[Drawn]) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """The classes and the videos of samples."""
-    return tuple(sample.label for sample in drawn), tuple(sample.video for sample in drawn)
 
 
 def draw_tint(random: np.random.Generator, colour: float) -> Tint:

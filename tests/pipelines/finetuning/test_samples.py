@@ -154,16 +154,12 @@ def test_changed_colours():
 
 @pytest.mark.parametrize(("stream", "channels"), [("rgb", 3), ("flow", 10)])
 def test_a_drawn_sample_is_images_of_its_stream_and_its_label(stream, channels):
-    labels, cached = planted(1)
+    known, cached = planted(1)
     chunks = {i: video.chunks for i, video in cached.items()}
-    samples = samples_of({i: (labels.videos[i], LENGTH) for i in cached}, CLASSES)
+    samples = samples_of({i: (known.videos[i], LENGTH) for i in cached}, CLASSES)
     data = SampleSet(samples, chunks, stream, FinetuneConfig(segments=3, short_side=40, crop=32, seed=5))
-    images, label, video = data.batch([(2, 7, 1)])
-    assert (
-        images.shape == (1, 3, channels, 32, 32)
-        and images.dtype == torch.uint8
-        and (label, video) == ((samples[1].label,), ("v0",))
-    )
+    images, labels = data.batch([(2, 7, 1)])
+    assert images.shape == (1, 3, channels, 32, 32) and images.dtype == torch.uint8 and labels == (samples[1].label,)
     assert torch.equal(data.batch([(2, 7, 1)])[0], images) and not torch.equal(data.batch([(2, 8, 1)])[0], images)
 
 
