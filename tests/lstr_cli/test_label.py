@@ -46,14 +46,13 @@ def test_it_serves_saves_and_ends(videos, tmp_path, number):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("names_folder", [False, True])
-def test_a_table_of_unknown_columns_ends_without_labels(videos, names_folder):
+def test_a_table_of_unknown_columns_ends_without_labels(videos):
     """Who ends it before the columns are chosen has no labels file, and is not told to learn from one; its own files
     beside the videos are not told as files that are no videos."""
     (videos / "ark.csv").write_text("aanvang;einde;gedrag\n0,5;1,5;vallen\n")
     (videos / "labels.json.journal").touch()
     words = [sys.executable, "-m", "lstr_cli", "label", str(videos), "--no-browser"]
-    words += ["--labels", str(videos / "ark.csv"), *(["-o", str(videos)] if names_folder else [])]
+    words += ["--labels", str(videos / "ark.csv"), "-o", str(videos)]
     with subprocess.Popen(
         words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed_interrupts
     ) as labelling:
@@ -65,8 +64,8 @@ def test_a_table_of_unknown_columns_ends_without_labels(videos, names_folder):
     assert not (videos / "labels.json").exists()
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_the_search_for_proposals_ends_with_it(small_set, tmp_path, number):
     """Before its end a proposal is decided: that is there when it is run again, and no process is left."""
     words = [sys.executable, "-m", "lstr_cli", "label", str(small_set.videos), "--no-browser", "-m"]
