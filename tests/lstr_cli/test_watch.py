@@ -77,31 +77,17 @@ def test_mistakes(lstr, tmp_path):
     assert code == 2 and "choose one" in err
 
 
-def test_an_action_that_no_model_knows(lstr, learnt, tmp_path):
-    text = f'model = "{learnt}"\n[sources.a]\naddress = "http://x/y"\n[actions.flying]\non = 0.5\n'
-    (tmp_path / "watch.toml").write_text(text)
-    code, _, err = lstr("watch", tmp_path / "watch.toml", "--check")
-    assert code == 2 and "watch.toml: actions.flying: no model knows it" in err
-    (tmp_path / "watch.toml").write_text(text.split("[actions")[0])
-    code, out, err = lstr("watch", tmp_path / "watch.toml", "--check")
-    assert code == 0 and out.startswith("a: ") and "can be used: 1 sources" in err
-
-
-def test_a_channel_that_cannot_be_made(lstr, learnt, tmp_path):
-    """All of them are said at once, and what their addresses hold is not."""
-    text = f'model = "{learnt}"\n[sources.a]\naddress = "http://x/y"\n'
-    text += '[channels.hook]\nkind = "webhook"\nurl = "http:// u:hunter2@host/x"\n'
-    text += '[channels.phone]\nkind = "apprise"\nurl = "ntyf://hunter2"\n'
-    (tmp_path / "watch.toml").write_text(text)
-    code, out, err = lstr("watch", tmp_path / "watch.toml", "--check")
-    assert code == 2 and "hint: mend it" in err and "hunter2" not in out + err
-    assert all(f"watch.toml: channels.{name}: " in err for name in ("hook", "phone"))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["small.lstr", "watch.toml"], "nothing is begun"
-
-
-PAGE = """model = "MODEL"
+WRONG = """model = "MODEL"
 [sources.a]
 address = "http://x/y"
+[actions.flying]
+on = 0.5
+[channels.hook]
+kind = "webhook"
+url = "http:// u:hunter2@host/x"
+[channels.phone]
+kind = "apprise"
+url = "ntyf://hunter2"
 [channels.light]
 kind = "command"
 command = ["/nowhere/light", "on"]
@@ -110,21 +96,27 @@ host = "0.0.0.0"
 """
 
 
-def test_a_page_and_a_program_that_would_fail_later(lstr, learnt, tmp_path):
-    """The page could not be begun."""
+def test_what_would_fail_later(lstr, learnt, tmp_path):
+    """All of it is said at once, and what addresses hold is not."""
     path = tmp_path / "watch.toml"
-    path.write_text(PAGE.replace("MODEL", str(learnt)))
-    code, _, err = lstr("watch", path, "--check")
-    said = err.splitlines()
-    assert code == 2 and len(said) == 3, err
-    assert said[0].endswith("watch.toml: channels.light.command: there is no program /nowhere/light.")
-    assert "watch.toml: page.host: By which names is a server on 0.0.0.0 reached?" in said[1]
-    text = path.read_text().replace('"0.0.0.0"', '"127.0.0.1"')
-    path.write_text(text)
+    path.write_text(WRONG.replace("MODEL", str(learnt)))
+    code, out, err = lstr("watch", path, "--check")
+    assert code == 2 and len(err.splitlines()) == 6 and "hint: mend it" in err and "hunter2" not in out + err
+    for said in (
+        "actions.flying: no model knows it",
+        "channels.hook: The webhook hook has an address",
+        "channels.phone: Apprise does not know the address",
+        "channels.light.command: there is no program /nowhere/light.",
+        "page.host: By which names is a server on 0.0.0.0 reached?",
+    ):
+        assert f"watch.toml: {said}" in err
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["small.lstr", "watch.toml"], "nothing is begun"
+    text = WRONG.replace("MODEL", str(learnt)).split("[actions")[0] + "[channels.light]\nkind = 'command'\n"
+    path.write_text(text + "command = ['/nowhere/light']\n")
     assert check(read_config(path)).keys() == {"a"}, "a service begins before all programs are there"
-    path.write_text(text.replace("/nowhere/light", "true"))
-    code, _, err = lstr("watch", path, "--check")
-    assert code == 0, err
+    path.write_text(text + "command = ['true']\n")
+    code, out, err = lstr("watch", path, "--check")
+    assert code == 0 and out.startswith("a: ") and "can be used: 1 sources, 1 channels" in err
 
 
 @pytest.mark.skipif(sys.platform != "linux" or Path("/dev/video63").exists(), reason="cameras are Video4Linux's")

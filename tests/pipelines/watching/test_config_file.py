@@ -7,7 +7,6 @@ import pytest
 
 from lstr.pipelines.watching.config import Hours
 from lstr.pipelines.watching.config_file import WatchConfigError, read_config, read_data
-from lstr.pipelines.watching.template import template
 
 WHOLE = """
 model = "fall.lstr"
@@ -240,16 +239,6 @@ def test_a_pipe_is_no_configuration(tmp_path):
     os.mkfifo(tmp_path / "watch.toml")
     with pytest.raises(WatchConfigError, match="is no file"):
         read_config(tmp_path / "watch.toml")
-
-
-def test_the_file_of_init_can_be_used(write):
-    """But for the model and the address, which are a person's own."""
-    config = read_config(write(template("watch.toml")))
-    assert list(config.sources) == ["hall"]
-    commented = "\n".join(line.removeprefix("# ") for line in template("watch.toml").splitlines() if "=" in line)
-    for table in ("sources.hall", "actions.falling", "telling", "channels.phone", "page", "keeping"):
-        assert f"[{table}]" in template("watch.toml")
-    assert "cooldown" in commented
 
 
 @pytest.mark.parametrize(

@@ -1,22 +1,14 @@
-"""Zones of sources: those of the file, those that were drawn on the page, and what they do to a session."""
+"""Zones of sources: those of the file, and those that were drawn on the page."""
 
 import json
-from contextlib import closing
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from lstr.errors import LstrError
-from lstr.extractors.video.live_input import Input
-from lstr.extractors.video.live_reader import LiveOptions
-from lstr.pipelines.detection.session import Session
-from lstr.pipelines.detection.sources import Limits
 from lstr.pipelines.model_files.packing import write_model
 from lstr.pipelines.watching.config_file import read_config
 from lstr.pipelines.watching.service import Service
-from tests.support.detections import opened
-from tests.support.means import Means, tiny_checkpoint
 
 LEFT = (((0.0, 0.0), (0.5, 0.0), (0.5, 1.0), (0.0, 1.0)),)
 TOP = (((0.0, 0.0), (1.0, 0.0), (1.0, 0.5), (0.0, 0.5)),)
@@ -97,37 +89,3 @@ def test_a_source_that_is_removed_takes_its_zones_along(tmp_path):
         watching.remove("garage")
         watching.add("garage", "http://127.0.0.1:9/other")
         assert zones(watching, "garage") == () and shown(watching, "garage") == ((), False)
-
-
-def crowd(name: str = "hall") -> Input:
-    """FFmpeg's test pictures, in which something moves everywhere, as fast as they are taken."""
-    return Input(name, "testsrc2=size=64x48:rate=24,noise=all_seed=1:alls=99:allf=t", demuxer="lavfi", named=True)
-
-
-class Rows(Means):
-    """The smallest networks, which keep what they saw."""
-
-    def __init__(self):
-        self.chunks = []
-
-    def row_of(self, chunk):
-        self.chunks.append(chunk)
-        return super().row_of(chunk)
-
-
-def test_a_session_sees_nothing_move_outside(tmp_path):
-    loaded = tiny_checkpoint(tmp_path / "c.pt", ("Background", "kick", "wave"))
-    frames = {}
-    for called, zones in (("none", None), ("empty", ()), ("left", LEFT)):
-        networks = Rows()
-        of = None if zones is None else {"hall": zones}.__getitem__
-        live, limits = LiveOptions(on_lag="wait"), Limits(max_chunks=4)
-        with Session(loaded, opened(loaded, (networks, None)), limits=limits, live=live, zones=of) as session:
-            session.add(crowd())
-            with closing(session.events()) as events:
-                list(events)
-        frames[called] = np.stack([chunk.frames for chunk in networks.chunks[:4]])
-    np.testing.assert_array_equal(frames["empty"], frames["none"])
-    np.testing.assert_array_equal(frames["left"][..., :32, :], frames["none"][..., :32, :])
-    assert np.ptp(frames["none"][..., 32:, :], axis=1).max() > 100
-    assert not np.ptp(frames["left"][..., 32:, :], axis=1).any()

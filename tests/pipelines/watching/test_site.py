@@ -201,8 +201,8 @@ def test_what_is_no_wish_changes_nothing(watched, visitor, path, body, status):
     assert visitor.ask(path, body).status == status and watched.deeds.done == []
 
 
-@pytest.mark.parametrize("path", ["/source/hall/pause", "/source/hall/zones"])
-def test_other_sites_change_nothing(watched, visitor, path):
+def test_other_sites_change_nothing(watched, visitor):
+    path = "/source/hall/pause"
     assert visitor.ask(path, {}, origin="http://evil.example").status == 403
     assert visitor.ask(path, {}, host="evil.example").status == 403
     assert visitor.ask(path, {}, sec_fetch_site="cross-site").status == 403
