@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 from lstr.metrics.actions import sentence
 from lstr.pipelines.evaluation.event_rows import ahead_text, event_tables, figure_text, mean_rows
 from lstr.pipelines.evaluation.findings import Findings, Judged
-from lstr.pipelines.evaluation.instance_rows import summary_table
 from lstr_cli import console
 
 if TYPE_CHECKING:
@@ -22,17 +21,13 @@ def show_findings(findings: Findings) -> None:
         name = f"{entry.name}: " if findings.several else ""
         console.show(f"{name}{sentence(entry.document['events'])}")
     _show_events(judged)
+    _show_classes(judged)
+    if not findings.several and (absent := judged[0].document["absent_classes"]):
+        console.say(f"in no mean, because no chunk has them: {', '.join(absent)}")
+    _show_means(judged)
     if not findings.several:
-        _show_classes(judged)
-        if absent := judged[0].document["absent_classes"]:
-            console.say(f"in no mean, because no chunk has them: {', '.join(absent)}")
-        _show_means(judged)
-        _show_instances(judged)
-        _show_moments(judged[0].document)
+        _show_anticipation(judged[0].document)
     else:
-        _show_classes(judged)
-        _show_means(judged)
-        _show_instances(judged)
         rows = [
             [entry.name] + [ahead_text(row[figure]) for figure in AHEAD]
             for entry, row in zip(judged[1:], findings.comparison, strict=True)
@@ -56,7 +51,6 @@ def show_comparison(comparison: "Comparison") -> None:
         console.show(f"{entry.name}: {sentence(entry.document['events'])}")
     _show_events(comparison.findings.judged)
     _show_means(comparison.findings.judged)
-    _show_instances(comparison.findings.judged)
 
 
 def show_thresholds(document: dict) -> None:
@@ -117,21 +111,7 @@ def _show_means(judged: Sequence[Judged]) -> None:
     console.show_table(title, columns, rows, right=range(len(columns) - 4, len(columns)))
 
 
-def _show_instances(judged: Sequence[Judged]) -> None:
-    table = summary_table(judged)
-    right = range(1, len(table.columns)) if len(judged) > 1 else (1, 3)
-    console.show_table(table.title, table.columns, table.rows, right=right)
-
-
-def _show_moments(document: dict) -> None:
-    stages = document["stages"]
-    rows = [(name, *(figure_text(row["mcAP"]) for row in rows)) for name, rows in stages.items()]
-    columns = ["convention", *(row["stage"] for row in stages["corrected"])]
-    console.show_table("mcAP by portion of the action", columns, rows, right=range(1, len(columns)))
-    delay = document["delay"]
-    row = [delay["actions"], delay["detected"], *(figure_text(delay[key], 2) for key in ("median", "mean", "p90"))]
-    title = "seconds from an action's start to its first correct decision"
-    console.show_table(title, ("actions", "detected", "median", "mean", "p90"), [row], right=range(5))
+def _show_anticipation(document: dict) -> None:
     if "anticipation" in document:
         ahead = [
             (f"{r['seconds']:.2f}", *(_cell(r[mean]) for mean in ("mAP", "mcAP"))) for r in document["anticipation"]

@@ -1,4 +1,4 @@
-"""Instances, starts and segments as the rows of tables, for the terminal, the page and the CSV."""
+"""Instances, starts and segments as the rows of tables, for the page and the CSV."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -7,51 +7,8 @@ from lstr.metrics.actions import ONSETS, TOLERANT
 from lstr.pipelines.evaluation.event_rows import EventTable, figure_text, interval_text
 from lstr.pipelines.evaluation.findings import Judged
 
-SHOWN_OFFSETS = (1, 2, 5, 10)
-"""Seconds, of the ten that are measured, that the terminal shows"""
-SHOWN_TOLERANCE = 1.0
-WORDS = {"onset": "start", "edges": "edges"}
 OFF = {"onset": "start", "edges": "start and end"}
-SIDE_BY_SIDE = 4
-"""How many of the figures stand in the row of one of several checkpoints; events have tables of their own"""
 Entry = Mapping[str, Any]
-
-
-def summary_table(judged: Sequence[Judged]) -> EventTable:
-    """One table for the terminal: a row for each figure of one checkpoint, or a row for each of several checkpoints."""
-    title = "actions as instances told when they end, as starts, and as segments"
-    if len(judged) == 1:
-        rows = list(_figures(judged[0].document))
-        return EventTable(title, ("", "value", "by", "each"), rows)
-    of_each = [list(_figures(entry.document))[:SIDE_BY_SIDE] for entry in judged]
-    columns = ["checkpoint", *(name for name, *_ in of_each[0])]
-    return EventTable(
-        title,
-        columns,
-        [[entry.name, *(value for _, value, *_ in of)] for entry, of in zip(judged, of_each, strict=True)],
-    )
-
-
-def _figures(document: Entry) -> Iterator[tuple[str, str, str, str]]:
-    """Each figure's name, its value with the interval, its limits, and the values by limit."""
-    instances, starts, segments = (document[name] for name in ("instances", "starts", "segments"))
-    limits = f"IoU {instances['ious'][0]:g}–{instances['ious'][-1]:g}"
-    yield "instance mAP", with_interval(instances, "mean"), limits, _values(instances["mAP"])
-    shown = [starts["mAP"][starts["offsets"].index(offset)] for offset in SHOWN_OFFSETS]
-    yield "start mAP", with_interval(starts, "mean"), _limits(SHOWN_OFFSETS, "s"), _values(shown)
-    percent = [100 * least for least in segments["overlaps"]]
-    value = with_interval(segments, "F1", len(percent) - 1)
-    yield f"segment F1 at {percent[-1]:g} %", value, _limits(percent, "%"), _values(segments["F1"])
-    yield "edit score", with_interval(segments, "edit"), "", ""
-    together = document["events"]["together"]
-    for kind in TOLERANT:
-        values = [together[kind][str(seconds)]["f1"] for seconds in ONSETS]
-        value = tolerance_text(together, kind, SHOWN_TOLERANCE)
-        yield f"event F1, {WORDS[kind]} within {SHOWN_TOLERANCE:g} s", value, _limits(ONSETS, "s"), _values(values)
-
-
-def _limits(values: Sequence[float], unit: str) -> str:
-    return f"{', '.join(f'{value:g}' for value in values)} {unit}"
 
 
 def class_tables(document: Entry) -> list[EventTable]:
@@ -118,10 +75,6 @@ def tolerance_text(one: Entry, kind: str, seconds: float) -> str:
     """F1 of events within some seconds, with its interval."""
     edges = (one["interval"] or {}).get(f"f1_{kind}_{seconds}")
     return f"{figure_text(one[kind][str(seconds)]['f1'], 2)} {interval_text(edges, digits=2)}".rstrip()
-
-
-def _values(values: Sequence[float | None]) -> str:
-    return "  ".join(figure_text(value, 2) for value in values)
 
 
 def csv_rows(judged: Sequence[Judged]) -> list[dict[str, Any]]:

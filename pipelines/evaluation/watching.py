@@ -12,7 +12,7 @@ from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.metrics.actions import VideoEvents, find, is_ambiguous, labelled_spans, spans_of
 from lstr.metrics.event_errors import judge_events
 from lstr.pipelines.evaluation.analysis import detect_events, labelled_segments
-from lstr.pipelines.evaluation.error_kinds import words_of
+from lstr.pipelines.evaluation.event_rows import words_of
 from lstr.pipelines.evaluation.findings import Findings, Judged
 from lstr.pipelines.reports.figure import thinned
 from lstr.pipelines.reports.palette import colours_of
@@ -37,7 +37,7 @@ def describe_watching(findings: Findings, folder: Path) -> dict[str, Any]:
     with `id`, `duration`, `chunks`, `begin` (seconds, where they do not begin at 0), `video` (its address, or None),
     `ahead` (seconds of a player's clock), `labels` (class, start, end, found or missed, kind), `detections` (class,
     start, end, verdict, score, time of the announcement, kind) and `curves` of classes that have either: the highest
-    score in each of equal stretches, as base64 of uint8. Kinds are words of `error_kinds.words_of`.
+    score in each of equal stretches, as base64 of uint8. Kinds are words of `event_rows.words_of`.
 
     Copies of videos that browsers do not play are written into `folder`. Raises OutputError.
     """

@@ -11,10 +11,10 @@ from lstr.metrics.actions import Spans
 from lstr.timeline import Thresholds, is_highest
 
 
-def hysteresis(curve: np.ndarray, starts: np.ndarray, on: float, off: float) -> NDArray[np.bool_]:
-    """Chunks (N,) that are on: from one at `on` to before one below `off`; each video begins off."""
+def hysteresis(curve: np.ndarray, on: float, off: float) -> NDArray[np.bool_]:
+    """Chunks (L,) that are on: from one at `on` to before one below `off`; a video begins off."""
     switch = np.where(curve >= on, 1, np.where(curve < off, 0, -1))  # -1: as before
-    switch[starts] = np.where(curve[starts] >= on, 1, 0)
+    switch[0] = curve[0] >= on
     last = np.maximum.accumulate(np.where(switch >= 0, np.arange(len(curve)), 0))
     return switch[last] == 1
 
@@ -32,7 +32,7 @@ def detect_spans(curve: np.ndarray, rules: Thresholds, clock: Clock = CLOCK) -> 
     if not len(curve):
         return np.zeros((0, 2))
     exact = curve.astype(np.float64)  # as the timeline compares scores with thresholds
-    found = np.array(runs(hysteresis(exact, np.array([0]), rules.on, rules.off)), dtype=np.float64).reshape(-1, 2)
+    found = np.array(runs(hysteresis(exact, rules.on, rules.off)), dtype=np.float64).reshape(-1, 2)
     if (gap := rules.gap_chunks(clock)) and len(found):
         apart = np.flatnonzero(found[1:, 0] - found[:-1, 1] > gap)
         found = np.stack([found[np.append(0, apart + 1), 0], found[np.append(apart, len(found) - 1), 1]], axis=1)

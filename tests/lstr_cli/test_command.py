@@ -98,8 +98,3 @@ def test_every_command_is_listed_without_being_imported():
     assert list(COMMANDS) == cli.list_commands(click.Context(cli))
     for name in COMMANDS:
         assert isinstance(importlib.import_module(f"lstr_cli.{name}").command, click.Command)
-
-
-def test_an_argument_may_have_a_default():
-    command = Command("watch", params=[click.Argument(["source"], default="camera:0", required=False)])
-    assert command.make_context("watch", []).params == {"source": "camera:0"}

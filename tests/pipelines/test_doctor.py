@@ -6,51 +6,8 @@ import sys
 import pytest
 import torch
 
-from lstr.extractors.errors import FlowError
-from lstr.extractors.flow import tvl1, tvl1_solvers
-from lstr.extractors.flow.tvl1_solvers import Solver
+from lstr.extractors.flow import tvl1
 from lstr.pipelines import doctor
-from lstr.pipelines.doctor import Finding
-
-WHAT = "optical flow on the GPU"
-
-
-@pytest.fixture
-def kernels(monkeypatch):
-    """A GPU whose kernel is the Solver, or the error, of the test."""
-
-    def answer(found) -> list[Finding]:
-        def open_solver(device):
-            if isinstance(found, Exception):
-                raise found
-            return found
-
-        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-        monkeypatch.setattr(tvl1_solvers, "open_solver", open_solver)
-        return list(doctor._gpu_flow())
-
-    return answer
-
-
-def test_a_gpu_says_which_kernel_solved_a_pair(kernels):
-    found = "TV-L1 by the cluster kernel (CUDA C++ for sm_90); one pair of 16x16 pixels solved"
-    assert kernels(Solver("cluster", None, "CUDA C++ for sm_90")) == [Finding(WHAT, True, found)]
-
-
-def test_why_not_another_kernel_is_said(kernels):
-    (found,) = kernels(Solver("triton", None, "Triton 3.9.0", lacking=(FlowError("No NVRTC.", "install it."),)))
-    assert found.ok and "triton kernel (Triton 3.9.0)" in found.found
-    assert found.hint == "No NVRTC. Triton computes flow instead. install it."
-
-
-def test_a_gpu_without_kernels_is_no_failure(kernels):
-    error = FlowError("No kernel of TV-L1 runs on this GPU.", "use --set flow_backend=native.")
-    assert kernels(error) == [Finding(WHAT, None, str(error), error.hint)]
-
-
-def test_without_a_gpu_there_is_nothing_to_say(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert list(doctor._gpu_flow()) == []
 
 
 @pytest.mark.parametrize("cuda", ["13.2", None])
@@ -75,11 +32,6 @@ def test_who_has_no_compiled_kernel_is_told_at_the_installation(monkeypatch, sys
     monkeypatch.setattr(doctor.sys, "platform", system)
     (note,) = (line for line in doctor.notes().splitlines() if "optical flow" in line)
     assert "TV-L1 of OpenCV" in note and compiler in note
-
-
-def test_what_is_unused_is_counted():
-    """By what the packages themselves list."""
-    assert doctor._unused() > 1e9 if torch.version.cuda else doctor._unused() >= 0
 
 
 @pytest.mark.long

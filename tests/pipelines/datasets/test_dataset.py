@@ -8,11 +8,9 @@ import pytest
 
 from lstr.errors import LabelsError
 from lstr.extractors.errors import RecipeError
-from lstr.files.arrays import open_array
 from lstr.kinds import configure
 from lstr.labels.label_set import THUMOS_CLASSES, VideoLabels, segments_of, targets
 from lstr.pipelines.datasets.dataset import read_dataset, read_split
-from lstr.pipelines.features.rows import MappedArray
 from lstr.windows.windows import gather
 
 CLASSES = ["Background", "A", "B", "Ambiguous"]
@@ -115,15 +113,6 @@ def test_several_roots(tmp_path):
         read_split([one, other], info, "training")
     hint = "name the same two in both with --set rgb_features=NAME and --set flow_features=NAME."
     assert caught.value.hint == hint
-
-
-def test_no_rows_open_no_file(tmp_path):
-    np.save(tmp_path / "gone.npy", np.zeros((9, 5), np.float32))
-    array = MappedArray.of(open_array(tmp_path / "gone.npy"))
-    (tmp_path / "gone.npy").unlink()
-    assert array[np.zeros((3, 0), np.int64)].shape == (3, 0, 5)
-    with pytest.raises(RecipeError, match="cannot be read any more"):
-        array[np.zeros((3, 1), np.int64)]
 
 
 def test_roots_of_different_recipes(small_set, tmp_path):

@@ -5,7 +5,6 @@ import json
 import shutil
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from lstr.checkpoints.checkpoint import load
@@ -14,7 +13,6 @@ from lstr.pipelines.datasets.dataset import read_split
 from lstr.pipelines.datasets.seen_videos import SeenError, count_seen, seen_in
 from lstr.pipelines.evaluation.scoring import score_split
 from lstr.pipelines.features.folder import open_features
-from lstr.pipelines.features.joined_folders import open_roots
 from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.progress import result_of
 from tests.support.feature_set import TINY_SETTINGS, write_features
@@ -98,36 +96,6 @@ def test_only_streams_that_the_model_takes_count(small_set, features):
     assert seen_in(split, config) == {"scene_02": ["flow"]}
     assert seen_in(split, replace(config, rgb_dim=0)) == {"scene_02": ["flow"]}
     assert seen_in(split, replace(config, flow_dim=0)) == {}
-
-
-def test_the_published_set_leaves_out_what_it_does_not_score(lstr, small_set, features):
-    """A seen video that is too short to be scored is no reason to refuse."""
-    work, folder = load(small_set.checkpoint).config.work_length, open_features(features)
-    given = (small_set.checkpoint, features, "--labels", small_set.labels, "--subset", "training", "--published")
-    assert lstr("evaluate", *given)[0] == 4
-    for stream in folder.streams:
-        path = folder.array(stream, "scene_00")
-        np.save(path, np.load(path)[: work - 1])
-    record = features / "records" / "scene_00.json"
-    record.write_text(json.dumps(json.loads(record.read_text()) | {"chunks": work - 1}))
-    code, out, err = lstr("evaluate", *given, "--set", "resamples=0", "--json")
-    assert code == 0 and json.loads(out)["videos"] == 2, err
-
-
-def test_each_record_is_read_in_the_folder_that_has_the_video(small_set, features, tmp_path):
-    """And a record that cannot be read, or says nothing of use, is no reason to fail."""
-    other = tmp_path / "other"
-    shutil.copytree(features, other)
-    for root, gone in ((features, "scene_00"), (other, "scene_0[123]")):
-        for path in root.glob(f"*/{gone}.*"):
-            path.unlink()
-    config = load(small_set.checkpoint).config
-    split = read_split([features, other], small_set.labels, "training")
-    assert open_roots([features, other]).read_record("scene_00")["seen"] == ["rgb", "flow"]
-    assert seen_in(split, config) == {"scene_00": ["rgb", "flow"]}
-    for content in ("{", "[]", '{"seen": "rgb"}', '{"seen": null}'):
-        (other / "records" / "scene_00.json").write_text(content)
-        assert seen_in(read_split([features, other], small_set.labels, "training"), config) == {}
 
 
 def test_training_warns_once_and_the_checkpoint_tells(lstr, tmp_path):

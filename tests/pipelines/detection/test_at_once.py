@@ -7,17 +7,15 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from lstr.extractors.errors import FlowError, VideoError
+from lstr.extractors.errors import VideoError
 from lstr.extractors.run import FeatureRow
 from lstr.pipelines.detection.checkpoint import load_checkpoint
-from lstr.pipelines.detection.effort import Effort, Since
 from lstr.pipelines.detection.events import Decided, Ended, Opened
 from lstr.pipelines.detection.files import OutputOptions
 from lstr.pipelines.detection.job import DetectOptions, detect_sources
 from lstr.pipelines.detection.networks import NetworkOptions
-from lstr.pipelines.detection.recorded import default_at_once
 from lstr.pipelines.detection.session import Session
-from lstr.pipelines.detection.sources import Limits, Recorded, Source, Unreadable
+from lstr.pipelines.detection.sources import Limits, Source
 from lstr.pipelines.failures import FailureLog
 from lstr.pipelines.progress import Failed
 
@@ -116,40 +114,3 @@ def test_the_next_ones_run_ahead_and_no_farther(loaded, tmp_path, monkeypatch):
         until(events, Opened, "2")
     assert rows[2].closed.is_set() and rows[3].taken <= 3, "who leaves in the middle leaves no thread behind"
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("detection ")]
-
-
-def test_what_ends_the_opening_comes_after_what_was_opened(loaded, tmp_path):
-    class Flowless(Recorded):
-        def open(self, networks, limits):
-            raise FlowError("No flow here.", "see `lstr doctor`.")
-
-    with Session(loaded, places=4, log=FailureLog(None)) as session:
-        session.add(Unreadable("a", VideoError("It is empty.", "record it again.")))
-        session.add(source_of(Rows(2), tmp_path, "b"))
-        session.add(Flowless("c", "c.mp4"))
-        events = session.events()
-        assert next(events).id == "a"
-        assert isinstance(until(events, Ended, "b"), Ended)
-        with pytest.raises(FlowError, match="No flow"):
-            next(events)
-
-
-def test_how_many_suit_a_machine(monkeypatch):
-    for cores, videos in ((1, 1), (2, 2), (64, 4)):
-        monkeypatch.setattr("lstr.pipelines.detection.recorded.default_workers", lambda n=cores: n)
-        assert default_at_once("cpu") == videos
-
-
-def test_effort_is_that_of_all_sources(monkeypatch):
-    clock = iter([(0.0, 1.0), (10.0, 3.0), (20.0, 9.0)])
-    monkeypatch.setattr(Since, "_reading", lambda self: (*next(clock), self._effort.video_seconds))
-    effort = Effort()
-    since = Since(effort)
-    for _ in range(8):  # two seconds of video
-        effort.count()
-    since.stop()
-    effort.count()
-    assert since.seconds == 10 and since.processor_seconds() == 1.0
-    nothing = Since(effort)
-    monkeypatch.undo()
-    assert nothing.processor_seconds() == 0.0

@@ -5,12 +5,9 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-from concurrent.futures import Future
 from contextlib import closing
 from datetime import datetime
-from types import SimpleNamespace
 from unittest.mock import Mock
 
 import numpy as np
@@ -19,10 +16,9 @@ import torch
 
 from lstr import streaming
 from lstr.checkpoints.checkpoint import load
-from lstr.extractors.errors import FlowError, StalledError
+from lstr.extractors.errors import StalledError
 from lstr.extractors.video.live_input import PROMPT, Input, parse_live
 from lstr.extractors.video.live_reader import LiveOptions
-from lstr.extractors.video.moment import Moment
 from lstr.kinds import configure, make_model
 from lstr.pipelines.annotations.timeline_json import from_jsonl, from_timeline
 from lstr.pipelines.detection import files
@@ -30,7 +26,6 @@ from lstr.pipelines.detection.checkpoint import load_checkpoint
 from lstr.pipelines.detection.detect import detect
 from lstr.pipelines.detection.events import Decided, Opened
 from lstr.pipelines.detection.files import OutputOptions
-from lstr.pipelines.detection.live import Batch, LiveRows
 from lstr.pipelines.detection.networks import NetworkOptions, open_networks
 from lstr.pipelines.detection.sources import Limits
 from lstr.pipelines.detection.streams import TorchStreams
@@ -135,30 +130,6 @@ def test_some_of_several_streams_step_as_each_alone():
         said = streaming.step_some(model, state, some, rows[:, :5], rows[:, 5:])[:, 0].numpy()
         for i, k, scores in zip(some, at, said, strict=True):
             assert np.abs(scores - alone[i][k]).max() < 1e-5
-
-
-def test_what_has_come_out_of_the_networks_is_one_step(loaded):
-    """Whole batches, as far as no source comes twice, in the order of the state; a failure waits for its turn."""
-    reader = SimpleNamespace(missing_before=lambda chunk: [])
-    sources = [
-        SimpleNamespace(id=name, place=place, pending=1, reader=reader, broken=None, fail=Mock())
-        for place, name in enumerate("abcd")
-    ]
-    networks = SimpleNamespace(device="cpu", batch=4, begin_thread=None)
-    chain = LiveRows(networks, None, threading.Condition())
-    a, b, c, d = sources
-    error = FlowError("No flow.", "see `lstr doctor`.")
-    for part, rows in (((d, a), (1, 2)), ((c,), (3,)), ((a,), (4,)), ((b,), error)):
-        future: Future = Future()
-        rows = rows if isinstance(rows, Exception) else [SimpleNamespace(index=row) for row in rows]
-        future.set_exception(rows) if isinstance(rows, Exception) else future.set_result(rows)
-        chain._flying.append(Batch(list(part), [(None, Moment())] * len(part), future))
-    found = [(ready.source.id, ready.row.index) for ready in chain.finished()]
-    assert found == [("a", 2), ("c", 3), ("d", 1)]
-    assert [ready.row.index for ready in chain.finished()] == [4] and not b.fail.called
-    assert chain.finished() == [] and not chain._flying
-    chain.close()
-    b.fail.assert_called_once_with(error)
 
 
 def test_chunks_that_are_dropped_are_in_every_output(loaded, networks, tmp_path):

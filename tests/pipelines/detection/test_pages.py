@@ -26,17 +26,6 @@ def test_several_sources_get_an_index(lstr, small_set, tmp_path):
 
 
 @pytest.mark.long
-def test_the_index_names_what_failed(lstr, small_set, tmp_path):
-    (tmp_path / "empty.mp4").touch()
-    sources = [small_set.videos / "scene_03.mp4", tmp_path / "empty.mp4"]
-    code, _, _ = lstr("detect", *sources, "-c", small_set.checkpoint, "-o", tmp_path / "out", "-f", "html")
-    assert code == 3
-    data = Page(tmp_path / "out" / "index.html").data
-    assert [video["id"] for video in data["videos"]] == ["scene_03"]
-    assert len(data["failed"]) == 1 and "empty.mp4 is empty" in data["failed"][0]
-
-
-@pytest.mark.long
 def test_one_source_gets_no_index_and_its_video_inside(lstr, small_set, tmp_path):
     video = small_set.videos / "scene_03.mp4"
     arguments = ["-c", small_set.checkpoint, "-o", tmp_path / "out", "-f", "html", "--set", "embed=1MB"]

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from lstr.pipelines.detection.events import Decided, Ended, Undecided
+from lstr.pipelines.detection.events import Decided, Ended
 from lstr.pipelines.detection.files import NO_TIMELINE, OutputOptions
 from lstr.pipelines.detection.session import Session
 from lstr.pipelines.detection.sources import Limits
@@ -43,17 +43,6 @@ def test_nothing_is_kept_of_a_source_without_a_timeline(loaded, networks):
     for name, one in ended.items():
         assert len(into[name]) == 22 and [e.event for e in into[name][-1].events] == [e.event for e in one.events]
     assert sum(len(event.decision.events) for event in events if isinstance(event, Decided))
-
-
-def test_a_source_without_a_timeline_and_without_a_decision(loaded, networks):
-    with Session(loaded, networks, output=NO_TIMELINE) as session:
-        session.add(camera())
-        events = []
-        for event in session.events():
-            events.append(event)
-            if len(events) == 1:
-                session.remove("camera")
-    assert isinstance(events[-1], Undecided if not any(isinstance(e, Decided) for e in events) else Ended)
 
 
 def test_lines_are_written_without_a_timeline(loaded, networks, tmp_path):

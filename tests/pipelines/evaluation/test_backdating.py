@@ -4,8 +4,6 @@ import numpy as np
 
 from lstr.checkpoints import checkpoint
 from lstr.labels.segment import Segment
-from lstr.metrics.actions import measure_events
-from lstr.pipelines.evaluation.analysis import detect_events
 from lstr.pipelines.evaluation.backdating import backdated
 from lstr.pipelines.learning.deciding import decide_unseen
 from lstr.pipelines.learning.options import LearnOptions
@@ -38,19 +36,6 @@ def test_what_suits_each_action_is_found():
     assert backdated(rules, [], CLASSES) == rules
     again = backdated(many, [scored(20, 1.0), scored(20, 1.0, seed=1)], CLASSES)
     assert again == many, "what was there has no part in it"
-
-
-def test_new_videos_have_better_edges():
-    rules = {"hug": DEFAULT, "kick": DEFAULT}
-    dated = backdated(rules, [scored(20, 1.25, seed=k) for k in range(3)], CLASSES)
-    new = scored(20, 1.25, seed=9)
-
-    def f1(own) -> dict[str, float]:
-        found = measure_events([detect_events(new.scores, CLASSES, own, new.truth)], CLASSES)["together"]
-        return {name: values["f1"] for name, values in found["onset"].items()}
-
-    assert f1(dated)["0.5"] > f1(rules)["0.5"] + 0.3
-    assert f1(dated)["2.0"] == f1(rules)["2.0"] == 1.0
 
 
 def test_learning_writes_them_into_the_checkpoint(small_set, tmp_path):

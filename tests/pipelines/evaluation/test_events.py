@@ -14,7 +14,6 @@ from lstr.checkpoints import checkpoint
 from lstr.labels.segment import Segment
 from lstr.metrics.actions import find, measure_events, sentence, spans_of
 from lstr.pipelines.evaluation.analysis import detect_events
-from lstr.pipelines.evaluation.job import doubts
 from lstr.pipelines.evaluation.operating_curves import (
     FEW_LABELS,
     LEVELS,
@@ -25,7 +24,6 @@ from lstr.pipelines.evaluation.operating_curves import (
     describe_curves,
     sweep,
 )
-from lstr.pipelines.thresholds.by_chunks import detect_spans
 from lstr.timeline import DEFAULT, Thresholds, thresholds_of
 
 CLASSES = ("Background", "hug", "kick", "Ambiguous")
@@ -36,13 +34,6 @@ def rows_of(hug, kick=()) -> np.ndarray:
     rows = np.zeros((len(hug), len(CLASSES)), np.float32)
     rows[:, 1], rows[: len(kick), 2] = hug, kick
     return rows
-
-
-@given(values, st.sampled_from([0.0, 0.25, 0.6]), st.sampled_from([0.0, 0.25, 0.5]), st.sampled_from([0.0, 0.25, 1.1]))
-def test_all_segments_at_once_are_those_of_the_timeline(curve, min_length, merge_gap, backdate):
-    rules = Thresholds(0.5, 0.3, min_length, merge_gap, backdate=backdate)
-    video = detect_events(rows_of(curve), CLASSES, rules)
-    assert detect_spans(rows_of(curve)[:, 1], rules).tolist() == spans_of(video.detections, "hug").tolist()
 
 
 def test_an_action_is_announced_when_its_minimum_length_is_reached():
@@ -187,7 +178,7 @@ def test_three_short_videos_do_not_silence_a_class():
 def test_a_length_that_costs_no_action_spares_false_alarms():
     """Single chunks of .95 without a label, as many as there are hugs of 1.5 s: no level tells them apart."""
     scores, truth = [], []
-    for _ in range(6):
+    for _ in range(3):
         rows = np.full((240, len(CLASSES)), 0.05, np.float32)
         for start in range(10, 230, 40):
             rows[start : start + 6, 1], rows[start + 20, 1] = 0.9, 0.95
@@ -197,24 +188,9 @@ def test_a_length_that_costs_no_action_spares_false_alarms():
         rules = choose_within(scores, truth, CLASSES, per_hour)
         videos = [detect_events(rows, CLASSES, rules, of) for rows, of in zip(scores, truth, strict=True)]
         together = measure_events(videos, CLASSES)["together"]
-        assert (together["found"], together["false_alarms"]) == (36, 0)
+        assert (together["found"], together["false_alarms"]) == (18, 0)
     generous = choose_within(scores, truth, CLASSES, 1000.0)
     assert {rule.delays()["started"] for rule in generous.values()} == {0.0}, "no delay where nothing is won by it"
-
-
-def test_doubts_are_told():
-    scores, truth = planted()
-    videos = [detect_events(rows, CLASSES, DEFAULT, of) for rows, of in zip(scores, truth, strict=True)]
-    events = measure_events(videos, CLASSES)
-    said = " ".join(doubts(events, 1.0))
-    assert "remain on these videos; the aim was 1." in said
-    assert "6 minutes of video cannot show a rate of 1 an hour" in said and "3 hours without a false alarm" in said
-    none = {**events, "together": {"false_alarms_per_hour": 0.0}}
-    assert "below 30 an hour are possible" in next(doubts(none, 1.0))
-    quiet = {**events, "hours": 100.0, "together": {"false_alarms_per_hour": 0.5}}
-    assert list(doubts(quiet, 1.0)) == []
-    silent = {**quiet, "per_class": {"kick": {"labels": 3, "found": 0}, "hug": {"labels": 0, "found": 0}}}
-    assert list(doubts(silent, 1.0)) == ["no 'kick' is found any more."]
 
 
 def test_the_command_aims_at_false_alarms(lstr, small_set, tmp_path):

@@ -1,4 +1,4 @@
-"""Instances, starts and segments as rows: for the terminal, the page and the CSV."""
+"""Instances, starts and segments as rows: for the page and the CSV."""
 
 import csv
 
@@ -7,7 +7,7 @@ import pytest
 from lstr.metrics.bootstrap import interval
 from lstr.pipelines.evaluation.analysis import analyse, compare, resample
 from lstr.pipelines.evaluation.findings import Judged
-from lstr.pipelines.evaluation.instance_rows import class_tables, csv_rows, summary_table
+from lstr.pipelines.evaluation.instance_rows import class_tables, csv_rows
 from lstr.pipelines.evaluation.paper_table import TABLES, rows_of, write_rows
 from lstr.pipelines.evaluation.report import csv_text
 from tests.support.browser import HOSTILE
@@ -32,24 +32,6 @@ def test_the_document_has_each_class_with_intervals(entry):
     assert document["starts"]["per_class"]["kick"]["starts"] == 2 and len(document["starts"]["interval"]["mAP"]) == 10
     assert document["segments"]["per_class"]["kick"]["F1"] == [2 * 2 / (2 + 4)] * 3
     assert document["events"]["together"]["edges"]["0.5"]["recall"] == 2 / 3
-
-
-def test_the_terminal_has_a_row_for_each_figure_or_checkpoint(entry):
-    table = summary_table([entry])
-    assert [row[0] for row in table.rows] == [
-        "instance mAP",
-        "start mAP",
-        "segment F1 at 50 %",
-        "edit score",
-        "event F1, start within 1 s",
-        "event F1, edges within 1 s",
-    ]
-    assert table.rows[0][1].startswith("0.25 [") and table.rows[0][3] == "  ".join(["0.25"] * 5)
-    assert all(len(row) == len(table.columns) for row in table.rows)
-    several = summary_table([entry, judged(name="other")])
-    assert [row[0] for row in several.rows] == ["run", "other"] and several.columns[1] == "instance mAP"
-    assert several.rows[1][1] == "0.25"  # without resamples no interval
-    assert all(len(row) == len(several.columns) for row in several.rows)
 
 
 def test_the_page_has_a_row_for_each_class(entry):

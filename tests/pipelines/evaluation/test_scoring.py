@@ -130,27 +130,6 @@ def test_a_stream_scores_the_same(small_set):
         np.testing.assert_allclose(a, b, atol=1e-5, rtol=0)
 
 
-@pytest.mark.long
-def test_the_command_writes_a_report_and_compares(lstr, small_set, tmp_path):
-    arguments = ("--labels", small_set.labels, "--subset", "training", "--set", "resamples=20")
-    code, out, err = lstr("evaluate", small_set.checkpoint, small_set.features, *arguments, "-o", tmp_path / "one")
-    assert code == 0 and "corrected" in out and "published" in out and "first correct decision" in out
-    assert str(tmp_path / "one" / "report.html") in err
-    written = json.loads((tmp_path / "one" / "evaluation.json").read_text())
-    assert written["convention"] == "corrected" and written["interval"]["resamples"] == 20
-    other = tmp_path / "other.pt"
-    other.write_bytes(small_set.checkpoint.read_bytes())
-    code, out, _ = lstr("evaluate", small_set.checkpoint, other, small_set.features, *arguments)
-    assert code == 0 and "ahead of checkpoint" in out and "+0.000 [+0.000, +0.000]" in out
-    code, out, _ = lstr("evaluate", small_set.checkpoint, other, small_set.features, *arguments, "--json")
-    result = json.loads(out)
-    assert [row["name"] for row in result["checkpoints"]] == ["checkpoint", "other"]
-    assert result["comparison"][0]["mAP"]["difference"] == 0
-    code, out, _ = lstr("evaluate", small_set.checkpoint, small_set.features, *arguments, "--published", "--json")
-    assert code == 0 and json.loads(out)["convention"] == "published"
-    assert (json.loads(out)["kind"], json.loads(out)["published_rule"]) == ("lstr", "LSTR")
-
-
 def test_several_feature_roots_are_read_as_one(lstr, small_set, tmp_path):
     """A data set on two disks; a folder may also be a directory among the paths before the last."""
     for root, kept in (("a", ("scene_00", "scene_01")), ("b", ("scene_02", "scene_03"))):

@@ -11,7 +11,7 @@ from lstr.labels.segment import Segment
 from lstr.metrics.actions import VideoEvents, measure_events
 from lstr.metrics.event_errors import judge_events
 from lstr.pipelines.evaluation import watching
-from lstr.pipelines.evaluation.error_kinds import OF_FALSE_ALARMS, OF_LABELS, words_of
+from lstr.pipelines.evaluation.event_rows import OF_FALSE_ALARMS, OF_LABELS, words_of
 from lstr.pipelines.evaluation.findings import Findings
 from lstr.pipelines.evaluation.watching import describe_watching, encode_curve, judge
 from tests.support.browser import write_greys

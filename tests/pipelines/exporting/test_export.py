@@ -23,7 +23,6 @@ from lstr.pipelines.detection.networks import NetworkOptions, open_networks
 from lstr.pipelines.detection.sources import Limits
 from lstr.pipelines.exporting import job
 from lstr.pipelines.exporting.job import ExportOptions, export
-from lstr.pipelines.exporting.side_by_side import Alike
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.progress import Notice, result_of
 from tests.support.exportable import write_exportable
@@ -174,7 +173,7 @@ def test_cameras_share_a_graph(files, tmp_path):
         assert len(scores) == FIRST.max_chunks and abs(np.stack(scores) - expected[: len(scores)]).max() < 1e-5
 
 
-@pytest.mark.parametrize("kinds", [("rnn",), ("lstr", "mat"), ("miniroad", "rnn", "lfb")], ids="-".join)
+@pytest.mark.parametrize("kinds", [("lstr", "mat"), ("miniroad", "rnn", "lfb")], ids="-".join)
 def test_other_kinds_and_averages(kinds, tmp_path):
     video, model = video_of(tmp_path), write_exportable(tmp_path, *kinds)
     exported = result_of(export(ExportOptions(model.path, tmp_path / "run.lstr", [video], streams=2)))
@@ -184,10 +183,9 @@ def test_other_kinds_and_averages(kinds, tmp_path):
 
 def test_a_drawn_video_serves_where_none_is_given(lstr, tmp_path):
     model = write_exportable(tmp_path, "rnn")
-    code, out, err = lstr("export", model.path, "-o", tmp_path / "run.lstr")
-    assert code == 0 and "36 chunks side by side" in out and "runs without torch" in err, err
-    code, out, _ = lstr("export", model.path, "-o", tmp_path / "run.lstr", "--json")
-    assert code == 0 and json.loads(out)["scores"] < 1e-5
+    code, out, err = lstr("export", model.path, "-o", tmp_path / "run.lstr", "--json")
+    found = json.loads(out)
+    assert code == 0 and found["scores"] < 1e-5 and found["chunks"] == 36 and "runs without torch" in err, err
 
 
 def test_bfloat16_becomes_float32_and_that_is_said(tmp_path):
@@ -205,13 +203,6 @@ def test_a_file_that_differs_is_not_written(files, tmp_path, monkeypatch):
     with pytest.raises(CheckpointError, match=r"scores differ by \d.*1e-05 is the most") as caught:
         result_of(export(ExportOptions(model.path, tmp_path / "run.lstr", [video])))
     assert "No file was written" in str(caught.value) and not (tmp_path / "run.lstr").exists()
-
-
-def test_what_counts_as_alike():
-    alike = dict(chunks=1, scores=0.0, steps=2, later_scores=0.0, cosine=1.0, whole=True)
-    assert not Alike(**alike).fault() and not Alike(**alike | {"scores": 1e-5}).fault()
-    for changes in ({"scores": 2e-5}, {"later_scores": 1.1e-5}, {"cosine": 0.9}, {"scores": float("nan")}):
-        assert Alike(**alike | changes).fault(), changes
 
 
 def tampered(path: Path, source: Path, change) -> Path:
@@ -277,11 +268,6 @@ def test_a_tampered_file_is_refused(files, tmp_path, name):
     with pytest.raises((CheckpointError, NetworkRuntimeError), match=words) as caught:
         scores_of(files[0], path)
     assert caught.value.hint
-
-
-def test_an_untampered_copy_is_taken(files, tmp_path):
-    path = tampered(tmp_path / "a.lstr", files[2].model.path, lambda document, members: None)
-    assert len(scores_of(files[0], path)) == 20
 
 
 def test_what_cannot_be_exported(files, lstr, tmp_path):

@@ -11,7 +11,6 @@ from lstr.labels.segment import Segment
 from lstr.metrics.actions import VideoEvents, measure_events
 from lstr.metrics.bootstrap import draw
 from lstr.pipelines.model_files.card import card_of
-from lstr.pipelines.model_files.markdown import escaped
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.model_files.packing import write_model
 from tests.support.mistakes import mistake
@@ -172,10 +171,3 @@ def test_a_file_of_somebody_else_with_other_entries(lstr, small_set, tmp_path, e
     document = {name: value for name, value in archive.document.items() if name not in ("format", "members")}
     write_archive(tmp_path / "h.lstr", document | entry, "", parts)
     mistake(lstr("info", tmp_path / "h.lstr", "--card"), 4, "lacks what a model file states")
-
-
-@pytest.mark.parametrize("text", HOSTILE[:-1])
-def test_escaped_text_is_itself_again(text):
-    inline = MarkdownIt("commonmark").enable("strikethrough").parse(escaped(text))
-    assert [token.type for token in inline] == ["paragraph_open", "inline", "paragraph_close"]
-    assert "".join(one.content for one in inline[1].children) == " ".join(text.split())

@@ -137,20 +137,6 @@ def test_what_it_says_of_itself(packed):
     assert content["thresholds"] == {"fall": {"on": 0.4, "off": 0.3}} and content["metrics"] == METRICS
 
 
-def test_the_card(packed, tmp_path):
-    """What a person reads: each class, how well, on what, and how to use it."""
-    card = (unpack_model(packed.file, tmp_path / "x") / "card.md").read_text()
-    for words in ("# Falls | at home", "- fall", "| fall | 0.620 | 4 of 5 |  | 1 |  |", "| chance | 0.100 | 0.500 |"):
-        assert words in card, card
-    for words in (
-        "seen 3 videos, 2 of them known by content",
-        "`only by name`",
-        "| fall | 0.400 | 0.300 |",
-        "-m fall.lstr",
-    ):
-        assert words in card, card
-
-
 @pytest.mark.long
 def test_thresholds_are_put_into_it(packed, tmp_path):
     path = tmp_path / "fall.lstr"
@@ -357,11 +343,6 @@ def test_weights_beside_the_run_are_found(packed, tmp_path):
     (tmp_path / "run").mkdir()
     path = shutil.copy(packed.checkpoint, tmp_path / "run" / "checkpoint.pt")
     assert scores_of(packed.videos["scene_02"], path).shape == (2, 2)
-
-
-def test_sources_that_somebody_edits_meanwhile_change_no_file():
-    about = [{"made_by": {"git": {"revision": "a", "changed": edited}, "threads": 1}} for edited in (True, False)]
-    assert packing._without_places(about[0]) == packing._without_places(about[1]) == {"made_by": {"threads": 1}}
 
 
 def test_a_model_file_is_packed_into_a_copy(lstr, packed, tmp_path):

@@ -2,40 +2,12 @@
 
 import json
 
-import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lstr.checkpoints import checkpoint
-from lstr.pipelines.thresholds.by_chunks import hysteresis
 from lstr.pipelines.thresholds.choice import write_thresholds
-from lstr.timeline import Thresholds, Timeline, segments_in, thresholds_of
-
-CLASSES = ("Background", "kick", "punch", "Ambiguous")
-
-
-def column(values, c: int) -> np.ndarray:
-    array = np.zeros((len(values), len(CLASSES)))
-    array[:, c] = values
-    return array
-
-
-curves = st.lists(st.lists(st.sampled_from([0.1, 0.3, 0.5, 0.7, 0.9]), min_size=1, max_size=15), min_size=1, max_size=3)
-
-
-@given(curves, st.sampled_from([0.3, 0.5, 0.7]), st.sampled_from([1.0, 0.6, 0.3]))
-def test_hysteresis_is_that_of_the_timeline(videos, on, share):
-    starts = np.cumsum([0, *map(len, videos)])[:-1]
-    decided = hysteresis(np.concatenate(videos), starts, on, on * share)
-    expected = np.zeros(len(decided), bool)
-    for start, video in zip(starts, videos, strict=True):
-        timeline = Timeline(CLASSES, Thresholds(on, on * share))
-        events = [event for k, row in enumerate(column(video, 1)) for event in timeline.push((k + 1) / 4, row)]
-        for segment in segments_in(events + timeline.finish(len(video) / 4)):
-            expected[start + round(segment.start * 4) : start + round(segment.end * 4)] = True
-    assert (decided == expected).all()
+from lstr.timeline import Thresholds, thresholds_of
 
 
 def test_the_command_writes_them_and_detect_uses_them(small_set, tmp_path, lstr):
@@ -65,24 +37,6 @@ def test_the_command_writes_them_and_detect_uses_them(small_set, tmp_path, lstr)
     assert f"on {rules[seen].on:.3f}" in lstr("info", path)[1]
     assert "thresholds in" in lstr("evaluate", *arguments, "--subset", "training")[1]
     assert "held out no more" in lstr("evaluate", *arguments, "--subset", "testing")[2]
-
-
-def test_several_checkpoints_are_told_in_one_document(small_set, tmp_path, lstr):
-    paths = [tmp_path / name for name in ("a.pt", "b.pt")]
-    for path in paths:
-        path.write_bytes(small_set.checkpoint.read_bytes())
-    arguments = (
-        *paths,
-        small_set.features,
-        "--labels",
-        small_set.labels,
-        "--choose-thresholds",
-        "--subset",
-        "training",
-    )
-    documents = json.loads(lstr("evaluate", *arguments, "--json")[1])["checkpoints"]
-    assert [one["checkpoint"] for one in documents] == [str(path) for path in paths]
-    assert documents[0]["thresholds"] == documents[1]["thresholds"] != {}
 
 
 def test_a_published_checkpoint_stays_as_it_is(shared, tmp_path):
