@@ -4,53 +4,61 @@ import csv
 import io
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
 
-from lstr.checkpoints.checkpoint import save
+from lstr.checkpoints.checkpoint import load, save
+from lstr.checkpoints.loaded import Checkpoint
+from lstr.extractors.recipe import Recipe
+from lstr.extractors.weights.published_files import sha256_of
 from lstr.kinds import configure, make_model
 from lstr.labels.label_set import AMBIGUOUS
 from lstr.pipelines.comparison.job import unseen
 from lstr.pipelines.datasets.seen_videos import SeenError
 from lstr.pipelines.model_files.averaging import write_average
-from lstr.pipelines.model_files.model_file import open_model
+from lstr.pipelines.model_files.model_file import ModelFile, open_model
 from lstr.pipelines.model_files.packing import write_model
-from lstr.pipelines.weights.folder import open_weights
 from tests.support.feature_set import TINY
-from tests.support.finetuned import CLASSES
+from tests.support.small_set import DIMS, NAMES
+
+
+def write(folder: Path, name: str, of: Checkpoint, seed: int, streams=("rgb", "flow"), metrics=None) -> ModelFile:
+    """A model that nobody has trained, on the features that a checkpoint is of."""
+    torch.manual_seed(seed)
+    recipe = Recipe.from_dict(of.recipe, "the checkpoint").narrowed(streams)
+    dims = {f"{stream}_dim": width if stream in streams else 0 for stream, width in zip(NAMES, DIMS, strict=True)}
+    model = make_model(configure(**TINY | dims), len(of.classes)).eval()
+    calibration = {stream: of.calibration[stream] for stream in streams if stream in of.calibration}
+    path = folder / f"{name}.pt"
+    save(path, model, of.classes, json.loads(recipe.to_json()), metrics or of.metrics, {}, calibration)
+    return write_model(folder / f"{name}.lstr", path, None, {})
 
 
 @pytest.fixture(scope="module")
-def models(finetuned, tmp_path_factory):
-    """Two files with the same networks, which have seen two of the three videos, and another model each."""
+def trained(small_set) -> Checkpoint:
+    return load(small_set.checkpoint)
+
+
+@pytest.fixture(scope="module")
+def models(small_set, trained, tmp_path_factory):
+    """Two files that have seen three of the four videos."""
     folder = tmp_path_factory.mktemp("compared")
     for seed, name in enumerate(("old", "new")):
-        torch.manual_seed(seed)
-        model = make_model(configure(**TINY), len(CLASSES)).eval()
-        path, recipe = folder / f"{name}.pt", json.loads(finetuned.weights.recipe.to_json())
-        save(path, model, CLASSES, recipe, {"training_videos": []}, {})
-        write_model(folder / f"{name}.lstr", path, finetuned.weights.path, {"videos": {"scene_09": "validation"}})
-    entries = {
-        i: {"subset": "training", "annotations": [{"label": "fall", "segment": [1, 2]}]} for i in finetuned.videos
-    }
-    (folder / "labels.json").write_text(json.dumps({"classes": list(CLASSES[1:]), "database": entries}))
+        write(folder, name, trained, seed)
     return folder
 
 
-def videos_of(finetuned):
-    return str(next(iter(finetuned.videos.values())).parent)
-
-
 @pytest.mark.long
-def test_they_are_compared_on_what_neither_has_seen(lstr, finetuned, models, tmp_path):
+def test_they_are_compared_on_what_neither_has_seen(lstr, small_set, models, tmp_path):
     """A person may have left a part of a video open: of that the models know no class."""
-    left = next(i for i in finetuned.videos if i not in finetuned.training)
-    labels = json.loads((models / "labels.json").read_text())
+    labels = json.loads(small_set.labels.read_text())
+    (left,) = (i for i, video in labels["database"].items() if video["subset"] == "testing")
     labels["classes"].append(AMBIGUOUS)
     labels["database"][left]["annotations"].append({"label": AMBIGUOUS, "segment": [0, 0.5]})
     (tmp_path / "labels.json").write_text(json.dumps(labels))
-    words = ("evaluate", models / "old.lstr", models / "new.lstr", videos_of(finetuned), tmp_path / "labels.json")
+    words = ("evaluate", models / "old.lstr", models / "new.lstr", small_set.videos, tmp_path / "labels.json")
     code, out, err = lstr(*words, "--json")
     assert code == 0, err
     document = json.loads(out)
@@ -64,53 +72,44 @@ def test_they_are_compared_on_what_neither_has_seen(lstr, finetuned, models, tmp
 
 
 @pytest.mark.long
-def test_what_cannot_be_compared(lstr, finetuned, models, tmp_path):
+def test_what_cannot_be_compared(lstr, small_set, models, tmp_path):
     old, new = models / "old.lstr", models / "new.lstr"
-    seen = [finetuned.videos[i] for i in finetuned.training]
-    code, _, err = lstr("evaluate", old, new, *seen, models / "labels.json")
-    assert code == 4 and "no labelled video of 2 that neither" in err and "hint: " in err
-    for words in ((old, models / "labels.json"), (videos_of(finetuned), models / "labels.json"), (old, old)):
+    labels = json.loads(small_set.labels.read_text())
+    seen = [small_set.videos / f"{i}.mp4" for i, video in labels["database"].items() if video["subset"] == "training"]
+    code, _, err = lstr("evaluate", old, new, *seen, small_set.labels)
+    assert code == 4 and "no labelled video of 3 that neither" in err and "hint: " in err
+    for words in ((old, small_set.labels), (small_set.videos, small_set.labels), (old, old)):
         code, _, err = lstr("evaluate", *words)
         assert code == 2 and "model files, videos and labels" in err
     for more in ("--published", "--allow-seen", "--choose-thresholds", "--set=model.n_heads=2", "--set=rgb_features=x"):
-        code, _, err = lstr("evaluate", old, new, videos_of(finetuned), models / "labels.json", more)
+        code, _, err = lstr("evaluate", old, new, small_set.videos, small_set.labels, more)
         assert code == 2 and "is for checkpoints on features" in err, err
-    code, _, err = lstr("evaluate", old, new, videos_of(finetuned), models / "labels.json", "--set", "mode=stream")
+    code, _, err = lstr("evaluate", old, new, small_set.videos, small_set.labels, "--set", "mode=stream")
     assert code == 2 and "--set mode is for checkpoints on features" in err, err
-    labels = json.loads((models / "labels.json").read_text())
-    (tmp_path / "labels.json").write_text(json.dumps(labels | {"classes": ["fall", "jump"]}))
-    code, _, err = lstr("evaluate", old, new, videos_of(finetuned), tmp_path / "labels.json")
-    assert code == 4 and "classes that the models do not know: jump." in err
+    (tmp_path / "labels.json").write_text(json.dumps(labels | {"classes": [*labels["classes"], "fly"]}))
+    code, _, err = lstr("evaluate", old, new, small_set.videos, tmp_path / "labels.json")
+    assert code == 4 and "classes that the models do not know: fly." in err
     backwards = json.loads(json.dumps(labels))
     for video in backwards["database"].values():
-        video["annotations"][0]["segment"] = [2, 1]
+        video["annotations"] = [video["annotations"][0] | {"segment": [2, 1]}]
     (tmp_path / "labels.json").write_text(json.dumps(backwards))
-    code, _, err = lstr("evaluate", old, new, videos_of(finetuned), tmp_path / "labels.json")
+    code, _, err = lstr("evaluate", old, new, small_set.videos, tmp_path / "labels.json")
     assert code == 2 and "labels.json has 1 error" in err and "labels check" in err, err
     (tmp_path / "broken.mp4").write_bytes(b"no video")
-    labels["database"]["broken"] = labels["database"]["scene_00"]
+    labels["database"]["broken"] = {**labels["database"]["scene_00"], "subset": "testing"}
     (tmp_path / "labels.json").write_text(json.dumps(labels))
-    code, out, err = lstr("evaluate", old, new, videos_of(finetuned), tmp_path, tmp_path / "labels.json")
+    code, out, err = lstr("evaluate", old, new, small_set.videos, tmp_path, tmp_path / "labels.json")
     assert code == 3 and "cannot be told" in out and "broken" in err
 
 
-@pytest.fixture
-def narrow(finetuned, models, tmp_path):
-    """A model file of another recipe: it sees flow alone."""
-    weights = open_weights(finetuned.weights.path)
-    recipe = weights.recipe.narrowed(["flow"])
-    model = make_model(configure(**TINY | {"rgb_dim": 0}), len(CLASSES)).eval()
-    save(tmp_path / "flow.pt", model, CLASSES, json.loads(recipe.to_json()), {"training_videos": []}, {})
-    return write_model(tmp_path / "flow.lstr", tmp_path / "flow.pt", finetuned.weights.path, {}).path
-
-
 @pytest.mark.slow
-def test_models_of_several_recipes_are_in_one_table(lstr, finetuned, models, narrow, tmp_path):
+def test_models_of_several_recipes_are_in_one_table(lstr, small_set, models, trained, tmp_path):
     """Three model files with videos and labels were refused, and --to with videos too."""
+    narrow = write(tmp_path, "flow", trained, 2, ("flow",)).path
     paths = (models / "old.lstr", models / "new.lstr", narrow)
     for last in (
-        (videos_of(finetuned), models / "labels.json"),
-        (videos_of(finetuned), "--labels", models / "labels.json"),
+        (small_set.videos, small_set.labels),
+        (small_set.videos, "--labels", small_set.labels),
     ):
         code, out, err = lstr("evaluate", *paths, *last, "--to", "csv")
         assert code == 0, err
@@ -127,31 +126,27 @@ def test_models_of_several_recipes_are_in_one_table(lstr, finetuned, models, nar
     assert code == 0 and out.startswith("caught ")
 
 
-def test_a_video_is_known_by_content_under_another_name(finetuned, models, tmp_path):
+def test_a_video_is_known_by_content_under_another_name(models, small_set, tmp_path):
     opened = [open_model(models / name) for name in ("old.lstr", "new.lstr")]
+    first = min(small_set.videos.iterdir())
+    seen = write_model(tmp_path / "seen.lstr", models / "old.pt", None, {"seen": {"x": sha256_of(first)}})
     renamed = tmp_path / "other.mp4"
-    shutil.copy(finetuned.videos[min(finetuned.training)], renamed)
+    shutil.copy(first, renamed)
+    assert unseen({"other": renamed}, opened).keys() == {"other"}
+    with pytest.raises(SeenError, match=r"seen\.lstr has not seen"):
+        unseen({"other": renamed}, [seen])
     with pytest.raises(SeenError):
-        unseen({"other": renamed}, opened)
-    with pytest.raises(SeenError):
-        unseen({"scene_09": tmp_path / "gone.mp4"}, opened)
-    with pytest.raises(SeenError, match=r"old\.lstr has not seen"):
-        unseen({"other": renamed}, opened[:1])
+        unseen({opened[0].checkpoint("cpu").metrics["training_videos"][0]: tmp_path / "gone.mp4"}, opened)
 
 
-@pytest.mark.slow
-def test_a_video_that_chose_an_epoch_is_known(finetuned, models, tmp_path):
+def test_a_video_that_chose_an_epoch_is_known(trained, small_set, tmp_path):
     """Of runs of `lstr train` too, and of an average of them."""
-    left = next(i for i in finetuned.videos if i not in finetuned.training)
-    model = make_model(configure(**TINY), len(CLASSES)).eval()
-    recipe = json.loads(finetuned.weights.recipe.to_json())
-    seen = {"training_videos": ["scene_09"], "validation_videos": [left]}
-    save(tmp_path / "best.pt", model, CLASSES, recipe, seen, {})
-    save(tmp_path / "last.pt", model, CLASSES, recipe, {"training_videos": ["scene_09"]}, {})
-    both = write_average(tmp_path / "both.pt", [tmp_path / "last.pt", tmp_path / "best.pt"])
-    for run in (tmp_path / "best.pt", both):
-        packed = write_model(tmp_path / "run.lstr", run, finetuned.weights.path, {})
+    videos = {"left": min(small_set.videos.iterdir())}
+    seen = {"training_videos": ["scene_09"]}
+    last = write(tmp_path, "last", trained, 0, metrics=seen)
+    best = write(tmp_path, "best", trained, 1, metrics=seen | {"validation_videos": ["left"]})
+    write_average(tmp_path / "both.pt", [tmp_path / "last.pt", tmp_path / "best.pt"])
+    for packed in (best, write_model(tmp_path / "both.lstr", tmp_path / "both.pt", None, {})):
         with pytest.raises(SeenError):
-            unseen({left: finetuned.videos[left]}, [packed])
-    last = write_model(tmp_path / "last.lstr", tmp_path / "last.pt", finetuned.weights.path, {})
-    assert unseen({left: finetuned.videos[left]}, [last]).keys() == {left}
+            unseen(videos, [packed])
+    assert unseen(videos, [last]) == videos
