@@ -2,18 +2,14 @@
 
 import contextlib
 import logging
-import sys
-import threading
 import warnings
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING
 
 from lstr.extractors.errors import ExtractorError, RecipeError
 
 if TYPE_CHECKING:
     from mmengine.registry import Registry
-
-NO_THREAD = -1
 
 
 def registry() -> "Registry":
@@ -47,37 +43,14 @@ def registered(kind: str) -> type:
     return found
 
 
-class WithoutThread:
-    """Standard output without what one thread prints, while it is `silent`. Other threads go on printing."""
-
-    def __init__(self, stream: TextIO):
-        self.stream, self.silent = stream, threading.get_ident()
-
-    def write(self, text: str) -> int:
-        """Write it, or lose it."""
-        return len(text) if threading.get_ident() == self.silent else self.stream.write(text)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.stream, name)
-
-
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Without mmcv-lite's warnings about operators that TSN does not use, and mmengine's log of first weights.
-
-    What this thread prints is lost, and nothing that others do: networks are made while results are written.
-    """
+    """Without mmcv-lite's warnings about operators that TSN does not use, and mmengine's log of first weights."""
     disabled = logging.root.manager.disable
     logging.disable(logging.INFO)
-    printed = WithoutThread(sys.stdout)
-    if sys.stdout:  # a program without a terminal may have none
-        sys.stdout = printed
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
         logging.disable(disabled)
-        printed.silent = NO_THREAD
-        while isinstance(sys.stdout, WithoutThread) and sys.stdout.silent == NO_THREAD:
-            sys.stdout = sys.stdout.stream

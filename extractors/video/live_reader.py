@@ -14,7 +14,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from fractions import Fraction
 from time import monotonic
 
@@ -27,7 +28,6 @@ from lstr.extractors.video.frames import Chunk, SourceFrame, chunks_of
 from lstr.extractors.video.gaps import Gap, joined
 from lstr.extractors.video.live_input import Input
 from lstr.extractors.video.live_link import QUIET, Link, given_up, has_ended, stalled, too_short
-from lstr.extractors.video.moment import Moment
 from lstr.extractors.video.packet_ring import PacketSink
 from lstr.extractors.video.probe import AVERAGE_RATE, comes_later
 from lstr.extractors.video.pyav_reader import PyAVReader
@@ -36,6 +36,14 @@ from lstr.extractors.video.zones import Zones
 
 LONGEST_GAP = 24 * 3600  # seconds; a clock that jumps farther is wrong, and goes on from where it was
 DELAYS = (0.5, 1.0, 2.0, 4.0, 8.0)  # seconds before each attempt to connect again; the last one for all others
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The present, in seconds of the monotonic clock and on the clock of the wall, with the zone of this machine."""
+
+    monotonic: float = field(default_factory=monotonic)
+    wall: datetime = field(default_factory=lambda: datetime.now().astimezone())
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import math
 import os
 import select
+from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
@@ -32,7 +33,6 @@ from lstr.extractors.video.probe import (
     seconds,
     unreadable,
 )
-from lstr.extractors.video.stamps import Stamps
 
 JUMP_SECONDS = 1  # timestamps that step back by more begin anew; by less, the frame is shown at once, as FFmpeg does
 TIMELESS = ("mpjpeg", "mjpeg", "h264", "hevc")  # FFmpeg's demuxers of pictures alone
@@ -40,6 +40,44 @@ TIMELESS = ("mpjpeg", "mjpeg", "h264", "hevc")  # FFmpeg's demuxers of pictures 
 # where it converts them directly, up to 21 levels away in real videos
 PLANAR = {"nv12": "yuv420p", "p010le": "yuv420p10le"}
 TICK = 0.2  # seconds between two looks at whether a silent pipe is still wanted
+STANDING, MOVED = 48, 3  # of so many frames, about two seconds, no more moved time: a clock set back moves it sooner
+FEW, LONG = 3, 2.0  # as many frames in so many seconds of arrival mean the same, of a source with few frames a second
+BACK, AMONG = 3, 240  # steps back among so many frames; a clock that is set, or a list that begins anew, makes one
+
+
+class Stamps:
+    """Whether the time stamps of a live source can be its clock: some stand still, fall, or jump to and fro."""
+
+    def __init__(self) -> None:
+        self.since = 0.0
+        """Arrival of the newest frame that moved time forward."""
+        self._standing = self._frames = 0
+        self._moved: deque[bool] = deque(maxlen=STANDING)
+        self._back: deque[int] = deque(maxlen=BACK)
+
+    def take(self, forward: bool, back: bool, arrival: float) -> None:
+        """Whether a frame moves time forward, or its stamp steps back so far that time goes on from where it was.
+
+        `arrival` is when it came, in seconds of any clock.
+        """
+        self._frames += 1
+        if back:
+            self._back.append(self._frames)
+        self._moved.append(forward)
+        self._standing = 0 if forward else self._standing + 1
+        if forward:
+            self.since = arrival
+
+    def fault(self, arrival: float | None = None) -> str:
+        """What is wrong with them, in a phrase, and empty where nothing is.
+
+        `arrival` is that of the newest frame, of a source that sends each when it happens.
+        """
+        if len(self._back) == BACK and self._frames - self._back[0] < AMONG:
+            return "step back again and again"
+        slow = arrival is not None and self._standing >= FEW and arrival - self.since > LONG
+        stands = len(self._moved) == STANDING and sum(self._moved) <= MOVED
+        return "stand still or fall" if slow or stands else ""
 
 
 class PyAVReader:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from lstr.extractors.flow.workers import FlowWorkers, default_workers
 from lstr.extractors.run import TwoStream
 from lstr.extractors.video.frames import Chunk
-from lstr.extractors.video.moment import Moment
+from lstr.extractors.video.live_reader import Moment
 from lstr.pipelines.detection.live_source import LiveSource
 from lstr.pipelines.detection.running import Ready
 from lstr.pipelines.failures import failure_of

@@ -21,8 +21,8 @@ from lstr.extractors.weights.published_files import (
     read_manifest,
     read_pins,
     sha256_of,
+    timm_file,
 )
-from lstr.extractors.weights.timm_files import timm_file
 from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.progress import Tell
 from lstr.pipelines.weights.download import download, is_address

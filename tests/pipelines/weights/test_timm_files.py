@@ -15,9 +15,8 @@ from safetensors.torch import save_file
 from timm.models import get_pretrained_cfg
 
 from lstr.extractors.errors import RecipeError, WeightsError
-from lstr.extractors.weights import published_files, timm_files
-from lstr.extractors.weights.published_files import dataset_of, read_manifest
-from lstr.extractors.weights.timm_files import timm_file
+from lstr.extractors.weights import published_files
+from lstr.extractors.weights.published_files import dataset_of, read_manifest, timm_file
 from lstr.pipelines.weights.published import choose, fetch, find_weights, weights_by_stream
 
 LISTED = [entry for entry in read_manifest() if entry.network.startswith("timm:")]
@@ -57,7 +56,7 @@ def served(tmp_path, monkeypatch):
     monkeypatch.setattr(SimpleHTTPRequestHandler, "log_message", lambda *_: None)
     handler = functools.partial(SimpleHTTPRequestHandler, directory=tmp_path / "hub")
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        monkeypatch.setattr(timm_files, "HUB", f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.setattr(published_files, "HUB", f"http://127.0.0.1:{server.server_port}")
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         yield folder
