@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, VideoLabels, end_chunk, targets
+from lstr.chunk import CLOCK
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, VideoLabels, targets
 from lstr.labels.segment import Segment
 from lstr.metrics.actions import VideoEvents, is_ambiguous, spans_of
 from lstr.metrics.event_errors import belong_together
@@ -58,7 +59,7 @@ def _active(video: VideoEvents, actions: tuple[str, ...]) -> list[NDArray[np.boo
     sides = []
     for segments in (video.truth, video.detections):
         known = VideoLabels("", video.seconds, tuple(s for s in segments if s.label in classes))
-        sides.append(targets(known, classes, end_chunk(video.seconds)) > 0)
+        sides.append(targets(known, classes, CLOCK.end(video.seconds)) > 0)
     keep = ~(sides[0][:, -1] | sides[1][:, -1])
     return [side[keep, :-1] for side in sides]
 

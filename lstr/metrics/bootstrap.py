@@ -79,10 +79,10 @@ def _precisions(
     return np.concatenate(found)
 
 
-def interval(values: NDArray[np.float64], level: float = LEVEL) -> list[float]:
-    """The middle `level` of resampled values (percentile bootstrap): [low, high]; NaN without a value."""
+def interval(values: NDArray[np.float64]) -> list[float]:
+    """The middle `LEVEL` of resampled values (percentile bootstrap): [low, high]; NaN without a value."""
     values = values[~np.isnan(values)]
     if not len(values):
         return [float("nan"), float("nan")]
-    tail = 100 * (1 - level) / 2
+    tail = 100 * (1 - LEVEL) / 2
     return [float(edge) for edge in np.percentile(values, [tail, 100 - tail])]

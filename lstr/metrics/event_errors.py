@@ -43,8 +43,8 @@ class JudgedEvents:
     """(P, 2) the places of label and detection of each"""
 
 
-def judge_events(video: VideoEvents, classes: Sequence[str], edge: float = EDGE) -> dict[str, JudgedEvents]:
-    """The kinds of labels and detections of each action of a video; `edge`: seconds that an edge may be off.
+def judge_events(video: VideoEvents, classes: Sequence[str]) -> dict[str, JudgedEvents]:
+    """The kinds of labels and detections of each action of a video.
 
     A label and a detection of its action belong together where they overlap, or where `actions.find` pairs them. One
     label with several detections is in pieces, one detection with several labels takes them as one. A label or
@@ -53,7 +53,7 @@ def judge_events(video: VideoEvents, classes: Sequence[str], edge: float = EDGE)
     """
     actions = [label for label in classes if label not in (BACKGROUND, AMBIGUOUS)]
     ambiguous = spans_of(video.truth, AMBIGUOUS)
-    of_action = {label: _of_action(video, label, ambiguous, edge) for label in actions}
+    of_action = {label: _of_action(video, label, ambiguous) for label in actions}
     labelled = {label: one.truth for label, one in of_action.items()}
     unexplained = {label: one.detections[one.detected == ALONE] for label, one in of_action.items()}
     for label, one in of_action.items():
@@ -63,19 +63,19 @@ def judge_events(video: VideoEvents, classes: Sequence[str], edge: float = EDGE)
     return of_action
 
 
-def measure_errors(videos: Sequence[VideoEvents], classes: Sequence[str], edge: float = EDGE) -> Entry:
+def measure_errors(videos: Sequence[VideoEvents], classes: Sequence[str]) -> Entry:
     """How many labels and detections are of each kind, in JSON's types: {"together": {...}, "per_class": {...}}.
 
     Each has `labels`, a number for each of OF_LABELS, which add up to the labels; `missed`, the same of those that are
     not found; `detections` and `false_alarms`, a number for each of OF_DETECTIONS; and `start` and `end` with how many
-    edges are `early` and `late` by more than `edge` seconds, and the `median` (s, below 0 early, None without any),
+    edges are `early` and `late` by more than EDGE seconds, and the `median` (s, below 0 early, None without any),
     of labels and detections that are one to one. See `judge_events`. The sums are those of `actions.measure_events`.
     """
-    judged = [judge_events(video, classes, edge) for video in videos]
+    judged = [judge_events(video, classes) for video in videos]
     actions = [label for label in classes if label not in (BACKGROUND, AMBIGUOUS)]
     return {
-        "together": _entry([one for video in judged for one in video.values()], edge),
-        "per_class": {label: _entry([video[label] for video in judged], edge) for label in actions},
+        "together": _entry([one for video in judged for one in video.values()]),
+        "per_class": {label: _entry([video[label] for video in judged]) for label in actions},
     }
 
 
@@ -88,7 +88,7 @@ def belong_together(truth: Spans, detections: Spans) -> NDArray[np.bool_]:
     return np.asarray((shared > SLACK) | (instant & (shared >= -SLACK)))
 
 
-def _of_action(video: VideoEvents, label: str, ambiguous: Spans, edge: float) -> JudgedEvents:
+def _of_action(video: VideoEvents, label: str, ambiguous: Spans) -> JudgedEvents:
     """Judge one action as if there were no other."""
     truth, detections = labelled_spans(video.truth, label, video.seconds), spans_of(video.detections, label)
     pairs = find(truth, detections)
@@ -103,7 +103,7 @@ def _of_action(video: VideoEvents, label: str, ambiguous: Spans, edge: float) ->
     edges = detections[columns] - truth[rows]
     labels = _kinds(of_label == 0, of_label > 1, (links & (of_detection > 1)[None]).any(axis=1))
     detected = _kinds(of_detection == 0, (links & (of_label > 1)[:, None]).any(axis=0), of_detection > 1)
-    off = (np.abs(edges) > edge + SLACK).any(axis=1)
+    off = (np.abs(edges) > EDGE + SLACK).any(axis=1)
     labels[rows[off]], detected[columns[off]] = EDGES, EDGES
     detected[left_out] = -1
     return JudgedEvents(
@@ -126,7 +126,7 @@ def _met_by(events: Spans, others: Spans) -> NDArray[np.bool_]:
     return np.asarray(belong_together(events, others).any(axis=1))
 
 
-def _entry(judged: Sequence[JudgedEvents], edge: float) -> Entry:
+def _entry(judged: Sequence[JudgedEvents]) -> Entry:
     labels = _joined([one.labels for one in judged])
     missed = _joined([one.labels[~one.found] for one in judged])
     detections = _joined([one.detected for one in judged])
@@ -137,8 +137,8 @@ def _entry(judged: Sequence[JudgedEvents], edge: float) -> Entry:
         "missed": _counts(missed, OF_LABELS),
         "detections": _counts(detections, OF_DETECTIONS),
         "false_alarms": _counts(false, OF_DETECTIONS),
-        "start": _offsets(edges[:, 0], edge),
-        "end": _offsets(edges[:, 1], edge),
+        "start": _offsets(edges[:, 0]),
+        "end": _offsets(edges[:, 1]),
     }
 
 
@@ -150,9 +150,9 @@ def _counts(kinds: Kinds, names: Sequence[str]) -> dict[str, int]:
     return {name: int(np.count_nonzero(kinds == place)) for place, name in enumerate(names)}
 
 
-def _offsets(seconds: NDArray[np.float64], edge: float) -> Entry:
+def _offsets(seconds: NDArray[np.float64]) -> Entry:
     return {
-        "early": int(np.count_nonzero(seconds < -edge - SLACK)),
-        "late": int(np.count_nonzero(seconds > edge + SLACK)),
+        "early": int(np.count_nonzero(seconds < -EDGE - SLACK)),
+        "late": int(np.count_nonzero(seconds > EDGE + SLACK)),
         "median": float(np.median(seconds)) if len(seconds) else None,
     }

@@ -14,10 +14,7 @@ IOUS = (0.3, 0.4, 0.5, 0.6, 0.7)
 
 
 def measure_instances(
-    videos: Sequence[VideoEvents],
-    classes: Sequence[str],
-    draws: NDArray[np.int64] | None = None,
-    ious: Sequence[float] = IOUS,
+    videos: Sequence[VideoEvents], classes: Sequence[str], draws: NDArray[np.int64] | None = None
 ) -> dict[str, Any]:
     """AP of the detections as instances by IoU: {"ious", "mAP", "mean", "interval", "per_class"} of `ranked.summary`,
     and "late" of all and of each class: p50 and p95 of the seconds from a label's end until the detection that is right
@@ -32,38 +29,37 @@ def measure_instances(
 
     A class without a label is in no mean; NaN where none is left.
     """
-    found = summary(_of_classes(videos, classes, ious), draws, interpolated=True)
+    found = summary(_of_classes(videos, classes), draws, interpolated=True)
     late = {label: _seconds_late(videos, label) for label in found["per_class"]}
     for label, entry in found["per_class"].items():
         entry["late"] = _percentiles(late[label])
-    return {"ious": list(ious), **found, "late": _percentiles([seconds for some in late.values() for seconds in some])}
+    return {"ious": list(IOUS), **found, "late": _percentiles([seconds for some in late.values() for seconds in some])}
 
 
 def resampled_instances(
     videos: Sequence[VideoEvents], classes: Sequence[str], draws: NDArray[np.int64]
 ) -> NDArray[np.float64]:
     """The mean over IoUs of the mAP in each of `draws` (R, videos), (R,); NaN where there is nothing to be found."""
-    labelled = [one for one in _of_classes(videos, classes, IOUS).values() if one.truths.sum()]
+    labelled = [one for one in _of_classes(videos, classes).values() if one.truths.sum()]
     if not labelled:
         return np.full(len(draws), np.nan)
     return np.asarray(mean_of([one.average_precisions(draws, interpolated=True) for one in labelled]).mean(axis=1))
 
 
-def _of_classes(videos: Sequence[VideoEvents], classes: Sequence[str], ious: Sequence[float]) -> dict[str, Ranked]:
-    actions = [label for label in classes if label not in (BACKGROUND, AMBIGUOUS)]
-    return {label: _ranked(videos, label, ious) for label in actions}
+def _of_classes(videos: Sequence[VideoEvents], classes: Sequence[str]) -> dict[str, Ranked]:
+    return {label: _ranked(videos, label) for label in classes if label not in (BACKGROUND, AMBIGUOUS)}
 
 
-def _ranked(videos: Sequence[VideoEvents], label: str, ious: Sequence[float]) -> Ranked:
+def _ranked(videos: Sequence[VideoEvents], label: str) -> Ranked:
     """The detections of a class, each judged in its video."""
     judged, truths = [], []
     for video in videos:
         truth, detections, scores = _of_video(video, label)
-        right = match_by_score(overlaps(truth, detections).T, scores, [least - SLACK for least in ious]) >= 0
+        right = match_by_score(overlaps(truth, detections).T, scores, [least - SLACK for least in IOUS]) >= 0
         excused = is_ambiguous(detections, spans_of(video.truth, AMBIGUOUS))
         judged.append((scores, right, ~right & ~excused[:, None]))
         truths.append(len(truth))
-    return joined(judged, truths, len(ious))
+    return joined(judged, truths, len(IOUS))
 
 
 def _of_video(video: VideoEvents, label: str) -> tuple[Spans, Spans, NDArray[np.float64]]:

@@ -6,18 +6,18 @@ from collections.abc import Sequence
 LEVEL = 0.95
 
 
-def rate_interval(count: int, hours: float, level: float = LEVEL) -> list[float] | None:
+def rate_interval(count: int, hours: float) -> list[float] | None:
     """The rates an hour, [low, high], under which a count in some hours is no surprise: exact for Poisson counts.
 
-    Central (Garwood, 1936): each tail has half of what `level` leaves. Of a count of 0 the low edge is 0, and all of
+    Central (Garwood, 1936): each tail has half of what LEVEL leaves. Of a count of 0 the low edge is 0, and all of
     the rest is above the high one, which is then 3.0 divided by the hours. None without any video.
     """
     if not hours:
         return None
     from scipy.special import gammaincinv
 
-    low = float(gammaincinv(count, (1 - level) / 2)) if count else 0.0
-    high = float(gammaincinv(count + 1, (1 + level) / 2 if count else level))
+    low = float(gammaincinv(count, (1 - LEVEL) / 2)) if count else 0.0
+    high = float(gammaincinv(count + 1, (1 + LEVEL) / 2 if count else LEVEL))
     return [low / hours, high / hours]
 
 

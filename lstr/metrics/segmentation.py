@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, runs
+from lstr.metrics.actions import overlaps
 from lstr.metrics.bootstrap import interval
 from lstr.metrics.per_frame import counted
 from lstr.metrics.starts import predicted_classes
@@ -21,7 +22,6 @@ def measure_segmentation(
     targets: Sequence[NDArray[Any]],
     classes: Sequence[str],
     draws: NDArray[np.int64] | None = None,
-    at: Sequence[float] = OVERLAPS,
 ) -> dict[str, Any]:
     """F1 of the segments of all videos by IoU, and the mean edit score of the videos, arrays (L, C) per video.
 
@@ -37,13 +37,13 @@ def measure_segmentation(
     no edit score. `draws` (R, videos) of `bootstrap` give the intervals.
     """
     actions = [i for i, name in enumerate(classes) if name not in (BACKGROUND, AMBIGUOUS)]
-    counts = np.zeros((len(scores), len(actions), 2 + len(at)))  # labelled, predicted, right by limit
+    counts = np.zeros((len(scores), len(actions), 2 + len(OVERLAPS)))  # labelled, predicted, right by limit
     edits = np.full((len(scores), 1 + len(actions)), np.nan)
     for v, (rows, video) in enumerate(zip(scores, targets, strict=True)):
         said, labelled = _said(rows, np.asarray(video) > 0, classes), _labelled(np.asarray(video) > 0, classes)
         for c, column in enumerate(actions):
             ours, theirs = ([run for run in some if run[2] == column] for some in (said, labelled))
-            counts[v, c] = len(theirs), len(ours), *_right(ours, theirs, at)
+            counts[v, c] = len(theirs), len(ours), *_right(ours, theirs)
             longest = max(len(ours), len(theirs))
             edits[v, 1 + c] = min(len(ours), len(theirs)) / longest if longest else np.nan
         edits[v, 0] = edit_score([run[2] for run in said], [run[2] for run in labelled])
@@ -55,7 +55,7 @@ def measure_segmentation(
         }
         for c, column in enumerate(actions)
     }
-    return {"overlaps": list(at), **_entry(counts.sum(axis=1), edits[:, 0], draws), "per_class": per_class}
+    return {"overlaps": list(OVERLAPS), **_entry(counts.sum(axis=1), edits[:, 0], draws), "per_class": per_class}
 
 
 def edit_score(said: Sequence[int], labelled: Sequence[int]) -> float:
@@ -92,16 +92,13 @@ def _labelled(on: NDArray[np.bool_], classes: Sequence[str]) -> list[Run]:
     return sorted(found)
 
 
-def _right(said: Sequence[Run], labelled: Sequence[Run], at: Sequence[float]) -> list[int]:
+def _right(said: Sequence[Run], labelled: Sequence[Run]) -> list[int]:
     """How many of a class's predicted segments are right by each limit."""
     if not said or not labelled:
-        return [0] * len(at)
-    ours, theirs = np.array(said)[:, :2], np.array(labelled)[:, :2]
-    shared = np.minimum(ours[:, None, 1], theirs[None, :, 1]) - np.maximum(ours[:, None, 0], theirs[None, :, 0])
-    lengths = np.diff(ours, axis=1) + np.diff(theirs, axis=1).T
-    ious = np.maximum(shared, 0) / (lengths - np.maximum(shared, 0))
+        return [0] * len(OVERLAPS)
+    ious = overlaps(*(np.array(some, dtype=np.float64)[:, :2] for some in (said, labelled)))
     best, most = ious.argmax(axis=1), ious.max(axis=1)
-    return [len(np.unique(best[most >= least])) for least in at]
+    return [len(np.unique(best[most >= least])) for least in OVERLAPS]
 
 
 def _entry(counts: NDArray[np.float64], edits: NDArray[np.float64], draws: NDArray[np.int64] | None) -> dict[str, Any]:

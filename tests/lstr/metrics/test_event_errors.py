@@ -58,13 +58,6 @@ def test_a_wrong_action_overlaps_what_has_none_of_its_own():
     assert kinds(cut((2, 6)), both) == (["correct"], ["correct"])
 
 
-def test_a_hug_in_two_pieces_is_no_insertion():
-    video = VideoEvents(cut((10, 16)), cut((10, 12), (13, 16)), 60.0)
-    counted, errors = (measure([video], CLASSES)["together"] for measure in (measure_events, measure_errors))
-    assert counted["false_alarms"] == 1 and errors["false_alarms"]["fragment"] == 1
-    assert sum(errors["false_alarms"].values()) == 1 and errors["labels"]["fragmented"] == 1
-
-
 def test_edges_are_early_and_late():
     truth = cut((2, 4), (10, 12), (20, 22))
     found = measure_errors([VideoEvents(truth, cut((3, 4), (9, 12), (20.25, 24)), 60.0)], CLASSES)["together"]

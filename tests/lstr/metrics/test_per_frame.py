@@ -82,14 +82,6 @@ def test_a_ranking_gives_what_scikit_learn_gives_of_every_resample(steps):
     assert np.isnan(ranking.average_precision((~on[ranking.order]).astype(int)))
 
 
-def test_calibration_removes_how_rare_a_class_is():
-    rng = np.random.default_rng(1)
-    positive, negative = rng.normal(1, 1, 400), rng.normal(0, 1, 400)
-    even = calibrated_average_precision(np.r_[positive, negative], np.arange(800) < 400)
-    rare = calibrated_average_precision(np.r_[positive, np.repeat(negative, 20)], np.arange(8400) < 400)
-    assert rare == pytest.approx(even, abs=1e-9)
-
-
 @pytest.mark.parametrize("shape", [(3, 4), (2, 5), (2, 4, 1)])
 def test_other_shapes_are_refused(shape):
     with pytest.raises(LstrError, match="shape"):

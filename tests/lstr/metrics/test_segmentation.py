@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lstr.metrics.bootstrap import draw, interval
-from lstr.metrics.segmentation import edit_score, measure_segmentation
+from lstr.metrics.segmentation import measure_segmentation
 
 CLASSES = ("Background", "A", "B", "C", "Ambiguous")
 LETTERS = ".ABC?"
@@ -140,9 +140,3 @@ def test_nothing_to_measure():
     assert all(map(math.isnan, [*found["F1"], found["edit"], *found["interval"]["edit"]]))
     assert measure()["per_class"]["A"]["labels"] == 0
     assert measure(("AAAA", "...."))["F1"] == [0.0, 0.0, 0.0]
-
-
-@given(st.text(alphabet="ABC", max_size=12), st.text(alphabet="ABC", max_size=12))
-def test_the_edit_score_is_symmetric(a, b):
-    columns = [[LETTERS.index(letter) for letter in text] for text in (a, b)]
-    assert edit_score(*columns) == pytest.approx(edit_score(*columns[::-1]), nan_ok=True)

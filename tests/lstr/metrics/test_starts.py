@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from lstr.labels.label_set import segments_of
 from lstr.labels.segment import Segment
 from lstr.metrics.bootstrap import draw, interval
-from lstr.metrics.starts import confusion, detection_delay, predicted_classes, start_precision
+from lstr.metrics.starts import confusion, detection_delay, start_precision
 
 CLASSES = ("Background", "A", "B", "Ambiguous")
 
@@ -24,10 +24,6 @@ def targets_of(on: str) -> np.ndarray:
     rows = np.zeros((len(on), 4), dtype=int)
     rows[np.arange(len(on)), [".AB?".index(letter) for letter in on]] = 1
     return rows
-
-
-def test_what_is_said():
-    assert predicted_classes(scores_of("..AB?"), CLASSES).tolist() == [0, 0, 1, 2, 0]
 
 
 def test_starts_by_hand():
