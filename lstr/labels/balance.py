@@ -1,7 +1,10 @@
-"""What a set of labels can teach and test: examples per class, subsets, and clips of one recording."""
+"""What a set of labels can teach and test: examples and spellings of classes, subsets, and clips of one recording."""
 
 from __future__ import annotations
 
+import re
+import shlex
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
@@ -11,6 +14,9 @@ from lstr.labels.recordings import recording_of
 FEW = 5
 """Examples of a class; fewer teach little, and tell less in a test."""
 
+ACCENTS = re.compile("[\u0300-\u036f]")
+"""Marks that a letter of Latin, Greek or Cyrillic has above or below it; those of other scripts make other letters."""
+BETWEEN = re.compile(r"[\s_-]+")
 TESTED = ("testing", "validation")
 
 
@@ -80,6 +86,26 @@ def split_recordings(labels: Labels) -> Iterator[str]:
             first.setdefault(labels.videos[name].subset, name)
         if len(first) > 1:
             yield f"{recording}: " + ", ".join(f"{name} in {subset}" for subset, name in first.items())
+
+
+def spellings_of(labels: Labels) -> Iterator[str]:
+    """A question for each class that is written in several ways, which differ in case, accents or spaces alone."""
+    together = defaultdict(list)
+    for name in actions_of(labels):
+        together[_letters(name)].append(name)
+    counts = Counter(segment.label for video in labels.videos.values() for segment in video.segments)
+    for names in together.values():
+        if len(names) > 1:
+            most, *others = sorted(names, key=lambda name: -counts[name])
+            each = ", ".join(f"{name!r} ({counts[name]})" for name in (most, *others))
+            settings = " ".join(f"--set {shlex.quote(f'class.rename={name}={most}')}" for name in others)
+            yield f"are these one class? {each}; if so: lstr labels convert FILE {settings} -o renamed.json"
+
+
+def _letters(name: str) -> str:
+    """What two spellings of a name have in common."""
+    plain = ACCENTS.sub("", unicodedata.normalize("NFKD", name))
+    return BETWEEN.sub("", plain).casefold() or name
 
 
 def _examples(labels: Labels, subset: str | None) -> Counter[str]:

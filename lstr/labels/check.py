@@ -10,11 +10,16 @@ from pathlib import PurePath
 
 from lstr.chunk import CLOCK, Clock
 from lstr.errors import LabelsError
-from lstr.labels.balance import few_examples, never_trained, nothing_labelled, one_subset, split_recordings
+from lstr.labels.balance import (
+    few_examples,
+    never_trained,
+    nothing_labelled,
+    one_subset,
+    spellings_of,
+    split_recordings,
+)
 from lstr.labels.label_set import Labels, VideoLabels
-from lstr.labels.near_ids import NearIds
 from lstr.labels.segment import Segment, mistake
-from lstr.labels.spellings import spellings_of
 from lstr.labels.units import (
     FRAMES,
     MILLISECONDS,
@@ -26,7 +31,7 @@ from lstr.labels.units import (
     other_rate,
     whole_numbers,
 )
-from lstr.labels.video_ids import MATCH_HINT, mismatch_of
+from lstr.labels.video_ids import MATCH_HINT, mismatch_of, near_id
 
 TARGETS_TOLERANCE = 4
 """Chunks by which per-chunk targets and features may differ: ends are rounded in more than one way."""
@@ -113,16 +118,14 @@ def missing(wanted: Iterable[str], present: Collection[str], what: str, severity
     """The ids that have no labels, features or video (`what`), each with the id that may be meant."""
     by_name = {PurePath(name).name: name for name in present}
     names = dict.fromkeys(wanted)
-    near: NearIds | None = None
+    near = {near_id(name): name for name in present if name not in names}
     for name in names:
         if name not in present:
             path, hint = PurePath(name), ""
             if meant := by_name.get(path.name) or by_name.get(path.stem):
                 hint = f"; do you mean {meant!r}? An id is the path in the folder without the ending"
-            else:
-                near = near or NearIds(other for other in present if other not in names)
-                if meant := near.meant_by(name):
-                    hint = f"; do you mean {meant!r}?"
+            elif meant := near.get(near_id(name)):
+                hint = f"; do you mean {meant!r}?"
             yield Finding(severity, f"no {what}", name, f"not found{hint}")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr.chunk import CLOCK, Clock
-from lstr.errors import LabelsError
+from lstr.errors import LabelsError, brief
 from lstr.files.text import read_text
-from lstr.labels.activitynet import ActivityNet, read_activitynet
-from lstr.labels.segment import Segment, mistake
+from lstr.labels.segment import Segment, clock_seconds, is_name, is_time, mistake
 
 BACKGROUND = "Background"
 AMBIGUOUS = "Ambiguous"
@@ -80,41 +79,65 @@ def read_labels(path: str | Path, lenient: bool = False) -> Labels:
     Raises LabelsError, naming the file, the video and what to fix; `lenient` leaves wrong segments in, for
     `lstr.labels.check.check` to name them all.
     """
-    return labels_of(read_activitynet(read_json(Path(path)), str(path)), str(path), lenient)
+    return labels_of(*read_activitynet(read_json(Path(path)), str(path)), str(path), lenient)
 
 
-def labels_of(content: ActivityNet, where: str, lenient: bool = False) -> Labels:
-    """The labels of videos that were read from the file `where`.
+def labels_of(
+    stated: Mapping[str, VideoLabels], names: tuple[str, ...] | None, where: str, lenient: bool = False
+) -> Labels:
+    """The labels of videos that were read from the file `where`, and of its classes.
 
     Subsets get their usual names ("train" is "training"); where no video has one, all are in "training". Raises
     LabelsError, naming the file, the video and what to fix; `lenient` leaves wrong segments in, and "" for a subset
     that is missing.
     """
-    has_subsets = any(entry.subset for entry in content.videos.values())
+    has_subsets = any(video.subset for video in stated.values())
     videos, renamed = {}, {}
-    for name, entry in content.videos.items():
-        if not entry.subset and has_subsets and not lenient:
+    for name, video in stated.items():
+        if not video.subset and has_subsets and not lenient:
             raise LabelsError(
                 f"{where}, video {name!r}: the subset is missing.", 'Give "training", "validation" or "testing".'
             )
-        subset = subset_named(entry.subset or "") if has_subsets else "training"
-        if entry.subset and subset != entry.subset:
-            renamed[entry.subset] = subset
-        videos[name] = VideoLabels(subset, entry.duration, entry.segments)
-    names = content.classes
+        subset = subset_named(video.subset) if has_subsets else "training"
+        if video.subset and subset != video.subset:
+            renamed[video.subset] = subset
+        videos[name] = replace(video, subset=subset)
+    lists_classes = names is not None
     if names is None:
         names = tuple(sorted({segment.label for video in videos.values() for segment in video.segments}))
     notes = [Note("subset name", f"{old!r} is taken as {new!r}") for old, new in renamed.items()]
     if videos and not has_subsets:
         notes.append(Note("no subsets", 'no video has a subset: all are taken as "training"'))
     classes = (BACKGROUND, *(name for name in names if name != BACKGROUND))
-    labels = Labels(classes, videos, has_subsets or not videos, content.classes is not None, tuple(notes))
+    labels = Labels(classes, videos, has_subsets or not videos, lists_classes, tuple(notes))
     known = dict.fromkeys(classes)  # in which a name is found at once
     for name, video in videos.items() if not lenient else ():
         for i, segment in enumerate(video.segments):
             if wrong := mistake(segment, known):
                 raise LabelsError(f"{where}, video {name!r}, annotation {i}: {wrong.sentence}", wrong.hint)
     return labels
+
+
+def read_activitynet(
+    content: Any, where: str, with_results: bool = False
+) -> tuple[dict[str, VideoLabels], tuple[str, ...] | None]:
+    """Videos and classes of ActivityNet's JSON `content` of the file `where`; subsets are as it has them, or "".
+
+    Classes are None where it lists none; segments may be wrong, as `segment.mistake` finds them.
+
+    `with_results` takes the form of results too, and the scores of both forms; without it scores are left out.
+    Raises LabelsError, naming the file, the video and what to fix.
+    """
+    entries = content.get("database") if isinstance(content, dict) else None
+    if with_results and isinstance(content, dict) and isinstance(content.get("results"), dict):
+        entries = {name: {"annotations": found} for name, found in content["results"].items()}
+    if not isinstance(entries, dict):
+        raise LabelsError(
+            f'The label file {where} has no object "database".',
+            'Use {"classes": [...], "database": {id: {"subset", "duration", "annotations"}}}.',
+        )
+    videos = {name: _entry(f"{where}, video {name!r}", entry, with_results) for name, entry in entries.items()}
+    return videos, _classes(where, content.get("classes"))
 
 
 def subset_named(name: str) -> str:
@@ -197,16 +220,6 @@ def runs(on: NDArray[np.bool_]) -> list[tuple[int, int]]:
     return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
 
 
-def first_chunk(seconds: float) -> int:
-    """Chunk that an action starting at `seconds` begins in: floor(4 seconds), up to float noise."""
-    return CLOCK.first(seconds)
-
-
-def end_chunk(seconds: float) -> int:
-    """Chunk after the last one of an action ending at `seconds`: ceil(4 seconds), up to float noise."""
-    return CLOCK.end(seconds)
-
-
 def _object(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A JSON object; the usual reader would keep the last of two entries of one name and lose the first."""
     content = dict(pairs)
@@ -214,3 +227,57 @@ def _object(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
         raise LabelsError(f"The label file {path} has {twice!r} twice in one object.", "Join the two entries.")
     return content
+
+
+def _entry(where: str, entry: Any, with_scores: bool) -> VideoLabels:
+    if not isinstance(entry, dict):
+        raise LabelsError(f"{where}: the entry is not an object.", 'Give it "subset", "duration" and "annotations".')
+    subset, duration = entry.get("subset"), entry.get("duration")
+    if subset not in (None, "") and not is_name(subset):
+        raise LabelsError(f"{where}: subset is {brief(subset)}.", 'Give "training", "validation" or "testing".')
+    if duration is not None and not (is_time(duration) and duration >= 0):
+        raise LabelsError(
+            f"{where}: duration is {brief(duration)}.", "Give the video's seconds, or leave duration out."
+        )
+    annotations = entry.get("annotations", [])
+    if not isinstance(annotations, list):
+        raise LabelsError(f"{where}: annotations is not a list.", 'Give [{"label", "segment": [start, end]}, ...].')
+    segments = tuple(_segment(f"{where}, annotation {i}", item, with_scores) for i, item in enumerate(annotations))
+    return VideoLabels(subset or "", None if duration is None else float(duration), segments)
+
+
+def _segment(where: str, item: Any, with_score: bool) -> Segment:
+    label = item.get("label") if isinstance(item, dict) else None
+    if not is_name(label):
+        wrong = f"is {brief(label)}, which no file can hold" if isinstance(label, str) and label else "is missing"
+        raise LabelsError(f"{where}: the label {wrong}.", 'Write {"label": "Name", "segment": [start, end]}.')
+    written = item.get("segment")
+    times = [_seconds(value) for value in written] if isinstance(written, list) else []
+    if len(times) != 2 or not all(is_time(value) for value in times):
+        raise LabelsError(
+            f"{where}: segment is {brief(written)}.", "Give [start, end] as two finite numbers of seconds."
+        )
+    score = item.get("score") if with_score else None
+    if score is not None and not is_time(score):
+        raise LabelsError(f"{where}: score is {brief(score)}.", "Give a finite number, or leave score out.")
+    subject = item.get("subject")
+    return Segment(float(times[0]), float(times[1]), label, score, subject if is_name(subject) else "")
+
+
+def _seconds(value: Any) -> Any:
+    """A time as it stands, or the seconds of "0:01:02.5"."""
+    seconds = clock_seconds(value) if isinstance(value, str) else None
+    return value if seconds is None else seconds
+
+
+def _classes(where: str, names: Any) -> tuple[str, ...] | None:
+    if names is None:
+        return None
+    if not isinstance(names, list) or not all(map(is_name, names)):
+        raise LabelsError(
+            f"{where}: classes is {brief(names)}, no list of names.", 'Write "classes": ["Background", "Name", ...].'
+        )
+    if len(set(names)) != len(names):
+        twice = sorted(name for name, count in Counter(names).items() if count > 1)
+        raise LabelsError(f"{where}: classes holds {', '.join(twice)} more than once.", "Keep each name once.")
+    return tuple(names)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Iterable
 from pathlib import PurePath
 
 from lstr.errors import LabelsError, brief
-from lstr.labels.near_ids import NearIds
 
+NUMBER = re.compile(r"[0-9]+")
 LONGEST = 255  # bytes of a file name
 MOST_COMPARED = 20
 """Ids of labels that are compared with all others: where ids differ in one way, the first tells it."""
@@ -54,10 +55,10 @@ def mismatch_of(labelled: Collection[str], present: Collection[str]) -> str:
 
 def meant_pair(labelled: Collection[str], present: Collection[str]) -> tuple[str, str] | None:
     """The first id of labels that one id at hand may mean: it differs a little, or has more before or after it."""
-    near = NearIds(present)
+    near = {near_id(other): other for other in present}
     for name in sorted(labelled)[:MOST_COMPARED]:
         longer = [other for other in present if name in other or PurePath(other).name in name]
-        if meant := near.meant_by(name) or (longer[0] if len(longer) == 1 else ""):
+        if meant := near.get(near_id(name)) or (longer[0] if len(longer) == 1 else ""):
             return name, meant
     return None
 
@@ -66,3 +67,8 @@ def check_match(labelled: Collection[str], present: Collection[str]) -> None:
     """Raise LabelsError where no id of labels is one of the ids at hand."""
     if sentence := mismatch_of(labelled, present):
         raise LabelsError(f"{sentence[0].upper()}{sentence[1:]}.", MATCH_HINT)
+
+
+def near_id(name: str) -> str:
+    """What ids have in common that may mean the same: case and noughts before a number aside."""
+    return NUMBER.sub(lambda number: number[0].lstrip("0") or "0", name.casefold())

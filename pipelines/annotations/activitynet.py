@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from lstr.errors import LabelsError
-from lstr.labels.activitynet import read_activitynet
-from lstr.labels.label_set import BACKGROUND
+from lstr.labels.label_set import BACKGROUND, read_activitynet
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
 from lstr.pipelines.annotations.format import EVERYTHING, FILES, ConvertOptions, Detection, File, TextFormat
 from lstr.pipelines.annotations.timeline_json import to_text
@@ -63,11 +62,10 @@ def to_activitynet(annotated: AnnotationSet, results: bool | None = None) -> dic
 def from_activitynet(content: Any) -> AnnotationSet:
     """Labels or results. Raises AnnotationError."""
     try:
-        read = read_activitynet(content, "the file", with_results=True)
+        stated, classes = read_activitynet(content, "the file", with_results=True)
     except LabelsError as error:
         raise AnnotationError(f"It is not of ActivityNet's form: {error}", error.hint) from error
     videos = {
-        video_id: AnnotatedVideo(entry.segments, entry.subset, entry.duration)
-        for video_id, entry in read.videos.items()
+        name: AnnotatedVideo(video.segments, video.subset or None, video.duration) for name, video in stated.items()
     }
-    return AnnotationSet(videos, read.classes or ())
+    return AnnotationSet(videos, classes or ())

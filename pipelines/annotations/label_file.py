@@ -11,10 +11,9 @@ from typing import Any
 from lstr.chunk import CLOCK, Clock
 from lstr.errors import LabelsError
 from lstr.extractors.errors import ExtractorError
-from lstr.labels.activitynet import ActivityNet, Entry
 from lstr.labels.balance import actions_of
 from lstr.labels.check import SEVERITIES, check
-from lstr.labels.label_set import Labels, Note, labels_of, read_json, read_labels
+from lstr.labels.label_set import Labels, Note, VideoLabels, labels_of, read_json, read_labels
 from lstr.labels.perframe import is_data_info, read_data_info
 from lstr.labels.segment import Segment
 from lstr.labels.video_ids import check_ids
@@ -117,11 +116,11 @@ def _whole(hint: str, path: Path) -> str:
 
 def labels_from(annotated: AnnotationSet, where: str, lenient: bool = False) -> Labels:
     """The labels that annotations make; `where` names them in messages. Raises LabelsError."""
-    entries = {
-        name: Entry(video.segments, video.subset, video.duration)
+    videos = {
+        name: VideoLabels(video.subset or "", video.duration, video.segments)
         for name, video in annotated.without_scores().videos.items()
     }
-    labels = replace(labels_of(ActivityNet(entries, annotated.classes), where, lenient), lists_classes=False)
+    labels = replace(labels_of(videos, annotated.classes, where, lenient), lists_classes=False)
     labels = replace(labels, notes=(*labels.notes, *annotated.notes))
     if "scores" not in annotated.held():
         return labels

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lstr.chunk import CHUNK_SECONDS
-from lstr.labels.label_set import BACKGROUND, end_chunk
+from lstr.chunk import CHUNK_SECONDS, CLOCK
+from lstr.labels.label_set import BACKGROUND
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet, sound
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
 from lstr.pipelines.annotations.format import ConvertOptions, Detection, File, Format
 from lstr.pipelines.files.json_files import write_json
 from lstr.timeline import FORMAT
@@ -61,7 +61,7 @@ def to_timeline(video_id: str, video: AnnotatedVideo, classes: Sequence[str]) ->
         "recipe": None,
         "classes": [BACKGROUND, *classes],
         "seconds_per_chunk": CHUNK_SECONDS,
-        "chunks": end_chunk(video.end),
+        "chunks": CLOCK.end(video.end),
         "segments": [segment.to_dict() for segment in video.segments],
         "gaps": [],
     }
@@ -105,7 +105,7 @@ def from_jsonl(text: str) -> AnnotatedVideo:
             entry = json.loads(line)
             time = max(time, float(entry["time"]))
             if entry.get("event") == "ended":
-                segments.append(sound(Segment.from_dict(entry)))
+                segments.append(Segment.from_dict(entry))
                 under_way.pop(entry["label"], None)
             elif entry.get("event") == "started":
                 under_way[entry["label"]] = entry

@@ -12,10 +12,11 @@ import cv2
 import numpy as np
 import torch
 
+from lstr.chunk import CLOCK
 from lstr.extractors.images.crops import mirror_image
 from lstr.extractors.images.shaking import Movement, draw_movement
 from lstr.extractors.streams import COMPARING
-from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, VideoLabels, end_chunk, first_chunk, runs, targets
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, VideoLabels, runs, targets
 from lstr.pipelines.extraction.chunk_cache import CachedVideo
 from lstr.pipelines.finetuning.config import FinetuneConfig
 
@@ -47,7 +48,7 @@ def samples_of(videos: Mapping[str, tuple[VideoLabels, int]], classes: Sequence[
     samples = []
     for video_id, (labels, n_chunks) in videos.items():
         for segment in labels.segments:
-            first, last = first_chunk(segment.start), min(end_chunk(segment.end), n_chunks)
+            first, last = CLOCK.first(segment.start), min(CLOCK.end(segment.end), n_chunks)
             if segment.label not in (BACKGROUND, AMBIGUOUS) and first < last:
                 samples.append(Sample(video_id, first, last, column[segment.label]))
     length = int(np.median([sample.end - sample.start for sample in samples])) if samples else 1

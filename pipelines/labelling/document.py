@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from lstr.chunk import FEATURES_PER_SECOND
+from lstr.chunk import CLOCK, FEATURES_PER_SECOND
 from lstr.errors import LabelsError
-from lstr.labels.activitynet import read_activitynet
-from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels, end_chunk, first_chunk, labels_of, runs
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels, labels_of, read_activitynet, runs
 from lstr.pipelines.labelling.state import State
 from lstr.pipelines.labelling.values import NOTHING, RESERVED, About, Action, Label, Subject, change_of
 
@@ -123,11 +122,11 @@ def unlabelled(labels: Iterable[Label], complete: bool, duration: float | None) 
     covered: list[tuple[float, float]] = []
     for label in labels:
         if label.end is None:
-            known[first_chunk(label.start) :] &= not complete
+            known[CLOCK.first(label.start) :] &= not complete
         else:
             covered.append((label.start, min(label.end, seconds)))
             if label.action != NOTHING:
-                shown[first_chunk(label.start) : end_chunk(label.end)] = True
+                shown[CLOCK.first(label.start) : CLOCK.end(label.end)] = True
     for start, end in joined(covered):
         last = n_chunks if end >= seconds - 1e-6 else math.floor(end * FEATURES_PER_SECOND + 1e-6)
         known[math.ceil(start * FEATURES_PER_SECOND - 1e-6) : last] = True
@@ -157,7 +156,7 @@ def from_document(content: Any, where: str) -> tuple[State, dict[str, float]]:
     In a file that is not ours, all time that is not labelled is background, as everywhere: its videos are complete.
     Raises LabelsError, naming the file, the video and what to fix.
     """
-    labels = labels_of(read_activitynet(content, where), where)  # which names what is wrong
+    labels = labels_of(*read_activitynet(content, where), where)  # which names what is wrong
     if not is_ours(content):
         return from_labels(labels)
     ours, state = content[OURS], State()

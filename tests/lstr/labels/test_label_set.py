@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lstr.chunk import CLOCK
 from lstr.errors import LabelsError
-from lstr.labels.label_set import VideoLabels, end_chunk, first_chunk, read_labels, runs, segments_of, select, targets
+from lstr.labels.label_set import VideoLabels, read_labels, runs, segments_of, select, targets
 from lstr.labels.segment import Segment
 
 
@@ -77,7 +78,7 @@ def test_a_time_on_a_chunk_edge_stays_there_in_spite_of_float_noise(k, noise):
     time = k / 4
     for _ in range(abs(noise)):
         time = max(0.0, float(np.nextafter(time, np.inf if noise > 0 else -np.inf)))
-    assert first_chunk(time) == end_chunk(time) == k
+    assert CLOCK.first(time) == CLOCK.end(time) == k
 
 
 def test_targets_hold_several_classes_and_ambiguous_is_no_background():

@@ -2,10 +2,10 @@
 
 import pytest
 
+from lstr.labels.balance import spellings_of
 from lstr.labels.check import check
 from lstr.labels.label_set import Labels, VideoLabels
 from lstr.labels.segment import Segment
-from lstr.labels.spellings import spellings_of
 
 
 def labels_of(*names: str) -> Labels:

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lstr.chunk import CLOCK
 from lstr.errors import LabelsError
-from lstr.labels.activitynet import read_activitynet
-from lstr.labels.label_set import end_chunk, first_chunk, labels_of, targets
+from lstr.labels.label_set import labels_of, read_activitynet, targets
 from lstr.pipelines.labelling.document import from_document, to_document, unlabelled
 from lstr.pipelines.labelling.state import State
 from lstr.pipelines.labelling.values import NOTHING, About, Action, Label, RefusedError, Subject, change_of
@@ -23,7 +23,7 @@ def state_of(*labels: Label, complete: bool = False) -> State:
 def targets_of(state: State, seconds: float = 4.0):
     """(chunks, classes) by name, as training sees them."""
     document = to_document(state, {"a": seconds}, {})
-    labels = labels_of(read_activitynet(document, "it"), "it")
+    labels = labels_of(*read_activitynet(document, "it"), "it")
     rows = targets(labels.videos["a"], labels.classes, int(seconds * 4))
     return dict(zip(labels.classes, rows.T.tolist(), strict=True))
 
@@ -59,7 +59,7 @@ def test_no_chunk_is_background_that_nobody_called_so(spans, complete):
     ambiguous = np.zeros(16, bool)
     for start, end in unlabelled(marks, complete, 4.0):
         assert (start * 4).is_integer() and start < end <= 4
-        ambiguous[first_chunk(start) : end_chunk(end)] = True
+        ambiguous[CLOCK.first(start) : CLOCK.end(end)] = True
     for chunk in range(16):
         moments = np.arange(chunk * 10, chunk * 10 + 10)  # fortieths of a second
         is_shown = any(label.action != NOTHING and set(moments) & _moments(label) for label in marks)
