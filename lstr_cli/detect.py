@@ -161,7 +161,7 @@ def command(sources, as_json, **options):
     the start.
 
     DIR gets ID.json (segments), ID.jsonl (one line per decision, written as it is made), ID.scores.npy and ID.html; -f
-    also takes csv, vtt, srt, eaf (ELAN), activitynet, thumos, png, svg, mp4 (the video with its lanes) and all. Without
+    also takes csv, vtt, eaf (ELAN), activitynet, thumos, png, svg, mp4 (the video with its lanes) and all. Without
     -o the JSONL goes to standard output when that is a pipe, or with -f jsonl. Several sources with HTML pages get
     an index.html too.
 

@@ -110,8 +110,8 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
 def convert(sources, to, output, **options):
     """Write annotations in another form, from labels of any origin or from what `lstr detect` wrote.
 
-    FORMAT is activitynet (what --labels takes), csv, vtt, srt, eaf (ELAN) or thumos, which can be read too, or png,
-    svg, html or mp4, which show the labels. These can only be read: json and jsonl (timelines), tsv, boris (its
+    FORMAT is activitynet (what --labels takes), csv, vtt, eaf (ELAN) or thumos, which can be read too, or png, svg,
+    html or mp4, which show the labels. These can only be read: json and jsonl (timelines), tsv, srt, boris (its
     project), borisevents (its exports), binary (a column of 0 and 1 for each action), labelstudio, and perframe
     (target_perframe and data_info.json). A warning names what FORMAT has no place for.
 

@@ -1,6 +1,5 @@
 """What all annotation formats have in common: videos, and labelled segments of them in seconds."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -8,27 +7,13 @@ from typing import Any
 from lstr.errors import brief
 from lstr.extractors.errors import ExtractorError
 from lstr.labels.label_set import BACKGROUND, Note, subset_named
-from lstr.labels.segment import Segment, is_name, is_time
+from lstr.labels.segment import Segment, is_name, is_time, mistake
 
 
 class AnnotationError(ExtractorError):
     """An annotation file that is malformed, or cannot be written in another form."""
 
     exit_code = 2
-
-
-def sound(segment: Segment) -> Segment:
-    """The segment itself. Raises AnnotationError where it is no piece of time or has no label."""
-    if not (0 <= segment.start <= segment.end < math.inf):
-        raise AnnotationError(
-            f"The segment of {segment.label!r} from {segment.start:g} to {segment.end:g} s is none.",
-            "let it start at 0 or later and end after its start.",
-        )
-    if not segment.label:
-        raise AnnotationError(
-            f"The segment from {segment.start:g} to {segment.end:g} s has no label.", "name its action."
-        )
-    return segment
 
 
 @dataclass(frozen=True)
@@ -100,13 +85,12 @@ class AnnotationSet:
         return replace(self, notes=(*notes, *self.notes))
 
     def checked(self) -> "AnnotationSet":
-        """The set itself. Raises AnnotationError where a segment is no piece of time or has no label."""
+        """The set itself. Raises AnnotationError where a segment is no piece of time."""
+        classes = dict.fromkeys(self.classes)
         for name, video in self.videos.items():
             for segment in video.segments:
-                try:
-                    sound(segment)
-                except AnnotationError as error:
-                    raise AnnotationError(f"Video {name!r}: {error}", error.hint) from error
+                if wrong := mistake(segment, classes):
+                    raise AnnotationError(f"Video {name!r}: {wrong.sentence}", wrong.hint)
         return self
 
     def plausible(self) -> "AnnotationSet":
@@ -120,12 +104,12 @@ class AnnotationSet:
             _refuse_unless(seconds is None or (is_time(seconds) and seconds >= 0), name, "duration", seconds)
             for i, segment in enumerate(video.segments):
                 where = f"{name}, annotation {i}"
-                _refuse_unless(segment.label == "" or is_name(segment.label), where, "label", segment.label)
+                _refuse_unless(is_name(segment.label), where, "label", segment.label)
                 _refuse_unless(segment.subject == "" or is_name(segment.subject), where, "subject", segment.subject)
                 times = {"start": segment.start, "end": segment.end, "score": segment.score or 0}
                 for what, time in times.items():
                     _refuse_unless(is_time(time), where, what, time)
-        if wrong := [name for name in self.classes if not (name == "" or is_name(name))]:
+        if wrong := [name for name in self.classes if not is_name(name)]:
             raise AnnotationError(f"The class {brief(wrong[0])} is no name.", "write it as text.")
         return self
 

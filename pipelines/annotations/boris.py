@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -20,8 +19,6 @@ OTHERS = {"LIVE": "live, without a video", "IMAGES": "of pictures"}
 SUBSETS = {*SUBSET_NAMES, *SUBSET_NAMES.values()}
 VARIABLE = "subset"
 """The independent variable that holds a video's subset."""
-AT_ONCE, OF = "the same behaviour at the same time", ", of "
-"""Description of a further subject in projects that earlier versions of lstr wrote"""
 SAVE = "open the project in BORIS and save it again."
 
 
@@ -30,7 +27,6 @@ class Behaviour(msgspec.Struct):
 
     code: str
     type: str
-    category: str | None = ""
 
 
 class Coded(msgspec.Struct):
@@ -51,13 +47,6 @@ class Project(msgspec.Struct):
 
     behaviors_conf: dict[str, Behaviour]
     observations: dict[str, Coded]
-    subjects_conf: Any = None
-
-    def further(self) -> dict[str, str]:
-        """Whom the further subjects stand for of projects that earlier versions of lstr wrote, by their names."""
-        entries = self.subjects_conf.values() if isinstance(self.subjects_conf, dict) else ()
-        told = {str(e.get("name")): str(e.get("description") or "") for e in entries if isinstance(e, dict)}
-        return {name: text.removeprefix(AT_ONCE).removeprefix(OF) for name, text in told.items() if AT_ONCE in text}
 
 
 class Boris(Format):
@@ -75,14 +64,12 @@ def from_boris(content: Any) -> AnnotationSet:
         project = msgspec.convert(content, Project)
     except msgspec.ValidationError as error:
         raise AnnotationError(f"This is no project of BORIS ({error}).", SAVE) from error
-    behaviours = list(project.behaviors_conf.values())
-    types = {behaviour.code: behaviour.type for behaviour in behaviours}
-    further, notes, observations = project.further(), [], []
+    types = {behaviour.code: behaviour.type for behaviour in project.behaviors_conf.values()}
+    notes, observations = [], []
     for name, coded in project.observations.items():
         if coded.type in MEDIA:
             observation, said = _observation(name, coded, types)
-            bouts = [replace(bout, subject=further.get(bout.subject, bout.subject)) for bout in observation.bouts]
-            observations.append(replace(observation, bouts=bouts))
+            observations.append(observation)
             notes += said
         else:
             what = OTHERS.get(coded.type, f"of the type {brief(coded.type)}")
@@ -91,7 +78,7 @@ def from_boris(content: Any) -> AnnotationSet:
         raise AnnotationError(
             "No observation of the project shows a video.", "code videos in BORIS: an observation from media files."
         )
-    return videos_of(observations, list(types), [*notes, *_lost(project, behaviours)])
+    return videos_of(observations, list(types), [*notes, *_lost(project)])
 
 
 def _observation(name: str, coded: Coded, types: dict[str, str]) -> tuple[Observation, list[Note]]:
@@ -188,18 +175,11 @@ def _unwatched(place: str, interval: Any, lengths: Sequence[float | None]) -> li
     return [Bout(start, end, AMBIGUOUS) for start, end in parts if start < end]
 
 
-def _lost(project: Project, behaviours: Sequence[Behaviour]) -> list[Note]:
-    """Notes of what a label has no place for; subjects are told of with the bouts."""
+def _lost(project: Project) -> list[Note]:
+    """Notes of what a label has no place for."""
     rows = [row for coded in project.observations.values() for row in coded.events]
-    variables = [coded.independent_variables for coded in project.observations.values()]
-    named = sorted({str(name) for found in variables if isinstance(found, dict) for name in found} - {VARIABLE})
-    categories = sorted({str(behaviour.category) for behaviour in behaviours if behaviour.category})
     kinds = {
         "modifiers": sum(len(row) > 3 and bool(str(row[3] or "").replace("None", "").strip("|")) for row in rows),
         "comments": sum(len(row) > 4 and bool(row[4]) for row in rows),
     }
-    notes = [Note(kind, f"{kind} of {count} events are not kept") for kind, count in kinds.items() if count]
-    for kind, names in (("categories of behaviours", categories), ("independent variables", named)):
-        if names:
-            notes.append(Note(kind, f"{kind} are not kept: {few(list(map(brief, names)))}"))
-    return notes
+    return [Note(kind, f"{kind} of {count} events are not kept") for kind, count in kinds.items() if count]

@@ -30,7 +30,6 @@ NAMES = {
     "lengths": ("media duration (s)",),
     "subject": ("subject",),
     "code": ("behavior",),
-    "category": ("behavioral category",),
     "status": ("status", "behavior type"),
     "start": ("start (s)", "time"),
     "stop": ("stop (s)",),
@@ -121,7 +120,7 @@ def from_export(table: Rows, name: str) -> AnnotationSet:
     sittings: dict[str, Sitting] = {}
     classes: dict[str, None] = {}
     left_out: dict[str, None] = {}
-    lost = dict.fromkeys(("category", "comment", MODIFIERS), 0)
+    lost = dict.fromkeys(("comment", MODIFIERS), 0)
     alone = (above.get(FIRST) or [""])[0] or name
     try:
         for line, cells in table:
@@ -137,7 +136,6 @@ def from_export(table: Rows, name: str) -> AnnotationSet:
                 sitting = sittings[observation] = _sitting(row, above, line)
             _add(sitting, row, line)
             classes[row["code"]] = None
-            lost["category"] += row.get("category", "").casefold() not in ("", "not defined")
             lost["comment"] += bool(row.get("comment"))
             lost[MODIFIERS] += any(row[what] not in ("", "None") for what in row if what.startswith(MODIFIERS))
     except csv.Error as error:
@@ -147,8 +145,7 @@ def from_export(table: Rows, name: str) -> AnnotationSet:
         Note("no video", f"rows of the observation {named!r} that name no time or no video are left out")
         for named in left_out
     ]
-    kinds = {"category": "categories of behaviours", "comment": "comments of events", MODIFIERS: "modifiers of events"}
-    notes += [Note(what, f"{kinds[what]} are not kept ({count} rows)") for what, count in lost.items() if count]
+    notes += [Note(what, f"{what}s of events are not kept ({count} rows)") for what, count in lost.items() if count]
     if not observations and left_out:
         raise AnnotationError("No row is of a video.", "export observations of media files.")
     return videos_of(observations, list(classes), notes)

@@ -25,7 +25,7 @@ UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
 class Elan(TextFormat):
-    """Files of ELAN, with a note of how their tiers were taken."""
+    """Files of ELAN, with a note of how their media were taken."""
 
     name, suffix = "eaf", ".eaf"
     holds = EVERYTHING - {"subjects"}
@@ -103,11 +103,11 @@ def _add(tier: ET.Element, kind: str, value: str, **attributes: str) -> None:
 
 
 def from_eaf(text: str, video_id: str) -> AnnotationSet:
-    """The video of an EAF file, with notes of how its tiers and media were taken. Raises AnnotationError."""
+    """The video of an EAF file, with a note of how its media were taken. Raises AnnotationError."""
     root = _document(text)
     media = _media_of(root, Path(video_id).name)
     video, classes = _video_of(root, media)
-    return AnnotationSet({video_id: video}, classes, (*_classes_of_two_kinds(root), *_other_origins(media)))
+    return AnnotationSet({video_id: video}, classes, _other_origins(media))
 
 
 def _document(text: str) -> ET.Element:
@@ -203,17 +203,3 @@ def _video_of(root: ET.Element, media: Sequence[Medium]) -> tuple[AnnotatedVideo
 
 def _clean(text: str) -> str:
     return UNWRITABLE.sub("\N{REPLACEMENT CHARACTER}", text)
-
-
-def _classes_of_two_kinds(root: ET.Element) -> tuple[Note, ...]:
-    """A note of a tier that has annotations with text, which is their class, and some without, whose class it is."""
-    for tier in root.findall("TIER"):
-        own = [(e.findtext("ANNOTATION_VALUE") or "").strip() for e in tier.findall("ANNOTATION/ALIGNABLE_ANNOTATION")]
-        name = tier.get("TIER_ID", "")
-        others = [label for label in own if label not in ("", name)]
-        if "" in own and others and not tier.get("PARENT_REF"):
-            sentence = (
-                f"the text of an annotation goes before the name of its tier: {others[0]!r} is a class beside {name!r}"
-            )
-            return (Note("text in tiers", sentence),)
-    return ()

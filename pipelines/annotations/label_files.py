@@ -1,13 +1,12 @@
 """Several label files as one: those of each day, and later corrections of some videos."""
 
-import glob
 import os
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from lstr.chunk import CLOCK, Clock
-from lstr.errors import LabelsError, few
+from lstr.errors import few
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES, is_video_name
 from lstr.labels.label_set import Labels, Note, VideoLabels
 from lstr.pipelines.annotations.footage import RECIPE
@@ -59,32 +58,28 @@ def joined(read: Sequence[tuple[str, Labels]]) -> Labels:
 
 
 def divide_paths(paths: Sequence[str], endings: Collection[str] = VIDEO_SUFFIXES) -> tuple[list[str], list[str]]:
-    """The videos and the label files among paths, in their order; patterns of label files become files.
+    """The videos and the label files among paths, in their order.
 
-    The last is of labels, where others are not and it is. endings: of videos in folders. Raises LabelsError for a
-    pattern that no file matches.
+    The last is of labels, where others are not and it is. endings: of videos in folders.
     """
     videos: list[str] = []
     labels: list[str] = []
     for at, path in enumerate(paths):
         is_last = at == len(paths) - 1 and not (labels and holds_videos(path, endings))
         if is_last or is_labels(path, endings):
-            labels += _matching(path)
+            labels.append(path)
         else:
             videos.append(path)
     return videos, labels
 
 
 def more_labels(paths: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The label files, folders of them included, and the features or videos among paths, in their order.
-
-    Patterns of label files become files. Raises LabelsError for one that no file matches.
-    """
+    """The label files, folders of them included, and the features or videos among paths, in their order."""
     labels: list[str] = []
     others: list[str] = []
     for path in paths:
         if is_labels(path) and not _may_hold_features(Path(path)):
-            labels += _matching(path)
+            labels.append(path)
         else:
             others.append(path)
     return labels, others
@@ -122,12 +117,3 @@ def holds_videos(path: str, endings: Collection[str] = VIDEO_SUFFIXES) -> bool:
 
 def _is_video(path: Path, endings: Collection[str]) -> bool:
     return is_video_name(path, {*VIDEO_SUFFIXES, *endings})
-
-
-def _matching(path: str) -> list[str]:
-    """The files that a pattern means, sorted; the path itself where it is none."""
-    if not glob.has_magic(path) or os.path.exists(path):
-        return [path]
-    if not (found := sorted(glob.glob(path, recursive=True))):
-        raise LabelsError(f"No label file matches {path}.", "check the pattern; `ls` its folder.")
-    return found

@@ -2,7 +2,6 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Any
 
@@ -55,7 +54,8 @@ def from_labelstudio(tasks: Any, clock: Clock) -> AnnotationSet:
                 notes.append(Note("skipped", f"{video_id!r} was skipped in Label Studio and is left out"))
                 continue
             if len(finished) > 1:
-                notes.append(Note("several annotations", _last_counts(video_id, finished)))
+                sentence = f"{video_id!r} has {len(finished)} annotations, of which the last counts"
+                notes.append(Note("several annotations", sentence))
             # an exported task lists the annotators' results, the newest last
             results = finished or task.get("predictions") or [{"result": []}]
             segments = []
@@ -91,10 +91,3 @@ def _id_of(task: Any, is_one: bool) -> Any:
     name = PurePath(str(_media_of(task))).stem
     uploaded = UPLOADED.fullmatch(name) if is_one and "upload" in PurePath(str(_media_of(task))).parts else None
     return uploaded[1] if uploaded else name
-
-
-def _last_counts(video_id: str, annotations: Sequence[Any]) -> str:
-    """What is said of several annotations of one video."""
-    people = [one.get("completed_by") for one in annotations]
-    by = f", by the annotator {people[-1]}" if len(set(map(str, people))) > 1 and people[-1] is not None else ""
-    return f"{video_id!r} has {len(annotations)} annotations, of which the last counts{by}"

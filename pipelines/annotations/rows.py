@@ -4,7 +4,6 @@ import csv
 import io
 import re
 from collections.abc import Iterator
-from itertools import islice
 
 from lstr.pipelines.annotations.annotation import AnnotationError
 
@@ -41,12 +40,8 @@ class Rows:
         self._above = 1 if mark else 0
         rest = text[mark.end() :] if mark else text
         self.delimiter = mark[1] if mark else delimiter_of(first_line(rest))
-        self._text, self._rest = text, rest
+        self._rest = rest
         self._line = ""
-
-    def first_lines(self, count: int) -> list[str]:
-        """The first lines as they are written, blank ones too."""
-        return list(islice((line.rstrip("\r\n") for line in io.StringIO(self._text)), count))
 
     def __iter__(self) -> Iterator[tuple[int, list[str]]]:
         reader = csv.reader(self._remembered(), delimiter=self.delimiter, strict=True)

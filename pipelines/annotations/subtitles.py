@@ -8,7 +8,7 @@ from itertools import chain
 from lstr.errors import brief
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet, plain_line
-from lstr.pipelines.annotations.format import FILES, ConvertOptions, File, TextFormat
+from lstr.pipelines.annotations.format import FILES, ConvertOptions, File, Format, TextFormat
 
 TIME = re.compile(r"(?:(\d{1,9}):)?(\d{1,2}):(\d{1,2})[.,](\d{1,3})")
 ARROW = re.compile(rf"\s*({TIME.pattern})\s*-->\s*({TIME.pattern})")
@@ -34,18 +34,14 @@ class Vtt(TextFormat):
         return to_vtt(annotated.first[1])
 
 
-class Srt(TextFormat):
+class Srt(Format):
     """SubRip, which states no encoding."""
 
     name, suffix = "srt", ".srt"
-    holds = FILES
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
         text, notes = file.text_and_notes
         return AnnotationSet({video_id: from_srt(text)}, (), notes)
-
-    def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
-        return to_srt(annotated.first[1])
 
 
 def to_vtt(video: AnnotatedVideo) -> str:
@@ -53,7 +49,7 @@ def to_vtt(video: AnnotatedVideo) -> str:
     cues = ["WEBVTT\n"]
     for i, a in enumerate(video.segments, 1):
         score = "" if a.score is None else f" score={a.score:g}"
-        cues.append(f"{i}{score}\n{_arrow(a, '.')}\n{html.escape(plain_line(a.label), quote=False)}\n")
+        cues.append(f"{i}{score}\n{_arrow(a)}\n{html.escape(plain_line(a.label), quote=False)}\n")
     return "\n".join(cues)
 
 
@@ -69,12 +65,6 @@ def from_vtt(text: str) -> AnnotatedVideo:
         if label.strip():
             segments.append(Segment(start, end, label.strip(), _score(before)))
     return AnnotatedVideo(tuple(segments))
-
-
-def to_srt(video: AnnotatedVideo) -> str:
-    """SubRip, times in milliseconds; it has no place for a score."""
-    cues = (f"{i}\n{_arrow(a, ',')}\n{plain_line(a.label)}\n" for i, a in enumerate(video.segments, 1))
-    return "\n".join(cues)
 
 
 def from_srt(text: str) -> AnnotatedVideo:
@@ -138,9 +128,9 @@ def _without(opening: str | re.Pattern[str], closing: str, text: str) -> str:
     return "".join(kept) + text[at:]
 
 
-def _arrow(a: Segment, point: str) -> str:
+def _arrow(a: Segment) -> str:
     # a cue must end after it starts
-    return " --> ".join(_clock(t).replace(".", point) for t in (a.start, max(a.end, a.start + 0.001)))
+    return " --> ".join(map(_clock, (a.start, max(a.end, a.start + 0.001))))
 
 
 def _clock(seconds: float) -> str:

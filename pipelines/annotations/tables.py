@@ -20,9 +20,6 @@ from lstr.pipelines.reports.table import RUN, cell_of
 ROUNDED = 0.1
 """By how much the duration that a row states may differ from its end less its start: times are rounded."""
 
-DEEPEST_HEADER = 20
-"""Lines of a table in which its header is looked for, where its first is none."""
-
 
 class Csv(TextFormat):
     """A table with commas, times in seconds or as h:mm:ss; a video without segments has one row, without a label."""
@@ -67,7 +64,7 @@ class Tsv(Format):
     def recognises(self, file: File) -> bool:
         if file.ending != ".txt":
             return super().recognises(file)
-        return _is_header_line(first_line(file.text_and_notes[0]), DEFAULTS)
+        return _is_header_line(first_line(file.text_and_notes[0]))
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
         text, notes = file.text_and_notes
@@ -84,7 +81,9 @@ def from_csv(text: str, name: str, options: ConvertOptions = DEFAULTS) -> Annota
     rows = iter(table)
     try:
         _, header = next(rows, (1, []))
-        layout = _layout(header, table, options)
+        layout = layout_of(header, options.columns, options.frames is not None)
+        if layout is None:
+            raise unknown_columns(header, (cells for _, cells in islice(table, 1, SAMPLE)))
         clock = Clock(options.frames, options.rate_of)
         found: dict[str, dict[str, Any]] = {}
         unread: dict[Column, set[str]] = {column: set() for column in layout.unread}
@@ -108,24 +107,11 @@ def from_csv(text: str, name: str, options: ConvertOptions = DEFAULTS) -> Annota
     return AnnotationSet({video: AnnotatedVideo(**entry) for video, entry in found.items()}, (), notes)
 
 
-def _layout(header: Sequence[str], table: Rows, options: ConvertOptions) -> Layout:
-    """What the columns are. Raises AnnotationError, which names the line of the header where lines are above it."""
-    if layout := layout_of(header, options.columns, options.frames is not None):
-        return layout
-    lines = table.first_lines(DEEPEST_HEADER)
-    if at := next((at for at, line in enumerate(lines) if _is_header_line(line, options)), 0):
-        raise AnnotationError(
-            f"The table does not begin with its header, which is in line {at + 1}.",
-            f"delete all lines above {brief(lines[at])}.",
-        )
-    raise unknown_columns(header, (cells for _, cells in islice(table, 1, SAMPLE)))
-
-
-def _is_header_line(line: str, options: ConvertOptions) -> bool:
+def _is_header_line(line: str) -> bool:
     """Whether a line names the columns of a table."""
     try:
         cells = next(csv.reader([line], delimiter=delimiter_of(line)), [])
-        return layout_of(cells, options.columns) is not None
+        return layout_of(cells, {}) is not None
     except (csv.Error, AnnotationError):
         return False
 

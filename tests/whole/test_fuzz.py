@@ -301,14 +301,16 @@ TASKS = [
         ],
     }
 ]
+SUBTITLES = "1\n00:00:01,250 --> 00:00:03,500\n<b>jump</b>\n\n2\n00:00:04,750 --> 00:00:06,125\nwave\n"
 BINARY = "time,walk,run\n0,0,0\n0.5,1,1\n1,0,0\n1.5,0,1\n"
 TARGETS = {
     "labels": Target("labels.json", lambda _: one(changed_json(LABELS)), read_labels),
     "timeline": Target("v.json", lambda _: one(changed_json(TIMELINE)), read_labels),
     **{
         f"labels, {form}": Target(f"v{suffix}", annotation_files(form, suffix), read_labels)
-        for form, suffix in (("csv", ".csv"), ("eaf", ".eaf"), ("vtt", ".vtt"), ("srt", ".srt"))
+        for form, suffix in (("csv", ".csv"), ("eaf", ".eaf"), ("vtt", ".vtt"))
     },
+    "labels, srt": Target("v.srt", lambda _: one(changed_text(SUBTITLES)), read_labels),
     "labels, boris": Target("v.boris", json_files(BORIS), read_labels),
     "labels, exports of BORIS": Target("v.csv", lambda _: one(changed_text(EXPORT)), read_labels),
     "labels, binary": Target("v.csv", lambda _: one(changed_text(BINARY)), read_labels),

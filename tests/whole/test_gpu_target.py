@@ -10,7 +10,7 @@ import torch
 
 ROOT = Path(__file__).resolve().parents[2]
 EXTRAS = (
-    "ray onnxruntime onnx s3fs moto flask flask_cors xdist hypothesis playwright ruff mypy pympi pysubs2 webvtt "
+    "ray onnxruntime onnx s3fs moto flask flask_cors xdist hypothesis playwright ruff mypy pympi webvtt "
     "jsonschema fontTools pyte"
 ).split()
 BLOCK = f"""

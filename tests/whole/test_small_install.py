@@ -79,7 +79,7 @@ def test_it_scores_as_with_torch(small, small_set, exported, lstr, tmp_path):
         path.relative_to(tmp_path / "without") for path in (tmp_path / "without").rglob("*") if path.is_file()
     }
     endings = {path.suffix for path in files}
-    assert {".mp4", ".html", ".eaf", ".srt"} <= endings
+    assert {".mp4", ".html", ".eaf", ".vtt"} <= endings
     first, second = (next((tmp_path / folder).glob("*.mp4")) for folder in ("with", "without"))
     assert np.abs(last_frame(first) - last_frame(second)).mean() < SHADES
     for name in PICTURES:

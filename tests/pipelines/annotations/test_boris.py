@@ -47,7 +47,7 @@ def test_states_are_pairs_by_subject_and_modifiers_and_points_have_no_length():
     assert segments(found.videos["v/a"]) == [(1.0, 3.0, "walk"), (2.0, 4.0, "walk"), (2.5, 2.5, "call")]
     assert [a.subject for a in found.videos["v/a"].segments] == ["ann", "ben", ""]
     assert found.classes == ("walk", "call") and found.videos["v/a"].duration == 10
-    assert kinds(found) == {"point events", "modifiers", "comments", "categories of behaviours"}
+    assert kinds(found) == {"point events", "modifiers", "comments"}
     assert "modifiers of 2 events" in " ".join(note.sentence for note in found.notes)
 
 
@@ -138,20 +138,6 @@ def test_files_are_called_by_what_tells_them_apart():
     files = {"x": "/home/ann/v/a.mp4", "day/b": "/data/day/b.mp4", "y": r"C:\v\c.avi", "z": "/other/a.mp4"}
     found = from_boris(project(**{name: observation(files=[file]) for name, file in files.items()}))
     assert set(found.videos) == {"home/ann/v/a.mp4", "day/b", "c", "other/a.mp4"}
-
-
-def test_further_subjects_of_a_project_that_lstr_wrote_are_one_again():
-    """An earlier version wrote overlaps of one class as further subjects, whose description says of whom."""
-    events = [[0, "ann", "walk", "", ""], [1, "ann 2", "walk", "", ""], [2, "ann 2", "walk", "", ""],
-              [3, "2", "walk", "", ""], [4, "ann", "walk", "", ""], [5, "2", "walk", "", ""]]  # fmt: skip
-    content = project(o=observation(events))
-    content["subjects_conf"] = {
-        "0": {"key": "", "name": "ann", "description": ""},
-        "1": {"key": "", "name": "ann 2", "description": "the same behaviour at the same time, of ann"},
-        "2": {"key": "", "name": "2", "description": "the same behaviour at the same time"},
-    }
-    (video,) = from_boris(content).videos.values()
-    assert [(a.start, a.end, a.subject) for a in video.segments] == [(0, 4, "ann"), (1, 2, "ann"), (3, 5, "")]
 
 
 def test_labels_of_a_project_belong_to_the_videos_that_it_names(tmp_path, lstr):

@@ -98,15 +98,6 @@ def eaf_of(*values: str, media: str = "") -> str:
     return TIERS.format(media=media, annotations="".join(map(VALUE.format, values)))
 
 
-@pytest.mark.parametrize(
-    ("values", "is_noted"), [(("", "well"), True), (("", "jump"), False), (("a", "b"), False), (("", ""), False)]
-)
-def test_a_note_says_which_is_the_class_where_tiers_name_some(tmp_path, values, is_noted):
-    (tmp_path / "a.eaf").write_text(eaf_of(*values))
-    notes = read_annotations(tmp_path / "a.eaf").notes
-    assert bool(notes) == is_noted and all("'well' is a class beside 'jump'" in note.sentence for note in notes)
-
-
 MEDIA = (
     '<MEDIA_DESCRIPTOR MEDIA_URL="file:///films/sound.wav" TIME_ORIGIN="9000"/>'
     '<MEDIA_DESCRIPTOR MEDIA_URL="file:///films/front.mp4" TIME_ORIGIN="2250"/>'

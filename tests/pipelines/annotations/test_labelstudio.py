@@ -66,7 +66,7 @@ def test_skipped_tasks_are_left_out_and_the_last_annotation_counts():
     read = from_labelstudio(tasks, AT_25)
     assert read.videos.keys() == {"a", "c"} and segments(read.videos["a"]) == [(1.0, 2.0, "jump")]
     assert [note.sentence for note in read.notes] == [
-        "'a' has 2 annotations, of which the last counts, by the annotator 2",
+        "'a' has 2 annotations, of which the last counts",
         "'b' was skipped in Label Studio and is left out",
     ]
 

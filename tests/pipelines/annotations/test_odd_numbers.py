@@ -46,7 +46,7 @@ def test_each_number_of_each_format(tmp_path, name):
     places = list(NUMBER.finditer(text))
     assert len(places) >= 4
     refused = 0
-    for place in places[:: len(places) // 60 | 1]:  # of a table with a row a frame some rows, in each column
+    for place in places[:: len(places) // 20 | 1]:  # of a table with a row a frame some rows, in each column
         for i, odd in enumerate(ODD):
             path.write_text(text[: place.start()] + odd + text[place.end() :])
             try:

@@ -213,13 +213,6 @@ def test_excel_s_own_mark_and_blank_lines_may_be_above_the_header(mark):
         from_csv(f"{mark}video;start;end;label\na;x;2;jump, high\n", "x")
 
 
-@pytest.mark.parametrize(("title", "line"), [("Notes\n", 2), ("Notes;;;\n;;;\n", 3), ("Notes, all\n\n", 3)])
-def test_a_title_above_the_header_is_to_be_deleted(title, line):
-    with pytest.raises(AnnotationError, match=f"header, which is in line {line}") as caught:
-        from_csv(f"{title}video;start;end;label\na;1;2;jump\n", "x")
-    assert caught.value.hint == "delete all lines above 'video;start;end;label'."
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -49,8 +49,7 @@ def test_every_text_says_what_the_timeline_says(everything, form):
     read = read_annotations(everything / f"scene_00{SUFFIXES[form]}").videos["scene_00"]
     assert timeline.segments
     assert segments(read) == segments(timeline)
-    if form != "srt":
-        assert scored(read) == scored(timeline)
+    assert scored(read) == scored(timeline)
 
 
 def test_the_video_has_the_frames_of_its_source(everything, small_set):
