@@ -18,8 +18,7 @@ from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.publication import Publication
 from lstr.models.published import Published
 from lstr.models.stream import Tensors, as_tensors, keep
-from lstr.plans.plan import Plan, needed
-from lstr.plans.planner import Planner
+from lstr.plans.plan import Plan, Planner, needed
 from lstr.windows.loss import Supervision, loss_of
 from lstr.windows.windows import Outputs, Windows, every_slot
 
@@ -85,16 +84,13 @@ class Model(nn.Module, ABC):
     """The last layer; the model's device and dtype are those of its weight."""
     scoring_rule: ClassVar[ScoringRule | None] = None
     """Which chunks its published code scores; None where no code says so."""
+    plans: ClassVar[type[Planner] | None] = None
+    """The form of its plans, whose numbers are settings; None of a kind with a `planner` or a `plan` of its own."""
 
     def __init__(self, config: WindowConfig, n_classes: int) -> None:
         super().__init__()
         self.config = config
         self.n_classes = n_classes
-
-    @property
-    def has_idle_parameters(self) -> bool:
-        """Whether some may have no part in the loss of a batch, which training by several processes has to know."""
-        return False
 
     def outputs(self) -> Outputs:
         """Which chunks the N outputs of a window are about: every work slot, then for each the n_ahead that follow it.
@@ -168,10 +164,12 @@ class Model(nn.Module, ABC):
 
     @property
     def planner(self) -> Planner:
-        """What makes its plans, as a value that a file can hold. A kind has this, or a `plan` of its own.
+        """What makes its plans, as a value that a file can hold.
 
-        Raises ConfigError where it has not: its streams run, and it cannot be exported.
+        Raises ConfigError for a kind with a `plan` of its own: its streams run, and it cannot be exported.
         """
+        if self.plans:
+            return self.plans.of(self.config)
         raise ConfigError(
             f"A model of kind {self.config.kind} makes its plans by code of its own, which no file can hold.",
             "Let the kind have a planner of lstr.plans.",

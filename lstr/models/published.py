@@ -35,8 +35,6 @@ class Published:
     """Settings without whose tensors nothing can be made of a file."""
     unknown: tuple[str, ...] = ()
     """Settings that no tensor tells, and that make a difference."""
-    refused: Mapping[str, str] = {}
-    """Published settings that are not supported, by the beginning of the names of tensors that they make."""
 
     def fits(self, tensors: Tables) -> bool:
         """Whether tensors, of published names or of ours, are of this kind."""

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from lstr.errors import ConfigError, brief
 from lstr.plans.long import Bank, Compressed, Generated, History
-from lstr.plans.plan import Plan, joined
-from lstr.plans.planner import Planner
+from lstr.plans.plan import Plan, Planner, joined
 from lstr.plans.short import Ring, Runs, Slots, States
 
 FORMS: Mapping[str, type[Planner]] = {

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.plans.plan import CHANGES, Plan
-from lstr.plans.planner import Memories
+from lstr.plans.plan import CHANGES, Memories, Plan
 from lstr.windows import indices as index
 from lstr.windows.indices import Context, Lengths
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.plans.plan import Plan
-from lstr.plans.planner import Planner
+from lstr.plans.plan import Plan, Planner
 
 
 @dataclass(frozen=True)

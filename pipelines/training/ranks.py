@@ -138,10 +138,12 @@ def lost_others(ranks: Ranks) -> Iterator[None]:
 def distributed_model(model: torch.nn.Module, ranks: Ranks, unused: bool) -> torch.nn.Module:
     """The model with its gradients summed over all processes (DistributedDataParallel averages them).
 
-    unused: whether some parameters may have no part in a batch.
+    unused: whether some parameters may have no part in a batch, as those of a GRU that has nothing to sum up.
     """
     if ranks.size == 1:
         return model
+    # most kinds of model have none, and to say so of each costs more than to look
+    warnings.filterwarnings("ignore", "find_unused_parameters=True was specified", UserWarning)
     with lost_others(ranks), warnings.catch_warnings():
         # its new name, which newer versions ask for, is not known to the older ones that lstr takes
         warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)

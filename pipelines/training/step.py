@@ -78,7 +78,7 @@ class Learner:
         self.mean, self.std = (tensor.to(self.device) for tensor in statistics)
         decay = {"adamw": "apart", "adam": "weight_decay"}[config.optimiser]
         self.optimiser = Adam(self.model.parameters(), lr=config.lr, fused=True, **{decay: config.weight_decay})
-        self._joined = distributed_model(self.model, ranks, unused=self.model.has_idle_parameters)
+        self._joined = distributed_model(self.model, ranks, unused=True)
         self.average = Average(self.model, config.average) if config.average else None
 
     def prepare(self, videos: Sequence[LabelledVideo]) -> None:

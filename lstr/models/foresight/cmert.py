@@ -58,11 +58,6 @@ class CMeRT(Foresight):
 
     scoring_rule = ScoringRule("CMeRT", "long videos", "ignored")
 
-    @property
-    def has_idle_parameters(self) -> bool:
-        """Whether the tokens of the chunks to come have no part, because there are none."""
-        return not self.config.anticipation
-
     def outputs(self) -> Outputs:
         """The work slots and the chunks that follow, once for each stage; then the chunks of the generated future.
 
@@ -192,10 +187,6 @@ class PublishedCMeRT(PublishedForesight):
     marks = ("gen_query.weight enc_queries.1.weight",)  # a MAT has one table of queries
     sizes = {**PublishedForesight.sizes, "n1": ("enc_queries.1.weight", 0)}
     unknown = (*PublishedForesight.unknown, "context")
-    refused = {
-        **PublishedForesight.refused,
-        "enc_modules.0.layers.1.": "several layers in stage 1 of its encoder (ENC_MODULE)",
-    }
     layers = {**PublishedForesight.layers, "refine_times": "work_fusions."}
 
 

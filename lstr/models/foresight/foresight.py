@@ -107,6 +107,7 @@ class Foresight(Model):
     """
 
     config: ForesightConfig
+    plans = Generated
 
     def __init__(
         self,
@@ -255,11 +256,6 @@ class Foresight(Model):
         kept = {**shapes, **self.remembered()}
         return {name: weight.new_zeros(n_streams, *shape) for name, shape in kept.items()}
 
-    @property
-    def planner(self) -> Generated:
-        """Like `Model.planner`."""
-        return Generated.of(self.config)
-
     def step(
         self, constants: Prepared, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
     ) -> tuple[Tensor, Tensors]:
@@ -302,11 +298,6 @@ class PublishedForesight(Published):
         "l_gen": "gen_layer.layers.",
     }
     needed = ("d_feedforward", "l_dec", "l_enc", "n0", "future", "n_generated")
-    refused: Mapping[str, str] = {
-        "classifier_verb.": "a classifier of verbs (V_N_CLASSIFIER)",
-        "classifier_noun.": "a classifier of nouns (V_N_CLASSIFIER)",
-        "enc_modules.2.": "three stages in its encoder (ENC_MODULE)",
-    }
     unknown: tuple[str, ...] = ("n_heads", "work_length", "long_length", "long_stride", "anticipation")
 
     def shapes(self, tensors: Tables) -> dict[str, int]:

@@ -25,6 +25,7 @@ class LSTR(LSTRNetwork):
     """The Long Short-Term Transformer and the designs it is compared with; `Network` lists them."""
 
     scoring_rule = LSTR_RULE
+    plans = Compressed
 
     def dense_logits(self, features: Tensor, batch_size: int, constants: Constants | None = None) -> Tensor:
         """Like `video_logits`, computing what windows have in common once (`lstr.models.lstr.dense`)."""
@@ -41,11 +42,6 @@ class LSTR(LSTRNetwork):
     def begin(self, n_streams: int) -> Tensors:
         """The rings and caches of B streams, as `lstr.models.lstr.caches` states them."""
         return caches.begin(self, n_streams)
-
-    @property
-    def planner(self) -> Compressed:
-        """Like `Model.planner`."""
-        return Compressed.of(self.config)
 
     def step(
         self, constants: Constants, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
@@ -69,12 +65,6 @@ class PublishedLSTR(Published):
     }
     layers = {"l_enc": "enc_modules.1.layers.", "l_dec": "dec_modules.layers."}
     needed = ("d_feedforward", "l_dec")
-    refused: Mapping[str, str] = {
-        "classifier_verb.": "a classifier of verbs (V_N_CLASSIFIER)",
-        "classifier_noun.": "a classifier of nouns (V_N_CLASSIFIER)",
-        "enc_modules.0.layers.1.": "several layers in stage 1 of its encoder (ENC_MODULE)",
-        "enc_modules.2.": "three stages in its encoder (ENC_MODULE)",
-    }
     unknown: tuple[str, ...] = ("n_heads", "work_length", "long_length", "long_stride")
 
     def shapes(self, tensors: Tables) -> dict[str, int]:

@@ -82,11 +82,6 @@ class LSTRNetwork(Model):
         self.classifier = nn.Linear(2 * d_model if self.integration == "concatenation" else d_model, n_classes)
 
     @property
-    def has_idle_parameters(self) -> bool:
-        """Whether a GRU may have nothing older than the memories to sum up."""
-        return self.config.gru
-
-    @property
     def has_memory(self) -> bool:
         """Whether there is anything beyond the work memory."""
         return self.config.n_long > 0 or self.config.gru

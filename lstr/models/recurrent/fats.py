@@ -62,6 +62,7 @@ class FATS(Model):
     """Three GRUs of `config.d_model` on features as they come."""
 
     config: FATSConfig
+    plans = Runs
 
     def __init__(self, config: FATSConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
@@ -115,8 +116,8 @@ class FATS(Model):
     def video_logits(self, features: Tensor, batch_size: int) -> Tensor:
         """Logits (L, 1, C) of a video's features (L, D): all beginnings side by side, then the mixing in order."""
         rows, length = self.feature_head_work(features), len(features)
-        W = self.config.work_length
-        starts = [list(range(first, length, W)) for first in self.planner.beginnings]
+        W, runs = self.config.work_length, Runs.of(self.config)
+        starts = [list(range(first, length, W)) for first in runs.beginnings]
         each = rows.new_zeros(length, self.config.runs, self.n_classes)
         for run, firsts in enumerate(starts):
             for at in range(0, len(firsts), batch_size):
@@ -126,7 +127,7 @@ class FATS(Model):
                 each[chunks[inside], run] = self.run_logits(rows[chunks.clamp(max=length - 1)])[inside]
         logits, previous = [], rows.new_zeros(1, self.n_classes)
         for chunk in range(length):
-            active = torch.from_numpy(self.planner.active(np.array([chunk]))).to(rows.device)
+            active = torch.from_numpy(runs.active(np.array([chunk]))).to(rows.device)
             previous = previous * (chunk % W != 0)
             row = slice(chunk, chunk + 1)
             score, previous = self.scores(rows[row], previous, each[row], active)
@@ -141,11 +142,6 @@ class FATS(Model):
             ahead, action = self.forward_cell(row, ahead), self.action_cell(row, action)
             logits.append(self.decide(ahead, action))
         return torch.stack(logits, dim=1)
-
-    @property
-    def planner(self) -> Runs:
-        """Like `Model.planner`."""
-        return Runs.of(self.config)
 
     def begin(self, n_streams: int) -> Tensors:
         """States (B, R, d_model) of both GRUs of each run, and what the chunk before left (B, C)."""

@@ -59,11 +59,6 @@ class LapLike(Recurrent):
         self.progress = nn.Linear(d_model, TENTHS + 1)
         self.ranges = nn.Parameter(torch.zeros(TENTHS + 1, 2 * n_ahead))  # equal weights, until it learns others
 
-    @property
-    def has_idle_parameters(self) -> bool:
-        """Whether no chunk follows another, or no step of the decoder: what is taken from one to the next is idle."""
-        return self.config.work_length == 1 or self.config.n_ahead == 1
-
     def outputs(self) -> Outputs:
         """Every work slot, then for each of them the n_ahead chunks that follow; then labels without logits.
 

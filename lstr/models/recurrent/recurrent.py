@@ -27,6 +27,7 @@ class Recurrent(Model):
     """What recurrent kinds share: all but `run`, which takes tokens through the cells."""
 
     feature_head_work: Head
+    plans = States
     state_names: tuple[str, ...]
     """Tensors (B, d_model) that go on from one chunk to the next."""
 
@@ -55,11 +56,6 @@ class Recurrent(Model):
         """States of B streams before their first chunk: zeros (B, d_model) by name."""
         weight = self.classifier.weight
         return {name: weight.new_zeros(n_streams, self.config.d_model) for name in self.state_names}
-
-    @property
-    def planner(self) -> States:
-        """Like `Model.planner`."""
-        return States()
 
     def step(
         self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False

@@ -86,11 +86,6 @@ class TRN(Recurrent):
 
     scoring_rule = ScoringRule("TRN", "every", "ignored")
 
-    @property
-    def has_idle_parameters(self) -> bool:
-        """Whether no chunk follows another, or no step of the decoder: what is taken from one to the next is idle."""
-        return self.config.work_length == 1 or self.config.n_ahead == self.config.decoder_from
-
     def outputs(self) -> Outputs:
         """Every work slot, then for every work slot the chunks of the decoder's steps; each is one mean in the loss."""
         return every_slot(self.config.work_length, np.arange(self.config.decoder_from, self.config.n_ahead + 1))

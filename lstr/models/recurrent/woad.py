@@ -117,17 +117,6 @@ class WOAD(Recurrent):
         starts = self.start(torch.stack(largest, dim=1))
         return logits, starts, dict(zip(self.state_names, (hidden, cell, *older), strict=True))
 
-    @torch.no_grad()
-    def start_scores(self, features: Tensor) -> Tensor:
-        """Scores (L, C) of actions that start, of a video's features (L, D); 0 but where the likeliest class begins.
-
-        Where it changes to an action, that class has the product of its probability and that of a start, a row of zeros
-        elsewhere; the published code scores points with it.
-        """
-        logits, starts, _ = self.unrolled(self.feature_head_work(features)[None], self.begin(1))
-        scores = logits[0].softmax(dim=-1)
-        return begun(scores, starts[0].softmax(dim=-1))
-
     def forward(self, windows: Windows) -> Any:
         """Logits (B, T, C) and of starts (B, T, 2); of whole videos (B, W, C - 1); tokens (B, W, d_feedforward).
 
@@ -140,11 +129,6 @@ class WOAD(Recurrent):
         logits, starts, _ = self.unrolled(pieces.flatten(0, 1), self.begin(pieces.shape[0] * pieces.shape[1]))
         parts = (part.unflatten(0, pieces.shape[:2]).flatten(1, 2) for part in (logits, starts))
         return *parts, self.video_classifier(tokens), tokens
-
-    @property
-    def has_idle_parameters(self) -> bool:
-        """Without labels of chunks, the LSTM learns nothing from the first batches."""
-        return True
 
     def loss(self, forwarded: tuple[Tensor, ...], windows: Windows, supervision: Supervision) -> Tensor:
         """Losses of chunks and of starts, and half of those of whole videos: their highest chunks, and alike classes.
@@ -175,17 +159,6 @@ class WOAD(Recurrent):
         drawn = drawn_starts(beginning[:, :T] & keep, keep)
         frames = multi_hot_cross_entropy(logits, targets[:, :T], ignore, present[:, :T])
         return share * (frames + focal_loss(starts[drawn], beginning[:, :T][drawn].long()) + WHOLE_VIDEO * whole)
-
-
-def begun(scores: Tensor, starts: Tensor) -> Tensor:
-    """Scores (L, C) of the starts of actions, of scores and starts (L, 2), both probabilities."""
-    best = scores.argmax(dim=1)
-    before = torch.cat([best.new_zeros(1), best[:-1]])
-    first = (best > 0) & (best != before)
-    found = torch.zeros_like(scores)
-    rows = first.nonzero()[:, 0]
-    found[rows, best[rows]] = scores[rows, best[rows]] * starts[rows, 1]
-    return found
 
 
 def video_loss(activity: Tensor, labels: Tensor, present: Tensor) -> Tensor:

@@ -63,6 +63,7 @@ class LFB(Model):
     """
 
     config: LFBConfig
+    plans = Bank
 
     def __init__(self, config: LFBConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
@@ -117,11 +118,6 @@ class LFB(Model):
         shape = (n_streams, config.work_length + memory.long_rows(config), config.d_model)
         names = [f"{name}.{i}" for i in range(config.l_dec) for name in ("keys", "values")]
         return {name: self.classifier.weight.new_zeros(shape) for name in names}
-
-    @property
-    def planner(self) -> Bank:
-        """Like `Model.planner`."""
-        return Bank.of(self.config)
 
     def step(
         self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False

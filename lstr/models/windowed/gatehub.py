@@ -79,6 +79,7 @@ class GateHUB(Model):
     """`config.n0` latent queries, `config.l_enc` layers among them after the gate, `config.l_dec` decoder layers."""
 
     config: GateHUBConfig
+    plans = History
 
     def __init__(self, config: GateHUBConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
@@ -207,11 +208,6 @@ class GateHUB(Model):
             shapes = {"history": (history_rows(config), config.n_heads * config.n0 + 1 + d_model)}
             shapes |= {"present": (W, d_model), "qkv": (W, 3 * d_model)}
         return {name: self.latents.new_zeros(n_streams, *shape) for name, shape in shapes.items()}
-
-    @property
-    def planner(self) -> History:
-        """Like `Model.planner`."""
-        return History.of(self.config)
 
     def step(
         self, constants: Gates, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False

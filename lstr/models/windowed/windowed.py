@@ -23,6 +23,7 @@ class Windowed(Model):
     subclass says what a token is (`embed`) and what follows from a window of them (`decide`).
     """
 
+    plans = Slots
     token_dim: int
     """Width E of a token."""
 
@@ -50,11 +51,6 @@ class Windowed(Model):
         """Tokens (B, W, E) of B streams, oldest first; a video's first chunk stands in slot 0."""
         return {"tokens": self.classifier.weight.new_zeros(n_streams, self.config.work_length, self.token_dim)}
 
-    @property
-    def planner(self) -> Slots:
-        """Like `Model.planner`."""
-        return Slots.of(self.config)
-
     def step(
         self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
     ) -> tuple[Tensor, Tensors]:
@@ -75,6 +71,7 @@ class FixedWindow(Model):
     """
 
     feature_head_work: nn.Module
+    plans = Ring
 
     def of_chunk(self, features: Tensor) -> Tensor:
         """What is kept of chunks with features (..., D): (..., K)."""
@@ -115,11 +112,6 @@ class FixedWindow(Model):
         weight = self.classifier.weight
         width = self.of_chunk(weight.new_zeros(1, self.config.input_dim)).shape[-1]
         return {"window": weight.new_zeros(n_streams, self.config.work_length, width)}
-
-    @property
-    def planner(self) -> Ring:
-        """Like `Model.planner`."""
-        return Ring(self.config.work_length)
 
     def step(
         self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False

@@ -161,48 +161,6 @@ def test_a_step_costs_the_same_at_every_age(plain):
     assert counted(model, 8, warm=100) == counted(model, 8, warm=10_000)
 
 
-def test_a_gru_takes_one_chunk_a_step(plain):
-    """Six products of D x D for its gates, its own feature head, and its token's keys and values."""
-    without, with_gru = (counted(small(gru=gru, long_stride=1, grid="sliding"), 1)[0][2] for gru in (False, True))
-    config = configure(**SMALL, gru=True)
-    extra = INPUT * D + (6 + 2 * config.l_dec) * D * D
-    extra += sum(attention(asking, 1) for asking in (W, 1))  # one more token for the decoder to look at
-    assert with_gru - without == 2 * extra
-
-
-def spy(module, seen):
-    """Append how many tokens a module takes at each call."""
-    module.register_forward_hook(lambda _, inputs, __: seen.append(inputs[0].shape[:-1].numel()))
-
-
-@pytest.mark.parametrize("encoder", ["one-stage", "stage2-self-attention", "self-attention", "projection", "none"])
-@pytest.mark.parametrize("grid", ["fixed", "sliding"])
-def test_other_encoders_rest_as_well(encoder, grid):
-    model = small(encoder=encoder, grid=grid)
-    state = streaming.create(model)
-    feed(model, state, 1)
-    state.chunks[:] = 90
-    seen = {"long": [], "decoder": []}
-    spy(state.constants.model.feature_head_long, seen["long"])
-    spy(state.constants.model.dec_modules.layers[0].multihead_attn.projections[1, 3], seen["decoder"])
-    feed(model, state, 40)
-    times = 10 if grid == "fixed" else 40
-    tokens = {"one-stage": 6, "projection": 6, "stage2-self-attention": 3}.get(encoder, model.config.n_long)
-    assert seen["long"] == [1] * times and seen["decoder"] == [tokens] * times
-
-
-def test_one_model_over_both_memories_runs_at_every_chunk():
-    """The exception that the formula names: every work token meets the long memory in every layer."""
-    model = small(encoder="joined")
-    state = streaming.create(model)
-    feed(model, state, 1)
-    state.chunks[:] = 90
-    seen = []
-    spy(state.constants.model.dec_modules.layers[0].linear1, seen)
-    feed(model, state, 8)
-    assert seen == [model.config.n_long + W] * 8
-
-
 @pytest.mark.parametrize("gru", [False, True])
 @pytest.mark.parametrize("anticipation", [0, 3])
 @pytest.mark.parametrize("grid", ["fixed", "sliding"])
@@ -227,17 +185,3 @@ def test_a_stream_of_testra_keeps_what_the_formula_says(anticipation):
     floats = (64 + W + 2) * (D + config.n_heads * config.n0) + 2 * config.n1 * D * config.l_dec
     floats += (4 + 2 * config.l_dec) * (W + 1) * D
     assert sum(tensor.nbytes for tensor in streaming.create(model, 3).tensors.values()) == 4 * floats * 3
-
-
-def test_constants_are_computed_once():
-    """Two streams share them, and a step changes none."""
-    model = small()
-    first = streaming.create(model)
-    second = streaming.create(model, 2, like=first)
-    assert second.constants is first.constants
-    parts = (first.constants, first.constants.stage1, first.constants.stage2)
-    tensors = [value for part in parts for value in vars(part).values() if isinstance(value, torch.Tensor)]
-    before = [tensor.clone() for tensor in tensors]
-    feed(model, first, 30)
-    feed(model, second, 30)
-    assert len(before) >= 9 and all(map(torch.equal, tensors, before))

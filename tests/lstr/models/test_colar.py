@@ -1,7 +1,5 @@
 """Colar against its published scores and training, and the exemplars that it compares with."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -11,7 +9,7 @@ from lstr import streaming
 from lstr.batch import predict
 from lstr.checkpoints import checkpoint
 from lstr.errors import CheckpointError
-from lstr.kinds import KINDS, make_model, presets
+from lstr.kinds import KINDS
 from lstr.models.windowed import colar
 from lstr.windows.loss import Supervision
 from tests.support.playlists import defined, playlists_of, streamed
@@ -63,35 +61,15 @@ def test_a_published_file_without_exemplars_says_where_they_come_from(shared):
 
 
 def test_a_class_without_exemplars_scores_nothing_and_harms_no_gradient():
-    model = tiny(kind="colar").train()
+    model, features = tiny(kind="colar").train(), video(20).numpy()
     model.exemplars[4] = 0
-    windows, targets, counts = windows_of(model)
+    truth = np.eye(5)[np.random.default_rng(0).integers(0, 4, 20)]
+    arrays = {"rgb": features[:, :5], "flow": features[:, 5:], "target": truth}
+    windows, targets, counts = supervised_windows(model, arrays, np.arange(12))
     loss = model.loss(model(windows), windows, Supervision(targets, counts, 4))
     loss.backward()
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
     assert (predict(model.eval(), video(9))[:, 4] == 0).all()
-
-
-def test_a_loss_in_pieces_is_the_loss_of_the_whole():
-    model = tiny(kind="colar")
-    windows, targets, counts = windows_of(model)
-    whole = model.loss(model(windows), windows, Supervision(targets, counts, 3))
-    totals = [float((targets[:, 0, 3] == 0).sum())]
-    pieces = [
-        model.loss(model(part), part, Supervision(targets[at], counts[at], 3, totals))
-        for at in (slice(0, 5), slice(5, 12))
-        for part in [windows.map(lambda tensor, at=at: tensor[at])]
-    ]
-    torch.testing.assert_close(sum(pieces), whole)
-
-
-def windows_of(model):
-    """Twelve windows of a video with random labels."""
-    features, random = video(20).numpy(), np.random.default_rng(0)
-    truth = np.eye(5)[random.integers(0, 4, 20)]
-    truth[7] = [0, 0, 0, 1, 0]
-    arrays = {"rgb": features[:, :5], "flow": features[:, 5:], "target": truth}
-    return supervised_windows(model, arrays, np.arange(12))
 
 
 def test_exemplars_are_chunks_near_the_centres_of_their_class():
@@ -106,17 +84,7 @@ def test_exemplars_are_chunks_near_the_centres_of_their_class():
     assert torch.equal(colar.choose_exemplars(torch.ones(9, 4), 3), torch.ones(3, 4))
 
 
-def test_names_and_shapes_of_tensors_are_the_published_ones(shared):
-    published = json.loads((shared / "facts" / "keys" / "colar_thumos_keys.json").read_text())
-    tensors = {name: torch.empty(shape, device="meta") for name, shape in published.items()}
-    made = KINDS["colar"].published.renamed({**tensors, "exemplars": torch.empty(21, 10, 4096, device="meta")})
-    config = presets()["colar-thumos14"].model
-    with torch.device("meta"):
-        ours = make_model(type(config)(**{**vars(config), "flow_dim": 2048}), 22).state_dict()
-    assert {name: tensor.shape for name, tensor in made.items()} == {n: tensor.shape for n, tensor in ours.items()}
-
-
-@pytest.mark.parametrize("work_length", [1, 4, 5, 6, 9])
+@pytest.mark.parametrize("work_length", [1, 4, 5, 9])
 def test_streams_of_all_ages_say_what_their_videos_say(work_length):
     """Also over what earlier videos left, and where windows are too short for anything to be kept."""
     model = tiny(kind="colar", work_length=work_length)

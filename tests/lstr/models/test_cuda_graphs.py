@@ -31,28 +31,11 @@ KINDS_FIRST = [
 
 
 @pytest.mark.parametrize("changes", KINDS_FIRST, ids=str)
-def test_replayed_steps_are_the_batch_definition(changes, monkeypatch):
-    """Replayed with the kernels run anew instead: all that a replay reads must have been copied to where it was."""
-    monkeypatch.setattr(CapturedStep, "capture", lambda self, work: work)
-    model = tiny(**changes)
-    features = torch.randn(2, 60, 8)
-    state = streaming.create(model, 2)
-    state.captured = CapturedStep(model, state.constants, state.tensors)
-    scores = []
-    for k in range(60):
-        if k == 17:
-            streaming.reset(state, [1])
-        scores.append(streaming.step_ahead(model, state, features[:, k, :5], features[:, k, 5:]))
-    scores = torch.stack(scores, dim=1)
-    begun_anew = torch.cat([scores_of(model, features[1, :17]), scores_of(model, features[1, 17:])])
-    torch.testing.assert_close(scores[0], scores_of(model, features[0]), atol=1e-5, rtol=0)
-    torch.testing.assert_close(scores[1], begun_anew, atol=1e-5, rtol=0)
-    assert set(state.captured.replays) <= {False, True}
-
-
-@pytest.mark.parametrize("changes", KINDS_FIRST, ids=str)
 def test_a_captured_step_of_some_streams_leaves_the_others(changes, monkeypatch):
-    """A graph steps every stream; what it does to one that has no chunk must be nothing that its next step reads."""
+    """A graph steps every stream; what it does to one that has no chunk must be nothing that its next step reads.
+
+    Kernels run again instead of a replay: all that a replay reads must have been copied to where it was.
+    """
     monkeypatch.setattr(CapturedStep, "capture", lambda self, work: work)
     model = tiny(**changes)
     random = np.random.default_rng(0)
@@ -60,13 +43,16 @@ def test_a_captured_step_of_some_streams_leaves_the_others(changes, monkeypatch)
     captured.captured = CapturedStep(model, captured.constants, captured.tensors)
     captured.captured.prepare()
     assert set(captured.captured.replays) == ({False, True} if CHANGES in model.plan(np.array([0])) else {False})
-    for _ in range(90):
+    for k in range(90):
+        if k == 30:
+            streaming.reset(plain, [1])
+            streaming.reset(captured, [1])
         streams = sorted(random.choice(3, random.integers(1, 4), replace=False).tolist())
         rgb, flow = torch.randn(len(streams), 8).split([5, 3], dim=1)
         expected = streaming.step_some(model, plain, streams, rgb, flow)
         scores = streaming.step_some(model, captured, streams, rgb, flow)
         torch.testing.assert_close(scores, expected, atol=1e-5, rtol=0)
-    assert (plain.chunks == captured.chunks).all() and plain.chunks.min() > 40
+    assert (plain.chunks == captured.chunks).all() and plain.chunks.min() > 25
 
 
 def test_only_a_gpu_captures():

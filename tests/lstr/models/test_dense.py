@@ -57,18 +57,6 @@ def test_each_chunk_is_projected_once(grid, length, monkeypatch):
     assert (rows[id(first.linear1)], rows[id(last.linear1)]) == (6 * length, length)
 
 
-def test_equal_long_memories_are_encoded_once(monkeypatch):
-    from lstr.models.lstr import caches
-
-    encoded = []
-    encode = caches.encode
-    monkeypatch.setattr(caches, "encode", lambda *arguments: encoded.append(encode(*arguments)) or encoded[-1])
-    batch.predict(tiny(grid="fixed"), video(61), 61)
-    assert len(encoded) == 1
-    # chunk 0 alone up to T = 9, then another memory every fourth chunk
-    assert len(encoded[0][0]) == 1 + len(range(10, 61, 4))
-
-
 def test_videos_may_share_what_follows_from_the_weights():
     model = tiny()
     constants = batch.shared_constants(model)

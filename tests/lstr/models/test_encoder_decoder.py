@@ -7,7 +7,7 @@ import torch
 
 from lstr.batch import predict_ahead
 from lstr.models.windowed.encoder_decoder import rewards
-from lstr.windows.loss import Supervision, loss_of, totals_of
+from lstr.windows.loss import Supervision, loss_of
 from lstr.windows.windows import gather, join
 from tests.support.tiny_models import tiny, video
 
@@ -49,23 +49,6 @@ def test_features_that_the_window_has_are_regressed(kind):
                     errors.append((features[b, slot, h - 1] - windows.work[b, slot + h]).square().mean())
     expected = loss_of(logits, model.outputs(), supervision) + torch.stack(errors).mean()
     torch.testing.assert_close(model.loss((logits, features), windows, supervision), expected)
-
-
-@pytest.mark.parametrize("kind", ["efc", "ed", "ttm", "idn", "fats"])
-def test_the_loss_of_a_batch_is_that_of_its_pieces(kind):
-    model = tiny(kind=kind, **(AHEAD if kind in ("efc", "ed", "ttm") else {"work_length": W}))
-    windows, supervision = supervised(model, (20, 9, 14))
-
-    def loss(rows, **of_batch):
-        part = windows.map(lambda tensor: tensor[rows])
-        torch.manual_seed(5)  # FATS draws a length
-        one = replace(supervision, targets=supervision.targets[rows], counts=supervision.counts[rows], **of_batch)
-        return model.loss(model(part), part, one).item()
-
-    whole = slice(None)
-    totals = totals_of(supervision.targets, supervision.counts, model.outputs(), None)
-    pieces = [loss(rows, totals=totals, n_windows=3) for rows in (slice(0, 2), slice(2, 3))]
-    assert sum(pieces) == pytest.approx(loss(whole), rel=1e-5)
 
 
 def test_a_reward_is_for_being_right_early():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 import torch
 
@@ -12,7 +13,9 @@ from lstr.checkpoints import checkpoint
 from lstr.errors import ConfigError, LstrError
 from lstr.kinds import KINDS, configure, make_model
 from lstr.models.kind import Model
-from lstr.windows.loss import Supervision
+from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
+from lstr.pipelines.training.sampling import make_targets
+from lstr.windows.loss import Supervision, totals_of
 from lstr.windows.windows import gather
 from tests.support.documents import ROOT, block_with
 from tests.support.tiny_models import TINY, tiny, video
@@ -36,25 +39,24 @@ def test_every_kind_is_what_it_is_named():
         assert kind.name == name and isinstance(make_model(configure(**TINY, kind=name), 5), kind.model)
 
 
-@pytest.mark.parametrize(
-    "kind, changes",
-    [
-        (kind, changes)
-        for kind, described in KINDS.items()
-        for changes in ({}, {"anticipation": 2}, {"anticipation": 1}, {"work_length": 1})
-        if described.uses.anticipation or "anticipation" not in changes
-    ],
-)
-def test_parameters_that_may_be_idle_are_announced(kind, changes):
-    """Training by several processes hangs or fails where one has no gradient and nobody said so."""
-    model = tiny(kind=kind, **changes).train()
-    windows = gather(video(60), [59, 30], model.config)
-    outputs = model.outputs()
-    counts = torch.ones(2, len(outputs.slots), dtype=torch.bool)
-    targets = torch.eye(5)[torch.arange(counts.numel()) % 5].view(*counts.shape, 5)
-    model.loss(model(windows), windows, Supervision(targets, counts)).backward()
-    idle = [name for name, parameter in model.named_parameters() if parameter.grad is None]
-    assert not idle or model.has_idle_parameters, idle
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("woad", "red")])
+def test_the_loss_of_a_batch_is_that_of_its_pieces(kind):
+    """But for kinds that compare windows with each other, or draw labels."""
+    model, rows = tiny(kind=kind), video(60).numpy()
+    labels = np.eye(5)[[*[0] * 12, *[1] * 6, 3, *[1] * 3, *[2] * 20, *[0] * 18]]
+    one = LabelledVideo("v", TwoStreamArray(rows[:, :5], rows[:, 5:]), labels)
+    ends, outputs = [9, 20, 30], model.outputs()
+    windows = gather(rows, ends, model.config)
+    targets, counts = make_targets([one], [(0, end) for end in ends], model.config, outputs)
+    totals = totals_of(targets, counts, outputs, 3)
+
+    def loss(at: slice, *of_batch) -> float:
+        torch.manual_seed(5)  # FATS draws a length
+        part = windows.map(lambda tensor: tensor[at])
+        return model.loss(model(part), part, Supervision(targets[at], counts[at], 3, *of_batch)).item()
+
+    pieces = [loss(at, totals, 3) for at in (slice(0, 2), slice(2, 3))]
+    assert sum(pieces) == pytest.approx(loss(slice(None)), rel=1e-5)
 
 
 def test_a_new_kind_predicts_streams_and_is_stored(mean, tmp_path):

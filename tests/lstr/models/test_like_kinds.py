@@ -1,19 +1,15 @@
 """lap-like, tfn-like and conv-deconv: what their losses take from the labels, and that no score knows the future."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 import torch.nn.functional as F
 
 from lstr.batch import predict, predict_ahead
-from lstr.kinds import KINDS
-from lstr.models.publication import DESCRIPTION
 from lstr.models.recurrent.lap_like import REACH, TENTHS, tenths_of
 from lstr.models.windowed.tfn_like import same_run
 from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.training.sampling import make_targets
-from lstr.windows.loss import Supervision, loss_of, totals_of
+from lstr.windows.loss import Supervision, loss_of
 from lstr.windows.windows import gather, join
 from tests.support.tiny_models import tiny, video
 
@@ -111,25 +107,3 @@ def test_no_score_knows_the_future(kind, work_length):
     ours, theirs = predict(model, features), predict(model, changed)
     torch.testing.assert_close(ours[:15], theirs[:15], atol=1e-6, rtol=0)
     assert (ours[15:] - theirs[15:]).abs().amax(dim=1).min() > 1e-5
-
-
-@pytest.mark.parametrize("kind", LIKE)
-def test_the_loss_of_a_batch_is_that_of_its_pieces(kind):
-    model = tiny(kind=kind)
-    windows, supervision = supervised(model)
-    totals = totals_of(supervision.targets, supervision.counts, model.outputs(), None)
-
-    def loss(rows, **of_batch):
-        part = windows.map(lambda tensor: tensor[rows])
-        one = replace(supervision, targets=supervision.targets[rows], counts=supervision.counts[rows], **of_batch)
-        return model.loss(model(part), part, one).item()
-
-    pieces = [loss(rows, totals=totals, n_windows=3) for rows in (slice(0, 2), slice(2, 3))]
-    assert sum(pieces) == pytest.approx(loss(slice(None)), rel=1e-5)
-
-
-@pytest.mark.parametrize("kind", LIKE)
-def test_no_number_of_a_paper_is_claimed(kind):
-    one = KINDS[kind].publication
-    assert one.exact == DESCRIPTION and not one.results and not one.golden
-    assert "ours, and no number of the paper is claimed" in one.note

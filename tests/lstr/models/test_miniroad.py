@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from lstr import streaming
-from lstr.batch import predict, predict_ahead
+from lstr.batch import predict
 from lstr.checkpoints import checkpoint
 from lstr.kinds import configure, make_model, presets
 from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
@@ -51,23 +50,6 @@ def test_published_weights_give_the_published_scores_and_loss(shared, name):
     norms = sorted(parameter.grad.norm().item() for parameter in model.parameters())
     published = sorted(norm for norm in about["train_gradient_norms"].values() if norm is not None)
     assert np.allclose(norms, published, rtol=1e-4)
-
-
-@pytest.mark.parametrize("ahead", [0, 3])
-def test_a_stream_says_what_the_whole_video_says(ahead):
-    torch.manual_seed(0)
-    config = configure(kind="miniroad", rgb_dim=5, flow_dim=3, d_model=16, n_heads=4, d_feedforward=24, work_length=6)
-    model = make_model(configure(**{**vars(config), "anticipation": ahead}), 4).eval()
-    features = torch.randn(2, 30, 8)
-    whole = torch.stack([predict_ahead(model, video) for video in features])
-    state = streaming.create(model, 2)
-    for chunk in range(30):
-        rows = features[:, chunk]
-        scores = streaming.step_ahead(model, state, rows[:, :5], rows[:, 5:])
-        assert (scores - whole[:, chunk]).abs().max() < 1e-6
-    streaming.reset(state, [1])
-    again = streaming.step_some(model, state, [1], features[1:, 0, :5], features[1:, 0, 5:])
-    assert (again[0] - whole[1, 0]).abs().max() < 1e-6
 
 
 def test_a_window_of_a_young_video_begins_with_rows_of_zeros():

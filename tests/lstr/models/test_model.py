@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -162,29 +161,6 @@ def test_no_output_sees_a_later_work_chunk(encoder, integration):
     assert (changed[0, 4:] > 1e-3).all() and (changed[1, W:] < 1e-6).all()
 
 
-@each_design
-def test_hidden_long_slots_do_not_matter_and_visible_ones_do(encoder, integration):
-    model = design(encoder, integration)
-    windows = gather(video(60), [12], model.config)
-    assert 1 < windows.long_mask.sum() < model.config.n_long
-    before = logits_of(model, windows)
-    windows.long[~windows.long_mask] = 100.0
-    torch.testing.assert_close(logits_of(model, windows), before, atol=1e-6, rtol=0)
-    for slot in windows.long_mask[0].nonzero():
-        other = windows.map(torch.clone)
-        other.long[:, slot] += 1.0
-        assert ((logits_of(model, other) - before).abs().amax(dim=-1) > 1e-4).all()
-
-
-@pytest.mark.parametrize("positions", ["slot", "distance"])
-@each_design
-def test_a_window_that_is_not_full_equals_the_start_of_the_first_full_one(encoder, integration, positions):
-    model = design(encoder, integration, positions=positions)
-    logits = logits_of(model, gather(video(W), np.arange(W), model.config))
-    for T in range(W):
-        torch.testing.assert_close(logits[T, : T + 1], logits[-1, : T + 1], atol=1e-5, rtol=0)
-
-
 @pytest.mark.parametrize("integration", ["average", "concatenation"])
 def test_the_mean_of_the_memory_moves_every_output_alike(integration):
     """It joins after the decoder and before a linear classifier, so no chunk can ask anything of it."""
@@ -209,26 +185,6 @@ def test_how_the_mean_of_the_memory_joins():
     assert torch.equal(beside[1, 3], torch.cat([work[1, 3], mean[1]]))
 
 
-def test_an_mlp_sees_one_work_chunk():
-    model = tiny(integration="mlp")
-    windows = gather(video(60), [59], model.config)
-    before = logits_of(model, windows)
-    windows.work[:, 2] += 1.0
-    changed = (logits_of(model, windows) - before).abs().amax(dim=-1)[0]
-    assert changed[2] > 1e-3 and changed.nonzero().flatten().tolist() == [2]
-
-
-def test_history_is_the_state_of_a_gru_after_the_older_chunks():
-    model = tiny(gru=True)
-    older = video(12).reshape(3, 4, 8)
-    history = model.sum_up(older, torch.tensor([4, 0, 2]))
-    assert torch.equal(history[1], torch.zeros(16))
-    for row, count in ((0, 4), (2, 2)):
-        _, state = model.gru(model.feature_head_long(older[row : row + 1, :count]))
-        torch.testing.assert_close(history[row], state[0, 0])
-    assert model.sum_up(older[:, :0], torch.zeros(3, dtype=torch.int64)).shape == (3, 16)
-
-
 def test_positions_are_slots_or_distances():
     """A work token's distance counts down to 0, and what is ahead is at distances below it, where sines change sign."""
     rate = torch.exp(torch.arange(0, 16, 2) * (-math.log(10000.0) / 16))
@@ -243,15 +199,6 @@ def test_positions_are_slots_or_distances():
         encoded = model.pos_encoding(torch.zeros(1, W, 16), model.work_positions())[0]
         torch.testing.assert_close(encoded, rows(list(work)), atol=1e-5, rtol=0)
         torch.testing.assert_close(model.future() - model.future_tokens.weight, rows(future), atol=1e-5, rtol=0)
-
-
-def test_tokens_of_the_future_have_positions_of_their_own():
-    model = tiny(anticipation=3)
-    windows = gather(video(60), [59], model.config)
-    before = logits_of(model, windows)
-    model.pos_encoding.pe[model.config.n_long + W + 1] += 1.0  # that of the chunk 2 ahead
-    changed = (logits_of(model, windows) - before).abs().amax(dim=-1)[0]
-    assert (changed[: W + 1] < 1e-6).all() and (changed[W + 1 :] > 1e-3).all()
 
 
 @pytest.mark.parametrize("positions, rows", [("slot", 5000), ("distance", 8009)])

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import functools
-import json
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from lstr import batch, streaming
 from lstr.checkpoints import checkpoint
-from lstr.kinds import configure, make_model, presets
+from lstr.kinds import configure
 from lstr.models.published import with_prefixes
 from lstr.models.recurrent.recurrent import RNN
 from lstr.models.recurrent.trn import PUBLISHED_NAMES, TRN
 from lstr.windows.loss import Supervision
 from lstr.windows.windows import gather, join
-from tests.support.playlists import defined, playlists_of, streamed
 from tests.support.published_sets import check_gradients, read_set, supervised_windows
 from tests.support.tiny_models import video
 
@@ -83,44 +79,6 @@ def test_outputs(kind, changes):
 
 
 @each_shape
-def test_stream_equals_batch(kind, changes):
-    """Streams of all ages in one batch, each beginning anew in the middle, over what earlier videos left behind."""
-    model = tiny(kind, **changes)
-    playlists = playlists_of([1, 2, W - 1, W, W + 1, L - 1, L, L + 1, 3 * L], 3 * L + 1)
-    expected = defined(model, playlists)
-    assert expected.diff(dim=1).abs().amax(dim=(2, 3)).min() > 1e-4  # scores that move can be wrong
-    torch.testing.assert_close(streamed(model, playlists), expected, atol=1e-5, rtol=0)
-
-
-@settings(max_examples=15)
-@given(
-    seed=st.integers(0, 1000),
-    total=st.integers(1, 20),
-    cuts=st.lists(st.integers(0, 20), min_size=1, max_size=4),
-    shape=st.sampled_from(SHAPES),
-    d_model=st.sampled_from([2, 8]),
-    n_classes=st.integers(1, 4),
-)
-def test_stream_equals_batch_for_any_lengths(seed, total, cuts, shape, d_model, n_classes):
-    kind, changes = shape
-    model = tiny(kind, seed, n_classes, d_model=d_model, n_heads=1, **changes)
-    playlists = playlists_of([min(cut, total) for cut in cuts], total)
-    torch.testing.assert_close(streamed(model, playlists), defined(model, playlists), atol=1e-5, rtol=0)
-
-
-@each_shape
-def test_the_future_never_changes_the_past(kind, changes):
-    model = tiny(kind, **changes)
-    features = video(2 * W)
-    other = torch.cat([features[:4], video(2 * W - 4, 1)])
-    with torch.no_grad():
-        a, b = model.video_logits(features, 1), model.video_logits(other, 1)
-    assert torch.equal(a[:4], b[:4]) and not torch.isclose(a[4:], b[4:]).all(dim=-1).any()
-    a, b = (window_logits(model, gather(x, [W - 1], model.config)) for x in (features, other))
-    assert torch.equal(a[:, :4], b[:, :4]) and not torch.isclose(a[:, 4:], b[:, 4:]).all(dim=-1).any()
-
-
-@each_shape
 def test_first_window_is_the_beginning_of_the_video(kind, changes):
     """Later windows start from a zero state where the video carries its own on."""
     model = tiny(kind, **changes)
@@ -131,26 +89,6 @@ def test_first_window_is_the_beginning_of_the_video(kind, changes):
     torch.testing.assert_close(windows[0, :3], whole[:3])  # the other slots are absent
     torch.testing.assert_close(windows[1], whole[:W])
     assert not torch.isclose(windows[2], whole[W:]).all(dim=-1).any()
-
-
-@each_shape
-@pytest.mark.long
-def test_learns_what_only_the_past_tells(kind, changes):
-    """The class of a chunk is the sign of the chunk before, so no chunk tells its own."""
-    model = tiny(kind, n_classes=2, rgb_dim=1, flow_dim=0, dropout=0.0, **changes)
-    videos = [video(40, seed, 1).sign() for seed in range(5)]
-    labels = [torch.cat([torch.zeros(1), v[:-1, 0] > 0]).long() for v in videos]
-    windows, targets, valid = windows_and_targets(videos[:4], labels[:4], np.arange(W - 1, 40, 3), model)
-    # Of a window's first chunk the past is not in the window, and of the future nothing but the next chunk is known.
-    outputs = model.outputs()
-    known = (outputs.ahead == 0) & (outputs.slots > 0) | (outputs.ahead == 1)
-    losses = train(model, windows, targets, valid & torch.from_numpy(known), steps=60)
-    assert losses[-1] < 0.05 < 0.5 < losses[0]
-    with torch.no_grad():
-        outcome = model.video_logits(videos[4], 1).argmax(dim=-1)  # (L, 1 + n_ahead)
-    assert torch.equal(outcome[1:, 0], labels[4][1:])  # a video it was not trained on
-    if kind == "trn":
-        assert torch.equal(outcome[:-1, 1], labels[4][1:])
 
 
 def test_decoder_step_h_speaks_of_the_chunk_h_ahead():
@@ -226,13 +164,3 @@ def test_training_a_published_trn_is_the_published_training(published_trn):
     loss.backward()
     renamed = functools.partial(with_prefixes, names=PUBLISHED_NAMES)
     check_gradients(model, torch.load(file), renamed, about["train_gradient_norms"])
-
-
-def test_names_and_shapes_of_a_trn_are_the_published_ones(shared):
-    published = json.loads((shared / "facts" / "keys" / "trn_thumos_keys.json").read_text())
-    made = with_prefixes(
-        {name: torch.empty(shape, device="meta") for name, shape in published.items()}, PUBLISHED_NAMES
-    )
-    with torch.device("meta"):
-        ours = make_model(presets()["trn-thumos14"].model, 22).state_dict()
-    assert {name: tensor.shape for name, tensor in made.items()} == {n: tensor.shape for n, tensor in ours.items()}

@@ -11,7 +11,7 @@ from lstr import streaming
 from lstr.batch import predict_ahead
 from lstr.checkpoints import checkpoint
 from lstr.errors import CheckpointError
-from lstr.kinds import change, configure, make_model, presets
+from lstr.kinds import change, configure, make_model
 from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.training.config import TrainConfig, resolve
 from lstr.pipelines.training.sampling import draw_windows
@@ -163,13 +163,6 @@ def test_presets_are_the_published_settings():
         assert (train.lr, train.schedule, train.windows, train.long_sampling) == (
             7e-5, "published", "tiled", "stretched"
         )  # fmt: skip
-
-
-def test_names_and_shapes_of_tensors_are_the_published_ones(shared):
-    published = json.loads((shared / "facts" / "keys" / "testra_thumos_keys.json").read_text())
-    with torch.device("meta"):
-        ours = make_model(presets()["testra-thumos14"].model, 22).state_dict()
-    assert {name: list(tensor.shape) for name, tensor in ours.items()} == published
 
 
 def test_tiled_windows_take_their_future_with_them():

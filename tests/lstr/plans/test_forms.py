@@ -12,7 +12,6 @@ import pytest
 
 from lstr.errors import ConfigError
 from lstr.kinds import KINDS
-from lstr.models.kind import Model
 from lstr.plans.forms import from_dict, to_dict
 from lstr.plans.short import States
 from tests.support.tiny_models import AVERAGED, tiny
@@ -53,7 +52,7 @@ def test_what_is_no_plan_is_refused(entry):
 
 def test_a_kind_with_a_plan_of_its_own_says_that_no_file_holds_it(monkeypatch):
     model = tiny(kind="rnn")
-    monkeypatch.setattr(type(model), "planner", Model.planner)
+    monkeypatch.setattr(type(model), "plans", None)
     with pytest.raises(ConfigError, match="rnn makes its plans by code of its own"):
         to_dict(model.planner)
 

@@ -24,7 +24,7 @@ TINY = {"model.d_model": "16", "model.n_heads": "2", "model.d_feedforward": "16"
 TINY |= {"train.epochs": "2"}
 DESIGNS = [
     {"kind": "miniroad"},
-    {"kind": "testra", "grid": "anchored", "decay": "0.9"},
+    {"kind": "testra", "grid": "anchored", "decay": "0.9", "anticipation": "2"},
     {"kind": "cmert", "grid": "anchored", "context": "2", "anticipation": "2"},
     {"kind": "mat", "grid": "sliding", "anticipation": "2"},
     {"kind": "rnn", "cell": "gru"},
