@@ -176,7 +176,7 @@ def restore(path: str | Path, model: Model) -> StreamState:
     """The streams that `save` wrote, with the same model: they go on to the bit where they stopped.
 
     Raises CheckpointError when the file is missing or damaged, LstrError when it is another model's: of another shape,
-    or of other weights. Files of lstr 0.1 do not say of which weights they are.
+    or of other weights.
     """
     saved = checkpoint.read(path)
     if not isinstance(saved, dict) or saved.get("format") != STATE_FORMAT:
@@ -188,7 +188,7 @@ def restore(path: str | Path, model: Model) -> StreamState:
         )
     try:
         _check_model(model, from_json(saved["config"]))
-        if (weights := saved.get("weights")) is not None and weights != _hash_of(model):
+        if saved["weights"] != _hash_of(model):
             raise LstrError(
                 f"The stream in {path} belongs to a model of this shape with other weights.",
                 "Restore it with the model that it was saved with, or begin it anew with create.",

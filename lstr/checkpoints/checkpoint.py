@@ -158,7 +158,7 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
             model = make_model(config, len(classes))
         _check_sizes(path, tensors, model.state_dict())
     except CheckpointError as error:
-        raise taken_for(error, config.kind, fitting, tensors=tensors) from error
+        raise taken_for(error, config.kind, fitting) from error
     _fill(model, tensors)
     return Checkpoint(
         model.eval(), config, classes, calibration=calibration, format=found, path=path, assumed=assumed, **parts

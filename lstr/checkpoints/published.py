@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,20 +74,12 @@ def read_published(path: Path, tensors: Mapping[str, Tensor], changes: Mapping[s
     return Reading([] if named else fitting, renamed, config, assumed)
 
 
-def taken_for(
-    error: LstrError, kind: str, fitting: Sequence[str] = (), named: Any = None, tensors: Iterable[str] = ()
-) -> LstrError:
-    """The same error, which says what kind a file was taken for, and how to name another that it may be.
-
-    It names published settings that are not supported too, where tensors of these names show some.
-    """
-    published, others = kind_named(kind).published, [] if named else [name for name in fitting if name != kind]
-    refused = published.refused if published else {}
-    shown = {what for name in tensors for start, what in refused.items() if name.startswith(start)}
-    message = f"{error} It has {' and '.join(sorted(shown))}, which is not supported." if shown else str(error)
+def taken_for(error: LstrError, kind: str, fitting: Sequence[str] = (), named: Any = None) -> LstrError:
+    """The same error, which says what kind a file was taken for, and how to name another that it may be."""
+    others = [] if named else [name for name in fitting if name != kind]
     hint = f"{error.hint} It was taken for kind {kind}"
     hint += f"; if it is of kind {' or '.join(others)}, add --set model.kind={others[0]}" if others else "."
-    return type(error)(message, hint)
+    return type(error)(str(error), hint)
 
 
 def _published() -> dict[str, Published]:

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from lstr.config import MOST, WindowConfig
 from lstr.errors import CheckpointError, ConfigError
 from lstr.plans.forms import from_dict, to_dict
-from lstr.plans.plan import Plan
-from lstr.plans.planner import Planner
+from lstr.plans.plan import Plan, Planner
 
 FEATURES, SCORES = "features", "scores"
 PLAN, BEFORE, AFTER = "plan.", "before.", "after."

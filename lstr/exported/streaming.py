@@ -11,10 +11,8 @@ the graph as many at a time, and what is kept of the others stays as it is.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,9 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from lstr.errors import CheckpointError, LstrError
 from lstr.exported.description import AFTER, BEFORE, FEATURES, PLAN, SCORES, StepDescription
-from lstr.files.atomic import replacing
 
-STATE_FORMAT = "lstr-stream-of-graph/1"
 INSTALL = 'pip install "lstr-video[onnxruntime]"'
 NAMES = {"tensor(float)": "float32", "tensor(bool)": "bool", "tensor(int64)": "int64"}
 """Types of tensors as ONNX Runtime names them"""
@@ -38,8 +34,6 @@ class ExportedStep:
     """The step of a model in ONNX Runtime; as many threads as like may run it."""
 
     description: StepDescription
-    sha256: str
-    """Hash of the graph, whose states these are"""
     session: Any
 
 
@@ -78,7 +72,7 @@ def open_step(description: StepDescription, graph: bytes, threads: int = 1) -> E
             raise CheckpointError(
                 "The exported step takes and gives other tensors than its file says.", "export the model again."
             )
-    return ExportedStep(description, hashlib.sha256(graph).hexdigest(), session)
+    return ExportedStep(description, session)
 
 
 def create(step: ExportedStep, n_streams: int = 1) -> ExportedState:
@@ -148,51 +142,6 @@ def _after(
     scores, *after = step.session.run(names, given)
     kept_after = {name: values[: len(which)] for name, values in zip(about.kept, after, strict=True)}
     return scores[: len(which)], kept_after
-
-
-def save(path: str | Path, step: ExportedStep, state: ExportedState) -> None:
-    """Write the streams to a file, whole or not at all. Raises CheckpointError when it cannot be written."""
-    from safetensors.numpy import save_file
-
-    try:
-        with replacing(Path(path)) as temporary:
-            about = {"format": STATE_FORMAT, "graph": step.sha256}
-            save_file({"chunks": state.chunks, **_kept(state.tensors)}, temporary, about)
-    except OSError as error:
-        raise CheckpointError(f"{path} cannot be written ({error.strerror or error}).", "check its folder.") from error
-
-
-def restore(path: str | Path, step: ExportedStep) -> ExportedState:
-    """The streams that `save` wrote, with the same step: they go on to the bit where they stopped.
-
-    Raises CheckpointError when the file is missing or damaged, LstrError when it is another model's.
-    """
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(str(path), "numpy") as file:  # which trusts no size
-            about = file.metadata() or {}
-            if about.get("format") != STATE_FORMAT:
-                raise LstrError(f"{path} is no saved stream of an exported model.", "Pass a file that `save` wrote.")
-            if about.get("graph") != step.sha256:
-                raise LstrError("The stream belongs to another model.", "Begin the stream anew.")
-            chunks = file.get_tensor("chunks")
-            state = create(step, len(chunks))
-            if chunks.dtype != np.int64 or chunks.ndim != 1 or (chunks < 0).any():
-                raise ValueError("chunks are no counts of 64 bits")
-            state.chunks[:] = chunks
-            for name, tensor in state.tensors.items():
-                saved = file.get_tensor(f"kept.{name}")
-                if saved.shape != tensor.shape or saved.dtype != tensor.dtype:
-                    raise ValueError(f"{name} has another shape or type")
-                tensor[:] = saved
-    except (OSError, SafetensorError, ValueError, LookupError, TypeError) as error:
-        raise CheckpointError(f"The stream in {path} is damaged ({error}).", "Begin the stream anew.") from error
-    return state
-
-
-def _kept(tensors: Mapping[str, NDArray[Any]]) -> Arrays:
-    return {f"kept.{name}": np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
 
 
 def _features(about: StepDescription, rgb: ArrayLike | None, flow: ArrayLike | None, n_streams: int) -> Features:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 from lstr import batch, streaming
-from lstr.average import MEANS, average, mean_of
+from lstr.average import average, mean_of
 from lstr.checkpoints import checkpoint
 from lstr.errors import CheckpointError, ConfigError
 from lstr.kinds import KINDS, configure, from_json
@@ -28,20 +27,15 @@ def parts():
     return [rnn, bank], [((0, 1), (6, 8)), ((1, 8),)]
 
 
-@pytest.mark.parametrize("mean", MEANS)
-def test_scores_are_the_mean_of_the_members_scores(parts, mean):
+def test_scores_are_the_mean_of_the_members_scores(parts):
     models, columns = parts
     model, features = average(models, columns, 5, 3), video(30)
-    model.config = replace(model.config, mean=mean)
     scores = batch.predict(model, features)
     seen = features[:, [0, 6, 7]], features[:, 1:]
     first, second = (batch.predict(one, part) for one, part in zip(models, seen, strict=True))
-    if mean == "arithmetic":
-        expected = (first + second) / 2
-    else:
-        expected = (first * second).sqrt()
-        expected = expected / expected.sum(-1, keepdim=True)
-        torch.testing.assert_close(torch.from_numpy(mean_of([first.numpy(), second.numpy()])), expected)
+    expected = (first * second).sqrt()
+    expected = expected / expected.sum(-1, keepdim=True)
+    torch.testing.assert_close(torch.from_numpy(mean_of([first.numpy(), second.numpy()])), expected)
     torch.testing.assert_close(scores, expected, atol=1e-6, rtol=0)
     state = streaming.create(model, 2)
     rows = [streaming.step(model, state, row[None, :5].expand(2, 5), row[None, 5:].expand(2, 3)) for row in features]
@@ -84,18 +78,6 @@ def test_a_stored_one_that_contradicts_itself_is_refused(parts, tmp_path):
         assert caught.value.hint
     torch.save({**content, "classes": json.dumps(CLASSES[:4])}, tmp_path / "b.pt")
     with pytest.raises(CheckpointError, match="names 4 classes but its classifier has 5"):
-        checkpoint.load(tmp_path / "b.pt")
-
-
-def test_one_of_before_which_names_no_mean_stays_the_arithmetic_one(parts, tmp_path):
-    checkpoint.save(tmp_path / "a.pt", average(*parts, 5, 3), CLASSES, None, {})
-    content = torch.load(tmp_path / "a.pt", weights_only=True)
-    config = json.loads(content["config"])
-    assert config.pop("mean") == "geometric"
-    torch.save({**content, "config": json.dumps(config)}, tmp_path / "b.pt")
-    assert checkpoint.load(tmp_path / "b.pt").config.mean == "arithmetic"
-    torch.save({**content, "config": json.dumps({**config, "mean": "harmonic"})}, tmp_path / "b.pt")
-    with pytest.raises(ConfigError, match="no mean"):
         checkpoint.load(tmp_path / "b.pt")
 
 

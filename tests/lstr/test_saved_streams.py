@@ -1,19 +1,18 @@
 """Of which weights a saved stream is: the same weights are known wherever they were loaded from."""
 
 import pytest
-import torch
 
 import lstr
 from lstr import streaming
 from lstr.checkpoints import checkpoint
 from tests.support.exportable import write_exportable
-from tests.support.tiny_models import AVERAGED, DESIGNS, tiny
+from tests.support.tiny_models import AVERAGED, tiny
 
 CLASSES = ("Background", "a", "b", "c", "d")
 OTHERS = [{"kind": "testra"}, {"kind": "colar"}, {"kind": "woad"}, {"kind": "oadtr"}, AVERAGED]
 
 
-@pytest.mark.parametrize("changes", [*DESIGNS, *OTHERS], ids=str)
+@pytest.mark.parametrize("changes", [{}, *OTHERS], ids=str)
 def test_it_goes_on_with_the_same_weights_loaded_again(changes, tmp_path):
     model, path = tiny(**changes), tmp_path / "a.stream"
     checkpoint.save(tmp_path / "best.pt", model, CLASSES, None, {})
@@ -29,11 +28,3 @@ def test_a_model_file_has_the_weights_of_its_checkpoint(tmp_path):
     streaming.save(tmp_path / "a.stream", streaming.create(model, like=streaming.create(model)))
     with lstr.load(packed.path, device="cpu") as detector:
         assert streaming.restore(tmp_path / "a.stream", detector.model).chunks.tolist() == [0]
-
-
-def test_a_file_of_before_does_not_say_it(tmp_path):
-    model, path = tiny(), tmp_path / "a.stream"
-    streaming.save(path, streaming.create(model))
-    saved = torch.load(path, weights_only=True)
-    torch.save({name: value for name, value in saved.items() if name != "weights"}, path)
-    assert streaming.restore(path, tiny(seed=1)).chunks.tolist() == [0]

@@ -112,16 +112,6 @@ def test_a_guessed_kind_is_said(tmp_path):
     assert "taken for kind lstr" in caught.value.hint and "--set model.kind=testra" in caught.value.hint
 
 
-def test_what_is_not_supported_is_named(tmp_path):
-    known = {"n_heads": 4, "work_length": 6, "long_length": 16, **WIDTHS}
-    extra = {"classifier_verb.weight": torch.zeros(9, 16)}
-    for kind in ("lstr", "cmert", "mat"):
-        path = saved(tmp_path / "a.pth", tiny(kind=kind), **extra)
-        with pytest.raises(CheckpointError, match="V_N_CLASSIFIER") as caught:
-            checkpoint.load(path, {**known, **({"groups": 0} if kind == "mat" else {})})
-        assert f"taken for kind {kind}" in caught.value.hint
-
-
 def test_no_number_of_heads_is_proposed(tmp_path):
     """Any divisor of the width would load, and score otherwise than the one that it was trained with."""
     torch.manual_seed(0)

@@ -13,7 +13,7 @@ import pytest
 from lstr.errors import CheckpointError, LstrError
 from lstr.exported.description import StepDescription
 from lstr.exported.graphs import describe, make_graph
-from lstr.exported.streaming import create, open_step, reset, restore, save, step_ahead, step_some
+from lstr.exported.streaming import create, open_step, reset, step_ahead, step_some
 from lstr.kinds import KINDS
 from tests.support.playlists import scores_of
 from tests.support.tiny_models import AVERAGED, DESIGNS, tiny, unsettled, video
@@ -32,7 +32,9 @@ OF_THEIR_OWN = [
     {"kind": "mat", "grid": "sliding", "groups": 2},
     AVERAGED,
 ]
-CASES = [*({"kind": kind} for kind in KINDS), *OF_THEIR_OWN, *DESIGNS]
+# each encoder once, and each integration
+SOME_DESIGNS = [DESIGNS[n] for n in (1, 6, 11, 12, 17, 22, 24)]
+CASES = [*({"kind": kind} for kind in KINDS), *OF_THEIR_OWN, *SOME_DESIGNS]
 QUICK = ("rnn", "oadtr", "colar", "miniroad")  # a second and less; `make test-all` has all
 each_case = pytest.mark.parametrize(
     "settings",
@@ -59,7 +61,7 @@ def test_an_exported_step_scores_as_its_model(settings):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", ["lstr", "mat", "lfb", "idn", "fats", "gatehub", "woad"])
+@pytest.mark.parametrize("kind", ["lstr", "mat", "fats", "gatehub"])
 def test_streams_of_a_batch_come_and_go(kind):
     """Three streams through a graph of two: they begin at different times, and one begins anew."""
     model = unsettled(tiny(kind=kind)).requires_grad_(False)
@@ -79,23 +81,6 @@ def test_streams_of_a_batch_come_and_go(kind):
         expected = scores_of(model, video(40, n)[: at[n]]).numpy()
         assert abs(np.stack(seen[n]) - expected).max() < 1e-5, n
         assert state.chunks[n] == at[n] < len(features) + 1
-
-
-def test_a_stream_that_was_saved_goes_on_to_the_bit(tmp_path):
-    step, rows = exported(tiny(kind="rnn")), video(20).numpy()
-    state = create(step)
-    for row in rows[:8]:
-        step_ahead(step, state, row[:5], row[5:])
-    save(tmp_path / "stream", step, state)
-    again = restore(tmp_path / "stream", step)
-    for row in rows[8:]:
-        assert (step_ahead(step, state, row[:5], row[5:]) == step_ahead(step, again, row[:5], row[5:])).all()
-    with pytest.raises(LstrError, match="belongs to another model"):
-        restore(tmp_path / "stream", exported(tiny(kind="rnn", seed=1)))
-    (tmp_path / "cut").write_bytes((tmp_path / "stream").read_bytes()[:-20])
-    for path in ("cut", "none"):
-        with pytest.raises(CheckpointError, match="is damaged"):
-            restore(tmp_path / path, step)
 
 
 @pytest.mark.parametrize(
