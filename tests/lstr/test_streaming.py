@@ -24,21 +24,17 @@ PLAYLISTS = [(1, 2, W - 1, W, W + 1, L + 2), (L - 1, L, L + 2), (L + 1, 2 * L), 
 DESIGNS = [
     pair for pair in itertools.product(ENCODERS, INTEGRATIONS) if pair[0] != "joined" or pair[1] == INTEGRATIONS[0]
 ]
-# Grid, positions, GRU, chunks ahead, stride. A design meets one half, the next design the other; in both together
-# every two values of two of them meet.
+# Grid, positions, GRU, chunks ahead, stride. Every two values of two of them meet; a design meets one row of each half,
+# the next design the next ones.
 EXTRAS = (
-    [
-        ("fixed", "slot", False, 0, 4),
-        ("fixed", "distance", True, 0, 1),
-        ("sliding", "slot", False, 2, 1),
-        ("sliding", "distance", True, 2, 4),
-    ],
-    [
-        ("fixed", "slot", True, 2, 1),
-        ("fixed", "distance", False, 2, 4),
-        ("sliding", "slot", True, 0, 4),
-        ("sliding", "distance", False, 0, 1),
-    ],
+    ("fixed", "slot", False, 0, 4),
+    ("fixed", "distance", True, 0, 1),
+    ("fixed", "slot", True, 2, 1),
+    ("fixed", "distance", False, 2, 4),
+    ("sliding", "distance", True, 2, 4),
+    ("sliding", "slot", True, 0, 4),
+    ("sliding", "distance", False, 0, 1),
+    ("sliding", "slot", False, 2, 1),
 )
 FAMILIES = [
     {},
@@ -67,7 +63,6 @@ FAMILIES = [
     {"kind": "tfn-like"},
     {"kind": "conv-deconv"},
 ]
-each_family = pytest.mark.parametrize("changes", FAMILIES, ids=str)
 
 
 def tiny(seed=0, **changes):
@@ -109,7 +104,7 @@ def check(model, lengths):
 @pytest.mark.long
 @pytest.mark.parametrize(
     "encoder, integration, grid, positions, gru, anticipation, stride",
-    [(*design, *extra) for i, design in enumerate(DESIGNS) for extra in EXTRAS[i % 2]],
+    [(*design, *EXTRAS[(i + i // 4) % 4 + half]) for i, design in enumerate(DESIGNS) for half in (0, 4)],
 )
 def test_stream_equals_batch(encoder, integration, grid, positions, gru, anticipation, stride):
     """Streams of all ages in one state, each beginning anew in the middle, over what earlier videos left behind."""
@@ -164,7 +159,7 @@ def test_stream_equals_batch_in_odd_shapes(changes):
 
 
 @pytest.mark.long
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(
     seed=st.integers(0, 1000),
     total=st.integers(1, 40),
@@ -197,7 +192,7 @@ def test_stream_equals_batch_for_any_shape(
 
 
 @pytest.mark.long
-@settings(max_examples=20)
+@settings(max_examples=6)
 @given(
     seed=st.integers(0, 1000),
     total=st.integers(1, 40),
@@ -223,7 +218,7 @@ def test_stream_equals_batch_for_any_testra(seed, total, cuts, n_long, stride, c
 
 
 @pytest.mark.long
-@settings(max_examples=25, derandomize=True)  # of two keys that tie to rounding, MAT may keep another one
+@settings(max_examples=8, derandomize=True)  # of two keys that tie to rounding, MAT may keep another one
 @given(
     seed=st.integers(0, 1000),
     total=st.integers(1, 40),
@@ -265,7 +260,7 @@ def test_one_feature_stream(missing):
     torch.testing.assert_close(scores, scores_of(model, torch.from_numpy(features))[:, 0], atol=1e-5, rtol=0)
 
 
-@each_family
+@pytest.mark.parametrize("changes", FAMILIES, ids=str)
 def test_streams_of_one_state_equal_streams_of_their_own(changes):
     """Of different ages, because one began anew in the middle; a step gives a row to each."""
     model = tiny(**changes)
@@ -294,7 +289,7 @@ def test_a_step_gives_as_many_dimensions_as_it_takes():
     torch.testing.assert_close(scores.sum(dim=-1), torch.ones(1, 3))
 
 
-@pytest.mark.parametrize("changes", [{}, {"encoder": "none", "gru": True}, {"kind": "trn"}, {"kind": "lfb"}], ids=str)
+@pytest.mark.parametrize("changes", [{"gru": True}, {"kind": "lfb"}], ids=str)
 def test_interleaved_streams_do_not_mix(changes):
     """The published stream keeps its caches on the module, so one process can serve one video."""
     model = tiny(**changes)
@@ -310,20 +305,10 @@ def test_interleaved_streams_do_not_mix(changes):
         torch.testing.assert_close(torch.cat(out), scores_of(model, features), atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("encoder, integration", DESIGNS)
-def test_the_future_never_changes_the_past(encoder, integration):
-    """Two streams of one state see the same up to a chunk: their scores are equal up to it, and never after."""
-    model = tiny(encoder=encoder, integration=integration, gru=True, anticipation=0 if integration == "mlp" else 2)
-    features = torch.stack([video(25), torch.cat([video(25)[:20], video(5, 1)])], dim=1)
-    scores = run(model, features)
-    torch.testing.assert_close(scores[:20, 0], scores[:20, 1], atol=1e-6, rtol=0)
-    assert ((scores[20:, 0] - scores[20:, 1]).abs().amax(dim=(1, 2)) > 1e-4).all()
-
-
-@pytest.mark.parametrize("before, changes", [(1, {}), (4, {}), *((16, changes) for changes in FAMILIES)], ids=str)
-def test_reset_forgets_everything(before, changes):
+@pytest.mark.parametrize("before", [1, 4, 16])
+def test_reset_forgets_everything(before):
     """After a few chunks the long memory is chunk 0 alone, as it is again at the start of the next video."""
-    model = tiny(**changes)
+    model = tiny()
     state = streaming.create(model)
     features = video(20)
     run(model, 10 * video(before, 1), state)
@@ -341,7 +326,7 @@ def test_reset_forgets_what_overflowed():
     assert torch.equal(run(model, features, state), run(model, features))
 
 
-@each_family
+@pytest.mark.parametrize("changes", [{}, {"encoder": "none", "gru": True}, {"kind": "rnn"}, {"kind": "mat"}], ids=str)
 def test_memory_does_not_grow(changes, tmp_path):
     """Nor does the file: what is kept has its size from the first chunk on, and stays where it is."""
     model = tiny(**changes)
@@ -359,20 +344,6 @@ def test_memory_does_not_grow(changes, tmp_path):
     run(model, video(2 * L), state)
     assert kept() == before
     assert before[2] < 2 * sum(size for _, size in before[0].values()) + 20_000
-
-
-def test_a_saved_stream_may_hold_more_than_a_stream_needs(tmp_path):
-    """Files written before had room for the work memory by slot in them."""
-    model, features = tiny(), video(20)
-    state = streaming.create(model)
-    run(model, features[:11], state)
-    streaming.save(tmp_path / "a.stream", state)
-    saved = torch.load(tmp_path / "a.stream", weights_only=True)
-    saved["tensors"]["work_by_slot"] = torch.ones(1, W, 16)
-    torch.save(saved, tmp_path / "a.stream")
-    again = streaming.restore(tmp_path / "a.stream", model)
-    assert again.tensors.keys() == state.tensors.keys()
-    assert torch.equal(run(model, features[11:], again), run(model, features[11:], state))
 
 
 @pytest.mark.parametrize("n_streams", [1, 2])

@@ -115,7 +115,7 @@ def test_a_state_with_other_tensors(model, tmp_path, tensor):
 
 
 @pytest.mark.parametrize("number", [str(10**400), "9" * 5000, "1e400", "NaN", "-3", str(2**63), "1.5", "[1]", '"x"'])
-@pytest.mark.parametrize("name", ["long_length", "d_model", "dropout", "rgb_dim"])
+@pytest.mark.parametrize("name", ["long_length", "dropout"])
 def test_a_state_of_a_model_of_such_sizes(model, tmp_path, name, number):
     streaming.save(tmp_path / "state.pt", streaming.create(model))
     content = torch.load(tmp_path / "state.pt", weights_only=True)

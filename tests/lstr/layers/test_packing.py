@@ -77,19 +77,6 @@ def test_packed_attention_projects_as_the_plain_one(operator, shape, first, last
     assert set(packed.projections) == {(first, last)}
 
 
-@pytest.mark.parametrize("encoder, integration", DESIGNS)
-def test_packed_model_equals_the_plain_one(encoder, integration):
-    model = tiny(encoder=encoder, integration=integration, gru=True, anticipation=0 if integration == "mlp" else 2)
-    windows = gather(video(50), [3, 20, 49], model.config)
-    packed = pack(model)
-    with torch.no_grad():
-        expected = model(windows)
-        torch.testing.assert_close(packed(windows), expected, atol=1e-5, rtol=0)
-        for features in (video(1), video(33, 1)):
-            logits = packed.video_logits(features, 7), model.video_logits(features, 7)
-            torch.testing.assert_close(*logits, atol=1e-5, rtol=0)
-
-
 def test_without_the_operator_a_stream_says_the_same(operator):
     """The operator is not documented, so a torch without it must serve."""
     model = tiny(gru=True, anticipation=2)
@@ -141,18 +128,6 @@ def test_a_stream_keeps_to_the_weights_it_was_made_from():
         assert torch.equal(packed(windows), before) and not torch.isclose(model(windows), before).all()
 
 
-def test_a_saved_stream_goes_on_to_the_bit(tmp_path):
-    model, features = tiny(), video(40)
-    state = streaming.create(model)
-    for row in features[:20]:
-        streaming.step(model, state, row[:5], row[5:])
-    streaming.save(tmp_path / "a.stream", state)
-    restored = streaming.restore(tmp_path / "a.stream", model)
-    for row in features[20:]:
-        chunk = (row[:5], row[5:])
-        assert torch.equal(streaming.step(model, state, *chunk), streaming.step(model, restored, *chunk))
-
-
 def test_a_saved_stream_of_another_precision_is_refused(tmp_path):
     """Streams saved by earlier versions state a precision."""
     model = tiny()
@@ -164,8 +139,3 @@ def test_a_saved_stream_of_another_precision_is_refused(tmp_path):
     with pytest.raises(LstrError, match="weights in bf16") as caught:
         streaming.restore(tmp_path / "a.stream", model)
     assert caught.value.hint
-
-
-def test_a_training_model_is_not_packed_for_a_stream():
-    with pytest.raises(LstrError, match="training"):
-        streaming.create(tiny().train())

@@ -43,15 +43,6 @@ def test_long_memory_is_the_definition(grid, stride):
         assert visible(T, config) == defined(T, config), T
 
 
-@pytest.mark.parametrize("grid", ["fixed", "sliding", "anchored"])
-def test_long_memory_is_left_padded_and_never_empty(grid):
-    config = configure(grid=grid, long_stride=4, **SMALL)
-    for T in range(60):
-        indices, mask = memory.long_indices(T, config)
-        assert mask[-1] and (np.diff(mask.astype(int)) >= 0).all()
-        assert (indices[~mask] == 0).all()
-
-
 def test_counts_of_the_published_loader():
     """Visible slots of the published test loader by first work chunk, as measured on it."""
     config = configure(grid="sliding")
@@ -110,27 +101,6 @@ def present(T, config) -> list[int]:
     return indices[mask].tolist()
 
 
-def test_work_memory_fills_from_slot_0():
-    config = configure(long_stride=4, **SMALL)
-    for T, chunks in ((0, [0]), (2, [0, 1, 2]), (3, [0, 1, 2, 3]), (9, [6, 7, 8, 9])):
-        padded, mask = memory.work_indices(T, config)
-        assert padded[mask].tolist() == chunks and padded.shape == (4,) and mask[: len(chunks)].all()
-
-
-@pytest.mark.parametrize("grid", ["fixed", "sliding"])
-def test_a_batch_of_windows_is_its_windows(grid):
-    config = configure(grid=grid, long_stride=4, **SMALL)
-    ends = np.arange(50)
-    for function in (memory.long_indices, memory.stretched_indices, memory.work_indices):
-        together = function(ends, config)
-        for T in ends:
-            for batched, single in zip(together, function(int(T), config), strict=True):
-                assert (batched[T] == single).all()
-    for stretched in (False, True):
-        together = memory.long_distances(ends, config, stretched)
-        assert all((together[T] == memory.long_distances(int(T), config, stretched)).all() for T in ends)
-
-
 @pytest.mark.parametrize("stretched", [False, True])
 @pytest.mark.parametrize("grid", ["fixed", "sliding"])
 def test_distances_are_to_the_newest_chunk_and_stay_in_the_table(grid, stretched):
@@ -154,11 +124,6 @@ def test_stretched_slots_are_those_of_each_window_alone(grid):
         oldest = start - 2048 if grid == "anchored" else max(0, start - 2048)
         alone = np.linspace(oldest, start - 1, 512).astype(np.int64).clip(0)  # as the published loader takes them
         np.testing.assert_array_equal(row, alone)
-
-
-def test_no_long_memory():
-    indices, mask = memory.long_indices(5, configure(**{**SMALL, "long_length": 0}))
-    assert indices.shape == mask.shape == (0,)
 
 
 def test_training_windows_supervise_every_chunk():

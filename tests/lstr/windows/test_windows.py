@@ -129,13 +129,6 @@ def test_windows_of_several_videos_as_one_batch():
     assert all(torch.equal(value, vars(one)[name]) for name, value in vars(parts[0]).items())
 
 
-def test_every_tensor_of_windows_changes_and_moves():
-    windows = gather(video(60), [50], config_of(gru=True))
-    doubled = windows.map(lambda tensor: torch.cat([tensor, tensor]))
-    assert len(doubled) == 2 and all(len(tensor) == 2 for tensor in vars(doubled).values())
-    assert {tensor.device.type for tensor in vars(windows.to("meta")).values()} == {"meta"}
-
-
 def test_windows_read_no_later_chunk_and_change_no_feature():
     config = config_of(gru=True)
     features = video(60)
@@ -146,13 +139,6 @@ def test_windows_read_no_later_chunk_and_change_no_feature():
             cut = gather(features[: T + 1].numpy(), [T], config, stretched)
             assert all(torch.equal(value, vars(cut)[name]) for name, value in vars(whole).items())
     assert torch.equal(features, kept)
-
-
-def test_features_of_other_types_become_float32():
-    features = np.arange(80, dtype=np.float16).reshape(10, 8)
-    windows = gather(features, [9], config_of())
-    assert windows.work.dtype == windows.long.dtype == torch.float32 and windows.work[0, -1, 0] == 72
-    assert torch.equal(gather(torch.from_numpy(features), [9], config_of()).work, windows.work)
 
 
 @pytest.mark.parametrize("ends", [[20], [-1], [3, 25]])
