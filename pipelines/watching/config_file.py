@@ -79,7 +79,7 @@ def read_config(path: str | Path) -> WatchConfig:
             found[name] = take(name, value, ENTRIES[name])
         elif name != "data":
             mistakes.append(f"unknown setting {name}; it is one of {', '.join(['data', *ENTRIES, *NAMED])}.")
-    if "sources" not in content:
+    if not found["sources"] and not any(mistake.startswith("sources") for mistake in mistakes):
         mistakes.append("there is no source; name one: [sources.NAME] with an address.")
     for name, action in found.get("actions", {}).items():
         unknown = [channel for channel in (action and action.tell) or () if channel not in found.get("channels", {})]

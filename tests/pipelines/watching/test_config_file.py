@@ -127,6 +127,7 @@ def test_the_shortest_one(write, tmp_path):
         (f"timeout = {10**400}", "a year at most"),
         (f'timeout = "{10**400}"', "a year at most"),
         ("sources = 3", "sources: Expected `object`"),
+        ("[sources]", "there is no source; name one"),
         ("[sources.a]", "sources.a: Object missing required field `address`"),
         ('[sources."a/b"]\naddress = "http://x/y"', "'a/b' is no name"),
         ('[sources.a]\naddress = "x.mp4"', "sources.a.address: it is no camera and no address; `lstr detect` decides"),
