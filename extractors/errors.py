@@ -1,5 +1,7 @@
 """Typed failures of reading videos, computing flow and loading networks."""
 
+from lstr.errors import LstrError
+
 
 def first_line(error: BaseException) -> str:
     """What went wrong, in one line."""
@@ -7,16 +9,8 @@ def first_line(error: BaseException) -> str:
     return lines[0].rstrip(".") if lines else type(error).__name__
 
 
-class ExtractorError(Exception):
-    """A failure a person can act on: one sentence, one hint of what to type next, one exit code."""
-
-    exit_code = 1
-
-    def __init__(self, message: str, hint: str = ""):
-        super().__init__(message)
-        self.hint = hint
-        if hint:
-            self.add_note(f"hint: {hint}")  # shown below a traceback
+class ExtractorError(LstrError):
+    """A failure of reading videos, computing flow or loading networks."""
 
 
 class VideoError(ExtractorError):

@@ -87,7 +87,7 @@ def tell_parent(connection: Connection, events: Generator[object, None, None], h
                     raise KeyboardInterrupt from None
     except EOFError:
         return
-    except (LstrError, ExtractorError) as error:
+    except LstrError as error:
         connection.send(error)
     except Exception as error:
         connection.send(ExtractorError(f"A worker process met {described(error)}", hint))

@@ -55,7 +55,7 @@ def failure_of(error: Exception, subject: object) -> Failure:
     OutputError, ExhaustedError, or BrokenPipeError where nobody reads what is written.
     """
     _raise_if_exhausted(error, subject)
-    if isinstance(error, ExtractorError | LstrError):
+    if isinstance(error, LstrError):
         return Failure(str(error), error.hint)
     stage = stage_of(error)
     action = stage.action if stage else "the work on it"
@@ -88,7 +88,7 @@ def _raise_if_exhausted(error: Exception, subject: object) -> None:
         raise error
     if isinstance(error, ExhaustedError):
         raise error
-    if isinstance(error, ExtractorError | LstrError):
+    if isinstance(error, LstrError):
         return
     if isinstance(error, OSError) and (stage_of(error) is WRITE or has_no_room(error)):
         if isinstance(error, BrokenPipeError):

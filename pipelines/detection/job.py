@@ -10,7 +10,7 @@ from typing import NoReturn
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import LstrError
 from lstr.extractors.devices import choose_device
-from lstr.extractors.errors import ExtractorError, StalledError
+from lstr.extractors.errors import StalledError
 from lstr.extractors.networks.runtimes.runtimes import choose_runtime
 from lstr.extractors.video.live_input import Input
 from lstr.extractors.video.live_reader import LiveOptions
@@ -241,6 +241,6 @@ class _Run:
 
 def _raise_only(failed: Failed) -> NoReturn:
     """Raise what ended the only live source."""
-    if isinstance(failed.error, ExtractorError | LstrError):
+    if isinstance(failed.error, LstrError):
         raise failed.error
     raise UnforeseenError(failed.reason, failed.hint) from failed.error

@@ -95,7 +95,7 @@ def over_processes(
                     if worker.ready:
                         suspects.add(video_id)
                     continue
-                if isinstance(event, (LstrError, ExtractorError)):
+                if isinstance(event, LstrError):
                     raise event
                 if isinstance(event, WorkerReady):
                     worker.ready, lost = True, 0

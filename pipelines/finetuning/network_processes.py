@@ -9,7 +9,6 @@ from collections.abc import Generator, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 
 from lstr.errors import LstrError
-from lstr.extractors.errors import ExtractorError
 from lstr.extractors.flow.workers import default_workers
 from lstr.pipelines.child_process import ChildProcess, end, serve_parent, tell_parent
 from lstr.pipelines.finetuning.network_training import NetworkJob, train_network
@@ -67,7 +66,7 @@ def train_at_once(jobs: Sequence[NetworkJob], threads: int) -> Iterator[Progress
                     if process.process.wait():
                         raise _lost(process) from None
                     continue
-                if isinstance(event, (LstrError, ExtractorError)):
+                if isinstance(event, LstrError):
                     raise event
                 yield event
     finally:

@@ -18,7 +18,6 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from lstr.errors import LstrError
-from lstr.extractors.errors import ExtractorError
 from lstr.labels.label_set import Labels
 from lstr.pipelines.labelling.columns import ROLES, UNITS, Choice, UnnamedTable, described, rows_shown
 from lstr.pipelines.reports.page import Script, build_page, read_markup
@@ -45,7 +44,7 @@ class ColumnSite:
             Route("/columns/try", self._try, methods=["POST"]),
             Route("/columns/begin", self._begin, methods=["POST"]),
         ]
-        handlers: Any = {LstrError: _told, ExtractorError: _told, HTTPException: refused}
+        handlers: Any = {LstrError: _told, HTTPException: refused}
         form = Starlette(routes=routes, exception_handlers=handlers)
 
         async def application(scope: Scope, receive: Receive, send: Send) -> None:

@@ -8,7 +8,6 @@ from subprocess import Popen
 from typing import Any
 
 from lstr.errors import CheckpointError, LstrError
-from lstr.extractors.errors import ExtractorError
 from lstr.extractors.weights.published_files import sha256_of
 from lstr.pipelines.child_process import end
 from lstr.pipelines.labelling.project import Project
@@ -138,7 +137,7 @@ class _Running:
             self._before = None
         try:
             self._search()
-        except (LstrError, ExtractorError, OSError) as error:
+        except (LstrError, OSError) as error:
             self._tell(trouble=" ".join(filter(None, [str(error), getattr(error, "hint", "")])))
             self.proposer.tell(f"{self.model} proposes no more: {error}")
         finally:
@@ -180,7 +179,7 @@ class _Running:
                 return
 
     def _take(self, event: object) -> None:
-        if isinstance(event, LstrError | ExtractorError):
+        if isinstance(event, LstrError):
             raise event
         done = self.searched.done
         if isinstance(event, Progress):

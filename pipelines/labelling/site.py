@@ -16,7 +16,6 @@ from starlette.responses import FileResponse, JSONResponse, Response, StreamingR
 from starlette.routing import Route
 
 from lstr.errors import LstrError
-from lstr.extractors.errors import ExtractorError
 from lstr.extractors.video.probe import DIGITS
 from lstr.pipelines.labelling.history import Entry
 from lstr.pipelines.labelling.page import build_label_page
@@ -66,7 +65,7 @@ class Site:
             Route("/decide", self._decide, methods=["POST"]),
             *self._training.routes(),
         ]
-        handlers: Any = {LstrError: self._told, ExtractorError: self._told, HTTPException: refused}
+        handlers: Any = {LstrError: self._told, HTTPException: refused}
         return Starlette(routes=routes, exception_handlers=handlers)
 
     async def _page(self, request: Request) -> Response:

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct, field
 
 from lstr.errors import LstrError
-from lstr.extractors.errors import ExtractorError, MissingCameraError
+from lstr.extractors.errors import MissingCameraError
 from lstr.extractors.video.live_input import parse_live
 from lstr.extractors.video.zones import Zones, parse_zones
 from lstr.pipelines.quantities import bytes_of, seconds_of
@@ -149,7 +149,7 @@ class Address(Secret):
             found = parse_live(address)
         except MissingCameraError:
             return address
-        except (LstrError, ExtractorError) as error:
+        except LstrError as error:
             raise ValueError(f"{error} {getattr(error, 'hint', '')}".strip()) from error
         if found is None:
             raise ValueError("it is no camera and no address; `lstr detect` decides on files.")

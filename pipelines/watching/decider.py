@@ -196,7 +196,7 @@ class Decider:
                     if self._ending or not self._due():
                         continue
                 self._decide()
-            except (LstrError, ExtractorError) as error:
+            except LstrError as error:
                 self._fail(f"{error} {getattr(error, 'hint', '')}".strip())
                 is_lost = isinstance(error, ExhaustedError)
             except Exception as error:  # whatever a library does, the other models and the page go on
@@ -318,14 +318,14 @@ class Decider:
                 continue
             try:
                 live = parse_live(self._wanted[name].address)
-            except (LstrError, ExtractorError) as error:  # a camera that was unplugged
+            except LstrError as error:  # a camera that was unplugged
                 self._miss(name, error)
                 continue
             assert live, "the configuration was checked"
             self._inside.add(name)
             session.add(replace(live, id=name, named=True, is_over=self._attempts[name].is_over))
 
-    def _miss(self, name: str, error: LstrError | ExtractorError) -> None:
+    def _miss(self, name: str, error: LstrError) -> None:
         """Go on without a source that cannot be added, say so once, and try it again later."""
         attempt = self._attempts.setdefault(name, Attempt())
         if attempt.said != str(error):
