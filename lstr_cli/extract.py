@@ -129,7 +129,7 @@ def command(videos, lists, endings, root, dry_run, as_json, **options):
     if as_json:
         console.show_json({"output": str(chosen.output), **summary.to_dict()})
     elif not summary.failed:
-        console.say_next(*after_extract(chosen.output, videos, chosen.calibrate))
+        console.say_next(*after_extract(chosen.output))
     if summary.failed:
         sys.exit(SOME_FAILED)
 

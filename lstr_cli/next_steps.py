@@ -26,17 +26,9 @@ def after_finetune(weights: Path, videos: Sequence[str], lists: Sequence[str]) -
     return ["lstr", "extract", *sources, "-o", str(weights.with_name("features")), "--recipe", str(weights)]
 
 
-def after_extract(features: object, videos: Sequence[str], calibrate: Path | None) -> list[str]:
-    """Train on the features, with the labels that gave statistics, or else those that lie beside the videos."""
-    labels = str(calibrate) if calibrate and calibrate.suffix == ".json" else _labels_near(videos)
-    return ["lstr", "train", str(features), "--labels", labels, "-o", "run"]
-
-
-def _labels_near(videos: Sequence[str]) -> str:
-    for folder in (path for video in videos for path in (Path(video), Path(video).parent)):
-        if (folder / "labels.json").is_file():
-            return str(folder / "labels.json")
-    return "labels.json" if Path("labels.json").is_file() else "LABELS"
+def after_extract(features: object) -> list[str]:
+    """Train on the features."""
+    return ["lstr", "train", str(features), "--labels", "LABELS", "-o", "run"]
 
 
 def after_train(checkpoint: Path, features: Sequence[str], labels: str, held_out: bool) -> list[str]:

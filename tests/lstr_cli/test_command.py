@@ -2,8 +2,6 @@
 
 import importlib
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import click
@@ -87,11 +85,6 @@ def test_a_setting_is_checked_as_an_option_is(lstr):
     mistake(lstr("detect", "x.mp4", "--set", "flow_thread=1"), 2, "model.NAME, ", "flow_threads, ")
     mistake(lstr("detect", "x.mp4", "--workers"), 2, "--workers", "requires an argument")
     mistake(lstr("detect", "x.mp4", "--flow-tread", "1"), 2, "--set flow_threads")
-
-
-def test_the_package_runs_as_a_module():
-    run = subprocess.run([sys.executable, "-m", "lstr_cli", "--version"], capture_output=True, text=True, check=True)
-    assert run.stdout.startswith("lstr, version")
 
 
 def test_every_command_is_listed_without_being_imported():

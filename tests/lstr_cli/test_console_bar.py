@@ -22,13 +22,6 @@ def test_piped_lines_tell_of_all_and_of_what_is_in_hand(monkeypatch, capsys):
     assert told[3].startswith("all: 30/30 chunks fast")
 
 
-def test_piped_lines_are_few(capsys):
-    with console.JobBar("chunks", {"a": 1000}, lambda rate: f"{rate:.0f}") as bar:
-        for done in range(1000):
-            bar.update("a", done, 1000)
-    assert capsys.readouterr().err == ""
-
-
 def test_a_terminal_has_a_line_for_each_in_hand(monkeypatch):
     screen = io.StringIO()
     monkeypatch.setattr(console, "_err", Console(file=screen, force_terminal=True, width=100, height=20))
@@ -55,15 +48,3 @@ def test_times_say_what_they_are_and_no_bar_stays(monkeypatch):
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue())
     assert "0:01:10 left" in text and "(0:20:00 in all)" in text
     assert not re.search(r"\d:\d\d:\d\d(?! left| in all)", text)
-
-
-def test_sizes_for_people():
-    assert [console.size(n) for n in (0, 999, 1500, 123456, 5e6, 2.5e9, 7e12)] == [
-        "0 bytes",
-        "999 bytes",
-        "1.5 kB",
-        "123 kB",
-        "5.0 MB",
-        "2.5 GB",
-        "7.0 TB",
-    ]

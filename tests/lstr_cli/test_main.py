@@ -81,10 +81,6 @@ def test_version(lstr):
     assert lstr("--version")[1].strip().endswith(__version__)
 
 
-def test_usage(lstr):
-    mistake(lstr("extract"), 2, "Missing option '-o'", "lstr extract --help")
-
-
 @pytest.fixture
 def bad(tmp_path, sound_only):
     """Inputs that are no video, by what is wrong with them."""
@@ -211,47 +207,16 @@ def test_weights_that_do_not_fit(lstr, small_set, tmp_path):
     assert not (tmp_path / "features").exists()
 
 
-def test_evaluate_prints_a_table_or_json(lstr, small_set):
-    command = ("evaluate", small_set.checkpoint, small_set.features, "--labels", small_set.labels)
-    code, out, err = lstr(*command, "--json")
-    result = json.loads(out)
-    assert code == 0 and {"lstr", "chance", "time_prior"} <= result.keys() and "random" in err
-    code, table, _ = lstr(*command)
-    assert code == 0 and f"{result['lstr']['mAP']:.3f}" in table and f"{result['time_prior']['mcAP']:.3f}" in table
-
-
-@pytest.mark.long
-def test_detect_prints_jsonl_into_a_pipe(lstr, small_set):
-    code, out, _ = lstr("detect", small_set.videos / "scene_03.mp4", "-c", small_set.checkpoint)
-    lines = [json.loads(line) for line in out.splitlines()]
-    assert code == 0 and [line["chunk"] for line in lines if "chunk" in line] == list(range(20))
-    code, out, _ = lstr("detect", small_set.videos / "scene_03.mp4", "-c", small_set.checkpoint, "--json")
-    assert code == 0 and json.loads(out)["chunks"] == 20
-
-
-@pytest.mark.long
-def test_detect_shows_a_table_beside_files(lstr, small_set, tmp_path):
-    command = ("detect", small_set.videos / "scene_00.mp4", "-c", small_set.checkpoint, "-o", tmp_path)
-    code, out, err = lstr(*command, "--set", f"labels={small_set.labels}")
-    assert code == 0 and "20 decisions" in out and "× real time" in err and "scene_00.html" in err
-    assert "random weights" in (tmp_path / "scene_00.html").read_text()
-
-
 @pytest.mark.long
 def test_one_bad_file_among_good_ones(lstr, small_set, bad, tmp_path):
     shutil.copy(small_set.videos / "scene_00.mp4", bad / "no videos" / "good.mp4")
     shutil.copy(bad / "text.mp4", bad / "no videos" / "text.mp4")
     code, _, err = lstr(
-        "extract", bad / "no videos", "-o", tmp_path / "f", "--recipe", small_set.recipe, "--workers", "2"
+        "extract", bad / "no videos", "-o", tmp_path / "f", "--recipe", small_set.recipe, "--workers", "1"
     )
     assert code == 3 and "1 done, 0 kept, 1 failed" in err
-    code, _, err = lstr("detect", bad / "no videos", "-c", small_set.checkpoint, "-o", tmp_path / "t")
+    code, _, err = lstr("detect", bad / "no videos", "-c", small_set.checkpoint, "-o", tmp_path / "t", "-f", "json")
     assert code == 3 and (tmp_path / "t" / "good.json").exists() and err.count("failed: ") == 1
-
-
-def test_dry_run_changes_nothing(lstr, small_set, tmp_path):
-    code, out, _ = lstr("extract", small_set.videos, "-o", tmp_path / "f", "--dry-run")
-    assert code == 0 and out.count("\tto do\t") == 4 and not (tmp_path / "f").exists()
 
 
 def test_info(lstr, small_set, tmp_path):
@@ -369,7 +334,7 @@ def test_a_model_without_a_name_is_called_as_its_labels(labels, name):
     assert name_of(labels) == name
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_learning_without_an_output_makes_the_model_here(lstr, small_set, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, out, err = lstr("learn", small_set.videos, small_set.labels, "--recipe", "live", "--dry-run", "--json")

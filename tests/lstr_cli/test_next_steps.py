@@ -29,7 +29,7 @@ def next_of(err: str) -> list[str]:
         after_fetch("activitynet"),
         after_finetune(Path("my run/weights"), ["my videos"], []),
         after_finetune(Path("weights"), [], [f"{i}.mp4" for i in range(9)]),
-        after_extract("features", ["videos"], None),
+        after_extract("features"),
         after_train(Path("run/best.pt"), ["a", "b"], "labels.json", held_out=True),
         after_train(Path("run/best.pt"), ["a"], "labels.json", held_out=False),
         after_evaluate("run/best.pt"),
@@ -57,22 +57,6 @@ def test_fetched_weights_lead_to_a_recipe_that_has_them(lstr, small_set, tmp_pat
     assert after_fetch("kinetics")[-2:] == ["--weights", "kinetics"] and "--recipe" not in after_fetch("kinetics")
 
 
-def test_labels_are_found_beside_the_videos(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    videos = tmp_path / "set" / "videos"
-    videos.mkdir(parents=True)
-
-    def labels(*calibrate) -> str:
-        return after_extract("f", [str(videos)], *calibrate or (None,))[4]
-
-    assert labels() == "LABELS"
-    (tmp_path / "labels.json").touch()
-    assert labels() == "labels.json"
-    (tmp_path / "set" / "labels.json").touch()
-    assert labels() == str(tmp_path / "set" / "labels.json")
-    assert labels(Path("own.json")) == "own.json" and labels(Path("list.txt")) != "list.txt"
-
-
 def test_each_command_leads_to_the_next(lstr, small_set, tmp_path, monkeypatch):
     """From features to a timeline by nothing but what is printed; the paths have spaces."""
     monkeypatch.chdir(tmp_path)  # where the folder `timeline` that is printed comes to be
@@ -95,13 +79,12 @@ def test_extract_leads_to_train(lstr, small_set, tmp_path):
     command = ("extract", small_set.videos, "-o", small_set.features, "--recipe", small_set.recipe, "--workers", "1")
     code, _, err = lstr(*command)
     assert code == 0 and "4 kept" in err
-    labels = str(small_set.labels)
-    assert next_of(err) == ["lstr", "train", str(small_set.features), "--labels", labels, "-o", "run"]
+    assert next_of(err) == ["lstr", "train", str(small_set.features), "--labels", "LABELS", "-o", "run"]
     code, _, err = lstr(*command, "--json")
     assert code == 0 and "next:" not in err
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_begun_folder_goes_on_with_its_recipe(lstr, small_set, tmp_path):
     """Which is said where nobody names one."""
     command = ("extract", small_set.videos / "scene_00.mp4", "-o", tmp_path / "features", "--workers", "1")

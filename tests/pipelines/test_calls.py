@@ -1,7 +1,5 @@
 """The jobs as a Python caller has them: from videos to networks, features, a checkpoint and its scores."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -59,16 +57,6 @@ def test_random_networks_are_warned_of_and_failures_are_in_the_summary(scenes, s
     events = []
     lstr.extract(sources, tmp_path / "features", **how, show=events.append)
     assert [event.id for event in events if isinstance(event, Failed)] == ["bad"]
-
-
-def test_annotations(scenes, tmp_path):
-    _, labels = scenes
-    text = lstr.convert(labels, "csv").text
-    assert text.splitlines()[0].startswith("video")
-    converted = lstr.convert(labels, "activitynet", tmp_path / "again.json")
-    assert converted.files == [tmp_path / "again.json"]
-    before, after = (json.loads(path.read_text())["database"] for path in (labels, tmp_path / "again.json"))
-    assert before.keys() == after.keys()
 
 
 def test_errors_have_hints(tmp_path):

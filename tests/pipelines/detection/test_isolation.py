@@ -71,7 +71,7 @@ def break_source(patch, stage: str, error: Exception) -> None:
     refuse_writing(patch, error) if stage == "write" else inject(patch.setattr, stage, error)
 
 
-@pytest.mark.parametrize("stage", ["probe", "decode", "flow", "network", "write"])
+@pytest.mark.parametrize("stage", ["probe", "network", "write"])
 def test_an_unforeseen_error_is_one_videos_failure(detect, tmp_path, monkeypatch, stage):
     with monkeypatch.context() as patch:
         break_source(patch, stage, ERROR)

@@ -61,17 +61,6 @@ def test_networks_that_are_not_random(trained):
     assert not np.array_equal(by_folder, scores_of(trained, others | {"allow_mismatch": True}))
 
 
-def test_errors_have_hints(trained):
-    with pytest.raises(WeightsError) as caught:
-        next(lstr.detect(trained.video, trained.checkpoint))
-    assert caught.value.hint == "add `--weights rgb=PATH`."
-    assert caught.value.__notes__ == ["hint: add `--weights rgb=PATH`."]
-    others = {stream: trained.weights / "fold_1" / f"{stream}.pth" for stream in ("rgb", "flow")}
-    with pytest.raises(RecipeError) as caught:
-        scores_of(trained, others)
-    assert "allow_mismatch=true" in caught.value.hint
-
-
 def test_networks_that_cannot_be_meant(trained, tmp_path):
     with pytest.raises(ConfigError, match="no option 'colour'"):
         NetworkOptions.of({"rgb": trained.weights, "colour": "red"}, ("rgb", "flow"))

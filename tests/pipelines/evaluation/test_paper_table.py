@@ -72,23 +72,6 @@ def test_a_run_counts_once(feature_set, runs, lstr, tmp_path):
     assert code == 0 and [row[1:] for row in rows_in(out)] == [("2", True), ("1", False)]
 
 
-@pytest.mark.long
-def test_other_features_and_other_labels_are_other_rows(feature_set, runs, lstr, tmp_path):
-    first, _, second = runs
-    other = shutil.copytree(feature_set.features, tmp_path / "other")
-    labels = ("--labels", feature_set.labels, "--subset", "validation", "--to", "csv")
-    labels += ("--set", "resamples=0", "--device", "cpu")
-    code, out, _ = lstr("evaluate", first, feature_set.features, second, other, *labels)
-    assert code == 0 and [row[1:] for row in rows_in(out)] == [("1", False)] * 2
-    stored = torch.load(second, weights_only=True)
-    extra = json.loads(stored["extra"])
-    assert len(extra["data"]["labels_sha256"]) == 64
-    extra["data"]["labels_sha256"] = "0" * 64
-    torch.save(stored | {"extra": json.dumps(extra)}, tmp_path / "relabelled.pt")
-    code, out, _ = lstr("evaluate", first, tmp_path / "relabelled.pt", feature_set.features, *labels)
-    assert code == 0 and [row[1:] for row in rows_in(out)] == [("1", False)] * 2
-
-
 @pytest.mark.parametrize("more", [["--json"], ["--choose-thresholds"]])
 def test_a_table_of_what_is_none_is_refused(more, lstr):
     code, out, err = lstr("evaluate", "a.lstr", "features", "--labels", "labels.json", "--to", "md", *more)

@@ -126,32 +126,12 @@ def test_it_needs_no_torch(files, tmp_path):
     assert (tmp_path / "out" / f"{video.stem}.html").exists()
     done = without_torch(tmp_path, "info", exported.model.path, "--json")
     assert json.loads(done.stdout)["runs_without_torch"] and "imported: []" in done.stderr, done.stderr
+    done = without_torch(tmp_path, "detect", video, "-m", model.path)
+    assert done.returncode == 2 and "needs PyTorch, which is not installed" in done.stderr, done.stderr
     done = without_torch(tmp_path, "detect", video, "-m", exported.model.path, "--device", "cuda")
     assert done.returncode == 2 and "runs on the processor" in done.stderr and "Traceback" not in done.stderr, (
         done.stderr
     )
-
-
-def test_a_package_that_is_missing_is_named(files, tmp_path):
-    video, model, _ = files
-    for words in (["detect", video, "-m", model.path], ["export", model.path, "-o", "a.lstr"]):
-        done = without_torch(tmp_path, *words)
-        assert done.returncode == 2 and "needs PyTorch, which is not installed" in done.stderr, done.stderr
-        assert "hint: " in done.stderr and "Traceback" not in done.stderr
-
-
-def test_from_python_it_needs_no_torch_either(files, tmp_path):
-    code = f"""
-import sys
-sys.modules["torch"] = None
-import lstr
-with lstr.load({str(files[2].model.path)!r}) as detector:
-    print(len([*detector.detect({str(files[0])!r})]), detector.classes)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, env={"PYTHONPATH": str(ROOT)}
-    )
-    assert done.stdout.startswith("20 ('Background'"), done.stderr
 
 
 @pytest.mark.slow

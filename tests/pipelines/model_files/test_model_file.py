@@ -337,14 +337,6 @@ def test_a_run_finds_its_networks(lstr, packed, tmp_path):
     mistake(lstr("detect", video, "-m", moved / "run" / "checkpoint.pt"), 4, "holds other networks now")
 
 
-@pytest.mark.long
-def test_weights_beside_the_run_are_found(packed, tmp_path):
-    shutil.copytree(packed.weights, tmp_path / "weights")
-    (tmp_path / "run").mkdir()
-    path = shutil.copy(packed.checkpoint, tmp_path / "run" / "checkpoint.pt")
-    assert scores_of(packed.videos["scene_02"], path).shape == (2, 2)
-
-
 def test_a_model_file_is_packed_into_a_copy(lstr, packed, tmp_path):
     """It was called a damaged checkpoint."""
     copy = tmp_path / "copy.lstr"

@@ -1,14 +1,10 @@
 """`lstr bench`: the whole chain's record, on a small real video."""
 
 import json
-from fractions import Fraction
-from time import perf_counter
 
-import numpy as np
 import pytest
 
-from lstr.extractors.video.probe import probe
-from lstr.pipelines.speed.chain import STAGES, Paced
+from lstr.pipelines.speed.chain import STAGES
 
 CHUNKS = 10
 
@@ -22,12 +18,12 @@ def video(small_set):
 def test_the_record(lstr, video, tmp_path):
     output = tmp_path / "new" / "record.json"
     code, out, err = lstr(
-        "bench", "--input", video, "--recipe", "fast", "--set", f"chunks={CHUNKS}", "--json", "-o", output
+        "bench", "--input", video, "--recipe", "smallest", "--set", f"chunks={CHUNKS}", "--json", "-o", output
     )
     assert code == 0 and "record.json" in err
     record = json.loads(out)
     assert record == json.loads(output.read_text())
-    assert list(record["stages"]) == ["decode", "flow", "rgb_features", "flow_features", "lstr"]
+    assert list(record["stages"]) == ["decode", "flow", "flow_features", "lstr"]
     stages, whole = record["stages"], record["end_to_end"]
     for name in stages:
         unit, amount = STAGES[name]
@@ -45,21 +41,6 @@ def test_the_record(lstr, video, tmp_path):
     assert record["paper"]["serial"] == 4.6 and record["peak_memory_mb"] > 100
 
 
-@pytest.mark.long
-def test_a_recipe_has_the_stages_of_its_streams(lstr, video):
-    code, out, err = lstr("bench", "chain", "--recipe", "live", "--input", video, "--set", f"chunks={CHUNKS}", "--json")
-    assert code == 0, err
-    stages = json.loads(out)["stages"]
-    assert list(stages) == ["decode", "difference_features", "lstr"]
-    assert sum(stage["share"] for stage in stages.values()) == pytest.approx(1, abs=0.01)
-
-
-def test_the_papers_rates_add_up_to_its_last_row():
-    from lstr.pipelines.speed.chain import PAPER
-
-    assert 1 / sum(1 / PAPER[name] for name in STAGES if name in PAPER) == pytest.approx(PAPER["serial"], abs=0.01)
-
-
 def test_what_cannot_be_measured(lstr, tmp_path, sound_only):
     code, _, err = lstr("bench", "flow")
     assert code == 2 and "'flow' is not one of 'recipes', 'chain'" in err
@@ -74,18 +55,3 @@ def test_what_cannot_be_measured(lstr, tmp_path, sound_only):
     assert code == 3 and "no video stream" in err
     code, _, err = lstr("bench", "--set", "recipe.flow_algorithm=dis", "--set", "flow_backend=native")
     assert code == 1 and "no native kernel for dis" in err
-
-
-def test_paced_frames_come_at_their_time_and_not_before(video):
-    frames = Paced(probe(video))
-    start = perf_counter()
-    received = []
-    for frame in frames.frames(320):
-        received.append((frame.time, perf_counter() - start, frames.before - start))
-        if len(received) == 8:
-            break
-    assert [time for time, _, _ in received] == [Fraction(i, 30) for i in range(8)]
-    assert all(clock >= time for time, clock, _ in received)
-    due = [before for _, _, before in received]
-    assert np.allclose(np.diff(due[1:]), 1 / 30, atol=1e-6), "due times are the video's own, however late a frame is"
-    assert due[7] == pytest.approx(received[6][0], abs=0.1) or due[7] > received[6][0]
