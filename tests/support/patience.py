@@ -17,7 +17,7 @@ def patiently(check: Callable[[float], None], seconds: float) -> None:
     check(16 * seconds)
 
 
-def until(holds: Callable[[], object], seconds: float) -> None:
+def until(holds: Callable[[], object], seconds: float = 60) -> None:
     """Wait until something holds; fails after so many seconds, which a machine that is only slow does not need."""
     deadline = monotonic() + seconds
     while not holds():

@@ -5,7 +5,7 @@ import os
 import resource
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from time import monotonic, sleep
+from time import monotonic
 
 import av
 import cv2
@@ -19,6 +19,7 @@ from lstr.pipelines.watching.clips import Clips
 from lstr.pipelines.watching.config import ClipsConfig
 from lstr.pipelines.watching.event import WatchedEvent, new_id
 from lstr.pipelines.watching.history import History
+from tests.support.patience import until
 from tests.support.served import camera as camera_of
 from tests.support.videos import write_video
 
@@ -91,14 +92,6 @@ def opened(tmp_path, history):
     yield open_clips
     for clips in every:
         clips.close()
-
-
-def until(condition) -> None:
-    for _ in range(2000):
-        if condition():
-            return
-        sleep(0.005)
-    raise AssertionError("it never came")
 
 
 def begun(clips, history, event) -> WatchedEvent:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from lstr.pipelines.watching.event import WatchedEvent, new_id
-from lstr.pipelines.watching.history import VERSION, History, HistoryError, Wanted
+from lstr.pipelines.watching.history import VERSION, History, HistoryError
 from lstr.pipelines.watching.telling.delivery import JITTER, LONGEST
 
 NOW = datetime.now().astimezone().replace(microsecond=0)  # nobody is told of what is older than a day
@@ -79,24 +79,6 @@ def test_nobody_is_told_of_the_end_of_what_nobody_was_told_of(history):
     history.begin(known, [], NOW)
     history.end(known.id, NOW, False, NOW)
     assert not history.waiting()
-
-
-def test_what_is_wanted(history):
-    events = [event(0), event(1, "door"), event(2, action="lying"), event(3, score=0.6)]
-    for one in events:
-        history.begin(one, [], NOW)
-    newest_first = [one.id for one in reversed(events)]
-
-    def found(**wanted):
-        return [one.id for one in history.events(Wanted(**wanted))]
-
-    assert found() == newest_first
-    assert found(limit=2) == newest_first[:2] and found(before=newest_first[1]) == newest_first[2:]
-    assert found(source="door") == [events[1].id] and found(action="lying") == [events[2].id]
-    assert found(min_score=0.7) == newest_first[1:]
-    assert found(since=events[2].start) == newest_first[:2] and found(until=events[2].start) == newest_first[2:]
-    assert history.judge(events[0].id, "wrong") and not history.judge("nothing", "right")
-    assert history.find(events[0].id).verdict == "wrong"
 
 
 def test_what_is_old_is_forgotten_with_its_notices(history):

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 
@@ -64,6 +65,10 @@ def test_a_source_that_ends_is_read_again_and_both_are_stored(small_set, stream,
             history = watching.history
             until(lambda: len({event.start for event in history.events()}) > 1, LONG)
             until(lambda: history.events()[-1].end is not None, LONG)
+            (shown,) = watching.board.state()["sources"]
+            assert shown["decided"] > 1 and shown["columns"] >= shown["decided"] and shown["lag_ms"] is not None
+            picture = cv2.imdecode(np.frombuffer(watching.board.picture("hall")[1], np.uint8), cv2.IMREAD_COLOR)
+            assert picture.std() > 10, "the frame that the networks have"
             assert {*watching.clips._late} == {"hall"}, "clips know how late the rules let an action be told"
     again = History(tmp_path / "watch.data" / "history.sqlite", readonly=True)
     events = again.events(Wanted(source="hall"))

@@ -1,6 +1,5 @@
 """Histories, events and configurations that the tests of telling share."""
 
-import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -47,16 +46,3 @@ def watch_config(tmp_path) -> Callable[..., WatchConfig]:
         return WatchConfig(Path("watch.toml"), None, tmp_path, {}, channels=channels)
 
     return make
-
-
-@pytest.fixture
-def eventually() -> Callable[..., None]:
-    """Wait until a check holds; on a slow machine for long."""
-
-    def wait(check: Callable[[], object], seconds: float = 60) -> None:
-        until = time.monotonic() + seconds
-        while not check():
-            assert time.monotonic() < until, "it never came"
-            time.sleep(0.01)
-
-    return wait

@@ -12,6 +12,7 @@ from lstr.pipelines.watching.config import AppriseConfig, MqttConfig
 from lstr.pipelines.watching.telling import apprise
 from lstr.pipelines.watching.telling.channel import ChannelError
 from lstr.pipelines.watching.telling.telling import Telling
+from tests.support.patience import until
 from tests.support.webhooks import Receiver
 
 
@@ -19,7 +20,7 @@ def reaching(receiver: Receiver) -> AppriseConfig:
     return AppriseConfig(url=receiver.root.replace("http://", "json://someone:hunter2@"))
 
 
-def test_a_notice_waits_for_its_picture(history, watch_config, event_of, eventually, tmp_path):
+def test_a_notice_waits_for_its_picture(history, watch_config, event_of, tmp_path):
     event = event_of()
     history.begin(event, ["phone"], event.decided)
     with Receiver() as receiver:
@@ -32,10 +33,10 @@ def test_a_notice_waits_for_its_picture(history, watch_config, event_of, eventua
             return tmp_path / f"{event_id}.jpg" if len(asked) > 1 else None
 
         with Telling(watch_config(phone=reaching(receiver)), history, print, picture) as telling:
-            eventually(lambda: not history.waiting())
+            until(lambda: not history.waiting())
             history.end(event.id, event.seen, False, event.seen)
             telling.wake()
-            eventually(lambda: not history.waiting())
+            until(lambda: not history.waiting())
         (posted,) = receiver.posted  # an end is not sent: a message cannot be changed
     message = json.loads(posted.body)
     assert message["title"] == "falling in the hall" and message["message"].startswith("falling in the hall, ")
@@ -43,34 +44,34 @@ def test_a_notice_waits_for_its_picture(history, watch_config, event_of, eventua
     assert base64.b64decode(attached["base64"]) == b"a picture"
 
 
-def test_a_picture_that_does_not_come_keeps_no_notice(history, watch_config, event_of, eventually, monkeypatch):
+def test_a_picture_that_does_not_come_keeps_no_notice(history, watch_config, event_of, monkeypatch):
     monkeypatch.setattr(apprise, "PATIENCE", 0.2)
     event = event_of()
     history.begin(event, ["phone"], event.decided)
     with Receiver() as receiver, Telling(watch_config(phone=reaching(receiver)), history, print, lambda _: None):
-        eventually(lambda: not history.waiting())
+        until(lambda: not history.waiting())
         assert not json.loads(receiver.posted[0].body)["attachments"]
 
 
 @pytest.mark.skipif(not hasattr(AppriseAsset, "http_redirects"), reason="this version follows redirects")
-def test_a_redirect_is_not_followed(history, watch_config, event_of, eventually):
+def test_a_redirect_is_not_followed(history, watch_config, event_of):
     event = event_of()
     history.begin(event, ["phone"], event.decided)
     with Receiver() as inside, Receiver(302) as receiver:
         receiver.location = f"{inside.root}/admin"
         with Telling(watch_config(phone=reaching(receiver)), history, print) as telling:
-            eventually(lambda: telling.deliveries["phone"].failed)
+            until(lambda: telling.deliveries["phone"].failed)
         assert inside.posted == [] and len(receiver.posted) == 1
 
 
-def test_no_secret_comes_out(history, watch_config, event_of, eventually, caplog, capsys):
+def test_no_secret_comes_out(history, watch_config, event_of, caplog, capsys):
     caplog.set_level(logging.DEBUG)
     event, said = event_of(), []
     history.begin(event, ["phone"], event.decided)
     with Receiver(*[500] * 9) as receiver:
         config = watch_config(phone=reaching(receiver))
         with Telling(config, history, said.append) as telling:
-            eventually(lambda: telling.deliveries["phone"].failed)
+            until(lambda: telling.deliveries["phone"].failed)
             text = f"{said} {config}"
     text += caplog.text + "".join(capsys.readouterr())
     assert "Apprise could not deliver." in text and "hunter2" not in text and "someone" not in text

@@ -7,6 +7,7 @@ import sys
 from lstr.pipelines.watching.config import CommandConfig
 from lstr.pipelines.watching.telling import command
 from lstr.pipelines.watching.telling.telling import Telling
+from tests.support.patience import until
 
 
 def python(code: str, *arguments: str) -> CommandConfig:
@@ -18,26 +19,24 @@ def told(history, config, event, said=None):
     return Telling(config, history, ([] if said is None else said).append)
 
 
-def test_it_gets_the_event_and_no_shell(history, watch_config, event_of, eventually, tmp_path):
+def test_it_gets_the_event_and_no_shell(history, watch_config, event_of, tmp_path):
     code = "import sys; open(sys.argv[1], 'w').write(sys.stdin.read() + '\\n' + sys.argv[2]); print('x' * 10 ** 6)"
     odd = "$(touch here); `id` *"
     event = event_of(source="cam; rm -rf $HOME")
     with told(history, watch_config(c=python(code, str(tmp_path / "got"), odd)), event):
-        eventually(lambda: not history.waiting())
+        until(lambda: not history.waiting())
     text, argument = (tmp_path / "got").read_text().split("\n")
     assert argument == odd and json.loads(text)["event"] == history.find(event.id).to_dict()
 
 
-def test_one_that_fails_is_started_again(history, watch_config, event_of, eventually, tmp_path, quick):
+def test_one_that_fails_is_started_again(history, watch_config, event_of, tmp_path, quick):
     code = "import os, sys; n = sys.argv[1]; sys.exit(0 if os.path.exists(n) else open(n, 'w').close() or 3)"
     with told(history, watch_config(c=python(code, str(tmp_path / "once"))), event_of()) as telling:
-        eventually(lambda: not history.waiting())
+        until(lambda: not history.waiting())
         assert telling.deliveries["c"].failed == 1
 
 
-def test_one_that_runs_too_long_is_killed_with_what_it_started(
-    history, watch_config, event_of, eventually, tmp_path, monkeypatch
-):
+def test_one_that_runs_too_long_is_killed_with_what_it_started(history, watch_config, event_of, tmp_path, monkeypatch):
     monkeypatch.setattr(command, "SECONDS", 1)
     code = (
         "import os, subprocess, sys, time; sys.stdin.read(); child = subprocess.Popen(['sleep', '1000'])\n"
@@ -45,10 +44,10 @@ def test_one_that_runs_too_long_is_killed_with_what_it_started(
     )
     started, said = tmp_path / "started", []
     with told(history, watch_config(c=python(code, str(started))), event_of(), said) as telling:
-        eventually(lambda: telling.deliveries["c"].failed)
+        until(lambda: telling.deliveries["c"].failed)
         assert said[0].endswith("its program ran for more than 1 s and was killed.")
     for pid in started.read_text().split():
-        eventually(lambda pid=pid: gone(int(pid)))
+        until(lambda pid=pid: gone(int(pid)))
 
 
 def gone(pid: int) -> bool:
@@ -60,9 +59,9 @@ def gone(pid: int) -> bool:
         return True
 
 
-def test_a_program_that_is_missing(history, watch_config, event_of, eventually):
+def test_a_program_that_is_missing(history, watch_config, event_of):
     config = watch_config(c=CommandConfig(command=(os.devnull + "/x",)))
     said = []
     with told(history, config, event_of(), said):
-        eventually(lambda: said)
+        until(lambda: said)
         assert said[0].endswith("its program cannot be started (Not a directory).")

@@ -16,6 +16,7 @@ from lstr.pipelines.watching.telling import mqtt
 from lstr.pipelines.watching.telling.telling import Telling
 from lstr.pipelines.watching.telling.topics import Topics, identifier, safe
 from tests.support.broker import Broker
+from tests.support.patience import until
 
 
 @pytest.fixture(scope="module")
@@ -76,38 +77,36 @@ def home(broker, prefix, watch_config):
 ACTIONS = {"hall": ["falling", "running"], "front/door +#": ["falling"]}
 
 
-def test_an_event_from_its_beginning_to_its_end(history, home, broker, prefix, event_of, eventually):
+def test_an_event_from_its_beginning_to_its_end(history, home, broker, prefix, event_of):
     event = event_of()
     with Listener(broker.port) as listener, Telling(home, history, print) as telling:
         telling.sources(ACTIONS)
         telling.source_changed("hall", True, True)
-        eventually(
-            lambda: listener.last(f"{prefix}/available") == "online" and telling.deliveries["home"].channel.connected
-        )
-        eventually(lambda: listener.last(f"{prefix}/hall/falling/state") == "OFF")
+        until(lambda: listener.last(f"{prefix}/available") == "online" and telling.deliveries["home"].channel.connected)
+        until(lambda: listener.last(f"{prefix}/hall/falling/state") == "OFF")
         history.begin(event, ["home"], event.decided)
         telling.wake()
-        eventually(lambda: not history.waiting())
-        eventually(lambda: listener.last(f"{prefix}/hall/event"))
+        until(lambda: not history.waiting())
+        until(lambda: listener.last(f"{prefix}/hall/event"))
         assert listener.last(f"{prefix}/hall/falling/state") == "ON"
         assert listener.last(f"{prefix}/hall/last") == "falling"
         assert json.loads(listener.last(f"{prefix}/hall/event"))["event"] == history.find(event.id).to_dict()
         history.end(event.id, event.seen, False, event.seen)
         telling.wake()
-        eventually(lambda: not history.waiting())
-        eventually(lambda: len(listener.heard[f"{prefix}/hall/event"]) == 2)
+        until(lambda: not history.waiting())
+        until(lambda: len(listener.heard[f"{prefix}/hall/event"]) == 2)
         assert listener.last(f"{prefix}/hall/falling/state") == "OFF"
         assert (listener.last(f"{prefix}/hall/health"), listener.last(f"{prefix}/hall/state")) == ("ON", "ON")
         new, end = (json.loads(text) for text in listener.heard[f"{prefix}/hall/event"])
         telling.close()
-        eventually(lambda: listener.last(f"{prefix}/available") == "offline")
+        until(lambda: listener.last(f"{prefix}/available") == "offline")
     assert (new["phase"], end["phase"]) == ("new", "end") and new["event"]["end"] is None
     assert new["event"]["id"] == end["event"]["id"] == event.id
     assert datetime.fromisoformat(end["event"]["end"]).timestamp() == pytest.approx(event.seen.timestamp(), abs=0.001)
     assert (new["event"]["source"], new["event"]["action"]) == ("hall", "falling")
 
 
-def test_what_home_assistant_discovers_is_retained(history, home, broker, prefix, eventually):
+def test_what_home_assistant_discovers_is_retained(history, home, broker, prefix):
     with Telling(home, history, print) as telling:
         telling.sources(ACTIONS)
         with Listener(broker.port) as listener:  # later than what it hears
@@ -117,20 +116,20 @@ def test_what_home_assistant_discovers_is_retained(history, home, broker, prefix
                 found = [json.loads(text) for text in ours if text]
                 return [entity for entity in found if entity["availability"][0]["topic"] == f"{prefix}/available"]
 
-            eventually(lambda: len(entities()) == 3 + 2 * 3)
+            until(lambda: len(entities()) == 3 + 2 * 3)
             assert len({entity["unique_id"] for entity in entities()}) == 9
             assert {entity["device"]["name"] for entity in entities()} == set(ACTIONS)
             states = {entity["name"]: entity["state_topic"] for entity in entities() if "hall" in entity["unique_id"]}
             assert states["falling"] == f"{prefix}/hall/falling/state" and states["Camera"] == f"{prefix}/hall/health"
             telling.sources({"hall": ["falling"]})
-            eventually(lambda: len(entities()) == 4)
+            until(lambda: len(entities()) == 4)
             heard = {topic: len(texts) for topic, texts in listener.heard.items()}
             listener.send("ha/status", "online")
-            eventually(lambda: len(listener.heard[f"{prefix}/available"]) > heard[f"{prefix}/available"])
+            until(lambda: len(listener.heard[f"{prefix}/available"]) > heard[f"{prefix}/available"])
             assert len(entities()) == 4 and len(listener.heard[f"{prefix}/hall/falling/state"]) >= 2
 
 
-def test_what_is_on_stays_on_where_the_file_is_read_again(history, home, broker, prefix, event_of, eventually):
+def test_what_is_on_stays_on_where_the_file_is_read_again(history, home, broker, prefix, event_of):
     """Home automation was told OFF by the channel that came then, and took a fall that went on for over."""
     event, untold = event_of(), event_of(action="running")
     history.begin(untold, ["phone"], untold.decided)
@@ -140,36 +139,36 @@ def test_what_is_on_stays_on_where_the_file_is_read_again(history, home, broker,
             telling.sources(ACTIONS)
             history.begin(event, ["home"], event.decided)
             telling.wake()
-            eventually(lambda: listener.last(state) == "ON" and "home" not in history.waiting())
+            until(lambda: listener.last(state) == "ON" and "home" not in history.waiting())
             told = len(listener.heard[state])
         with Telling(home, history, print) as telling:
             telling.sources(ACTIONS)
-            eventually(lambda: len(listener.heard[state]) > told)
+            until(lambda: len(listener.heard[state]) > told)
             assert {*listener.heard[state][told:]} == {"ON"}
-            eventually(lambda: listener.last(f"{prefix}/hall/running/state") == "OFF")  # nobody was told of that
+            until(lambda: listener.last(f"{prefix}/hall/running/state") == "OFF")  # nobody was told of that
             history.end(event.id, event.seen, False, event.seen)
             telling.wake()
-            eventually(lambda: listener.last(state) == "OFF")
+            until(lambda: listener.last(state) == "OFF")
 
 
-def test_what_was_removed_while_it_was_down_is_forgotten(history, home, broker, prefix, eventually):
+def test_what_was_removed_while_it_was_down_is_forgotten(history, home, broker, prefix):
     with Listener(broker.port) as listener:
         with Telling(home, history, print) as telling:
             telling.sources({"hall": ["falling"], "attic": ["falling"]})
             telling.source_changed("attic", True, True)
-            eventually(lambda: listener.last(f"{prefix}/attic/health") == "ON")
+            until(lambda: listener.last(f"{prefix}/attic/health") == "ON")
         ours = {topic for topic in listener.heard if topic.startswith(("ha/", f"{prefix}/attic/"))}
         ours = {topic for topic in ours if identifier(prefix, "attic") in topic or "/attic/" in topic}
         assert len(ours) == 4 + 3 and ours <= {*history.kept("retained home")}
         with Telling(home, history, print) as telling:
             telling.sources({"hall": ["falling"]})
-            eventually(lambda: telling.deliveries["home"].channel.connected)
-            eventually(lambda: all(listener.last(topic) == "" for topic in ours))
+            until(lambda: telling.deliveries["home"].channel.connected)
+            until(lambda: all(listener.last(topic) == "" for topic in ours))
             telling.source_changed("hall", True, True)
         assert not ours & {*history.kept("retained home")}, "the broker has confirmed it"
         assert listener.last(f"{prefix}/hall/falling/state") == "OFF"
     with Listener(broker.port) as listener:  # hears what is retained
-        eventually(lambda: listener.last(f"{prefix}/hall/health") == "ON")
+        until(lambda: listener.last(f"{prefix}/hall/health") == "ON")
         assert not ours & {*listener.heard}
 
 
@@ -184,18 +183,18 @@ def test_what_is_to_be_forgotten_is_kept_until_the_broker_has_heard(history, wat
     assert "ha/old/config" in history.kept("retained home") and "lstr/hall/last" in history.kept("retained home")
 
 
-def test_a_switch_is_obeyed(history, home, broker, prefix, eventually):
+def test_a_switch_is_obeyed(history, home, broker, prefix):
     switched = []
     with Listener(broker.port) as listener:
         listener.send(f"{prefix}/hall/set", "OFF", retain=True)
-        eventually(lambda: listener.last(f"{prefix}/hall/set"))  # who subscribes before it is handed on hears it as new
+        until(lambda: listener.last(f"{prefix}/hall/set"))  # who subscribes before it is handed on hears it as new
         with Telling(home, history, print, switch=lambda *order: switched.append(order)) as telling:
             telling.sources(ACTIONS)
-            eventually(lambda: telling.deliveries["home"].channel.connected)
+            until(lambda: telling.deliveries["home"].channel.connected)
             door = Topics(prefix).set("front/door +#")
             for topic, text in ((door, "OFF"), (door, "maybe"), (f"{prefix}/nobody/set", "ON"), (door, "ON")):
                 listener.send(topic, text)
-            eventually(lambda: len(switched) == 2)
+            until(lambda: len(switched) == 2)
     assert switched == [("front/door +#", False), ("front/door +#", True)], "a retained order is of long ago"
 
 
@@ -212,18 +211,18 @@ with Telling(WatchConfig(folder, None, folder, {}, channels={"home": channel}), 
 """
 
 
-def test_the_last_will_of_one_that_is_killed(broker, prefix, tmp_path, eventually):
+def test_the_last_will_of_one_that_is_killed(broker, prefix, tmp_path):
     with Listener(broker.port) as listener:
         process = subprocess.Popen([sys.executable, "-c", CLIENT, str(tmp_path), str(broker.port), prefix])
         try:
-            eventually(lambda: listener.last(f"{prefix}/available") == "online")
+            until(lambda: listener.last(f"{prefix}/available") == "online")
         finally:
             process.kill()
             process.wait()
-        eventually(lambda: listener.last(f"{prefix}/available") == "offline")
+        until(lambda: listener.last(f"{prefix}/available") == "offline")
 
 
-def test_a_broker_that_restarts_is_told_all_again(history, watch_config, event_of, eventually, tmp_path, monkeypatch):
+def test_a_broker_that_restarts_is_told_all_again(history, watch_config, event_of, tmp_path, monkeypatch):
     monkeypatch.setattr(mqtt, "SOONEST", 0.1)
     broker = Broker(tmp_path)
     broker.stop()
@@ -234,17 +233,17 @@ def test_a_broker_that_restarts_is_told_all_again(history, watch_config, event_o
     history.begin(event, ["home"], event.decided)
     with Telling(config, history, print) as telling:
         telling.sources({"hall": ["falling"], "yard": ["falling"]})
-        eventually(lambda: telling.deliveries["home"].failed)
+        until(lambda: telling.deliveries["home"].failed)
         assert telling.deliveries["home"].channel.connected is False
         broker.start()
         try:
-            eventually(lambda: not history.waiting())
+            until(lambda: not history.waiting())
             broker.stop()
-            eventually(lambda: not telling.deliveries["home"].channel.connected)
+            until(lambda: not telling.deliveries["home"].channel.connected)
             broker.start()
             with Listener(broker.port) as listener:
-                eventually(lambda: listener.last("lstr/available") == "online")
-                eventually(lambda: listener.last("lstr/yard/falling/state") == "ON")
+                until(lambda: listener.last("lstr/available") == "online")
+                until(lambda: listener.last("lstr/yard/falling/state") == "ON")
                 assert listener.last("lstr/hall/falling/state") == "OFF"
         finally:
             broker.stop()

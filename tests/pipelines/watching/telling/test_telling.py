@@ -12,6 +12,7 @@ from lstr.pipelines.watching.config import AppriseConfig, CommandConfig, MqttCon
 from lstr.pipelines.watching.history import History
 from lstr.pipelines.watching.telling import delivery, telling
 from lstr.pipelines.watching.telling.telling import Telling
+from tests.support.patience import until
 from tests.support.processes import room
 from tests.support.webhooks import Receiver
 
@@ -52,12 +53,12 @@ def hook(receiver: Receiver) -> WebhookConfig:
     return WebhookConfig(url=receiver.root)
 
 
-def test_a_kill_between_delivery_and_note(tmp_path, eventually):
+def test_a_kill_between_delivery_and_note(tmp_path):
     """The webhook has it and the history does not know: it is delivered again, with the same id."""
     with Receiver("never") as receiver:
         first = service(tmp_path, receiver.root, 1)
         try:
-            eventually(lambda: receiver.posted)
+            until(lambda: receiver.posted)
         finally:
             first.kill()
             first.wait()
@@ -68,13 +69,13 @@ def test_a_kill_between_delivery_and_note(tmp_path, eventually):
         assert again["phase"] == "new" and again["event"]["end"] and again["event"]["still_on"]
 
 
-def test_what_is_told_is_stored_over_kills(tmp_path, eventually):
+def test_what_is_told_is_stored_over_kills(tmp_path):
     with Receiver() as receiver:
         for _ in range(3):
             process = service(tmp_path, receiver.root, 10**6)
             try:
                 n = len(receiver.posted) + random.randint(1, 20)
-                eventually(lambda n=n: len(receiver.posted) >= n)
+                until(lambda n=n: len(receiver.posted) >= n)
             finally:
                 process.kill()
                 process.wait()
@@ -86,13 +87,13 @@ def test_what_is_told_is_stored_over_kills(tmp_path, eventually):
         assert len(ids(receiver)) <= len(stored) + 3, "at most one at each kill is told twice"
 
 
-def test_a_full_disk_lets_nobody_be_told_twice(history, watch_config, event_of, eventually, monkeypatch):
+def test_a_full_disk_lets_nobody_be_told_twice(history, watch_config, event_of, monkeypatch):
     monkeypatch.setattr(delivery, "FULL", 0.02)
     said, event = [], event_of()
     history.begin(event, ["hook"], event.decided)
     with Receiver() as receiver:
         with room(0), Telling(watch_config(hook=hook(receiver)), history, said.append) as running:
-            eventually(lambda: receiver.posted and said)
+            until(lambda: receiver.posted and said)
             for _ in range(10):
                 running.wake()
                 time.sleep(0.01)
@@ -101,28 +102,28 @@ def test_a_full_disk_lets_nobody_be_told_twice(history, watch_config, event_of, 
         assert len(receiver.posted) == 1 and len(said) == 1 and "cannot be written" in said[0]
 
 
-def test_a_new_event_is_tried_at_once_and_what_waits_follows(history, watch_config, event_of, eventually, monkeypatch):
+def test_a_new_event_is_tried_at_once_and_what_waits_follows(history, watch_config, event_of, monkeypatch):
     monkeypatch.setattr(delivery, "FIRST", 1000.0)
     first, second, third = (event_of(action=action) for action in ("falling", "running", "sitting"))
     for event in (first, second):
         history.begin(event, ["hook"], event.decided)
     with Receiver(500) as receiver, Telling(watch_config(hook=hook(receiver)), history, print) as running:
-        eventually(lambda: running.deliveries["hook"].failed)
-        eventually(lambda: not history.due("hook", event.seen + timedelta(seconds=500)))  # one failure holds all
+        until(lambda: running.deliveries["hook"].failed)
+        until(lambda: not history.due("hook", event.seen + timedelta(seconds=500)))  # one failure holds all
         history.begin(third, ["hook"], third.decided)
         running.wake()
-        eventually(lambda: not history.waiting())
+        until(lambda: not history.waiting())
         assert ids(receiver) == [f"{event.id}.new" for event in (first, third, first, second)]
 
 
-def test_an_event_of_yesterday_is_no_news(history, watch_config, event_of, eventually):
+def test_an_event_of_yesterday_is_no_news(history, watch_config, event_of):
     said = []
     for ago in (25 * 3600, 25 * 3600, 23 * 3600):
         event = event_of(ago=ago)
         history.begin(event, ["hook"], event.decided)
         history.end(event.id, event.seen, False, event.seen)
     with Receiver() as receiver, Telling(watch_config(hook=hook(receiver)), history, said.append):
-        eventually(lambda: not history.waiting())
+        until(lambda: not history.waiting())
         assert ids(receiver) == [f"{event.id}.new", f"{event.id}.end"]
     assert said == ["hook is not told of 2 events, which are older than a day."]
 

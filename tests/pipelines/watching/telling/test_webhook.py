@@ -11,6 +11,7 @@ from lstr.pipelines.watching.config import WebhookConfig
 from lstr.pipelines.watching.telling import telling, webhook
 from lstr.pipelines.watching.telling.channel import ChannelError
 from lstr.pipelines.watching.telling.telling import Telling
+from tests.support.patience import until
 from tests.support.webhooks import Receiver
 
 
@@ -24,11 +25,11 @@ def hook(root: str, **values) -> WebhookConfig:
     return WebhookConfig(url=f"{root}/in?token=abc123", **values)
 
 
-def test_what_arrives_is_signed(history, watch_config, event_of, eventually):
+def test_what_arrives_is_signed(history, watch_config, event_of):
     event = event_of()
     with Receiver() as receiver:
         with told(history, watch_config(phone=hook(receiver.root, secret="hunter2")), event):
-            eventually(lambda: not history.waiting())
+            until(lambda: not history.waiting())
         (posted,) = receiver.posted
     assert posted.path == "/in?token=abc123"
     stamp = posted.headers["X-Lstr-Timestamp"]
@@ -40,11 +41,11 @@ def test_what_arrives_is_signed(history, watch_config, event_of, eventually):
     assert message["sentence"].startswith("falling in the hall, ")
 
 
-def test_an_error_is_followed_by_one_delivery(history, watch_config, event_of, eventually, quick):
+def test_an_error_is_followed_by_one_delivery(history, watch_config, event_of, quick):
     said: list[str] = []
     with Receiver(500, 503) as receiver:
         with told(history, watch_config(phone=hook(receiver.root)), event_of(), said) as running:
-            eventually(lambda: not history.waiting())
+            until(lambda: not history.waiting())
             assert running.deliveries["phone"].failed == 2
         assert len({posted.headers["X-Lstr-Id"] for posted in receiver.posted}) == 1
         assert len(receiver.posted) == 3
@@ -54,46 +55,46 @@ def test_an_error_is_followed_by_one_delivery(history, watch_config, event_of, e
     ]
 
 
-def test_a_redirect_is_not_followed(history, watch_config, event_of, eventually):
+def test_a_redirect_is_not_followed(history, watch_config, event_of):
     said: list[str] = []
     with Receiver() as inside, Receiver(302) as receiver:
         receiver.location = f"{inside.root}/admin"
         with told(history, watch_config(phone=hook(receiver.root)), event_of(), said):
-            eventually(lambda: said)
+            until(lambda: said)
             assert said[0].endswith("it answered 302, and a redirect is not followed.")
         assert inside.posted == [] and len(receiver.posted) == 1
     assert history.waiting() == {"phone": 1}
 
 
 @pytest.mark.parametrize("answer", ["never", "slow", "endless"])
-def test_who_never_answers_delays_no_other_and_no_end(history, watch_config, event_of, eventually, monkeypatch, answer):
+def test_who_never_answers_delays_no_other_and_no_end(history, watch_config, event_of, monkeypatch, answer):
     """`slow` sends a byte before each limit of a socket, and would never end."""
     monkeypatch.setattr(webhook, "SECONDS", 0.3)
     monkeypatch.setattr(webhook, "TICK", 0.05)
     with Receiver(answer) as receiver, Receiver() as other:
         with told(history, watch_config(a=hook(receiver.root), b=hook(other.root)), event_of()) as running:
-            eventually(lambda: other.posted)
-            eventually(lambda: running.deliveries["a"].failed)
-            eventually(lambda: history.waiting() == {"a": 1})
+            until(lambda: other.posted)
+            until(lambda: running.deliveries["a"].failed)
+            until(lambda: history.waiting() == {"a": 1})
     assert history.waiting() == {"a": 1}
 
 
-def test_one_that_hangs_is_broken_off_at_the_end(history, watch_config, event_of, eventually, monkeypatch):
+def test_one_that_hangs_is_broken_off_at_the_end(history, watch_config, event_of, monkeypatch):
     monkeypatch.setattr(telling, "PATIENCE", 0.1)
     with Receiver("never") as receiver:
         running = told(history, watch_config(phone=hook(receiver.root)), event_of()).__enter__()
-        eventually(lambda: receiver.posted)
+        until(lambda: receiver.posted)
         began = time.monotonic()
         running.close()
         assert time.monotonic() - began < webhook.SECONDS - 1, "it waited for the time-out"
     assert history.waiting() == {"phone": 1}
 
 
-def test_user_and_password_are_sent_as_they_are_usual(history, watch_config, event_of, eventually):
+def test_user_and_password_are_sent_as_they_are_usual(history, watch_config, event_of):
     with Receiver() as receiver:
         address = receiver.root.replace("http://", "http://me:p%40ss@")
         with told(history, watch_config(a=hook(address)), event_of()):
-            eventually(lambda: not history.waiting())
+            until(lambda: not history.waiting())
         assert {posted.headers["Authorization"] for posted in receiver.posted} == {"Basic bWU6cEBzcw=="}
 
 
