@@ -157,13 +157,6 @@ def choose_backend(
     return "native"
 
 
-def make_flow(algorithm: str, backend: str = "native") -> Callable[..., NDArray[np.float32]]:
-    """What computes the flow of a pair by an algorithm; shapes as `opencv_flow`."""
-    if algorithm != "tvl1":
-        return partial(dis_flow, algorithm)
-    return opencv_flow if backend == "opencv" else tvl1_flow
-
-
 def has_gpu_flow(device: str) -> bool:
     """Whether a device is a GPU with a kernel for TV-L1 that runs."""
     if not device.startswith("cuda") or not has_gpu():
@@ -221,7 +214,9 @@ class FlowWorkers:
         self.workers = workers
         self.algorithm = algorithm
         self.backend = f"opencv {cv2.__version__}" if chosen == "opencv" else chosen
-        self._flow = make_flow(algorithm, chosen)
+        self._flow: Callable[..., NDArray[np.float32]] = opencv_flow if chosen == "opencv" else tvl1_flow
+        if algorithm != "tvl1":
+            self._flow = partial(dis_flow, algorithm)
         # One thread per pair beats OpenCV's own threads, which would contend with these.
         self._threads_before = cv2.getNumThreads()
         cv2.setNumThreads(1)

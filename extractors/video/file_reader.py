@@ -20,7 +20,7 @@ from av.codec.hwaccel import HWAccel, hwdevices_available
 from lstr.extractors.errors import VideoError, first_line
 from lstr.extractors.stages import PROBE
 from lstr.extractors.video.containers import PLAIN, Opening
-from lstr.extractors.video.frames import CHUNK, Chunk, Reader, SourceFrame, chunks_of, shrink
+from lstr.extractors.video.frames import CHUNK, Chunk, SourceFrame, chunks_of, shrink
 from lstr.extractors.video.probe import Video, damaged, probe
 from lstr.extractors.video.pyav_reader import PyAVReader
 
@@ -129,7 +129,7 @@ def decord_frames(video: Video, long_side: int) -> Generator[SourceFrame, None, 
         raise VideoError(f"decord cannot read {video.path} ({first_line(error)}).", PYAV_HINT) from error
 
 
-def read_chunks(reader: Reader, long_side: int) -> Iterator[Chunk]:
+def read_chunks(reader: FrameReader | PyAVReader, long_side: int) -> Iterator[Chunk]:
     """A reader's chunks in order, each as soon as a later frame closes it; the short tail is dropped.
 
     Raises what the reader raises.

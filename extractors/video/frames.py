@@ -1,10 +1,9 @@
 """Source frames at their own times → 24 FPS frames at the working size → chunks; the arithmetic, without a decoder."""
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Protocol
 
 import cv2
 import numpy as np
@@ -38,26 +37,6 @@ class SourceFrame:
     def image(self) -> NDArray[np.uint8]:
         """(H, W, 3) RGB, made when first read: a frame that 24 FPS leaves out is never converted."""
         return self.render()
-
-
-class Reader(Protocol):
-    """The frames of one source, once; what every decoder is read through."""
-
-    decoder: str
-    """What decodes: `pyav`, `decord` or `nvdec`."""
-    clock: str
-    """`container`, or `average rate` where its times are missing or not in the order of the frames."""
-    decoded: int
-    """Frames so far."""
-    decode_errors: int
-    """Damaged packets and frames so far, which are left out, and ends that come too early."""
-
-    def frames(self, long_side: int) -> Generator[SourceFrame, None, None]:
-        """Each frame in the order shown, upright, at the working size, its exact time counted from the first one.
-
-        Closing the generator closes the source. Raises VideoError where it cannot be read, or is damaged.
-        """
-        ...
 
 
 def n_frames_until(seconds: Fraction) -> int:

@@ -1,6 +1,7 @@
-"""What of a live source was seen without a gap: its frames, cut where the next one is too far away."""
+"""What of a live source was seen without a gap: its frames, cut where the next one is too far away; and the gaps."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from lstr.extractors.video.frames import CHUNK, FPS, SourceFrame, n_frames_until
@@ -9,6 +10,25 @@ GAP_SECONDS = 2
 RATES = (Fraction(1, 10), 240)  # frames per second that a source may say it has
 SLOW_STEPS = 4  # of a source with less than two frames per second
 SILENCE = 10.0  # seconds without a frame after which another connection is tried
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Chunks from `first` to before `end` that are not decided: `dropped`, or `unseen`: they never came."""
+
+    first: int
+    end: int
+    reason: str
+
+
+def joined(gaps: Iterable[Gap]) -> list[Gap]:
+    """Gaps in order, neighbours of one reason as one."""
+    found: list[Gap] = []
+    for gap in sorted(gaps, key=lambda gap: gap.first):
+        if found and found[-1].end == gap.first and found[-1].reason == gap.reason:
+            gap = replace(gap, first=found.pop().first)
+        found.append(gap)
+    return found
 
 
 def stretches(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.chunk import CLOCK, Clock
 from lstr.extractors.run import FeatureRow
-from lstr.extractors.video.gaps import Gap
+from lstr.extractors.video.stretches import Gap
 from lstr.timeline import Event, Timeline, iso
 
 TOP = 3

@@ -7,7 +7,7 @@ from lstr.extractors.devices import choose_device, videos_at_once
 from lstr.extractors.errors import VideoError
 from lstr.extractors.flow.workers import default_workers
 from lstr.extractors.prefetch import Ahead, closed_after
-from lstr.extractors.video.gaps import Gap
+from lstr.extractors.video.stretches import Gap
 from lstr.pipelines.detection.decision import Decision
 from lstr.pipelines.detection.effort import Since
 from lstr.pipelines.detection.events import Ended, SourceEvent

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.extractors.errors import OutputError
 from lstr.extractors.run import FeatureRow
-from lstr.extractors.video.gaps import Gap
+from lstr.extractors.video.stretches import Gap
 from lstr.pipelines.detection.decision import Decision, decision_of
 from lstr.pipelines.detection.effort import Effort, Since
 from lstr.pipelines.detection.events import Decided, Opened

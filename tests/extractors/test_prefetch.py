@@ -7,7 +7,7 @@ from itertools import count
 import pytest
 import torch
 
-from lstr.extractors.prefetch import ahead, closed_after, merged, torch_threads
+from lstr.extractors.prefetch import ahead, merged, torch_threads
 
 
 def running(name: str) -> list[threading.Thread]:
@@ -39,20 +39,6 @@ def test_no_more_is_made_than_asked_for():
     items.close()
 
 
-def test_an_item_is_given_before_the_next_is_there():
-    taken = threading.Event()
-
-    def live():
-        yield "first"
-        assert taken.wait(10), "the second item was waited for before the first was yielded"
-        yield "second"
-
-    items = ahead(ahead(live(), 2, "inner"), 1, "outer")
-    assert next(items) == "first"
-    taken.set()
-    assert list(items) == ["second"]
-
-
 def test_a_failure_comes_in_its_place():
     def source():
         yield 1
@@ -81,18 +67,6 @@ def test_closing_ends_every_stage_and_closes_the_source_in_its_own_thread():
     items.close()
     assert closed_in == ["inner"]
     assert not running("inner") and not running("outer")
-
-
-def test_closed_after():
-    def source():
-        yield from range(5)
-
-    generator = source()
-    with closed_after(generator) as items:
-        assert next(items) == 0
-    assert list(generator) == []
-    with closed_after([1, 2]) as items:
-        assert list(items) == [1, 2]
 
 
 def test_merged_items_come_as_they_are_made():

@@ -11,7 +11,6 @@ from lstr.extractors.backbones.mmaction_registry import registry
 from lstr.extractors.errors import ExtractorError, MissingPathError, RecipeError, WeightsError
 from lstr.extractors.images.crops import NO_FRAMES
 from lstr.extractors.networks.build import build_network, network_recipe
-from lstr.extractors.networks.runtimes.fused import fuse
 from lstr.extractors.networks.runtimes.torch_runtime import scaled
 from lstr.extractors.presets import Preset, StreamPreset
 from lstr.extractors.recipe import NetworkRecipe, Recipe
@@ -119,17 +118,6 @@ def test_flow_features_of_a_recogniser(configs):
     x = (torch.from_numpy(images).float() - torch.tensor(part.mean)) / torch.tensor(part.std)
     maps = recogniser(configs / "flow r18.py").backbone(x.permute(0, 3, 1, 2))
     close(twostream.pooled("flow", images[None])[0], maps.mean((2, 3)).mean(0).numpy())
-
-
-@torch.inference_mode()
-def test_folding_leaves_relu6_and_depthwise_layers_as_they_are(configs):
-    network = recogniser(TSM).backbone
-    fused = fuse(network, "float32", "cpu")
-    assert not any(isinstance(m, torch.nn.BatchNorm2d) for m in fused.conv1.modules())
-    for n in (8, 16):
-        x = 20 * torch.randn(n, 3, 64, 64).to(memory_format=torch.channels_last)  # far beyond 6
-        expected = network(x)
-        torch.testing.assert_close(fused(x), expected, atol=1e-4 * float(expected.abs().max()), rtol=0)
 
 
 def test_a_recipe_rebuilds_its_networks_without_the_config(configs, tmp_path):

@@ -89,19 +89,6 @@ def test_hidden_files_of_a_folder_are_no_videos(folder):
     assert list(find_videos(["a/._x.mp4"])) == ["._x"], "one that is named is meant"
 
 
-def test_a_folder_that_cannot_be_read_is_told(folder, monkeypatch):
-    walk = os.walk
-
-    def closed(place, onerror, followlinks):
-        onerror(PermissionError(13, "Permission denied", f"{place}/private"))
-        return walk(place, onerror=onerror, followlinks=followlinks)
-
-    monkeypatch.setattr(os, "walk", closed)
-    told = []
-    find_videos(["a"], tell=told.append)
-    assert "the folder a/private, which cannot be read" in told[0]
-
-
 @pytest.mark.parametrize("name", ["a" * 300, "b " * 5000], ids=["a name", "a line"])
 def test_a_line_that_is_no_path_is_a_sentence(name):
     """What was named as a list may be none: the system refuses what is longer than a path can be."""

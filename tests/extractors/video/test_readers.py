@@ -1,4 +1,4 @@
-"""What every reader of frames promises, for each decoder and several files: `lstr.extractors.video.frames.Reader`."""
+"""What every reader of frames promises, for each decoder and several files."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ import pytest
 
 from lstr.extractors.video.exact_frames import index_frames
 from lstr.extractors.video.file_reader import FrameReader, suits_decord
-from lstr.extractors.video.frames import Reader, resample
+from lstr.extractors.video.frames import resample
 from lstr.extractors.video.probe import probe
 from lstr.extractors.video.pyav_reader import PyAVReader
 from tests.support.videos import FULL, OPEN_GROUPS, ffmpeg_24, remux, write_video
@@ -35,6 +35,9 @@ TIMES = {
 def through_pipe(path: Path) -> PyAVReader:
     """A reader of the same bytes as they come out of another process."""
     return PyAVReader(subprocess.Popen(["cat", str(path)], stdout=subprocess.PIPE).stdout)
+
+
+Reader = FrameReader | PyAVReader
 
 
 def by_decoder(decoder: str) -> Callable[[Path], Reader]:
