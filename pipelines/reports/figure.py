@@ -96,7 +96,7 @@ def _shortened(text: str) -> str:
 
 def _other_families(names: Sequence[str]) -> list[str]:
     """Return the families of this machine's fonts with the letters that the usual one lacks."""
-    fonts = {font_of(letter) for letter in {*"".join(names)}} - {None, FIRST}
+    fonts = {font for letter in {*"".join(names)} if (font := font_of(letter)) and font != FIRST}
     for path in fonts:
         fontManager.addfont(path)
     return sorted(FontProperties(fname=path).get_name() for path in fonts)
