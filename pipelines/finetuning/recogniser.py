@@ -1,7 +1,5 @@
 """What is trained of a stream: its network with a head for these classes, its first weights, its optimiser."""
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from torch.distributions import Beta
@@ -144,14 +142,6 @@ def batch_norms(model: Recogniser) -> list[nn.modules.batchnorm._BatchNorm]:
     return [module for module in model.backbone.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
 
 
-def _groups(model: Recogniser, config: FinetuneConfig) -> list[dict[str, Any]]:
-    """What of a recogniser is to be trained, and by what factor the rate of each part differs from `lr`."""
-    body, head = ([p for p in part.parameters() if p.requires_grad] for part in (model.backbone, model.cls_head))
-    if config.head_lr:
-        return [{"params": body, FACTOR: 1.0}, {"params": head, FACTOR: config.head_lr / config.lr}]
-    return [{"params": [*body, *head], FACTOR: 1.0}]
-
-
 def set_rate(optimiser: torch.optim.Optimizer, lr: float) -> None:
     """Give each part of a recogniser its rate, where that of most is `lr`."""
     for group in optimiser.param_groups:
@@ -160,8 +150,11 @@ def set_rate(optimiser: torch.optim.Optimizer, lr: float) -> None:
 
 def make_optimiser(model: Recogniser, config: FinetuneConfig) -> torch.optim.Optimizer:
     """AdamW or stochastic gradient descent on what of a recogniser is to be trained."""
-    trained = _groups(model, config)
+    body, head = ([p for p in part.parameters() if p.requires_grad] for part in (model.backbone, model.cls_head))
+    groups = [{"params": [*body, *head], FACTOR: 1.0}]
+    if config.head_lr:
+        groups = [{"params": body, FACTOR: 1.0}, {"params": head, FACTOR: config.head_lr / config.lr}]
     if config.optimiser == "adamw":
         # one pass over the weights instead of a dozen: for ten million of them half of the optimiser's time
-        return torch.optim.AdamW(trained, config.lr, weight_decay=config.weight_decay, fused=True)
-    return torch.optim.SGD(trained, config.lr, momentum=MOMENTUM, weight_decay=config.weight_decay)
+        return torch.optim.AdamW(groups, config.lr, weight_decay=config.weight_decay, fused=True)
+    return torch.optim.SGD(groups, config.lr, momentum=MOMENTUM, weight_decay=config.weight_decay)

@@ -5,7 +5,7 @@ label are cut in pieces as long as a typical action, and are a class of their ow
 sample), so a run that goes on from an epoch draws what it would have drawn.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import cv2
@@ -117,16 +117,18 @@ class SampleSet:
     def batch(self, keys: Sequence[Key]) -> Images:
         """The images and classes of samples. Raises CacheError where a chunk is damaged."""
         drawn = [self.draw(key) for key in keys]
-        images = np.stack([np.stack([self._image(sample, *one) for one in sample.shown]) for sample in drawn])
+        images = np.stack([self._images(sample) for sample in drawn])
         pixels = torch.from_numpy(images.transpose(0, 1, 4, 2, 3).copy())  # (N, segments, C, crop, crop)
         return pixels, tuple(sample.label for sample in drawn)
 
-    def _image(self, drawn: "Drawn", chunk: int, movement: Movement | None) -> np.ndarray:
-        image = self.videos[drawn.video].picture(chunk, self.stream, movement)
-        if drawn.tint:
-            image = tinted(image, drawn.tint)
-        flipped = self.stream == "flow" and self.directed
-        return augment(image, drawn.box, drawn.mirrored, self.config, flipped)
+    def _images(self, drawn: "Drawn") -> np.ndarray:
+        """Augmented images (segments, crop, crop, C) uint8 of a sample."""
+        video, flipped, images = self.videos[drawn.video], self.stream == "flow" and self.directed, []
+        for chunk, movement in zip(drawn.chunks, drawn.movements, strict=True):
+            image = video.picture(chunk, self.stream, movement)
+            image = tinted(image, drawn.tint) if drawn.tint else image
+            images.append(augment(image, drawn.box, drawn.mirrored, self.config, flipped))
+        return np.stack(images)
 
     def draw(self, key: Key) -> "Drawn":
         """What a sample is before its images are read."""
@@ -203,11 +205,6 @@ class Drawn:
     tint: Tint | None
     movements: Sequence[Movement | None]
     """How the camera moves in each chunk; None where it stands still."""
-
-    @property
-    def shown(self) -> Iterator[tuple[int, Movement | None]]:
-        """Its chunks, each with its movement."""
-        return zip(self.chunks, self.movements, strict=True)
 
 
 def draw_tint(random: np.random.Generator, colour: float) -> Tint:

@@ -11,7 +11,6 @@ from lstr.extractors.flow.workers import ALGORITHMS
 from lstr.extractors.presets import IMAGENET, Preset, preset_of
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.weights.model_card import is_weights_folder
-from lstr.kinds import KINDS
 from lstr.pipelines.finetuning.config import defaults, trainable, trainable_network
 from lstr.pipelines.finetuning.finetune import VideoOptions
 from lstr.pipelines.finetuning.initial_weights import initial_weights
@@ -44,8 +43,6 @@ class LearnOptions(VideoOptions):
     """`rgb`, `flow` or `both`; None for all that a named recipe has."""
     algorithm: str | None = None
     """Algorithm of optical flow; None for that of a named recipe."""
-    kind: str | None = None
-    """Kind of the model that sees the features, one of `lstr.kinds.KINDS`; None for that of the preset."""
     false_alarms: float | None = None
     """Choose the thresholds with which most is found for so many false alarms an hour; None for the highest F1."""
     folds: int | None = None
@@ -57,9 +54,7 @@ class LearnOptions(VideoOptions):
     """What else the model file is to state about itself."""
 
     def __post_init__(self) -> None:
-        """Raises ConfigError for a kind, a time, a flow or a number that does not exist."""
-        if self.kind is not None and self.kind not in KINDS:
-            raise ConfigError(f"There is no kind of model {self.kind!r}.", f"choose one of {', '.join(KINDS)}.")
+        """Raises ConfigError for a time, a flow or a number that does not exist."""
         super().__post_init__()
         check_range(self, least={"at_once": 1}, choices={"algorithm": ALGORITHMS})
         if self.false_alarms is not None and not 0 < self.false_alarms < math.inf:
@@ -80,8 +75,7 @@ class LearnOptions(VideoOptions):
     def of_model(self) -> dict[str, str]:
         """The settings of the model that sees the features."""
         chosen = {name: value for name, value in self.settings.items() if name.split(".")[0] in OF_THE_MODEL}
-        kind = {"model.kind": self.kind} if self.kind else {}
-        return kind | ({"train.seed": str(self.seed)} if self.seed is not None else {}) | chosen
+        return ({"train.seed": str(self.seed)} if self.seed is not None else {}) | chosen
 
 
 def recipe_of(init: str | None) -> Recipe | None:

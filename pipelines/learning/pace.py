@@ -209,8 +209,7 @@ def measured_plan(
         candidates = tuple(one for one in candidates if one.preset == candidates[0].preset)
     candidates = candidates if parts.folds else candidates[:1]
     models = {
-        one.name: resolve(one.preset, {**one.settings, **settings}, _dims(widths, one.streams or preset.streams))
-        for one in candidates
+        one.name: resolve(one.preset, settings, _dims(widths, one.streams or preset.streams)) for one in candidates
     }
     for model, training in models.values():
         check_teacher(model, training, max(lengths))

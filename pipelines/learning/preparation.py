@@ -283,7 +283,8 @@ def _request(
     # what a file says may be another thing the next time
     is_of_file = any(isinstance(name, str) and name not in PRESETS for name, *_ in choices)
     request = {
-        **{name: getattr(options, name) for name in ("kind", "seed", "seconds", "folds")},
+        "kind": None,  # an option that there was; without it a learning that was stopped would begin anew
+        **{name: getattr(options, name) for name in ("seed", "seconds", "folds")},
         **({} if options.false_alarms is None else {"false_alarms": options.false_alarms}),
         "features": choices[0] if len(choices) == 1 else choices,
         **({"presets": list(map(repr, presets))} if is_of_file else {}),

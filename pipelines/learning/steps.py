@@ -242,12 +242,15 @@ class Steps:
         candidate: Candidate | None = None,
     ) -> Generator[Doing, None, None]:
         """The model that sees the features; its progress is a share (at, of) of a step."""
+        settings = self.options.of_model
+        if candidate and candidate.again:
+            settings["train.seed"] = str(int(settings.get("train.seed", 0)) + candidate.again)
         options = TrainOptions(
             [features or self.workspace.features],
             labels,
             run,
             preset=candidate.preset if candidate else None,
-            settings=self._settings_of(candidate),
+            settings=settings,
             skip_missing=True,
             resume=(run / "resume.pt").exists(),
             device=self.options.device,
@@ -258,13 +261,6 @@ class Steps:
         for event in train(options):
             if isinstance(event, Step):
                 yield self.plan.doing(step, at * event.steps + event.step, of * event.steps)
-
-    def _settings_of(self, candidate: Candidate | None) -> dict[str, str]:
-        """The settings of a model: its own, those of the options, and another seed for another training."""
-        settings = {**(candidate.settings if candidate else {}), **self.options.of_model}
-        if candidate and candidate.again:
-            settings["train.seed"] = str(int(settings.get("train.seed", 0)) + candidate.again)
-        return settings
 
     def choose_thresholds(self, checkpoint: Path) -> Generator[Event, None, Decided]:
         """One rule, by the validation videos, else by models that have not seen the videos they are tried on."""

@@ -4,7 +4,7 @@ Each is measured on videos that its models lack, fold by fold, and the best one 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from lstr.pipelines.training.config import preset_for
 
@@ -24,12 +24,11 @@ UT-Interaction recorded elsewhere greys and differences alone had .65 to .71, an
 
 @dataclass(frozen=True)
 class Candidate:
-    """A model: its preset, the same without some videos as with all, and what is set otherwise."""
+    """A model: its preset, the same without some videos as with all, and what it sees."""
 
     name: str
     """Its folder's too"""
     preset: str
-    settings: Mapping[str, str] = field(default_factory=dict, hash=False)
     seen: bool = False
     """Whether networks that have seen the videos make the features that it is trained on, which look better than those
     of new ones; else networks that lack each"""

@@ -54,11 +54,7 @@ def build_for_arm(folder: Path, compiler: Sequence[str]) -> EmulatedKernel:
     if not shutil.which(compiler[0]):
         pytest.skip(f"no {compiler[0]}, which compiles for 64-bit ARM")
     program = folder / "tvl1"
-    warnings = (
-        "-Wall",
-        "-Werror",
-        "-Wno-pass-failed",
-    )  # Clang says which loops it makes no vectors of
+    warnings = ("-Wall", "-Werror", "-Wno-pass-failed")  # Clang says which loops it makes no vectors of
     command = [*compiler, *FLAGS, *warnings, "-static", "-I", SOURCES, PROGRAM, "-o", program]
     subprocess.run(command, check=True)
     return EmulatedKernel((emulator, str(program)), folder)

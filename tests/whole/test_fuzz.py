@@ -71,12 +71,7 @@ LABELS = {
 RECORD = {"id": "v", "bytes": 1, "mtime": 1.5, "recipe": "0" * 12, "chunks": 8, "arrays": {"rgb": {"signature": "0"}}}
 FAILURE = {"id": "w", "source": "w.mp4", "reason": "it is damaged"}
 METRICS = {"lstr": {"mAP": 0.5, "per_class": {"fall": {"AP": 0.5}}}, "videos": 3}
-SWEPT = settings(
-    deadline=None,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-    print_blob=False,
-)
+SWEPT = settings(deadline=None, database=None, suppress_health_check=list(HealthCheck), print_blob=False)
 
 
 @dataclass(frozen=True)

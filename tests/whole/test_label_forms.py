@@ -7,7 +7,6 @@ import pytest
 from lstr.labels.label_set import read_labels
 from lstr.pipelines.annotations.formats import convert
 from lstr.pipelines.annotations.label_file import read_label_file
-from lstr.pipelines.extraction.prepare import training_ids
 
 
 @pytest.fixture
@@ -58,23 +57,3 @@ def test_labels_without_subsets_train_and_do_not_test(small_set, tmp_path, lstr)
         "evaluate", small_set.checkpoint, small_set.features, "--labels", tmp_path / "vtt", "--subset", "train"
     )
     assert code == 0, err
-
-
-def test_detection_draws_them(small_set, table, tmp_path, lstr):
-    given = ("detect", small_set.features, "-c", small_set.checkpoint, "-f", "html,json", "--set")
-    for name, labels in (("a", small_set.labels), ("b", table)):
-        code, _, err = lstr(*given, f"labels={labels}", "-o", tmp_path / name)
-        assert code == 0, err
-    label = read_labels(small_set.labels).videos["scene_00"].segments[0]
-    pages = [(tmp_path / name / "scene_00.html").read_text() for name in "ab"]
-    assert all(f'"label":"{label.label}"' in page.replace(" ", "") for page in pages)
-    code, out, err = lstr(*given, f"labels={tmp_path / 'none.csv'}", "-o", tmp_path / "c")
-    assert code == 2 and "no label file" in err
-
-
-def test_calibration_takes_the_training_videos(small_set, table, tmp_path):
-    videos = {f"scene_0{i}": small_set.videos / f"scene_0{i}.avi" for i in range(4)}
-    expected = [name for name, video in read_labels(small_set.labels).videos.items() if video.subset == "training"]
-    assert training_ids(table, videos) == training_ids(small_set.labels, videos) == sorted(expected)
-    (tmp_path / "list.txt").write_text("scene_01\n")
-    assert training_ids(tmp_path / "list.txt", videos) == ["scene_01"]

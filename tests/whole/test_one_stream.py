@@ -41,24 +41,22 @@ def two(small_set, tmp_path) -> OneStream:
     return OneStream(tmp_path / "videos", tmp_path / "labels.json", small_set.recipe)
 
 
-@pytest.mark.parametrize("stream", ["rgb", pytest.param("flow", marks=pytest.mark.slow)])
-def test_one_stream_from_video_to_detection(lstr, two, tmp_path, monkeypatch, stream):
+def test_one_stream_from_video_to_detection(lstr, two, tmp_path, monkeypatch):
     features, run, out = tmp_path / "features", tmp_path / "run", tmp_path / "timeline"
-    if stream == "rgb":
-        monkeypatch.setattr(FlowWorkers, "__init__", lambda *_: pytest.fail("flow is computed"))
-    made = ["--recipe", two.recipe, "--stream", stream, *(["--flow", "dis"] if stream == "flow" else [])]
+    monkeypatch.setattr(FlowWorkers, "__init__", lambda *_: pytest.fail("flow is computed"))
+    made = ["--recipe", two.recipe, "--stream", "rgb"]
     code, _, err = lstr("extract", two.videos, "-o", features, *made, "--calibrate", two.labels, "--workers", "1")
     assert code == 0, err
     folder = open_features(features)
-    assert folder.streams == (stream,) and len(folder.ids()) == 2
+    assert folder.streams == ("rgb",) and len(folder.ids()) == 2
     assert sorted(p.name for p in features.glob("*_*")) == list(folder.names), "no folder of the other stream"
-    assert folder.recipe.calibrated_on and (folder.recipe.algorithm == "dis") == (stream == "flow")
+    assert folder.recipe.calibrated_on and folder.recipe.algorithm is None
     record = folder.read_record(folder.ids()[0])
-    assert set(record["arrays"]) == {stream} and (record["seconds"]["flow"] > 0) == (stream == "flow")
+    assert set(record["arrays"]) == {"rgb"} and record["seconds"]["flow"] == 0
     assert "2 kept" in lstr("extract", two.videos, "-o", features, *made, "--calibrate", two.labels)[2]
 
     code, _, err = lstr("train", features, "--labels", two.labels, "-o", run, "--set", "train.max_steps=2", *SETTINGS)
-    assert code == 0 and f"one stream, {stream}" in err, err
+    assert code == 0 and "one stream, rgb" in err, err
     code, shown, err = lstr("evaluate", run / "checkpoint.pt", features, "--labels", two.labels, "--json")
     assert code == 0 and json.loads(shown)["chunks"] == 20, err
 

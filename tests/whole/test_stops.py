@@ -9,14 +9,12 @@ import multiprocessing
 import os
 import random
 import signal
-import socket
 import sys
-import threading
 import time
 import zipfile
 from collections.abc import Callable, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +24,6 @@ import torch
 from lstr.checkpoints.checkpoint import load
 from lstr.extractors.weights.content import read_state_dict
 from lstr.pipelines.finetuning.run_folder import SETTINGS
-from tests.support.videos import remux
 
 MOMENTS = int(os.environ.get("LSTR_MOMENTS", "20"))
 HOWS = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP)
@@ -59,10 +56,6 @@ class Job:
     results: Callable[[Path], dict[str, bytes]]
     begun: str | None = None
     """The file of a stopped run that goes on only with --resume."""
-    serves: list[bytes] = field(default_factory=list)
-    """What its source sends, for a live one."""
-    fifo: Path | None = None
-    """Through what it sends, for one that is standard input."""
 
 
 def files_of(*patterns: str) -> Callable[[Path], dict[str, bytes]]:
@@ -94,98 +87,18 @@ def job_of(name: str, small_set, folder: Path) -> Job:
         return Job([*words, *TINY], checkpoint_of, begun="resume.pt")
     if name == "finetune":
         words = ["finetune", videos, "--labels", labels, "-o", "FOLDER/run", "--stream", "flow", "--flow", "dis"]
-        words += [
-            "--device",
-            "cpu",
-            "--set",
-            "flow_threads=1",
-            "--workers",
-            "1",
-            "--set",
-            "epochs=4",
-            "--set",
-            "draws=24",
-        ]
+        words += ["--device", "cpu", "--workers", "1"]
+        words += [word for setting in ("flow_threads=1", "epochs=4", "draws=24") for word in ("--set", setting)]
         return Job(words, network_of, begun=SETTINGS)
     if name == "learn":
-        words = [
-            "learn",
-            videos,
-            labels,
-            "-o",
-            "FOLDER/drawn.lstr",
-            "--set",
-            "cache=FOLDER/chunks",
-            "--device",
-            "cpu",
-            "--flow",
-            "dis",
-        ]
-        settings = ("epochs=2", "draws=24", "model.d_model=32", "train.epochs=4")
+        words = ["learn", videos, labels, "-o", "FOLDER/drawn.lstr", "--device", "cpu", "--flow", "dis"]
+        settings = ("cache=FOLDER/chunks", "epochs=2", "draws=24", "model.d_model=32", "train.epochs=4")
         return Job([*words, *(w for s in settings for w in ("--set", s))], files_of("drawn.lstr"))
     detect = ["-c", small_set.checkpoint, "-o", "FOLDER", "-f", "json,jsonl,npy,html", "--device", "cpu"]
-    if name == "detect":
-        return Job(["detect", videos, *detect], files_of("*.npy"))
-    stream = remux(videos / "scene_00.mp4", folder / "live.ts").read_bytes()
-    detect += ["--set", "timeout=10m"]  # a moment may come after any time on a busy machine
-    if name == "pipe":
-        return Job(["detect", "-", *detect], files_of("*.npy"), serves=[stream], fifo=folder / "pipe")
-    return Job(["detect", "ADDRESS", *detect], files_of("*.npy"), serves=[stream])
+    return Job(["detect", videos, *detect], files_of("*.npy"))
 
 
-@contextmanager
-def sent(job: Job, stays: bool):
-    """The job's words with the address of its source, which sends all it has, and then nothing, or closes."""
-    if not job.serves:
-        yield job.words
-        return
-    if job.fifo:
-        with piped_through(job.fifo, job.serves, stays):
-            yield job.words
-        return
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def serve() -> None:
-            with suppress(OSError):
-                connection, _ = server.accept()
-                with connection:
-                    for part in job.serves:
-                        connection.sendall(part)
-                    if stays:
-                        connection.recv(1)
-
-        threading.Thread(target=serve, daemon=True).start()
-        address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
-        yield [address if word == "ADDRESS" else word for word in job.words]
-
-
-@contextmanager
-def piped_through(fifo: Path, parts: list[bytes], stays: bool):
-    """Write parts into a pipe of a name for whoever reads it; it closes at once, or with the context."""
-    os.mkfifo(fifo)
-    over = threading.Event()
-
-    def write() -> None:
-        with suppress(BrokenPipeError), fifo.open("wb", buffering=0) as pipe:
-            for part in parts:
-                view = memoryview(part)
-                while view:
-                    view = view[pipe.write(view) :]
-            if stays:
-                over.wait()
-
-    thread = threading.Thread(target=write, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        os.close(os.open(fifo, os.O_RDONLY | os.O_NONBLOCK))  # nobody may have read it
-        thread.join()
-        fifo.unlink()
-
-
-def work(words: list[str], log: str, home: str, stdin: Path | None) -> None:
+def work(words: list[str], log: str, home: str) -> None:
     """In the new process: a session of its own, in which those that it leaves are found."""
     from lstr_cli.main import main
 
@@ -193,9 +106,6 @@ def work(words: list[str], log: str, home: str, stdin: Path | None) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored where the tests run under nohup
     os.environ["LSTR_HOME"], os.environ["OMP_NUM_THREADS"] = home, "1"
     torch.set_num_threads(1)
-    if stdin:
-        os.dup2(os.open(stdin, os.O_RDONLY), 0)
-        sys.stdin = os.fdopen(0)
     os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
     sys.argv = ["lstr", *words]
     main()
@@ -208,40 +118,37 @@ class Runs:
         self.launcher, self.job, self.folder, self.home = launcher, job, folder, home
         self.log = folder.with_suffix(".log")
 
-    def begin(self, words: list, *more: str):
-        filled = [str(word).replace("FOLDER", str(self.folder)) for word in [*words, *more]]
-        process = self.launcher.Process(target=work, args=(filled, str(self.log), str(self.home), self.job.fifo))
+    def begin(self):
+        resumed = self.job.begun and (self.folder / "run" / self.job.begun).exists()
+        words = [*self.job.words, "--resume"] if resumed else self.job.words
+        filled = [str(word).replace("FOLDER", str(self.folder)) for word in words]
+        process = self.launcher.Process(target=work, args=(filled, str(self.log), str(self.home)))
         process.start()
         while process.is_alive() and not hears(process.pid):
             time.sleep(0.005)
         return process
 
-    def resumed(self) -> tuple[str, ...]:
-        return ("--resume",) if self.job.begun and (self.folder / "run" / self.job.begun).exists() else ()
-
     def finish(self) -> float:
         """Run it to its end; the seconds it took."""
-        with sent(self.job, stays=False) as words:
-            start = time.monotonic()
-            process = self.begin(words, *self.resumed())
-            process.join()
+        start = time.monotonic()
+        process = self.begin()
+        process.join()
         assert process.exitcode == 0, self.log.read_text()
         return time.monotonic() - start
 
     def stop(self, how: signal.Signals, after: float) -> bool:
         """Send it a signal after so many seconds; False where it had ended before."""
-        with sent(self.job, stays=True) as words:
-            process = self.begin(words, *self.resumed())
-            process.join(after)
-            if not process.is_alive():
-                assert process.exitcode == 0, self.log.read_text()
-                return False
-            os.kill(process.pid, how)
-            start, patience = time.monotonic(), SECONDS * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
-            process.join()
-            while (left := of_session(process.pid)) and time.monotonic() - start < patience:
-                time.sleep(0.05)
-            took = time.monotonic() - start
+        process = self.begin()
+        process.join(after)
+        if not process.is_alive():
+            assert process.exitcode == 0, self.log.read_text()
+            return False
+        os.kill(process.pid, how)
+        start, patience = time.monotonic(), SECONDS * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+        process.join()
+        while (left := of_session(process.pid)) and time.monotonic() - start < patience:
+            time.sleep(0.05)
+        took = time.monotonic() - start
         assert not left, f"{left} after {took:.1f} s"
         said = self.log.read_text()
         if process.exitcode == 0:  # it was about to end
@@ -316,28 +223,3 @@ def test_stopped_at_random_moments_it_goes_on_to_the_bit(launcher, small_set, tm
     runs.finish()
     assert job.results(runs.folder) == expected
     assert not list(runs.folder.rglob(".*.tmp-*"))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["live", "pipe"])
-def test_live_detection_stopped_at_random_moments_leaves_what_was_decided(launcher, small_set, tmp_path, name):
-    job = job_of(name, small_set, tmp_path)
-    home = tmp_path / "home"
-    longest = Runs(launcher, job, tmp_path / "whole", home).finish()
-    (expected,) = (np.load(path) for path in (tmp_path / "whole").glob("*.npy"))
-    assert len(expected) == 20
-    draw, decided = random.Random(name), 0
-    for k in range(MOMENTS):
-        how = HOWS[k % len(HOWS)]
-        runs = Runs(launcher, job, tmp_path / str(k), home)
-        assert runs.stop(how, draw.uniform(0, 1.5 * longest)) or how == signal.SIGINT  # then its end, with 0
-        read_all(runs.folder, how == signal.SIGKILL)
-        lines = [line for path in runs.folder.glob("*.jsonl") for line in path.read_text().split("\n")[:-1]]
-        n = sum('"chunk"' in line for line in lines)
-        decided += bool(n)
-        if how != signal.SIGKILL and n:
-            (timeline,) = (json.loads(path.read_text()) for path in runs.folder.glob("*.json"))
-            (scores,) = (np.load(path) for path in runs.folder.glob("*.npy"))
-            assert timeline["decided"] == n and list(runs.folder.glob("*.html"))
-            np.testing.assert_allclose(scores[:n], expected[:n], atol=1e-5)
-    assert decided, "no moment fell after a decision"

@@ -78,7 +78,7 @@ def test_a_folder_keeps_the_shape_of_the_videos_it_was_begun_with(tmp_path):
 
 def test_a_video_that_changed_is_to_be_done_again(small_set, tmp_path):
     folder, source = open_features(small_set.features), small_set.videos / "scene_00.mp4"
-    copy = shutil.copy2(source, tmp_path)
+    copy = Path(shutil.copy2(source, tmp_path))
     assert folder.is_done("scene_00", source) and folder.is_done("scene_00", copy)
     os.utime(copy, (1, 1))
     assert not folder.is_done("scene_00", copy)

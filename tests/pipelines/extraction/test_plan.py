@@ -7,14 +7,7 @@ import pytest
 
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.video.inputs import find_videos
-from lstr.pipelines.extraction.plan import (
-    Plan,
-    Share,
-    make_plan,
-    measured_rate,
-    row_bytes,
-)
-from lstr.pipelines.extraction.resume import Outcome, Summary
+from lstr.pipelines.extraction.plan import Plan, Share, make_plan, measured_rate, row_bytes
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.files.json_files import append_jsonl, read_jsonl
 from tests.support.small_set import DIMS, SMALL
@@ -116,16 +109,6 @@ def test_lists_and_options_that_are_not_there(lstr, tmp_path):
     for given, words in (((), "Give a video"), (("--list", tmp_path / "none.txt"), "cannot be read")):
         code, _, err = lstr("extract", *given, "-o", tmp_path / "out")
         assert code == 2 and words in err and "Traceback" not in err
-
-
-def test_the_summary_counts_what_this_run_did():
-    summary = Summary()
-    summary.add(Outcome("a", "a.mp4", "kept", 40))
-    summary.add(Outcome("b", "b.mp4", "done", 20, 5.0, {"decode": 1.0, "flow": 4.0}))
-    summary.add(Outcome("c", "c.mp4", "done", 20, 5.0, {"decode": 1.0, "flow": 6.0}))
-    told = summary.to_dict()
-    assert (told["done"], told["kept"], told["failed"], told["chunks"]) == (2, 1, 0, 40)
-    assert told["stages"]["flow"] == {"thread_seconds": 10.0, "chunks_per_thread_second": 4.0}
 
 
 def test_a_line_that_a_kill_cut_short_is_not_read(tmp_path):

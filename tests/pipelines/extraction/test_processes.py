@@ -53,11 +53,7 @@ def test_processes_that_are_killed_cost_their_video_alone(small_set, begun, star
             (at,) = (w for w in started if w.at[0] == event.what and w.process.poll() is None)
             at.process.kill()
     assert sorted(killed) == ["scene_00", "scene_00", "scene_01"]
-    assert {i: o.state for i, o in outcomes.items()} == {
-        "scene_00": "failed",
-        "scene_01": "done",
-        "scene_02": "done",
-    }
+    assert {i: o.state for i, o in outcomes.items()} == {"scene_00": "failed", "scene_01": "done", "scene_02": "done"}
     assert "twice (signal SIGKILL)" in outcomes["scene_00"].reason and outcomes["scene_00"].hint
     assert [f["id"] for f in read_jsonl(begun / "failed.jsonl")] == ["scene_00"]
     whole = open_features(small_set.features)

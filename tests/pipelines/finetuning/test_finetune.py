@@ -44,7 +44,7 @@ ON_EACH = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 @pytest.mark.long
 @pytest.mark.parametrize("device", ON_EACH)
-@pytest.mark.parametrize("stream", ["flow", "rgb"])
+@pytest.mark.parametrize("stream", ["flow", pytest.param("rgb", marks=pytest.mark.slow)])
 def test_a_planted_pattern_is_learnt(stream, device, tmp_path):
     """From nothing, in sixteen steps, and told in a video that it was not trained on."""
     if device == "cuda" and not torch.cuda.is_available():
@@ -121,8 +121,7 @@ def test_a_stopped_run_goes_on_to_the_bit(tmp_path, capfd, monkeypatch):
         assert set(read_card(parts.file("flow", fold)).seen) == set(job.videos) - blind
 
 
-@pytest.mark.parametrize("seconds", [500.0, 0.001])
-def test_another_time_is_of_the_run_that_has_it(seconds, tmp_path):
+def test_another_time_is_of_the_run_that_has_it(tmp_path):
     """A network that had trained for longer than its new time ended at once, its rate as high as it was."""
     job = planted_training(("flow",), n_validation=0, epochs=4, draws=8)
 
@@ -136,9 +135,9 @@ def test_another_time_is_of_the_run_that_has_it(seconds, tmp_path):
     content = torch.load(state, weights_only=True)
     content["progress"] = json.dumps(json.loads(content["progress"]) | {"seconds": 1000.0})
     torch.save(content, state)
-    train(replace(job, seconds=seconds), tmp_path / "weights", resume=True)
+    train(replace(job, seconds=0.001), tmp_path / "weights", resume=True)
     lines = log(tmp_path / "weights")
-    assert [line["epoch"] for line in lines] == ([1, 2, 3, 4] if seconds > 1 else [1, 2, 3])
+    assert [line["epoch"] for line in lines] == [1, 2, 3]
     assert lines[-1]["lr"] < 0.1 * lines[1]["lr"]
 
 

@@ -97,18 +97,6 @@ def test_two_processes_train_as_one(two, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_stopped_run_of_two_goes_on_to_the_bit(two, tmp_path):
-    """Batch norms learn their statistics, which are averaged at the end of an epoch, so that one state serves both."""
-    two(tmp_path / "whole")
-    two(tmp_path / "parts", stop=3)
-    assert len(lines(tmp_path / "parts")) == 1
-    two(tmp_path / "parts", resume="resume")
-    a, b = (weights_of(tmp_path / name) for name in ("whole", "parts"))
-    assert all(torch.equal(a[name], b[name]) for name in a)
-    assert len(lines(tmp_path / "parts")) == 3
-
-
-@pytest.mark.slow
 def test_the_command_under_torchrun(tmp_path, monkeypatch):
     """One process speaks, and fills the cache; the other waits, and finds the chunks."""
     monkeypatch.setenv("LSTR_HOME", str(tmp_path / "home"))

@@ -294,7 +294,7 @@ def test_without_a_labelled_action_among_the_measured_there_is_no_figure():
 
 def test_what_cannot_be_is_refused_before_anything_is_looked_at(videos, tmp_path):
     with pytest.raises(ConfigError, match="kind"):
-        options(videos, tmp_path / "m.lstr", kind="gpt")
+        list(plan(options(videos, tmp_path / "m.lstr", settings={"model.kind": "gpt"})))
     with pytest.raises(ConfigError, match="time"):
         options(videos, tmp_path / "m.lstr", seconds=0)
     labels = videos / "other.json"

@@ -24,7 +24,6 @@ from lstr.pipelines.extraction.resume import Outcome
 from lstr.pipelines.extraction.video import open_worker
 from lstr.pipelines.features.folder import FeatureFolder, open_features
 from lstr.pipelines.features.remote_folder import create_folder
-from lstr.pipelines.networks import fold_networks
 from lstr.pipelines.networks.checkpoint_recipe import check_recipe, networks_of
 from lstr.pipelines.networks.converted import run_on
 from lstr.pipelines.networks.fold_networks import FoldNetworks
@@ -143,20 +142,6 @@ def test_a_video_is_known_by_its_content_and_by_its_name(finetuned, twostream):
     assert mixed.fold == 2 and mixed.seen == ("flow",), "its pixels are new to the pair, its name is not"
     new = networks.of("new", "0" * 64)
     assert new.twostream is twostream and new.seen == ()
-
-
-def test_networks_of_folds_are_made_when_needed_and_let_go_of(twostream, monkeypatch):
-    made = []
-    build = fold_networks.build_network
-    monkeypatch.setattr(fold_networks, "build_network", lambda *given: (made.append(given[3]), build(*given))[1])
-    monkeypatch.setattr(fold_networks, "KEPT", 1)
-    networks = FoldNetworks(twostream)
-    assert made == []
-    first = networks.of("scene_00", None).twostream
-    assert networks.of("scene_00", None).twostream is first and made == [1]
-    networks.of("scene_01", None)
-    assert made == [1, 2] and networks.of("scene_00", None).twostream is not first
-    assert networks.of("scene_00", None).twostream.recipe == first.recipe and made == [1, 2, 1]
 
 
 def test_another_fold_than_the_recipes_is_refused(finetuned, tmp_path):

@@ -13,7 +13,7 @@ from lstr.errors import CheckpointError, ConfigError
 from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray, read_split
 from lstr.pipelines.evaluation.scoring import Scoring, score_split
 from lstr.pipelines.progress import result_of
-from lstr.pipelines.training.config import TrainConfig, resolve
+from lstr.pipelines.training.config import resolve
 from lstr.pipelines.training.run import Task, train_model
 from lstr.pipelines.training.sampling import count_steps, draw_windows, make_targets, read_windows
 from lstr.pipelines.training.schedule import rates
@@ -69,18 +69,6 @@ def test_by_the_same_commands(small_set, split, tmp_path, design):
         == [0.25 * h for h in range(1, model.n_ahead + 1)]
         == [row[0] for row in decisions[0].to_dict().get("ahead", [])]
     )
-
-
-@pytest.mark.long
-def test_a_model_of_one_stream_computes_no_other(small_set, split, tmp_path, monkeypatch):
-    """Flow is nine tenths of the work, so a model that does not take it must not wait for it."""
-    model, config = resolve("lstr-small", TINY | {"model.flow_dim": "0"}, split.dims)
-    list(train_model(Task(split, model, config), tmp_path))
-    loaded = load(tmp_path / "checkpoint.pt")
-    monkeypatch.setattr("lstr.extractors.flow.workers.FlowWorkers", None)
-    sources = [next(open_sources([path], loaded)) for path in (small_set.videos / "scene_00.mp4", small_set.features)]
-    raw, stored = ([d.scores for d in decisions_of(run_recorded(source, loaded))] for source in sources)
-    assert np.allclose(raw, stored, atol=1e-4)
 
 
 def test_widths_that_do_not_fit(split, tmp_path):
@@ -174,22 +162,6 @@ def test_videos_too_short_for_a_published_window_are_no_endless_run():
     with pytest.raises(ConfigError, match="No window of 32 chunks") as caught:
         count_steps([numbered(20)], model, config)
     assert "train.tails" in caught.value.hint
-
-
-def test_presets_choose_the_switches():
-    """Where paper and published code differ, `-published` follows the code and the other what works best here."""
-    model, config = resolve("thumos14-published", {}, (2048, 1024))
-    assert (model.grid, model.positions, config.windows, config.long_sampling) == (
-        "sliding", "slot", "tiled", "stretched"
-    )  # fmt: skip
-    model, config = resolve("thumos14", {}, (2048, 1024))
-    assert (model.grid, model.positions, config.windows, config.long_sampling) == (
-        "fixed", "slot", "random", "consistent"
-    )  # fmt: skip
-    for changes in ({"train.schedule": "odd"}, {"train.long_sampling": "odd"}, {"model.kind": "odd"}):
-        with pytest.raises(ConfigError, match="odd"):
-            resolve("thumos14", changes, (2048, 1024))
-    assert TrainConfig() == config
 
 
 def test_stretched_sampling_reaches_the_batch(split):

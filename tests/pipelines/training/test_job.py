@@ -10,11 +10,9 @@ import pytest
 from lstr.checkpoints.checkpoint import load
 from lstr.errors import LstrError
 from lstr.extractors.errors import OutputError
-from lstr.pipelines.datasets.dataset import read_split
 from lstr.pipelines.progress import Finished, Notice, result_of
-from lstr.pipelines.training.config import preset_for, resolve
+from lstr.pipelines.training.config import preset_for
 from lstr.pipelines.training.log import Step
-from lstr.pipelines.training.run import Task, train_model
 from lstr.pipelines.training.train import Started, Trained, TrainOptions, planned_settings, train
 from tests.support.feature_set import TINY_SETTINGS
 
@@ -98,7 +96,7 @@ def test_the_preset_that_nobody_names(feature_set, tmp_path):
     assert result_of(planned_settings(named))["preset"] == "thumos14"
 
 
-@pytest.mark.parametrize("way", ["option", "setting", "file", "task", "none"])
+@pytest.mark.parametrize("way", ["setting", "file", "none"])
 def test_cublas_is_told_before_cuda_begins(way, feature_set, tmp_path, monkeypatch):
     """By whatever way a run is to be deterministic: torch refuses it on a GPU otherwise."""
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "gone after the test")
@@ -112,16 +110,7 @@ def test_cublas_is_told_before_cuda_begins(way, feature_set, tmp_path, monkeypat
         raise LstrError("CUDA begins here.", "end here.")
 
     monkeypatch.setattr("lstr.pipelines.training.train.choose_device", began)
-    monkeypatch.setattr("lstr.pipelines.training.run.provenance", began)
-    made = {
-        "option": {"deterministic": True},
-        "setting": {"settings": {"train.deterministic": "yes"}},
-        "file": {"config": tmp_path / "config.json"},
-    }
+    made = {"setting": {"settings": {"train.deterministic": "yes"}}, "file": {"config": tmp_path / "config.json"}}
     with pytest.raises(LstrError, match="begins here"):
-        if way == "task":
-            split = read_split(feature_set.features, feature_set.labels, "training")
-            model, config = resolve("lstr-small", {"train.deterministic": "true"}, split.dims)
-            next(train_model(Task(split, model, config), tmp_path / "run"))
         next(train(replace(options, **made.get(way, {}))))
     assert told == [None if way == "none" else ":4096:8"]

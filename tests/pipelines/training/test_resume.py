@@ -78,16 +78,7 @@ def test_a_real_kill(split, feature_set, tmp_path):
     """Wherever it falls in the second epoch or later of six."""
     run = tmp_path / "stopped"
     settings = {**SETTINGS, "train.epochs": "6"}
-    command = [
-        sys.executable,
-        "-c",
-        KILLER,
-        run,
-        "train",
-        feature_set.features,
-        "--preset",
-        "lstr-small",
-    ]
+    command = [sys.executable, "-c", KILLER, run, "train", feature_set.features, "--preset", "lstr-small"]
     command += ["--labels", feature_set.labels, "--device", "cpu", "-o", run]
     command += [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
     one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -72,11 +72,8 @@ def test_train_and_learn_have_the_same(lstr, feature_set, tmp_path):
     of_features = {"rgb_dim": shown["model"]["rgb_dim"], "flow_dim": shown["model"]["flow_dim"]}
     assert shown["model"] == asdict(model) | of_features and shown["train"] == asdict(train)
     assert (shown["preset"], shown["changed"]) == (name, {})
-    for options in (
-        LearnOptions(["v"], "l", "m.lstr", kind=kind),
-        LearnOptions(["v"], "l", "m.lstr", settings={"model.kind": kind}),
-    ):
-        assert options.of_model == {"model.kind": kind} and preset_for(1000, options.of_model) == name
+    options = LearnOptions(["v"], "l", "m.lstr", settings={"model.kind": kind})
+    assert options.of_model == {"model.kind": kind} and preset_for(1000, options.of_model) == name
     path = tmp_path / "config.json"
     path.write_text(out)
     assert read_config(path)["preset"] == name

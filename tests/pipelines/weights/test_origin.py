@@ -103,7 +103,7 @@ def test_a_checkpoint_and_a_model_file_say_it_for_their_pages(model, imagenet, f
     assert origins_of_checkpoint(load(tmp_path / "c.pt")) == {}, "of features that nobody knows"
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_report_of_a_video_shows_it(model, imagenet, finetuned, tmp_path):
     output, video = OutputOptions(tmp_path, ("html",)), next(iter(finetuned.videos.values()))
     list(detect_sources([video], DetectOptions(model.path, output=output, limits=Limits(max_chunks=1))))

@@ -114,8 +114,7 @@ def test_a_damaged_record_of_fetched_files(lstr, text):
 
 
 @pytest.mark.parametrize(
-    ("name", "suffix"),
-    [("convnext_atto.d2_in1k", ".pth"), ("vit_small_patch14_dinov2.lvd142m", ".safetensors")],
+    ("name", "suffix"), [("convnext_atto.d2_in1k", ".pth"), ("vit_small_patch14_dinov2.lvd142m", ".safetensors")]
 )
 def test_files_of_timm_are_known_by_their_network(name, suffix, tmp_path):
     from lstr.extractors.backbones.networks import known_network
