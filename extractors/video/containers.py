@@ -76,7 +76,7 @@ def open_container(source: Source, opening: Opening = PLAIN) -> av.container.Inp
     Raises VideoError for an address of another kind and for what is no container of video, such as a playlist, else
     what PyAV raises.
     """
-    scheme = scheme_of(source)
+    scheme = source.partition("://")[0].lower() if isinstance(source, str) and "://" in source else ""
     if scheme and scheme not in NETWORK:
         known = ", ".join(f"{name}://" for name in NETWORK)
         raise VideoError(f"{shown(source)} is not an address that is read here.", f"name a path, or one with {known}.")
@@ -102,11 +102,6 @@ def open_container(source: Source, opening: Opening = PLAIN) -> av.container.Inp
             f"{shown(source)} is not a video: it is another kind of file, or names others to open.",
             "name the video itself.",
         ) from error
-
-
-def scheme_of(source: object) -> str:
-    """What an address begins with, in lower case; empty for everything else."""
-    return source.partition("://")[0].lower() if isinstance(source, str) and "://" in source else ""
 
 
 def best_video(container: av.container.InputContainer, name: str) -> av.VideoStream:

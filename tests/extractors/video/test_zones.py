@@ -72,6 +72,7 @@ def test_corners_on_centres_and_edges_leave_no_seam():
         ([[*SQUARE, [0.5, True]]], "corner 5 is not two numbers"),
         ([[*SQUARE, [0.5, 1.01]]], "corner 5 is not within the picture"),
         ([[*SQUARE, [float("nan"), 0.5]]], "corner 5 is not within the picture"),
+        ([[*SQUARE, [10**400, 0.5]]], "corner 5 is not within the picture"),
         ([[[0.2, 0.2]] * 3], "zone 1 encloses nothing"),
         ([[[0, 0], [0.3, 0.9], [1, 0.4], [0.3, 0.9]]], "zone 1 encloses nothing"),
         ([[[0.2, 0.2], [0.8, 0.2001], [0.8, 0.2]]], "zone 1 encloses nothing"),
