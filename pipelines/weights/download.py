@@ -62,7 +62,8 @@ def download(source: str, target: Path, sha256_prefix: str | None, progress: Tel
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with os.fdopen(os.open(part, os.O_RDWR | os.O_CREAT, 0o666), "r+b") as file:
-            _hold(file, target)
+            if not lock(file):  # two calls must not write one file
+                raise OutputError(f"{target} is being fetched by another process.", "wait until it is done.")
             resumed = file.seek(0, os.SEEK_END) > 0 and sha256_prefix is not None
             if not resumed:
                 _empty(file)
@@ -92,12 +93,6 @@ def download(source: str, target: Path, sha256_prefix: str | None, progress: Tel
             if part.stat().st_size == 0:
                 part.unlink()
     return sha256
-
-
-def _hold(file: BinaryIO, target: Path) -> None:
-    """Lock the part, so that two calls never write one file."""
-    if not lock(file):
-        raise OutputError(f"{target} is being fetched by another process.", "wait until it is done.")
 
 
 def _empty(file: BinaryIO) -> None:

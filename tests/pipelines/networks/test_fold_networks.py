@@ -1,6 +1,5 @@
 """Extraction with a weights folder: each video by the networks that have not seen it, on record, and resumable."""
 
-import json
 import pickle
 import shutil
 from dataclasses import replace
@@ -119,19 +118,6 @@ def test_running_again_needs_the_same_folder_of_weights(lstr, finetuned, extract
     with pytest.raises(WeightsError, match="has not seen a fold") as caught:
         FoldNetworks(rebuild_twostream(flow, WeightSources(flow=str(weights.file("flow"))), "cpu"))
     assert "give their folder" in caught.value.hint
-
-
-def test_a_plan_and_one_stream(lstr, finetuned, tmp_path):
-    videos = finetuned.videos["scene_00"].parent
-    arguments = ["extract", videos, "-o", tmp_path / "rgb", "--recipe", finetuned.weights.path, "--stream", "rgb"]
-    code, out, _ = lstr(*arguments, "--dry-run", "--json")
-    assert code == 0 and json.loads(out)["to_do"] == 3 and not (tmp_path / "rgb").exists()
-    code, _, err = lstr(*arguments, "--workers", 1, "--set", "threads=1")
-    assert code == 0, err
-    folder = open_features(tmp_path / "rgb")
-    assert folder.streams == ("rgb",) and folder.recipe.rgb == finetuned.weights.recipe.rgb
-    record = folder.read_record("scene_01")
-    assert record["networks"] == {"rgb": folder.recipe.rgb.folds[1]} and (record["fold"], record["seen"]) == (2, [])
 
 
 def test_a_video_is_known_by_its_content_and_by_its_name(finetuned, twostream):
