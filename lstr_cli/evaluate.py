@@ -77,7 +77,7 @@ OF_FEATURES = (
 @device_option
 @click.option(
     "--to",
-    type=click.Choice(["csv", "latex", "md", "html"]),
+    type=click.Choice(["csv", "latex", "md"]),
     help="Print one table for a paper; runs that differ in their seed alone are a row of mean and deviation.",
 )
 @setting(

@@ -1,4 +1,4 @@
-"""A table of texts and numbers, for a spreadsheet, a paper, a text file, a page or a terminal."""
+"""A table of texts and numbers, for a spreadsheet, a paper, a text file or a terminal."""
 
 import csv
 import io
@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 SPECIAL = re.compile(r"[&%$#_{}]")
@@ -89,20 +88,7 @@ def to_latex(table: Table) -> str:
     return "\n".join(parts) + "\n"
 
 
-def to_html(table: Table) -> str:
-    """A table element without style, to be put into a page."""
-
-    def row(cells: Sequence[str], element: str) -> str:
-        kinds = ["" if column.is_text else ' align="right"' for column in table.columns]
-        each = (f"<{element}{kind}>{escape(cell)}</{element}>" for cell, kind in zip(cells, kinds, strict=True))
-        return f"<tr>{''.join(each)}</tr>"
-
-    title = f"<caption>{escape(table.title)}</caption>\n" if table.title else ""
-    body = "\n".join(row(cells, "td") for cells in table.texts())
-    return f"<table>\n{title}<thead>\n{row(table.names, 'th')}\n</thead>\n<tbody>\n{body}\n</tbody>\n</table>\n"
-
-
-WRITERS: dict[str, Callable[[Table], str]] = {"csv": to_csv, "latex": to_latex, "md": to_markdown, "html": to_html}
+WRITERS: dict[str, Callable[[Table], str]] = {"csv": to_csv, "latex": to_latex, "md": to_markdown}
 """By what `--to` calls them."""
 
 
