@@ -67,9 +67,10 @@ def test_published_weights_give_the_published_scores(published):
 def test_a_stream_of_published_weights_gives_the_published_scores(published):
     _, loaded, arrays, features = published
     config, state = loaded.config, streaming.create(loaded.model)
-    rows = [row.split([config.rgb_dim, config.flow_dim]) for row in torch.from_numpy(features)]
+    until = config.long_length + config.work_length + 20  # past the chunk at which the memory is full
+    rows = [row.split([config.rgb_dim, config.flow_dim]) for row in torch.from_numpy(features[:until])]
     scores = torch.stack([streaming.step_ahead(loaded.model, state, *row) for row in rows])
-    check_scores(scores, arrays["logits"], config.kind)
+    check_scores(scores, arrays["logits"][:until], config.kind)
 
 
 def test_windows_are_the_published_ones(published):
