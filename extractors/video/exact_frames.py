@@ -7,7 +7,7 @@ not begin where it was asked to, as streams with open groups of pictures do, fro
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -29,12 +29,12 @@ AHEAD = 48
 """Frames up to which decoding goes on rather than begin at the next key frame."""
 
 
-def index_frames(path: Path, tell: Callable[[float], object] | None = None) -> Video:
+def index_frames(path: Path) -> Video:
     """A file as ExactFrames takes it: damage is skipped, and of frames at one time only one is there.
 
-    Raises as `probe`, whose `tell` it has.
+    Raises as `probe`.
     """
-    video = probe(path, True, tell)
+    video = probe(path, skip_damaged=True)
     return replace(video, ticks=np.unique(video.ticks))
 
 

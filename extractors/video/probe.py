@@ -4,7 +4,7 @@ import errno
 import math
 import shlex
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
@@ -23,7 +23,6 @@ from lstr.extractors.video.frames import CHUNK, FPS, n_frames_until, upright, wo
 MISSING_SECONDS = 0.5  # a container that ends earlier than it announces by more than this was cut off
 AVERAGE_RATE = "average rate"
 DIGITS = 6  # decimals of a second: microseconds tell any two frames apart
-OFTEN = 1000  # packets after which is told how far it is
 LABELS = "this is a label file; name the video itself."
 OTHERS = dict.fromkeys((".pt", ".pth"), "checkpoints and weights have options of their own; name the video itself.")
 OTHERS |= dict.fromkeys((".json", ".csv", ".txt", ".eaf", ".vtt", ".srt"), LABELS)
@@ -159,12 +158,11 @@ def first_picture(path: Path, skip_damaged: bool = False) -> FirstPicture:
     raise VideoError(f"{path} holds no decodable frame.", "record or download the file again.")
 
 
-def probe(path: str | Path, skip_damaged: bool = False, tell: Callable[[float], object] | None = None) -> Video:
+def probe(path: str | Path, skip_damaged: bool = False) -> Video:
     """Read a file's packets for its frame times and decode its first picture, at which its time begins.
 
-    With `skip_damaged` that is the first picture that is whole. `tell` gets now and then which part of the file has
-    been read, from 0 to 1. Raises MissingPathError when the file does not exist, VideoError when it holds no readable
-    video stream.
+    With `skip_damaged` that is the first picture that is whole. Raises MissingPathError when the file does not exist,
+    VideoError when it holds no readable video stream.
     """
     path = Path(path)
     if not path.exists():
@@ -174,7 +172,7 @@ def probe(path: str | Path, skip_damaged: bool = False, tell: Callable[[float], 
     if not path.is_file():  # a FIFO would be waited for
         hint = f"pipe it in, where it is a video: `lstr detect - < {shlex.quote(str(path))} -m MODEL`."
         raise VideoError(f"{path} is no file on a disk, such as a pipe.", hint)
-    if (size := path.stat().st_size) == 0:
+    if path.stat().st_size == 0:
         raise VideoError(f"{path} is empty (0 bytes).", "copy or record the file again.")
     try:
         first = first_picture(path, skip_damaged)
@@ -186,8 +184,6 @@ def probe(path: str | Path, skip_damaged: bool = False, tell: Callable[[float], 
             for packet in end.watch(container.demux()):
                 if packet.stream is not stream or packet.size == 0 or packet.is_discard:
                     continue
-                if tell and len(starts) % OFTEN == 0 and packet.pos is not None:
-                    tell(min(1.0, packet.pos / size))
                 bad += packet.is_corrupt
                 if packet.pts is None:
                     missing += 1

@@ -54,7 +54,6 @@ class Site:
         routes = [
             Route("/", self._page),
             Route("/times/{at:int}", self._times),
-            Route("/read/{at:int}", self._read),
             Route("/frame/{at:int}", self._frame),
             Route("/film/{at:int}", self._film),
             Route("/plays/{at:int}", self._plays),
@@ -88,9 +87,6 @@ class Site:
         await run_in_threadpool(self.project.tell_duration, video, duration)
         headers = {"x-duration": repr(duration), "x-start": repr(index.start)}
         return Response(index.times.astype("<f8").tobytes(), media_type="application/octet-stream", headers=headers)
-
-    async def _read(self, request: Request) -> Response:
-        return JSONResponse({"read": self.watched.read(self._video(request))})
 
     async def _frame(self, request: Request) -> Response:
         video, asked = self._video(request), request.query_params

@@ -6,7 +6,6 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 import av
@@ -33,7 +32,6 @@ class Watched:
         self._copies = copies or home() / "copies"
         self._lock = threading.Lock()
         self._indices: dict[str, Future[Video]] = {}
-        self._read: dict[str, float] = {}
         self._frames: OrderedDict[str, ExactFrames] = OrderedDict()
         self._playing: dict[str, Future[Path | None]] = {}
         self._threads = ThreadPoolExecutor(2, "videos")
@@ -50,14 +48,9 @@ class Watched:
         """When a video's frames are. Raises KeyError where there is no such video, as `index_frames`."""
         with self._lock:
             if video not in self._indices:
-                tell = partial(self._read.__setitem__, video)
-                self._indices[video] = self._threads.submit(index_frames, self.videos[video], tell)
+                self._indices[video] = self._threads.submit(index_frames, self.videos[video])
             future = self._indices[video]
         return future.result()
-
-    def read(self, video: str) -> float:
-        """Which part of a video's file has been read for its index, from 0 to 1; 0 before anybody has asked for it."""
-        return self._read.get(video, 0.0)
 
     def picture(self, video: str, number: int, long_side: int) -> bytes:
         """A frame as a JPEG. Raises KeyError, IndexError where there is no such frame, VideoError."""

@@ -14,8 +14,6 @@ TRUTH = "#75818f"
 """What is labelled; also marks that carry no data of a class, as thresholds and gaps"""
 NO_ACTION = "#98a2af"
 """Background and ambiguous chunks"""
-MISSING = "#d62839"
-"""What is absent or broken: zero rows, values that are not finite"""
 
 NEUTRALS = {
     "page": ("#f4f6f8", "#0f1319"),

@@ -193,18 +193,13 @@ async function timesOf(at) {
   }
   return {};
 }
-/* A long file takes a while to be read, before each frame can be told from the next; then its part is told. */
+/* A long file takes a while to be read, before each frame can be told from the next. */
 async function tellReading(at, asking) {
-  let isOver = false;
-  const end = () => { isOver = true; };
-  asking.then(end, end);
-  for (await pause(700); !isOver && at === chosenVideo; await pause(400)) {
-    const part = await fetch("/read/" + at).then((answer) => answer.json()).then(({ read }) => read).catch(() => 0);
-    if (isOver || at !== chosenVideo) return;
-    still.hidden = true;
-    $("no-video").hidden = false;
-    $("no-video").replaceChildren(make("b", "", "Reading when each frame is shown: " + Math.round(100 * part) + " %"), "Once in each run of lstr label; a long video takes a while.");
-  }
+  const isOver = await Promise.race([asking.then(() => true, () => true), pause(700)]);
+  if (isOver || at !== chosenVideo) return;
+  still.hidden = true;
+  $("no-video").hidden = false;
+  $("no-video").replaceChildren(make("b", "", "Reading when each frame is shown"), "Once in each run of lstr label; a long video takes a while.");
 }
 async function waitForFilm(at) {
   while (at === chosenVideo) {

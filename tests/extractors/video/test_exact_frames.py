@@ -119,10 +119,3 @@ def test_what_is_no_video_is_one_sentence(tmp_path, content):
     with pytest.raises(ExtractorError) as error:
         index_frames(path)
     assert error.value.hint
-
-
-def test_the_index_tells_how_far_it_is(tmp_path):
-    told: list[float] = []
-    write_video(tmp_path / "long.mp4", range(0, 20 * 2500, 20))
-    index = index_frames(tmp_path / "long.mp4", told.append)
-    assert len(index.ticks) == 2500 and len(told) == 3 and sorted(told) == told and 0 <= told[0] < told[-1] <= 1
