@@ -33,9 +33,6 @@ class Channel:
     def __init__(self, name: str):
         self.name = name
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.name!r})"
-
     def open(self, ready: Callable[[], None]) -> None:
         """Begin. ready: to be called when the channel is within reach again, so that what waits is told at once."""
 

@@ -19,7 +19,8 @@ def describe_start(event: WatchedEvent, now: datetime) -> str:
     """
     lasted = describe_seconds(event.seconds)
     so_far = f"for {lasted} so far" if event.end is None else f"for {lasted}, until {event.end.astimezone():%H:%M:%S}"
-    words = f"{_what(event)}, {_clock(event.start, now)}, {so_far}, score {_score(event.top_score)}"
+    score = f"{event.top_score:.2f}".removeprefix("0")
+    words = f"{title(event)}, {_clock(event.start, now)}, {so_far}, score {score}"
     rate = "" if event.false_alarms is None else describe_rate(event.false_alarms)
     return f"{words}; {rate} at this threshold" if rate else words
 
@@ -28,13 +29,16 @@ def describe_end(event: WatchedEvent, now: datetime) -> str:
     """The sentence of an event that has ended; of one whose source ended, that nobody saw its end."""
     end, lasted = _clock(event.end or event.seen, now), describe_seconds(event.seconds)
     if event.still_on:
-        return f"{_what(event)} was last seen at {end} after {lasted}, when the source ended"
-    return f"{_what(event)} ended at {end} after {lasted}"
+        return f"{title(event)} was last seen at {end} after {lasted}, when the source ended"
+    return f"{title(event)} ended at {end} after {lasted}"
 
 
 def title(event: WatchedEvent) -> str:
-    """Action and source, for a channel whose messages have a title."""
-    return _what(event)
+    """Action and source, also for a channel whose messages have a title."""
+    action, source = (" ".join(displayed(name).split()) for name in (event.action, event.source))
+    if not (PLACE.fullmatch(source) and source.islower()):
+        return f"{action} on {source}"
+    return f"{action} in {source}" if source.startswith("the ") else f"{action} in the {source}"
 
 
 def describe_seconds(seconds: float) -> str:
@@ -64,16 +68,11 @@ def describe_rate(an_hour: float) -> str:
         return ""
     if an_hour == 0:
         return "no false alarm was measured"
-    if an_hour >= 1.5:
-        return f"about {round(an_hour)} false alarms an hour"
-    if an_hour > 0.75:
-        return "about one false alarm an hour"
-    a_day = an_hour * HOURS_A_DAY
-    if a_day >= 1.5:
-        return f"about {round(a_day)} false alarms a day"
-    days = 1 / a_day
-    if days < 1.5:
-        return "about one false alarm a day"
+    for times, unit in ((an_hour, "an hour"), (an_hour * HOURS_A_DAY, "a day")):
+        if times > 2 / 3:
+            count = round(times)
+            return f"about {count} false alarms {unit}" if count > 1 else f"about one false alarm {unit}"
+    days = 1 / (an_hour * HOURS_A_DAY)
     if days < 2 * DAYS_A_MONTH:
         return f"about one false alarm in {round(days)} days"
     if days < DAYS_A_YEAR:
@@ -81,18 +80,6 @@ def describe_rate(an_hour: float) -> str:
     return "less than one false alarm a year"
 
 
-def _what(event: WatchedEvent) -> str:
-    action, source = (" ".join(displayed(name).split()) for name in (event.action, event.source))
-    if not (PLACE.fullmatch(source) and source.islower()):
-        return f"{action} on {source}"
-    return f"{action} in {source}" if source.startswith("the ") else f"{action} in the {source}"
-
-
 def _clock(time: datetime, now: datetime) -> str:
     here = time.astimezone()
     return f"{here:%H:%M:%S}" if here.date() == now.astimezone().date() else f"{here:%Y-%m-%d %H:%M:%S}"
-
-
-def _score(score: float) -> str:
-    text = f"{score:.2f}"
-    return text.removeprefix("0")
