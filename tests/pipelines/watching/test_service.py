@@ -109,6 +109,7 @@ def test_its_file_is_read_again_and_streams_that_did_not_change_go_on(packed, st
     said: list[str] = []
     with served([TS_HEAD, stream, None]) as one, socket.create_server(("127.0.0.1", 0)) as silent:
         path = write(tmp_path, packed, {"hall": one}, on=1.0)
+        path.write_text(path.read_text().replace('timeout = "2s"', 'timeout = "5m"'))
         with Service(read_config(path), said.append) as watching:
             until(lambda: watching.status().get("hall") and watching.status()["hall"].decided, LONG)
             hall = watching.status()["hall"]
