@@ -78,7 +78,7 @@ def test_the_pyramid_is_opencvs(h, w):
     assert np.array_equal(tvl1_torch.resize(torch.from_numpy(smaller), (h, w)).numpy(), larger)
 
 
-SHORT = (1, 2, 8)  # warps, outer and inner iterations: the interpreter is slow
+SHORT = (1, 2, 4)  # warps, outer and inner iterations: the interpreter is slow
 TRITON = """
 import sys
 import numpy as np
@@ -108,18 +108,18 @@ def by_triton(folder, frames: np.ndarray, *schedule: int) -> np.ndarray:
 
 @opencv5
 def test_the_triton_kernels_equal_opencv(tmp_path):
-    """Of pairs that stop after 1, 5 and 10 iterations, in the second launch, and not at all, side by side."""
+    """Of pairs that stop after 1 and 5 iterations, in the second launch, and not at all, side by side."""
     pytest.importorskip("triton", minversion="3.8")
     random = np.random.default_rng(0)
     smooth = cv2.GaussianBlur(random.random((16, 19), np.float32) * 255, (0, 0), 2)
-    raised = [np.isin(np.arange(304), random.permutation(304)[:n]).reshape(16, 19) for n in (0, 8, 32, 304)]
+    raised = [np.isin(np.arange(304), random.permutation(304)[:n]).reshape(16, 19) for n in (0, 8, 304)]
     frames = np.stack([np.stack([smooth, smooth + part]) for part in raised]).round().astype(np.uint8)
     solver = cv2.optflow.DualTVL1OpticalFlow_create()
     solver.setWarpingsNumber(SHORT[0])
     solver.setOuterIterations(SHORT[1])
     solver.setInnerIterations(SHORT[2])
     expected = np.stack([solver.calc(*pair, None) for pair in frames])
-    assert (np.abs(expected).max((1, 2, 3)) > 1e-3).tolist() == [False, True, True, True]
+    assert (np.abs(expected).max((1, 2, 3)) > 1e-3).tolist() == [False, True, True]
     assert np.abs(by_triton(tmp_path, frames, *SHORT) - expected).max() < 1e-6
 
 
