@@ -61,15 +61,3 @@ def test_from_features_to_a_model_file(lstr, waves, tmp_path):
     assert code != 0 and "learnt from features of other people" in err and "Traceback" not in err
     code, _, err = lstr("evaluate", model, store, "--labels", labels, "--choose-thresholds", "--device", "cpu")
     assert code == 0, err
-
-
-@pytest.mark.long
-def test_a_video_is_refused_in_a_sentence(lstr, waves, tmp_path, small_set):
-    store, labels = waves
-    run = tmp_path / "run"
-    code, _, err = lstr("train", store, "--labels", labels, "-o", run, "--set", "features.rate=7.5", *SET)
-    assert code == 0, err
-    code, _, err = lstr("detect", small_set.videos, "-m", run / "checkpoint.pt", "-o", tmp_path / "found")
-    assert code != 0 and "has learnt from features of other people (7.5 a second)" in err and "Traceback" not in err
-    code, _, err = lstr("detect", store, "-m", small_set.checkpoint, "-o", tmp_path / "found")
-    assert code != 0 and "Traceback" not in err

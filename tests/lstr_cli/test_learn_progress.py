@@ -28,14 +28,6 @@ def test_a_step_that_is_slower_than_planned_makes_all_of_it_longer():
     assert of_step == 0
 
 
-def test_what_a_run_before_has_done_makes_no_step_fast():
-    remaining = RemainingTime()
-    remaining.update(PLAN.doing(FEATURES, 90, 100), 0.0)
-    remaining.update(PLAN.doing(FEATURES, 91, 100), 10.0)
-    assert 20 < remaining.update(PLAN.doing(FEATURES, 95, 100), 50.0)[0] < 50
-    assert remaining.update(PLAN.doing(FEATURES, 100, 100), 100.0)[0] == 0
-
-
 def test_a_first_chunk_that_waited_for_its_networks_promises_no_half_day():
     """12:24:37 were left of a step that was planned with 82 seconds, and took them."""
     remaining = RemainingTime()

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -14,25 +13,13 @@ import numpy as np
 import pytest
 
 from lstr_cli.learn import name_of
-from lstr_cli.main import COMMANDS, GROUPS
+from lstr_cli.main import COMMANDS
 from tests.support.mistakes import mistake
 
 
 def test_without_a_command_there_is_help(lstr):
     code, out, err = lstr()
     assert code == 2 and out == "" and err.startswith("Usage: lstr ") and "detect" in err and "error:" not in err
-
-
-def test_the_commands_are_listed_in_three_groups(lstr):
-    """What a person begins with comes first; each command stands in one group, its line beside it."""
-    code, out, _ = lstr("--help")
-    titles = [line.rstrip(":") for line in out.splitlines() if line.endswith(":") and not line.startswith(" ")]
-    assert code == 0 and titles[-3:] == list(GROUPS) == ["Start", "Step by step", "Research"]
-    listed = [line.split()[0] for line in out.partition("Start:")[2].splitlines() if re.match(" {2}[a-z]", line)]
-    assert listed == list(COMMANDS) and len(COMMANDS) == sum(map(len, GROUPS.values()))
-    beside = {line.index(text) for line in out.splitlines() for text in COMMANDS.values() if text in line}
-    assert beside == {2 + max(map(len, COMMANDS)) + 2}
-    assert {"learn", "detect"} <= GROUPS["Start"].keys()
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -73,12 +60,6 @@ def test_the_shell_completes():
     assert complete("bash", "lstr", "detect", "vid") == ["file,vid"]
     assert complete("bash", "lstr", "detect", "v", "-m", "fall") == ["file,fall"]
     assert complete("zsh", "lstr", "")[1::3] == list(COMMANDS)
-
-
-def test_version(lstr):
-    from lstr import __version__
-
-    assert lstr("--version")[1].strip().endswith(__version__)
 
 
 @pytest.fixture

@@ -86,16 +86,6 @@ def test_nothing_found_says_what_came_nearest(lstr, small_set, tmp_path):
     assert "for less than 60 s" in err and "hint: try a shorter --min-length" in err
 
 
-@pytest.mark.long
-def test_a_begun_folder_refuses_before_its_videos_are_looked_at(lstr, small_set):
-    command = ("extract", small_set.videos, "-o", small_set.features, "--recipe")
-    for recipe in (("faithful",), (small_set.recipe, "--set", f"recipe.precision={other_precision(small_set)}")):
-        for plan in ((), ("--dry-run",)):
-            result = lstr(*command, *recipe, *plan)
-            mistake(result, 4, "another recipe")
-            assert "plan" not in result[2]
-
-
 def test_testing_videos_are_no_reason_to_warn(lstr, small_set, tmp_path):
     """Left out of training is what the testing subset is for; a missing label is worth a warning."""
     finetune = ("finetune", small_set.videos, "-o", tmp_path / "weights", "--folds", "9", "--labels")
@@ -106,8 +96,3 @@ def test_testing_videos_are_no_reason_to_warn(lstr, small_set, tmp_path):
     (tmp_path / "labels.json").write_text(json.dumps(labels))
     _, _, err = lstr(*finetune, tmp_path / "labels.json")
     assert "warning: left out, having no label in" in err and "scene_03" in err
-
-
-def other_precision(small_set) -> str:
-    """Not that of the features."""
-    return "float32" if '"bf16"' in (small_set.features / "recipe.json").read_text() else "bf16"

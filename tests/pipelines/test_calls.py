@@ -57,17 +57,3 @@ def test_random_networks_are_warned_of_and_failures_are_in_the_summary(scenes, s
     events = []
     lstr.extract(sources, tmp_path / "features", **how, show=events.append)
     assert [event.id for event in events if isinstance(event, Failed)] == ["bad"]
-
-
-def test_errors_have_hints(tmp_path):
-    with pytest.raises(lstr.ExtractorError) as caught:
-        lstr.extract(tmp_path / "nothing.mp4", tmp_path / "features")
-    assert caught.value.hint
-    (tmp_path / "a.mp4").touch()
-    for weights in ("kinetics", {"flow": "kinetics"}):
-        with pytest.raises(lstr.ExtractorError, match="is not on this machine"):
-            lstr.extract(tmp_path, tmp_path / "features", weights=weights, recipe="fast")
-    (tmp_path / "rgb_x").mkdir()
-    with pytest.raises(lstr.LstrError) as caught:
-        lstr.train(tmp_path, tmp_path / "labels.json", tmp_path / "run")
-    assert caught.value.hint and caught.value.__notes__ == [f"hint: {caught.value.hint}"]

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from lstr.checkpoints.checkpoint import load
-from lstr.kinds import configure
 from lstr.pipelines.datasets.dataset import read_split
 from lstr.pipelines.datasets.seen_videos import SeenError, count_seen, seen_in
 from lstr.pipelines.evaluation.scoring import score_split
@@ -142,21 +141,3 @@ def test_a_feature_folder_is_described(lstr, features):
     }
     code, out, _ = lstr("info", features)
     assert code == 0 and "all seen\t1" in out and "fold 1 seen\t0" in out
-
-
-@pytest.mark.long
-def test_what_extraction_says_is_understood(lstr, finetuned, tmp_path):
-    """By folds no video is seen; by the networks of all videos two are, of three."""
-    weights, videos = finetuned.weights, finetuned.videos["scene_00"].parent
-    (tmp_path / "all.json").write_text(weights.recipe.without_folds().to_json())
-    files = ("--weights", f"rgb={weights.file('rgb')}", "--weights", f"flow={weights.file('flow')}")
-    for name, how in (("folds", (weights.path,)), ("all", (tmp_path / "all.json", *files))):
-        given = ("extract", videos, "-o", tmp_path / name, "--workers", 1, "--set", "threads=1")
-        code, _, err = lstr(*given, "--recipe", *how)
-        assert code == 0, err
-    by_folds, by_all = (count_seen(open_features(tmp_path / name)) for name in ("folds", "all"))
-    none = {"videos": 1, "seen": 0}
-    assert by_folds == {"all": none, "fold 1": none, "fold 2": none}
-    assert by_all == {"all": {"videos": 3, "seen": 2}}
-    split = read_split(tmp_path / "all", videos.parent / "labels.json", "training")
-    assert seen_in(split, configure()) == {"scene_00": ["rgb", "flow"], "scene_01": ["rgb", "flow"]}

@@ -141,25 +141,6 @@ def test_the_chosen_levels_find_the_most_of_all_choices(drawn, budget):
     assert hits == most and alarms == min(alarms for alarms, hits in every if hits == most)
 
 
-def test_the_choice_has_room_on_both_sides():
-    """No false alarm from a level on, nothing found above another: the middle between the two, not an end."""
-    level = np.arange(len(LEVELS))
-    swept = Sweep(("a",), np.array([9]), 9 * (level <= 40)[None], 3 * (level < 20)[None], hours=50.0)
-    assert choose_levels(swept, 0.1) == {"a": LEVELS[30]}
-
-
-def test_few_labels_share_one_threshold():
-    level = np.arange(len(LEVELS))
-    found = np.array([9 * (level <= 40), 2 * (level <= 10), 3 * (level <= 20), 0 * level])
-    false = np.array([7 * (level < 30), 0 * level, 0 * level, 1 * (level < 15)])
-    swept = Sweep(tuple("abcd"), np.array([9, 2, 3, 0]), found, false, hours=10.0)
-    chosen = choose_levels(swept, 0.5)
-    assert chosen["a"] == LEVELS[35] and chosen["b"] == chosen["c"] == chosen["d"] <= LEVELS[10]
-    assert choose_levels(replace(swept, hours=1.5), 0.7)["b"] <= LEVELS[10], "one false alarm is allowed"
-    strict = choose_levels(replace(swept, labels=np.array([9, 2, 3, 0]), false_alarms=3 * false), 0.1)
-    assert strict["b"] == LEVELS[17], "none is had without giving up b"
-
-
 def test_three_short_videos_do_not_silence_a_class():
     """One false alarm scores higher than all labels but one: too little video to give up nine labels for it."""
     level = np.arange(len(LEVELS))

@@ -153,11 +153,14 @@ def test_cameras_share_a_graph(files, tmp_path):
         assert len(scores) == FIRST.max_chunks and abs(np.stack(scores) - expected[: len(scores)]).max() < 1e-5
 
 
-@pytest.mark.parametrize("kinds", [("lstr", "mat"), ("miniroad", "rnn", "lfb")], ids="-".join)
+@pytest.mark.parametrize(
+    "kinds", [pytest.param(("lstr", "mat"), marks=pytest.mark.slow), ("miniroad", "rnn", "lfb")], ids="-".join
+)
 def test_other_kinds_and_averages(kinds, tmp_path):
     video, model = video_of(tmp_path), write_exportable(tmp_path, *kinds)
-    exported = result_of(export(ExportOptions(model.path, tmp_path / "run.lstr", [video], streams=2)))
-    difference = scores_of(video, exported.model.path) - scores_of(video, model.path, device="cpu")
+    exported = result_of(export(ExportOptions(model.path, tmp_path / "run.lstr", [video], streams=2, chunks=8)))
+    first = Limits(max_chunks=8)
+    difference = scores_of(video, exported.model.path, limits=first) - scores_of(video, model.path, limits=first)
     assert abs(difference).max() < 1e-5 and exported.model.about["exported"]["step"]["streams"] == 2
 
 
@@ -165,7 +168,7 @@ def test_a_drawn_video_serves_where_none_is_given(lstr, tmp_path):
     model = write_exportable(tmp_path, "rnn")
     code, out, err = lstr("export", model.path, "-o", tmp_path / "run.lstr", "--json")
     found = json.loads(out)
-    assert code == 0 and found["scores"] < 1e-5 and found["chunks"] == 36 and "runs without torch" in err, err
+    assert code == 0 and found["scores"] < 1e-5 and found["chunks"] == 36, err
 
 
 def test_bfloat16_becomes_float32_and_that_is_said(tmp_path):
@@ -181,7 +184,7 @@ def test_a_file_that_differs_is_not_written(files, tmp_path, monkeypatch):
     changed.classifier.bias.data[1] += 0.01
     monkeypatch.setattr(job, "make_graph", lambda _, step: real(changed, step))
     with pytest.raises(CheckpointError, match=r"scores differ by \d.*1e-05 is the most") as caught:
-        result_of(export(ExportOptions(model.path, tmp_path / "run.lstr", [video])))
+        result_of(export(ExportOptions(model.path, tmp_path / "run.lstr", [video], chunks=4)))
     assert "No file was written" in str(caught.value) and not (tmp_path / "run.lstr").exists()
 
 

@@ -12,6 +12,7 @@ from lstr.errors import CheckpointError
 from lstr.extractors.errors import RecipeError
 from lstr.kinds import configure, make_model
 from lstr.pipelines.detection.job import DetectOptions, detect_sources
+from lstr.pipelines.detection.sources import Limits
 from lstr.pipelines.model_files.averaging import write_average
 from lstr.pipelines.model_files.description import model_of
 from lstr.pipelines.model_files.model_file import open_checkpoint, open_model
@@ -73,8 +74,10 @@ def test_an_average_is_packed_and_detects(lstr, finetuned, members, tmp_path):
     scores = [predict(model, features) for model in models]
     assert torch.equal(scores[0], scores[1]) and torch.equal(scores[0], scores[2])
     assert set(open_model(file).about["seen"]) >= {"video 0", "video 1"}
-    detected = result_of(detect_sources([finetuned.videos["scene_02"]], DetectOptions(file, device="cpu")))
-    assert detected.timelines["scene_02"]["decided"] == 16
+    detected = result_of(
+        detect_sources([finetuned.videos["scene_02"]], DetectOptions(file, limits=Limits(max_chunks=2)))
+    )
+    assert detected.timelines["scene_02"]["decided"] == 2
 
 
 def test_what_does_not_go_together_is_refused(lstr, finetuned, members, tmp_path):

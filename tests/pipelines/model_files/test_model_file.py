@@ -277,13 +277,14 @@ def test_commands(lstr, packed, tmp_path):
     assert described["actions"] == ["fall"] and described["measured"]["mAP"] == 0.62
     code, out, _ = lstr("info", file)
     assert code == 0 and "in this file" in out
-    for model in (["-m", file], ["-c", file], []):
+    for model in (["-m", file], []):
         code, out, err = lstr("detect", packed.videos["scene_00"], *model, "--set", "max_chunks=2", "--json")
         assert code == 0 and json.loads(out)["decided"] == 2 and err.count("was trained on scene_00") == 1, err
         assert len(json.loads(out)["warnings"]) == 1
     code, _, err = lstr("unpack", file, "-o", tmp_path / "out")
     assert code == 0 and (tmp_path / "out" / "checkpoint.pt").is_file(), err
-    code, out, err = lstr("detect", packed.videos["scene_02"], "-m", tmp_path / "out" / "checkpoint.pt", "--json")
+    words = ("-m", tmp_path / "out" / "checkpoint.pt", "--set", "max_chunks=2", "--json")
+    code, out, err = lstr("detect", packed.videos["scene_02"], *words)
     assert code == 0 and json.loads(out)["decided"], err
     mistake(lstr("unpack", packed.checkpoint, "-o", tmp_path / "y"), 4, "no model file")
     mistake(lstr("pack", tmp_path, "-o", file), 2, "holds no checkpoint")
