@@ -31,7 +31,7 @@ from lstr.pipelines.progress import result_of
 from lstr.pipelines.provenance import make_reproducible, provenance
 from lstr.pipelines.training.batches import Batch, KeptFeatures, PieceMaker, default_readers, fit_on, read_ahead
 from lstr.pipelines.training.config import TrainConfig, changes_from, without_removed
-from lstr.pipelines.training.log import Step, TrainLog, draw_curves, summary_of
+from lstr.pipelines.training.log import Step, TrainLog, summary_of
 from lstr.pipelines.training.loop import Position, Saves, StepPlan, train_steps
 from lstr.pipelines.training.ranks import ALONE, Ranks
 from lstr.pipelines.training.sampling import count_steps, draw_windows, epoch_steps, feature_statistics
@@ -104,8 +104,8 @@ def train_model(
 ) -> Iterator[Step]:
     """Train the model of a task, yielding a Step after each logged interval.
 
-    `folder` gets checkpoint.pt, resume.pt, config.json, metrics.jsonl, tensorboard/, curves.png at the end, and best.pt
-    where there are validation videos. A stopped run goes on with `resume` from its last save, to the bit on a CPU.
+    `folder` gets checkpoint.pt, resume.pt, config.json, metrics.jsonl, tensorboard/, and best.pt where there are
+    validation videos. A stopped run goes on with `resume` from its last save, to the bit on a CPU.
     Its teacher, where it has one, is trained first, in a folder of its own, and goes on by itself.
     readers: threads that read features ahead. Raises CheckpointError when a run is in the way or had other settings,
     LstrError when loss or gradient is not finite or memory runs out.
@@ -141,7 +141,6 @@ def train_model(
                     yield event
     if ranks.first:
         check_kept(folder / "resume.pt")  # a teacher that is done has no checkpoint any more
-        draw_curves(folder)
 
 
 def _teach(

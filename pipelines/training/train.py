@@ -17,7 +17,7 @@ from lstr.pipelines.features.stated import NOTHING, Stated, stated_in
 from lstr.pipelines.progress import Finished, LabelFindings, Notice
 from lstr.pipelines.provenance import make_reproducible
 from lstr.pipelines.training.config import TrainConfig, preset_for, preset_named, read_config, resolve
-from lstr.pipelines.training.log import Step
+from lstr.pipelines.training.log import Step, draw_curves
 from lstr.pipelines.training.ranks import Ranks, join_ranks
 from lstr.pipelines.training.run import Task, train_model
 from lstr.pipelines.training.teacher import begun
@@ -160,6 +160,8 @@ def _events(options: TrainOptions, ranks: Ranks, device: str) -> Iterator[Event]
     if step and step.step < step.steps:
         config = task.config
         yield Notice(f"ended early: {config.patience} evaluations without a better {config.metric}.", warning=False)
+    if ranks.first:
+        draw_curves(folder)
     best = folder / "best.pt"
     checkpoint = best if task.validation and best.exists() else folder / "checkpoint.pt"
     held_out = any(video.subset in HELD_OUT for video in split.labels.videos.values())

@@ -35,6 +35,7 @@ def test_from_options_to_events(feature_set, tmp_path):
     assert steps and {type(step) for step in steps} == {Step}
     assert any(step.evaluation for step in steps) and steps[-1].step == steps[-1].steps
     assert finished == Finished(Trained(tmp_path / "run" / "best.pt", tmp_path / "run" / "curves.png", held_out=True))
+    assert finished.result.curves.read_bytes().startswith(b"\x89PNG")
     loaded = load(finished.result.checkpoint)
     place = {"path": str(tmp_path / "weights"), "relative": "../weights"}
     assert loaded.extra["networks"] == {"rgb": place}, "where the networks of its features were"

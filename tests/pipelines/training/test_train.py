@@ -132,9 +132,8 @@ def test_the_log(small_set, split, tmp_path):
     assert lines == [{k: v for k, v in step.items() if k not in ("evaluation", "stage")} for step in reported]
     assert [r["epoch"] for r in reported] == [1, 2, 3, 4] and reported[-1]["step"] == reported[-1]["steps"]
     assert all(r["grad_norm"] > 0 and r["rate"] > 0 and 0 <= r["waiting"] < 1 < r["memory_mb"] for r in reported)
-    names = ["checkpoint.pt", "config.json", "curves.png", "metrics.jsonl", "resume.pt", "tensorboard"]
+    names = ["checkpoint.pt", "config.json", "metrics.jsonl", "resume.pt", "tensorboard"]
     assert sorted(p.name for p in tmp_path.iterdir()) == names
-    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_events_are_what_the_log_says(feature_set, tmp_path):
