@@ -31,7 +31,7 @@ def make(*words: str, **env: str) -> subprocess.CompletedProcess:
     )
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_without_the_test_extras_every_gpu_test_is_collected(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(BLOCK)
     pytest_here = f"{sys.executable} -m pytest --collect-only"
@@ -44,7 +44,7 @@ def test_without_the_test_extras_every_gpu_test_is_collected(tmp_path):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="here is a GPU")
-@pytest.mark.long
+@pytest.mark.slow
 def test_without_a_gpu_it_fails_with_a_sentence():
     made = make(f"PYTEST_GPU={sys.executable} -m pytest")
     assert made.returncode == 2 and "torch finds no GPU here" in made.stderr and "lstr doctor" in made.stderr

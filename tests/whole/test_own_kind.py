@@ -59,18 +59,14 @@ def installed(site, name, place, code):
 
 
 @pytest.mark.long
-def test_it_trains_evaluates_and_detects(own_lstr, lstr, small_set, tmp_path):
+def test_it_trains_and_detects(own_lstr, lstr, small_set, tmp_path):
     run = tmp_path / "run"
     labels = ("--labels", small_set.labels)
     small = ("--preset", "mean-small", "--set", "model.share=0.25", "--set", "train.epochs=2")
     code, _, err = own_lstr("train", small_set.features, *labels, "-o", run, *small)
     assert code == 0, err
-    code, out, err = own_lstr("evaluate", run / "checkpoint.pt", small_set.features, *labels, "--allow-seen", "--json")
-    assert code == 0 and json.loads(out)["lstr"]["mAP"] > 0, err
     code, _, err = own_lstr("detect", small_set.features, "-c", run / "checkpoint.pt", "-o", tmp_path, "-f", "json")
     assert code == 0 and (tmp_path / "scene_00.json").exists(), err
-    code, out, err = own_lstr("models", "mean", "--json")
-    assert code == 0 and json.loads(out)["presets"] == ["mean-small"], err
     code, _, err = lstr("info", run / "checkpoint.pt")
     assert code == 2 and f"{run / 'checkpoint.pt'}: kind is 'mean'" in err and "needs that package" in err
 

@@ -13,7 +13,7 @@ import pytest
 from lstr.pipelines.detection.files import FORMATS
 from tests.support.exportable import write_exportable
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.slow
 
 MOST_MEGABYTES = 500
 DIFFERENCE = 1e-5

@@ -75,7 +75,7 @@ def test_one_side_elsewhere(lstr, elsewhere, how, scene, tmp_path):
     assert not open_features(tmp_path / "f").is_done("good", elsewhere.joinpath("text.mp4"))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_random_networks_are_calibrated_on_videos_elsewhere(lstr, elsewhere, how, tmp_path):
     (tmp_path / "list.txt").write_text("memory://videos/a/good.mp4\ntext\n")
     code, _, err = lstr("extract", elsewhere, "-o", tmp_path / "f", *how, "--calibrate", tmp_path / "list.txt")

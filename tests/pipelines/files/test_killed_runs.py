@@ -18,9 +18,12 @@ import pytest
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.features.verify import verify
 from lstr.pipelines.files.atomic import leftovers, replacing, sweep
+from lstr.pipelines.files.json_files import write_json
+from tests.support.small_set import PICTURES
 
 N_VIDEOS = 6
 CHUNKS = 2
+RECIPE = {"based_on": "fast", "rgb": {"network": "mobilenetv3"}, "flow": {"network": "shufflenetv2"}, **PICTURES}
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +42,7 @@ def videos(tmp_path_factory) -> Path:
                 image = np.ascontiguousarray(texture[t : t + 48, 2 * t : 2 * t + 64])
                 container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
             container.mux(stream.encode())
+    write_json(root.with_suffix(".json"), RECIPE)
     return root
 
 
@@ -46,7 +50,7 @@ def videos(tmp_path_factory) -> Path:
 def launcher():
     """Starts processes that have imported everything already, so that many can be killed in little time."""
     context = multiprocessing.get_context("forkserver")
-    preloaded = ("lstr_cli.extract", "lstr.pipelines.extraction.job", "mmaction.models", "rich.progress")
+    preloaded = ("lstr_cli.extract", "lstr.pipelines.extraction.job", "rich.progress")
     context.set_forkserver_preload(list(preloaded))
     return context
 
@@ -70,8 +74,8 @@ class Runs:
 
     def __init__(self, context, videos: Path, output: Path):
         self.context, self.output, self.log = context, output, output.parent / "stderr.txt"
-        self.arguments = ["extract", str(videos), "-o", str(output), "--recipe", "fast", "--flow", "dis"]
-        self.arguments += ["--workers", "1", "--device", "cpu"]
+        self.arguments = ["extract", str(videos), "-o", str(output), "--flow", "dis"]
+        self.arguments += ["--recipe", str(videos.with_suffix(".json")), "--workers", "1", "--device", "cpu"]
 
     def start(self, file_limit: int | None = None):
         process = self.context.Process(target=run_lstr, args=(self.arguments, str(self.log), file_limit))
@@ -147,7 +151,7 @@ def test_leftovers_are_told_from_files_that_are_being_written(tmp_path):
 
 @pytest.mark.long
 def test_a_full_disk_loses_nothing_finished(runs):
-    """No file may pass 7 KB here, so arrays of 8 and 16 KB meet what a full disk gives: an error half way."""
+    """No file may pass 7 KB here, so arrays of flow, of 8 KB, meet what a full disk gives: an error half way."""
     folder = open_features(runs.output)
     ids = folder.ids()
     folder.record(ids[5]).unlink()
@@ -172,10 +176,10 @@ def test_a_full_disk_under_two_processes(runs):
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A folder that is a disk of its own, of 128 kB: features of three videos fit."""
+    """A folder that is a disk of its own, of 64 kB: features of few videos fit."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", disk], capture_output=True).returncode:
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", disk], capture_output=True).returncode:
         pytest.skip("a disk can be mounted by root alone")
     yield disk
     subprocess.run(["umount", "-l", disk], check=True)

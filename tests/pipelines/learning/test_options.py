@@ -23,7 +23,7 @@ def learnt(videos, tmp_path_factory) -> str:
     return str(chosen.output)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_they_are_trained_gently_by_what_they_began_with(learnt, videos):
     """A third of the rate, half of the epochs, all else as at first: `change` stays, and pictures shake and zoom.
 
