@@ -28,13 +28,6 @@ def test_a_step_that_is_slower_than_planned_makes_all_of_it_longer():
     assert of_step == 0
 
 
-def test_a_first_chunk_that_waited_for_its_networks_promises_no_half_day():
-    """12:24:37 were left of a step that was planned with 82 seconds, and took them."""
-    remaining = RemainingTime()
-    remaining.update(PLAN.doing(FEATURES, 0, 8930), 0.0)
-    assert remaining.update(PLAN.doing(FEATURES, 1, 8930), 5.1)[0] < 180
-
-
 def test_a_step_that_ends_early_leaves_no_bar(monkeypatch):
     screen = io.StringIO()
     monkeypatch.setattr(console, "_err", Console(file=screen, force_terminal=True, width=100, height=20))

@@ -276,7 +276,7 @@ def test_progress_is_quiet_when_piped(lstr, small_set, tmp_path):
     assert len(lines) <= 1 + (time.monotonic() - start) / 10
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_weights_of_ones_own_all_the_way(lstr, small_set, tmp_path):
     """A file in the published layout: named in the folder, needed by detect, refused when it is another."""
     import torch

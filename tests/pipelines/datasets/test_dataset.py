@@ -145,36 +145,6 @@ def test_nothing_stays_mapped(tmp_path):
         video.features[3]
 
 
-def test_the_check_by_command(lstr, tmp_path):
-    root = features(tmp_path / "data", {"a": 40, "x": 22})
-    video = {
-        "subset": "training",
-        "annotations": [{"label": "A", "segment": [3, 1]}, {"label": "A", "segment": [1, 99]}],
-    }
-    path = tmp_path / "labels.json"
-    path.write_text(json.dumps({"classes": ["A"], "database": {"a": video, "b": video}}))
-    code, out, err = lstr("labels", "check", path, root)
-    rows = [line.split("\t")[:3] for line in out.splitlines()[2:]]
-    assert rows == [
-        ["error", "negative length", "2"],
-        ["error", "no features", "1"],
-        ["warning", "few examples", "1"],
-        ["warning", "no labels", "1"],
-        ["warning", "one subset", "1"],
-        ["warning", "past the end", "1"],
-    ]
-    assert code == 2 and "has 3 errors" in err and "hint: " in err
-    code, out, _ = lstr("labels", "check", path, "--json")
-    assert code == 2 and {f["kind"] for f in json.loads(out)["findings"] if f["severity"] == "error"} == {
-        "negative length"
-    }
-    code, out, err = lstr("train", root, "--labels", path, "-o", tmp_path / "run")
-    assert code == 2 and out == "" and "negative length" in err and not (tmp_path / "run").exists()
-    video["annotations"] = [{"label": "A", "segment": [1, 3]}]
-    path.write_text(json.dumps({"database": {"a": video}}))
-    assert lstr("labels", "check", path, root)[0] == 0
-
-
 def test_chunks_after_a_table_of_0_and_1_are_not_background(tmp_path):
     root = features(tmp_path / "data", {"a": 20, "b": 9})
     for name in ("a", "b"):

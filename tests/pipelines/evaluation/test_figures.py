@@ -2,7 +2,7 @@
 
 import pytest
 
-from lstr.pipelines.evaluation.figures import draw_confusion, draw_operating_curves
+from lstr.pipelines.evaluation.figures import draw_operating_curves
 from lstr.pipelines.reports.drawing import render
 
 pytestmark = pytest.mark.filterwarnings("error:constrained_layout")
@@ -24,8 +24,3 @@ def test_what_is_known_of_a_rate_is_within_the_axes():
     figure = draw_operating_curves(document)
     assert figure.axes[0].get_xlim()[1] > 600
     assert render(figure, "svg")
-
-
-def test_long_names_stand_below_what_is_taken_for_what():
-    names = ["W" * 18, "M" * 18]
-    assert render(draw_confusion({"confusion": {"classes": names, "counts": [[0, 1], [2, 3]]}}), "svg")
