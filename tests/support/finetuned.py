@@ -7,19 +7,19 @@ import torch
 
 from lstr.extractors.backbones.networks import NETWORKS
 from lstr.extractors.networks.weights import randomise
-from lstr.extractors.presets import PRESETS
+from lstr.extractors.streams import CHANNELS_OF
 from lstr.extractors.video.inputs import find_videos
 from lstr.extractors.weights.model_card import ModelCard
 from lstr.extractors.weights.published_files import sha256_of
 from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
 from lstr.pipelines.weights.folder import WeightsFolder, fit_name, write_network, write_weights
+from tests.support import small_set
 from tests.support.backbones import build_backbone
-from tests.support.small_set import PICTURES
 
-NAMES = {"rgb": "resnet50", "flow": "bninception"}
+NAMES = small_set.NAMES
 CLASSES = ("Background", "fall")
-SMALL = replace(PRESETS["fast"], flow_algorithm="dis", **PICTURES)
-"""The published networks, on images so small that they cost little."""
+SMALL = replace(small_set.SMALL, flow_algorithm="dis")
+RGB_DIM = small_set.DIMS[0]
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def write_finetuned(root: Path) -> FinetunedSet:
     folds = {video_id: k for k, video_id in enumerate(training, 1)}
     path = root / "fälle"
     for stream, network in NAMES.items():
-        backbone = build_backbone(network)
+        backbone = build_backbone(network, CHANNELS_OF[stream])
         randomise(backbone, 0)
         state = {f"backbone.{name}": tensor for name, tensor in backbone.state_dict().items()}
         head = {"weight": torch.ones(len(CLASSES), NETWORKS[network].width), "bias": torch.zeros(len(CLASSES))}

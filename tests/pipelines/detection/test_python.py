@@ -17,7 +17,7 @@ from lstr.pipelines.detection.networks import NetworkOptions
 from lstr.pipelines.thresholds.choice import choose_thresholds
 from lstr.timeline import ThresholdError, Thresholds
 from tests.support.feature_set import TINY
-from tests.support.finetuned import CLASSES
+from tests.support.finetuned import CLASSES, RGB_DIM
 
 TWO = lstr.Limits(max_chunks=2)
 
@@ -34,7 +34,7 @@ class Trained:
 @pytest.fixture(scope="module")
 def trained(finetuned, tmp_path_factory) -> Trained:
     torch.manual_seed(0)
-    model = make_model(configure(**TINY), len(CLASSES)).eval()
+    model = make_model(configure(**TINY, rgb_dim=RGB_DIM), len(CLASSES)).eval()
     recipe = json.loads(finetuned.weights.recipe.to_json())
     path = tmp_path_factory.mktemp("checkpoint") / "c.pt"
     save(path, model, CLASSES, recipe, {}, {"thresholds": {"fall": {"on": 0.4, "off": 0.3}}})

@@ -20,7 +20,7 @@ from lstr.pipelines.model_files.packing import write_model
 from lstr.pipelines.model_files.parts import unpack_model
 from lstr.pipelines.progress import result_of
 from tests.support.feature_set import TINY
-from tests.support.finetuned import CLASSES
+from tests.support.finetuned import CLASSES, RGB_DIM
 from tests.support.mistakes import mistake
 
 THRESHOLDS = {"fall": {"on": 0.4, "off": 0.3}}
@@ -33,7 +33,7 @@ def members(finetuned, tmp_path):
     paths = []
     for seed, changes in enumerate(({"kind": "rnn"}, {"kind": "lfb", "rgb_dim": 0})):
         torch.manual_seed(seed)
-        model = make_model(configure(**{**TINY, **changes}), len(CLASSES)).eval()
+        model = make_model(configure(**{**TINY, "rgb_dim": RGB_DIM, **changes}), len(CLASSES)).eval()
         paths.append(tmp_path / f"run{seed}" / "checkpoint.pt")
         paths[-1].parent.mkdir()
         save(paths[-1], model, CLASSES, recipe, {"training_videos": [f"video {seed}"]}, {"thresholds": THRESHOLDS})
@@ -44,7 +44,7 @@ def test_the_average_of_checkpoints_scores_their_mean(members, tmp_path):
     loaded = load(write_average(tmp_path / "both.pt", members))
     features = np.random.default_rng(0).normal(size=(9, loaded.config.input_dim)).astype(np.float32)
     rnn, bank = (load(path).model for path in members)
-    mean = (predict(rnn, features) * predict(bank, features[:, 2048:])).sqrt()
+    mean = (predict(rnn, features) * predict(bank, features[:, RGB_DIM:])).sqrt()
     mean = mean / mean.sum(-1, keepdim=True)
     torch.testing.assert_close(predict(loaded.model, features), mean, atol=1e-6, rtol=0)
     assert loaded.metrics["training_videos"] == ["video 0", "video 1"]

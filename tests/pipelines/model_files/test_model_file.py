@@ -14,7 +14,6 @@ from lstr.checkpoints import checkpoint
 from lstr.checkpoints.checkpoint import CALIBRATION, TENSORS, load, save
 from lstr.errors import CheckpointError
 from lstr.extractors.errors import MissingPathError, OutputError, RecipeError, WeightsError
-from lstr.extractors.presets import PRESETS
 from lstr.extractors.weights.archive import Archive, write_archive
 from lstr.kinds import configure, make_model
 from lstr.pipelines.detection.checkpoint import find_checkpoint, make_default
@@ -27,7 +26,7 @@ from lstr.pipelines.model_files.parts import metrics_from, unpack_model
 from lstr.pipelines.weights.known import recorded_weights
 from lstr.timeline import Thresholds, thresholds_of
 from tests.support.feature_set import TINY
-from tests.support.finetuned import CLASSES
+from tests.support.finetuned import CLASSES, RGB_DIM, SMALL
 from tests.support.mistakes import mistake
 
 TWO = lstr.Limits(max_chunks=2)
@@ -55,7 +54,7 @@ class Packed:
 def packed(finetuned, tmp_path_factory) -> Packed:
     folder = tmp_path_factory.mktemp("packed")
     torch.manual_seed(0)
-    model = make_model(configure(**TINY), len(CLASSES)).eval()
+    model = make_model(configure(**TINY, rgb_dim=RGB_DIM), len(CLASSES)).eval()
     path, weights = folder / "run" / "checkpoint.pt", finetuned.weights
     path.parent.mkdir()
     extra = {"preset": "small", "thresholds": {"fall": {"on": 0.4, "off": 0.3}}}
@@ -305,7 +304,7 @@ def test_features_and_training_with_it(lstr, packed, tmp_path):
     (tmp_path / "labels.json").write_text(json.dumps(labels | {"classes": ["fall"]}))
     code, out, err = lstr("evaluate", packed.file, features, "--labels", tmp_path / "labels.json", "--json")
     assert code == 0 and json.loads(out)["checkpoint"] == str(packed.file), err
-    begins = initial_weights(PRESETS["fast"], str(packed.file), {})
+    begins = initial_weights(SMALL, str(packed.file), {})
     members = open_model(packed.file).about["members"]
     for stream, initial in begins.items():
         assert initial.sha256 == members[f"{stream}.safetensors"]["sha256"]

@@ -12,11 +12,12 @@ from lstr.extractors.backbones.networks import NETWORKS
 from lstr.extractors.errors import MissingPathError, RecipeError, WeightsError
 from lstr.extractors.networks.build import build_network
 from lstr.extractors.networks.weights import fingerprint, identify, load_weights
+from lstr.extractors.streams import CHANNELS_OF
 from lstr.extractors.weights.content import read_state_dict
 from lstr.extractors.weights.model_card import ModelCard, blind_fold, is_weights_folder, read_card
 from lstr.extractors.weights.sources import WeightSources
 from lstr.pipelines.features.folder import open_features
-from lstr.pipelines.weights.folder import cards_of, fit_name, open_weights
+from lstr.pipelines.weights.folder import cards_of, fit_name, open_weights, write_network
 from lstr.pipelines.weights.published import check, find_weights
 from tests.support.backbones import build_backbone
 from tests.support.finetuned import CLASSES, NAMES
@@ -35,9 +36,9 @@ def test_what_is_written_is_read(weights):
     assert read.recipe == weights.recipe and read.about == weights.about and read.n_folds == 2
     assert (read.name, read.classes, read.streams) == ("fälle", CLASSES, ("rgb", "flow"))
     assert read.about["folds"] == {"scene_00": 1, "scene_01": 2} and read.about["seconds"] == 1.0
-    assert read.recipe.flow.folder("flow") == "flow_fälle_bninception"
+    assert read.recipe.flow.folder("flow") == "flow_fälle_shufflenetv2"
     card, seen = read_card(read.file("flow", 2)), {"scene_00": read.about["training"]["scene_00"]}
-    assert card == ModelCard("fälle", "flow", "bninception", CLASSES, seen, 0.5, 2)
+    assert card == ModelCard("fälle", "flow", "shufflenetv2", CLASSES, seen, 0.5, 2)
 
 
 def test_a_folder_of_one_stream_is_read(weights, tmp_path):
@@ -55,7 +56,7 @@ def test_each_network_is_the_one_of_its_file(weights, stream):
     hashes = []
     for fold in (None, 1, 2):
         path = weights.file(stream, fold)
-        backbone = build_backbone(NAMES[stream])
+        backbone = build_backbone(NAMES[stream], CHANNELS_OF[stream])
         load_weights(backbone, path, NETWORKS[NAMES[stream]])
         assert identify(path) == (NAMES[stream], stream)
         hashes.append(fingerprint(backbone))
@@ -65,11 +66,15 @@ def test_each_network_is_the_one_of_its_file(weights, stream):
     assert build_network(stream, part, sources, fold=2)[1] == replace(part, sha256=hashes[2])
 
 
-def test_keys_are_as_published(weights, shared):
+def test_keys_are_as_published(shared, tmp_path):
+    head = {"cls_head.fc_cls.weight": torch.ones(2, 1024), "cls_head.fc_cls.bias": torch.zeros(2)}
+    for stream, network in (("rgb", "resnet50"), ("flow", "bninception")):
+        state = {f"backbone.{name}": tensor for name, tensor in build_backbone(network).state_dict().items()}
+        write_network(tmp_path, state | head, ModelCard("w", stream, network, CLASSES, {}))
     facts = json.loads((shared / "facts" / "resnet50_tsn_mmaction2_keys.json").read_text())
     names = {name for name in facts if not name.startswith(("_", "note"))}
-    assert names <= read_state_dict(weights.file("rgb")).keys()
-    flow = read_state_dict(weights.file("flow"))
+    assert names <= read_state_dict(tmp_path / "rgb.pth").keys()
+    flow = read_state_dict(tmp_path / "flow.pth")
     assert flow["module.base_model.conv1_7x7_s2.weight"].shape == (64, 10, 7, 7)
     assert flow["module.new_fc.weight"].shape == (len(CLASSES), 1024) and "module.new_fc.bias" in flow
 

@@ -9,7 +9,7 @@ import torch
 
 from lstr.checkpoints.checkpoint import load, save
 from lstr.errors import CheckpointError
-from lstr.extractors.presets import PRESETS, Preset, StreamPreset
+from lstr.extractors.presets import Preset, StreamPreset
 from lstr.extractors.weights.archive import Archive, write_archive
 from lstr.extractors.weights.model_card import origin_of, read_card
 from lstr.extractors.weights.published_files import Origin, published_by_hash
@@ -23,7 +23,7 @@ from lstr.pipelines.model_files.packing import write_model
 from lstr.pipelines.model_files.parts import unpack_model
 from lstr.pipelines.weights.known import origins_of_checkpoint
 from tests.support.feature_set import TINY
-from tests.support.finetuned import CLASSES
+from tests.support.finetuned import CLASSES, RGB_DIM, SMALL
 from tests.support.pages import Page
 
 LITE0 = Preset(StreamPreset("efficientnet-lite0"), None, short_side=64, crop=64)
@@ -43,7 +43,7 @@ def model(finetuned, imagenet, tmp_path_factory):
     content = torch.load(weights / "rgb.pth", weights_only=True)
     card = replace(read_card(weights / "rgb.pth"), origin=imagenet)
     torch.save({**content, "lstr": card.to_json()}, weights / "rgb.pth")
-    network = make_model(configure(**TINY), len(CLASSES)).eval()
+    network = make_model(configure(**TINY, rgb_dim=RGB_DIM), len(CLASSES)).eval()
     save(folder / "c.pt", network, CLASSES, json.loads(finetuned.weights.recipe.to_json()), {}, {})
     return write_model(folder / "m.lstr", folder / "c.pt", weights, {})
 
@@ -76,7 +76,7 @@ def test_a_model_file_says_it_and_hands_it_on(lstr, model, imagenet, finetuned, 
     assert [verdict["origin"] for verdict in verdicts] == [asdict(imagenet), None]
     unpacked = unpack_model(model.path, tmp_path / "parts") / "weights" / "rgb.pth"
     assert origin_of(unpacked) == imagenet
-    assert initial_weights(PRESETS["fast"], str(model.path), {})["rgb"].origin == imagenet
+    assert initial_weights(SMALL, str(model.path), {})["rgb"].origin == imagenet
 
 
 @pytest.mark.parametrize("origin", [3, {}, {"file": 1, "sha256": "0"}, {"file": "a", "sha256": "0", "more": 1}, None])
@@ -98,7 +98,7 @@ def test_a_checkpoint_and_a_model_file_say_it_for_their_pages(model, imagenet, f
     assert not loaded.about and origins_of_checkpoint(loaded) == {"rgb": str(imagenet)}
     shutil.rmtree(files / "weights")
     assert origins_of_checkpoint(loaded) == {}, "weights that are gone say nothing, and end nothing"
-    network = make_model(configure(**TINY), len(CLASSES)).eval()
+    network = make_model(configure(**TINY, rgb_dim=RGB_DIM), len(CLASSES)).eval()
     save(tmp_path / "c.pt", network, CLASSES, None, {}, {})
     assert origins_of_checkpoint(load(tmp_path / "c.pt")) == {}, "of features that nobody knows"
 
