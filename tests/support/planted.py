@@ -2,11 +2,12 @@
 
 import hashlib
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from lstr.extractors.presets import PRESETS
+from lstr.extractors.presets import PRESETS, StreamPreset
 from lstr.labels.label_set import BACKGROUND, Labels, VideoLabels
 from lstr.labels.segment import Segment
 from lstr.pipelines.extraction.chunk_cache import CachedVideo
@@ -50,7 +51,7 @@ def planted(n_training: int, n_validation: int = 0) -> tuple[Labels, dict[str, C
 def planted_training(streams, n_videos=3, n_folds=0, initial=None, n_validation=1, **settings) -> Training:
     """A job on planted videos."""
     labels, cached = planted(n_videos, n_validation)
-    preset = PRESETS["fast"].narrowed(streams)
+    preset = replace(PRESETS["fast"], flow=StreamPreset("shufflenetv2")).narrowed(streams)
     initial = initial or dict.fromkeys(streams, Initial())
     changes = {name: str(value) for name, value in {**SMALL, **settings}.items()}
     preset, configs = resolve(preset, {s: initial[s].path and "custom" for s in streams}, changes, "cpu")

@@ -172,7 +172,7 @@ def test_random_weights_learn_all_their_statistics(tmp_path):
     after, job = one_step("flow", Initial(), tmp_path)
     assert not job.networks.configs["flow"].partial_bn
     means = [tensor for name, tensor in after.items() if name.endswith("running_mean")]
-    assert len(means) > 60 and all(mean.abs().sum() > 0 for mean in means)
+    assert len(means) > 50 and all(mean.abs().sum() > 0 for mean in means)
 
 
 def test_rgb_weights_begin_a_flow_network(tmp_path):
@@ -214,7 +214,7 @@ def test_what_changed_since_is_told(tmp_path):
     videos = dict(job.videos)
     videos["v1"] = replace(videos["v1"], sha256="0" * 64)
     others = {
-        "flow.lr was 0.001, is 0.02": planted_training(("flow",), epochs=2, lr=0.02),
+        "flow.lr was 0.002, is 0.02": planted_training(("flow",), epochs=2, lr=0.02),
         "1 video with other content: v1": replace(job, videos=videos),
         "1 video more: v4": planted_training(("flow",), 4, epochs=2),
         "folds was 0, is 2": planted_training(("flow",), 3, 2, epochs=2),
