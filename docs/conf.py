@@ -19,7 +19,7 @@ author = "the lstr authors"
 version = release = lstr.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_click"]
-exclude_patterns = ["_generated/python.md", "_generated/presets.md", "_generated/models.md"]
+exclude_patterns = ["_generated/presets.md", "_generated/models.md"]
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 html_theme = "furo"

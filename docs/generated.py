@@ -1,34 +1,21 @@
-"""Pages made from the code: the modules of each folder, the settings of every preset, the kinds of model."""
+"""Pages made from the code: the settings of every preset, the kinds of model."""
 
 import ast
 import dataclasses
-import importlib
 import inspect
 import json
-import pkgutil
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from lstr.config import WindowConfig
 from lstr.models.kind import Kind
 
-ROOM = "lstr"
-"""With its links extractors and pipelines."""
 SPEEDS = Path(__file__).resolve().parents[1] / "benchmarks" / "models.json"
 
 
 def write(folder: Path) -> None:
     """Every generated page; a file that is as it should be is left alone, so that nothing is built twice."""
     folder.mkdir(exist_ok=True)
-    (folder / "python").mkdir(exist_ok=True)
-    names = dict(module_pages())
-    for old in (folder / "python").glob("*.md"):
-        if old.stem not in names:
-            old.unlink()
-    for name, page in names.items():
-        _keep(folder / "python" / f"{name}.md", page)
-    listed = "\n".join(f"/_generated/python/{name}" for name in names)
-    _keep(folder / "python.md", f"```{{toctree}}\n:maxdepth: 1\n\n{listed}\n```\n")
     _keep(folder / "presets.md", presets_page())
     _keep(folder / "models.md", models_page())
 
@@ -36,22 +23,6 @@ def write(folder: Path) -> None:
 def _keep(path: Path, text: str) -> None:
     if not path.exists() or path.read_text(encoding="utf-8") != text:
         path.write_text(text, encoding="utf-8")
-
-
-def module_pages() -> Iterator[tuple[str, str]]:
-    """(name, page) of each folder with code, the rooms in their order."""
-    root = importlib.import_module(ROOM)
-    folders = [ROOM, *(m.name for m in pkgutil.walk_packages(root.__path__, f"{ROOM}.") if m.ispkg)]
-    for name in folders:
-        package = importlib.import_module(name)
-        modules = sorted(m.name for m in pkgutil.iter_modules(package.__path__, f"{name}.") if not m.ispkg)
-        shown = [module for module in modules if not module.rpartition(".")[2].startswith("_")]
-        parts = [f"# {name}\n", _auto(name), *(f"## {m}\n\n{_auto(m)}" for m in shown)]
-        yield name, "\n".join(parts)
-
-
-def _auto(name: str) -> str:
-    return f"```{{eval-rst}}\n.. automodule:: {name}\n```\n"
 
 
 def presets_page() -> str:
