@@ -2,7 +2,9 @@ PYTHON ?= python3
 VENV := .venv
 LSTR := $(VENV)/bin/lstr
 
-PYTEST := $(VENV)/bin/pytest -n auto --maxprocesses 4 --dist loadfile
+# One process more than there are cores, since tests also wait: for programs, pages and cameras
+WORKERS := $(shell $(PYTHON) -c 'import os; print(min((os.cpu_count() or 1) + 1, 4))')
+PYTEST := $(VENV)/bin/pytest -n $(WORKERS) --dist loadfile
 
 # mmengine brings yapf, which writes its grammar to a file at its first import; a second process would read it half written
 FIRST_IMPORT := $(VENV)/bin/python -W ignore -c 'import mmengine.config'

@@ -30,6 +30,7 @@ with suppress(ImportError):  # the tests of a GPU need none of the test extras
     settings.register_profile(
         "lstr",
         deadline=None,
+        max_examples=50,
         suppress_health_check=[HealthCheck.too_slow],
         derandomize="CI" in os.environ,
     )

@@ -25,7 +25,7 @@ def wait_until(holds: Callable[[], bool]) -> None:
         sleep(0.1)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_decisions_go_on_while_the_terminal_is_stopped(small_set, tmp_path):
     stream = remux(small_set.videos / "scene_00.mp4", tmp_path / "live.ts").read_bytes()
     half, stopped, shown = len(stream) // 2 // 188 * 188, threading.Event(), bytearray()

@@ -184,7 +184,7 @@ def test_names_of_the_public_face_exist():
     assert [name for name in sorted(named) if not hasattr(face, name)] == []
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_python_example_runs_as_a_script(small_set, tmp_path):
     block = block_with(README, "python", "lstr.detect")
     assert len(block.strip().splitlines()) <= 10 and block in PYTHON.read_text()

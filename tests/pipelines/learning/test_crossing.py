@@ -46,7 +46,7 @@ def taught(videos, all_teach, tmp_path_factory) -> tuple[list, Learnt]:
     return run(replace(options(videos, tmp_path_factory.mktemp("taught") / "drawn.lstr"), labels=str(all_teach)))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_every_video_teaches_and_is_measured_by_what_lacks_it(taught, all_teach):
     events, result = taught
     model, folder = open_model(result.model), result.model.with_suffix(".learn")
