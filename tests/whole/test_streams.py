@@ -52,6 +52,7 @@ def learnt(learning):
     return learning[-1].result.model
 
 
+@pytest.mark.slow
 def test_five_streams_are_learnt_and_joined(learnt):
     recipe = open_model(learnt).recipe
     assert recipe.streams == STREAMS and recipe.dims == (DIMS["rgb"], DIMS["flow"])
@@ -65,11 +66,13 @@ def test_five_streams_are_learnt_and_joined(learnt):
     assert np.array_equal(np.asarray(flow), arrays["flow"])
 
 
+@pytest.mark.slow
 def test_a_network_of_no_epochs_has_seen_nothing(learnt):
     weights = learnt.with_suffix(".learn") / "weights"
     assert read_card(weights / "grey.pth").seen and not read_card(weights / "change.pth").seen
 
 
+@pytest.mark.slow
 def test_raw_video_has_the_scores_of_stored_features(learnt, small_set, tmp_path, lstr):
     features = open_features(learnt.with_suffix(".learn") / "features")
     video = next(small_set.videos.rglob(f"{features.ids()[-1]}.mp4"))

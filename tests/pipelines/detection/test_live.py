@@ -227,7 +227,12 @@ def test_a_camera_never_overwrites_what_is_there(loaded, networks, tmp_path, mon
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "sent, code", [(signal.SIGKILL, -9), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow), (signal.SIGINT, 0)]
+    "sent, code",
+    [
+        (signal.SIGKILL, -9),
+        pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow),
+        pytest.param(signal.SIGINT, 0, marks=pytest.mark.slow),
+    ],
 )
 def test_a_killed_process_loses_no_line(small_set, streams, tmp_path, sent, code):
     """kill -9 while it detects: all lines are whole, but perhaps the last; `docker stop`, Ctrl-C: all files are there.

@@ -78,7 +78,7 @@ def learnt(tmp_path_factory):
     return trained(folder, store, labels, max_steps=120), store, labels, clock
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_what_begins_later_is_found_where_it_is(learnt, tmp_path):
     path, store, labels, clock = learnt
     result = lstr.evaluate(path, store, labels, subset="testing", device="cpu", output=tmp_path / "report")
