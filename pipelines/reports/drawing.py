@@ -42,7 +42,7 @@ def render(figure: Figure, form: str, paper: str = "none") -> bytes:
     with warnings.catch_warnings(), rc_context(PLAIN):
         warnings.filterwarnings("ignore", message="Glyph .* missing")
         if form == "svg":
-            figure.savefig(target, format="svg", facecolor=paper, metadata={"Date": None})
+            figure.savefig(target, format="svg", transparent=True, facecolor=paper, metadata={"Date": None})
         else:
             figure.savefig(target, format="png", dpi=200, facecolor="white")
     return target.getvalue()
