@@ -4,8 +4,8 @@ LSTR := $(VENV)/bin/lstr
 
 # One process more than there are cores, since tests also wait: for programs, pages and cameras. In the order of folders,
 # for the default order leaves files with one long test to the end
-WORKERS := $(shell $(PYTHON) -c 'import os; print(min((os.cpu_count() or 1) + 1, 4))')
-PYTEST := $(VENV)/bin/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+WORKERS = $(shell $(PYTHON) -c 'import os; print(min((os.cpu_count() or 1) + 1, 4))')
+PYTEST = $(VENV)/bin/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # mmengine brings yapf, which writes its grammar to a file at its first import; a second process would read it half written
 FIRST_IMPORT := $(VENV)/bin/python -W ignore -c 'import mmengine.config'

@@ -11,14 +11,14 @@ from lstr_cli.settings import join_settings, set_option, settings_of
 ORDER = (
     "checkpoint output name time format events-only labels preset config to from accept-licence sha256 init recipe "
     "stream flow weights calibrate subset eval-subset classes folds eval-every choose-thresholds false-alarms on "
-    "off min-length merge-gap start duration published list features frames input video columns "
+    "off min-length merge-gap start duration published list frames input video columns "
     "as-labels card metrics title port no-browser since source action csv check log-format resume "
-    "allow-damaged allow-seen cache min-cosine max-shift workers "
+    "allow-damaged allow-seen cache workers "
     "device set dry-run print-config make-default json"
 )
 """Options of all commands as their help shows them: what is used most comes first."""
 
-FILES = re.compile("CHECKPOINT|CONFIG|DIR|FEATURES|FILE|LABELS|MINE|MODEL|PATH|REFERENCE|RUN|SOURCE|VIDEO|WEIGHTS")
+FILES = re.compile("CHECKPOINT|CONFIG|DIR|FEATURES|FILE|LABELS|MODEL|PATH|RUN|SOURCE|VIDEO|WEIGHTS")
 """In the metavar of values that are file names."""
 SETTINGS = "Settings, each as --set NAME=VALUE"
 RANK = {f"--{name}": rank for rank, name in enumerate(ORDER.split())}
