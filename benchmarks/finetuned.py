@@ -31,7 +31,7 @@ from lstr.extractors.streams import STREAMS
 from lstr.labels.label_set import Labels, read_labels, targets
 from lstr.metrics import bootstrap
 from lstr.metrics import per_frame as metrics
-from lstr.pipelines.datasets.dataset import LabelledVideo, Split, TwoStreamArray
+from lstr.pipelines.features.dataset import LabelledVideo, Split, TwoStreamArray
 from lstr.pipelines.features.folder import FeatureFolder, open_features
 from lstr.pipelines.files.atomic import replacing
 from lstr.pipelines.files.json_files import write_json

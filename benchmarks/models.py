@@ -25,7 +25,7 @@ from lstr.errors import ConfigError
 from lstr.kinds import KINDS
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.models.kind import Model
-from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
+from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.progress import Finished, Progress
 from lstr.pipelines.provenance import about_machine
 from lstr.pipelines.speed.chain import Measuring, build, filled, progress_of

@@ -30,8 +30,8 @@ def presets_page() -> str:
     from lstr import kinds
     from lstr.extractors import presets as recipes
     from lstr.extractors.backbones.networks import NETWORKS
-    from lstr.pipelines.finetuning import config as finetuning
     from lstr.pipelines.training import config as training
+    from lstr.pipelines.training import network_config as finetuning
 
     models = {name: preset.model for name, preset in kinds.presets().items()}
     finetune = {"flow, random": finetuning.RANDOM["flow"], "RGB, random": finetuning.RANDOM["rgb"]}

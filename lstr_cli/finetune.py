@@ -25,8 +25,8 @@ from lstr_cli.settings import set_option, setting
 if TYPE_CHECKING:  # they bring torch
     from collections.abc import Iterator
 
-    from lstr.pipelines.finetuning.finetune import Event, Finetuned
-    from lstr.pipelines.finetuning.run_folder import Epoch
+    from lstr.pipelines.training.finetune import Event, Finetuned
+    from lstr.pipelines.training.run_folder import Epoch
 
 SOME_FAILED = 3
 
@@ -109,7 +109,7 @@ def command(videos, lists, init, as_json, **options):
     """
     if not videos and not lists:
         raise click.UsageError("Give a video, a folder, a pattern or a --list.")
-    from lstr.pipelines.finetuning.finetune import FinetuneOptions, finetune
+    from lstr.pipelines.training.finetune import FinetuneOptions, finetune
 
     result = _follow(finetune(FinetuneOptions(videos, lists=lists, **init, **options)))
     if result is None:  # another process of the run speaks
@@ -125,8 +125,8 @@ def command(videos, lists, init, as_json, **options):
 
 def _follow(events: "Iterator[Event]") -> "Finetuned | None":
     """Show what the job yields until it is finished; its result."""
-    from lstr.pipelines.finetuning.finetune import Filled, Filling
-    from lstr.pipelines.finetuning.run_folder import Epoch
+    from lstr.pipelines.training.finetune import Filled, Filling
+    from lstr.pipelines.training.run_folder import Epoch
 
     def show(event: Any, bar: console.Bar) -> console.Bar | None:
         match event:

@@ -212,7 +212,7 @@ def _checked(
 
     videos = videos_among(at_hand)
     if at_hand and not videos:
-        from lstr.pipelines.datasets.dataset import read_dataset  # brings torch
+        from lstr.pipelines.features.dataset import read_dataset  # brings torch
         from lstr.pipelines.features.stated import PREFIX, stated_in
 
         said, _ = stated_in({f"{PREFIX}{name.removeprefix('feature_')}": text for name, text in store.items() if text})

@@ -21,13 +21,13 @@ from lstr.pipelines.extraction.options import ExtractOptions
 from lstr.pipelines.extraction.resume import Summary
 from lstr.pipelines.files.remote import Place, place
 from lstr.pipelines.files.videos import find_sources
-from lstr.pipelines.finetuning.finetune import Finetuned, FinetuneOptions
-from lstr.pipelines.finetuning.finetune import finetune as finetuning
 from lstr.pipelines.learning.job import Learnt
 from lstr.pipelines.learning.job import learn as learning
 from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.networks.recipes import choose_recipe, default_recipe, weights_for
 from lstr.pipelines.progress import Notice, result_of, warn
+from lstr.pipelines.training.finetune import Finetuned, FinetuneOptions
+from lstr.pipelines.training.finetune import finetune as finetuning
 from lstr.pipelines.training.train import Trained, TrainOptions
 from lstr.pipelines.training.train import train as training
 from lstr.pipelines.weights.published import named_weights
@@ -107,7 +107,7 @@ def finetune(
 ) -> Finetuned | None:
     """Train the feature networks on labelled videos, as `lstr finetune`, into the weights folder `output`.
 
-    options: further fields of `pipelines.finetuning.finetune.FinetuneOptions`, such as stream="flow" or
+    options: further fields of `pipelines.training.finetune.FinetuneOptions`, such as stream="flow" or
     settings={"epochs": 10}. `show` takes each event. Under torchrun None in every process but the first.
     """
     _check_output(output)

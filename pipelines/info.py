@@ -127,9 +127,9 @@ def _video(path: Path) -> dict:
 
 
 def _features(path: Path, progress: Tell) -> dict:
-    from lstr.pipelines.datasets.seen_videos import count_seen
     from lstr.pipelines.failures import read_failures
     from lstr.pipelines.features.folder import open_features
+    from lstr.pipelines.features.seen_videos import count_seen
     from lstr.pipelines.features.verify import verify
     from lstr.pipelines.weights.known import origins_of, recorded_weights
 
@@ -181,7 +181,7 @@ def _store(store: "Store") -> dict:
 
 def _checkpoint(path: Path, settings: Mapping[str, str]) -> dict:
     from lstr.checkpoints import checkpoint
-    from lstr.pipelines.datasets.seen_videos import training_seen
+    from lstr.pipelines.features.seen_videos import training_seen
     from lstr.pipelines.networks.checkpoint_recipe import recipe_of
 
     loaded = checkpoint.load(path, settings)

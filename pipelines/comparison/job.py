@@ -15,8 +15,6 @@ from lstr.labels.check import check, stop_at_errors
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels, subset_named, with_ambiguous
 from lstr.pipelines.annotations.footage import footage_of_files
 from lstr.pipelines.annotations.label_file import read_label_file
-from lstr.pipelines.datasets.dataset import Dataset, Split
-from lstr.pipelines.datasets.seen_videos import SeenError
 from lstr.pipelines.evaluation.analysis import RESAMPLES
 from lstr.pipelines.evaluation.findings import Findings, names_of
 from lstr.pipelines.evaluation.job import judge
@@ -26,7 +24,9 @@ from lstr.pipelines.extraction.chunk_cache import find_cache
 from lstr.pipelines.extraction.job import extract
 from lstr.pipelines.extraction.options import ExtractOptions
 from lstr.pipelines.extraction.resume import Outcome
+from lstr.pipelines.features.dataset import Dataset, Split
 from lstr.pipelines.features.joined_folders import open_roots
+from lstr.pipelines.features.seen_videos import SeenError
 from lstr.pipelines.files.atomic import check_writable
 from lstr.pipelines.files.remote import Place
 from lstr.pipelines.files.videos import find_sources

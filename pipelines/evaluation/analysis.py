@@ -18,9 +18,9 @@ from lstr.metrics.scoring_rule import EVERY_CHUNK
 from lstr.metrics.segmentation import measure_segmentation
 from lstr.metrics.stages import per_stage, published_per_stage
 from lstr.metrics.starts import confusion, detection_delay, predicted_classes, start_precision
-from lstr.pipelines.datasets.dataset import LabelledVideo, Split
 from lstr.pipelines.evaluation.operating_curves import describe_curves, sweep
 from lstr.pipelines.evaluation.scoring import Evaluation, counted, means_of, rule_of
+from lstr.pipelines.features.dataset import LabelledVideo, Split
 from lstr.timeline import Thresholds, Timeline, segments_in, thresholds_of
 
 RESAMPLES = 1000

@@ -13,8 +13,6 @@ from lstr.extractors.errors import RecipeError
 from lstr.labels.label_set import subset_named
 from lstr.metrics.actions import length_text
 from lstr.metrics.rates import interval_text, rate_interval
-from lstr.pipelines.datasets.dataset import Dataset, Split, read_dataset
-from lstr.pipelines.datasets.seen_videos import seen_in, warn_of_training
 from lstr.pipelines.evaluation.analysis import (
     RESAMPLES,
     analyse,
@@ -29,6 +27,8 @@ from lstr.pipelines.evaluation.findings import Findings, Judged, names_of, quote
 from lstr.pipelines.evaluation.operating_curves import choose_within
 from lstr.pipelines.evaluation.report import write_evaluation
 from lstr.pipelines.evaluation.scoring import Fold, Scoring, check_fit, score_split
+from lstr.pipelines.features.dataset import Dataset, Split, read_dataset
+from lstr.pipelines.features.seen_videos import seen_in, warn_of_training
 from lstr.pipelines.files.atomic import check_writable
 from lstr.pipelines.model_files.model_file import assumptions_of, open_checkpoint
 from lstr.pipelines.networks.checkpoint_recipe import streams_taken

@@ -16,8 +16,8 @@ from lstr.errors import CheckpointError, ConfigError, LabelsError
 from lstr.labels.label_set import Labels, select, targets, with_ambiguous
 from lstr.metrics import per_frame as metrics
 from lstr.metrics.scoring_rule import EVERY_CHUNK, LSTR_RULE, ScoringRule
-from lstr.pipelines.datasets.dataset import Split
-from lstr.pipelines.datasets.seen_videos import check_unseen, learnt_from, seen_in, warn_of_learnt, warn_of_training
+from lstr.pipelines.features.dataset import Split
+from lstr.pipelines.features.seen_videos import check_unseen, learnt_from, seen_in, warn_of_learnt, warn_of_training
 from lstr.pipelines.networks.checkpoint_recipe import check_recipe, streams_taken
 from lstr.pipelines.progress import Finished, Progress
 from lstr.timeline import Thresholds, thresholds_of

@@ -12,8 +12,8 @@ from lstr.average import mean_of
 from lstr.batch import predict
 from lstr.checkpoints.checkpoint import load
 from lstr.labels.label_set import Labels
-from lstr.pipelines.datasets.dataset import Split, read_split
 from lstr.pipelines.evaluation.scoring import Fold, means_of
+from lstr.pipelines.features.dataset import Split, read_split
 from lstr.pipelines.learning.parts import TRAINING, VALIDATION
 from lstr.pipelines.learning.plan import MODEL, Compared, Doing
 from lstr.pipelines.learning.ways import Candidate, Run, Way, best_of, measured_runs, ways_again, ways_of

@@ -11,10 +11,10 @@ from lstr.extractors.flow.workers import ALGORITHMS
 from lstr.extractors.presets import IMAGENET, Preset, preset_of
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.weights.model_card import is_weights_folder
-from lstr.pipelines.finetuning.config import defaults, trainable, trainable_network
-from lstr.pipelines.finetuning.finetune import VideoOptions
-from lstr.pipelines.finetuning.initial_weights import initial_weights
 from lstr.pipelines.model_files.model_file import is_model, open_model
+from lstr.pipelines.training.finetune import VideoOptions
+from lstr.pipelines.training.initial_weights import initial_weights
+from lstr.pipelines.training.network_config import defaults, trainable, trainable_network
 from lstr.pipelines.weights.folder import open_weights
 from lstr.settings import check_range
 

@@ -20,24 +20,24 @@ from lstr.extractors.presets import Preset
 from lstr.extractors.streams import CHANNELS_OF, PICTURES
 from lstr.extractors.video.file_reader import open_chunks
 from lstr.labels.label_set import BACKGROUND
-from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.extraction.chunk_cache import planes_of
 from lstr.pipelines.extraction.plan import cost_of, row_bytes, widths_of
 from lstr.pipelines.failures import left_out
+from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.files.remote import Place
 from lstr.pipelines.files.videos import at_hand
-from lstr.pipelines.finetuning.cached_videos import check_room, chunks_of
-from lstr.pipelines.finetuning.config import FinetuneConfig, NetworksToTrain
-from lstr.pipelines.finetuning.network_processes import best_at_once, threads_of
-from lstr.pipelines.finetuning.recogniser import make_optimiser, recogniser
 from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.learning.parts import N_FOLDS, TESTING, TRAINING, VALIDATION, LabelParts, folds_of
 from lstr.pipelines.learning.plan import Costs, LearnPlan, fit_epochs, make_steps, passes_of
 from lstr.pipelines.learning.ways import Candidate, Run, candidates_of, measured_runs, share_of, ways_of
 from lstr.pipelines.training.batches import PieceMaker
 from lstr.pipelines.training.config import TrainConfig, resolve
+from lstr.pipelines.training.frame_cache import check_room, chunks_of
 from lstr.pipelines.training.memory import kept_memory
+from lstr.pipelines.training.network_config import FinetuneConfig, NetworksToTrain
+from lstr.pipelines.training.network_processes import best_at_once, threads_of
 from lstr.pipelines.training.ranks import ALONE
+from lstr.pipelines.training.recogniser import make_optimiser, recogniser
 from lstr.pipelines.training.sampling import count_steps, draw_windows
 from lstr.pipelines.training.step import Learner
 from lstr.pipelines.training.teacher import check_teacher

@@ -7,7 +7,7 @@ from lstr.errors import LabelsError, few
 from lstr.labels.label_set import Labels
 from lstr.labels.recordings import recording_of
 from lstr.labels.video_ids import check_match
-from lstr.pipelines.finetuning.folds import actions_of, round_robin
+from lstr.pipelines.training.folds import actions_of, round_robin
 
 TRAINING, VALIDATION, TESTING = "training", "validation", "testing"
 ONE_IN = 4  # recordings are held out for testing

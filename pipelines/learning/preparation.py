@@ -20,10 +20,6 @@ from lstr.pipelines.extraction.resume import together
 from lstr.pipelines.failures import Failure, failure_of
 from lstr.pipelines.files.remote import Place, RemoteFile
 from lstr.pipelines.files.videos import announced_seconds
-from lstr.pipelines.finetuning.config import settle
-from lstr.pipelines.finetuning.finetune import not_learnt
-from lstr.pipelines.finetuning.folds import FEWEST, actions_of
-from lstr.pipelines.finetuning.initial_weights import Initial
 from lstr.pipelines.learning.options import OF_ONE, Features, LearnOptions, features_of, recipe_of, settings_of
 from lstr.pipelines.learning.pace import Header, measured_plan
 from lstr.pipelines.learning.parts import N_FOLDS, TRAINING, VALIDATION, LabelParts, divide, folds_of
@@ -31,6 +27,10 @@ from lstr.pipelines.learning.plan import LearnPlan, TooShort
 from lstr.pipelines.learning.workspace import Workspace
 from lstr.pipelines.model_files.model_file import SUFFIX, is_model, open_model
 from lstr.pipelines.progress import Failed, LabelFindings, Notice
+from lstr.pipelines.training.finetune import not_learnt
+from lstr.pipelines.training.folds import FEWEST, actions_of
+from lstr.pipelines.training.initial_weights import Initial
+from lstr.pipelines.training.network_config import settle
 
 LESS = {
     True: "only one of the folds is measured on, and all videos are learnt from",

@@ -11,7 +11,6 @@ from lstr.batch import predict
 from lstr.checkpoints.checkpoint import Checkpoint, load
 from lstr.extractors.errors import VideoError
 from lstr.labels.recordings import recording_of
-from lstr.pipelines.datasets.dataset import read_split
 from lstr.pipelines.evaluation.job import EvaluateOptions, evaluate
 from lstr.pipelines.evaluation.scoring import Fold
 from lstr.pipelines.extraction.chunk_cache import CacheError, find_cache
@@ -19,9 +18,8 @@ from lstr.pipelines.extraction.job import extract
 from lstr.pipelines.extraction.options import ExtractOptions
 from lstr.pipelines.extraction.plan import Plan as ExtractPlan
 from lstr.pipelines.extraction.resume import Outcome
+from lstr.pipelines.features.dataset import read_split
 from lstr.pipelines.files.remote import Place, place
-from lstr.pipelines.finetuning.finetune import Filled, Filling, FinetuneOptions, VideoOptions, finetune
-from lstr.pipelines.finetuning.run_folder import SETTINGS, NetworkFiles
 from lstr.pipelines.learning.crossing import Crossing
 from lstr.pipelines.learning.deciding import Decided, decide_seen, decide_unseen
 from lstr.pipelines.learning.options import LearnOptions
@@ -46,7 +44,9 @@ from lstr.pipelines.networks.checkpoint_recipe import streams_taken
 from lstr.pipelines.networks.recipes import StoredRecipe, choose_recipe, weights_for
 from lstr.pipelines.progress import Failed, Finished, Notice, Progress
 from lstr.pipelines.thresholds.by_actions import Scored
+from lstr.pipelines.training.finetune import Filled, Filling, FinetuneOptions, VideoOptions, finetune
 from lstr.pipelines.training.log import Step
+from lstr.pipelines.training.run_folder import SETTINGS, NetworkFiles
 from lstr.pipelines.training.train import TrainOptions, train
 from lstr.pipelines.weights.folder import WeightsFolder, open_weights
 

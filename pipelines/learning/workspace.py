@@ -16,8 +16,8 @@ from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
 from lstr.pipelines.files.atomic import unwritable
 from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.files.locks import lock
-from lstr.pipelines.finetuning.run_folder import SETTINGS
 from lstr.pipelines.learning.plan import LearnPlan
+from lstr.pipelines.training.run_folder import SETTINGS
 
 FORMAT = "lstr-learn/1"
 LOCK = "lock"

@@ -1,1 +1,1 @@
-"""Features and labels to a checkpoint."""
+"""Train models on features, and feature networks on videos: `train` and `finetune`."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from lstr.config import WindowConfig
-from lstr.pipelines.datasets.dataset import LabelledVideo
+from lstr.pipelines.features.dataset import LabelledVideo
 from lstr.pipelines.training.config import TrainConfig
 from lstr.pipelines.training.ranks import Ranks
 from lstr.pipelines.training.sampling import make_soft, make_targets, read_windows

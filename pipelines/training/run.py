@@ -21,9 +21,9 @@ from lstr.extractors.streams import streams_of_model
 from lstr.files.atomic import write_tensors
 from lstr.kinds import configure
 from lstr.models.kind import Model
-from lstr.pipelines.datasets.dataset import Split
-from lstr.pipelines.datasets.seen_videos import seen_in, streams_of
 from lstr.pipelines.evaluation.scoring import Scoring, score_split
+from lstr.pipelines.features.dataset import Split
+from lstr.pipelines.features.seen_videos import seen_in, streams_of
 from lstr.pipelines.files.atomic import check_kept, replacing, sweep
 from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.networks.checkpoint_recipe import ARRAYS

@@ -13,7 +13,7 @@ from torch import Tensor
 from lstr.config import WindowConfig
 from lstr.errors import ConfigError
 from lstr.labels.label_set import AMBIGUOUS
-from lstr.pipelines.datasets.dataset import LabelledVideo
+from lstr.pipelines.features.dataset import LabelledVideo
 from lstr.pipelines.training.config import TrainConfig
 from lstr.windows.indices import window_ends
 from lstr.windows.windows import Outputs, Windows, gather, join

@@ -17,7 +17,7 @@ from lstr.config import WindowConfig
 from lstr.errors import LstrError
 from lstr.kinds import make_model
 from lstr.models.kind import Model
-from lstr.pipelines.datasets.dataset import LabelledVideo
+from lstr.pipelines.features.dataset import LabelledVideo
 from lstr.pipelines.training.batches import Batch, Piece
 from lstr.pipelines.training.config import TrainConfig
 from lstr.pipelines.training.loop import Position

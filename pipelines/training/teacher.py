@@ -18,7 +18,7 @@ from lstr.checkpoints import checkpoint
 from lstr.config import WindowConfig
 from lstr.errors import ConfigError
 from lstr.kinds import usable
-from lstr.pipelines.datasets.dataset import LabelledVideo
+from lstr.pipelines.features.dataset import LabelledVideo
 from lstr.pipelines.training.config import TrainConfig
 from lstr.pipelines.training.ranks import Ranks
 

@@ -11,8 +11,8 @@ from lstr.extractors.devices import choose_device
 from lstr.extractors.errors import RecipeError
 from lstr.extractors.streams import STREAMS
 from lstr.labels.check import stop_at_errors
-from lstr.pipelines.datasets.dataset import read_dataset
-from lstr.pipelines.datasets.seen_videos import seen_in, seen_phrase
+from lstr.pipelines.features.dataset import read_dataset
+from lstr.pipelines.features.seen_videos import seen_in, seen_phrase
 from lstr.pipelines.features.stated import NOTHING, Stated, stated_in
 from lstr.pipelines.progress import Finished, LabelFindings, Notice
 from lstr.pipelines.provenance import make_reproducible

@@ -11,11 +11,11 @@ from lstr.extractors.presets import PRESETS, StreamPreset
 from lstr.labels.label_set import BACKGROUND, Labels, VideoLabels
 from lstr.labels.segment import Segment
 from lstr.pipelines.extraction.chunk_cache import CachedVideo
-from lstr.pipelines.finetuning.cached_videos import Cached
-from lstr.pipelines.finetuning.config import NetworksToTrain, resolve
-from lstr.pipelines.finetuning.folds import make_pairs
-from lstr.pipelines.finetuning.initial_weights import Initial
-from lstr.pipelines.finetuning.network_training import Training
+from lstr.pipelines.training.folds import make_pairs
+from lstr.pipelines.training.frame_cache import Cached
+from lstr.pipelines.training.initial_weights import Initial
+from lstr.pipelines.training.network_config import NetworksToTrain, resolve
+from lstr.pipelines.training.network_training import Training
 
 CLASSES = (BACKGROUND, "rows", "columns")
 SIDE, LENGTH, ACTION = 40, 24, 4  # pixels, chunks of a video, chunks of an action

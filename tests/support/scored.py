@@ -10,11 +10,11 @@ from lstr.kinds import configure
 from lstr.labels.label_set import Labels, VideoLabels, targets
 from lstr.labels.segment import Segment
 from lstr.metrics.scoring_rule import LSTR_RULE
-from lstr.pipelines.datasets.dataset import LabelledVideo, Split
 from lstr.pipelines.evaluation.analysis import analyse, resample
 from lstr.pipelines.evaluation.findings import Findings, Judged
 from lstr.pipelines.evaluation.report import write_evaluation
 from lstr.pipelines.evaluation.scoring import Evaluation, pooled_metrics
+from lstr.pipelines.features.dataset import LabelledVideo, Split
 from tests.support.browser import HOSTILE
 
 CLASSES = ("Background", "kick", HOSTILE, "Ambiguous")

@@ -20,11 +20,11 @@ from lstr.extractors.run import RunOptions
 from lstr.extractors.twostream import build_twostream, rebuild_twostream
 from lstr.extractors.weights.sources import WeightSources
 from lstr.pipelines.extraction.plan import row_bytes
-from lstr.pipelines.finetuning.config import resolve
-from lstr.pipelines.finetuning.network_training import Training
-from lstr.pipelines.finetuning.networks import train_networks
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.progress import result_of
+from lstr.pipelines.training.network_config import resolve
+from lstr.pipelines.training.network_training import Training
+from lstr.pipelines.training.networks import train_networks
 from tests.support.planted import planted_training
 
 MAPS, TOKENS, MOBILE = "timm:test_efficientnet", "timm:test_vit", "timm:mobilenetv4_conv_small"
@@ -88,7 +88,7 @@ def test_a_network_is_added_by_one_entry(monkeypatch, tmp_path):
 def test_common_networks_need_no_mmaction2():
     """To build, to train and to compute with what the recipes name."""
     code = (
-        "import sys, lstr.pipelines.finetuning.networks, lstr.pipelines.learning.pace, lstr.pipelines.detection.job\n"
+        "import sys, lstr.pipelines.training.networks, lstr.pipelines.learning.pace, lstr.pipelines.detection.job\n"
         "from lstr.extractors.weights.sources import WeightSources\n"
         "from lstr.extractors.presets import PRESETS\n"
         "from lstr.extractors.twostream import build_twostream\n"
@@ -108,7 +108,7 @@ def test_networks_of_timm_are_trained(stream, name, tmp_path):
     """From a local file, whose stem is inflated for flow; tokens and maps."""
     import timm
 
-    from lstr.pipelines.finetuning.initial_weights import initial_weights
+    from lstr.pipelines.training.initial_weights import initial_weights
 
     file, parts = tmp_path / f"{name[5:]}.safetensors", {stream: StreamPreset(name)}
     save_file(timm.create_model(name[5:], pretrained=False).state_dict(), file)

@@ -103,7 +103,7 @@ def test_a_model_of_one_stream_takes_the_features_of_both(lstr, small_set, tmp_p
 
 
 def test_a_folder_from_elsewhere_may_have_one_stream(tmp_path, small_set, lstr):
-    from lstr.pipelines.datasets.dataset import read_split
+    from lstr.pipelines.features.dataset import read_split
 
     published = tmp_path / "published"
     shutil.copytree(small_set.features / "flow_random_shufflenetv2", published / "flow_kinetics_bninception")

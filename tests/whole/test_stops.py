@@ -23,7 +23,7 @@ import torch
 
 from lstr.checkpoints.checkpoint import load
 from lstr.extractors.weights.content import read_state_dict
-from lstr.pipelines.finetuning.run_folder import SETTINGS
+from lstr.pipelines.training.run_folder import SETTINGS
 
 MOMENTS = int(os.environ.get("LSTR_MOMENTS", "20"))
 HOWS = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP)

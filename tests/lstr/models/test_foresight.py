@@ -14,7 +14,7 @@ from lstr.errors import CheckpointError, ConfigError
 from lstr.kinds import change, configure, make_model
 from lstr.layers.transformer import Attention
 from lstr.models.foresight.mat import _foresee_again, attend_to_best
-from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
+from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.training.config import TrainConfig, resolve
 from lstr.pipelines.training.sampling import draw_windows, make_targets
 from lstr.windows import indices as memory

@@ -13,7 +13,7 @@ from lstr.checkpoints import checkpoint
 from lstr.errors import ConfigError, LstrError
 from lstr.kinds import KINDS, configure, make_model
 from lstr.models.kind import Model
-from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
+from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.training.sampling import make_targets
 from lstr.windows.loss import Supervision, totals_of
 from lstr.windows.windows import gather

@@ -9,7 +9,7 @@ import torch
 from lstr.batch import predict
 from lstr.checkpoints import checkpoint
 from lstr.kinds import configure, make_model, presets
-from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
+from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.training.config import TrainConfig
 from lstr.pipelines.training.sampling import draw_windows
 from lstr.windows.loss import multi_hot_cross_entropy

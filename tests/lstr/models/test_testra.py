@@ -12,7 +12,7 @@ from lstr.batch import predict_ahead
 from lstr.checkpoints import checkpoint
 from lstr.errors import CheckpointError
 from lstr.kinds import change, configure, make_model
-from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
+from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.training.config import TrainConfig, resolve
 from lstr.pipelines.training.sampling import draw_windows
 from lstr.windows import indices as memory

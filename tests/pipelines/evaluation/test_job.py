@@ -12,10 +12,10 @@ from lstr.errors import CheckpointError, ConfigError
 from lstr.kinds import configure, make_model
 from lstr.labels.label_set import AMBIGUOUS
 from lstr.metrics.per_frame import per_frame
-from lstr.pipelines.datasets.dataset import read_split
 from lstr.pipelines.evaluation.findings import without_nan
 from lstr.pipelines.evaluation.job import OTHER_CHUNKS, RANDOM, EvaluateOptions, evaluate
 from lstr.pipelines.evaluation.scoring import Scoring, score_split
+from lstr.pipelines.features.dataset import read_split
 from lstr.pipelines.progress import Finished, Notice, Progress, result_of
 from lstr.timeline import thresholds_of
 from tests.support.feature_set import TINY

@@ -18,12 +18,12 @@ from lstr.labels.label_set import THUMOS_CLASSES, Labels, VideoLabels, targets
 from lstr.labels.segment import Segment
 from lstr.metrics.per_frame import per_frame
 from lstr.metrics.scoring_rule import LSTR_RULE
-from lstr.pipelines.datasets.dataset import LabelledVideo, Split
 from lstr.pipelines.evaluation.analysis import JUDGED, analyse, compare, resample, verdict
 from lstr.pipelines.evaluation.findings import ROWS, Findings, Judged, names_of, quoted_for
 from lstr.pipelines.evaluation.page import add_comparison, draw_page
 from lstr.pipelines.evaluation.report import class_rows, csv_text, write_evaluation
 from lstr.pipelines.evaluation.scoring import Evaluation, pooled_metrics
+from lstr.pipelines.features.dataset import LabelledVideo, Split
 
 HOSTILE = '<script>alert("x")</script> & $x$ 日本'
 CLASSES = ("Background", "run", HOSTILE, "never", "Ambiguous")

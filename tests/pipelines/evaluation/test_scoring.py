@@ -12,9 +12,9 @@ from lstr.checkpoints.checkpoint import load
 from lstr.errors import CheckpointError, LabelsError
 from lstr.kinds import change, make_model
 from lstr.metrics.per_frame import per_frame
-from lstr.pipelines.datasets.dataset import TwoStreamArray, read_split, subset_of
 from lstr.pipelines.evaluation.analysis import analyse, resample
 from lstr.pipelines.evaluation.scoring import Scoring, baseline_scores, score_split
+from lstr.pipelines.features.dataset import TwoStreamArray, read_split, subset_of
 from lstr.pipelines.progress import result_of
 
 

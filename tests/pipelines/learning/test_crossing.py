@@ -14,10 +14,10 @@ from lstr.batch import predict
 from lstr.checkpoints.checkpoint import load
 from lstr.extractors.weights.archive import Archive
 from lstr.metrics.actions import measure_events
-from lstr.pipelines.datasets.dataset import read_split
 from lstr.pipelines.detection.job import DetectOptions, detect_sources
 from lstr.pipelines.evaluation.analysis import detect_events
 from lstr.pipelines.evaluation.scoring import means_of
+from lstr.pipelines.features.dataset import read_split
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.learning.job import Learnt, plan
 from lstr.pipelines.learning.plan import Compared

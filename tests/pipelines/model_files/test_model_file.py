@@ -18,11 +18,11 @@ from lstr.extractors.weights.archive import Archive, write_archive
 from lstr.kinds import configure, make_model
 from lstr.pipelines.detection.checkpoint import find_checkpoint, make_default
 from lstr.pipelines.detection.warnings import warnings_of_source
-from lstr.pipelines.finetuning.initial_weights import initial_weights
 from lstr.pipelines.model_files import packing
 from lstr.pipelines.model_files.model_file import is_model, open_model
 from lstr.pipelines.model_files.packing import change_thresholds, write_model
 from lstr.pipelines.model_files.parts import metrics_from, unpack_model
+from lstr.pipelines.training.initial_weights import initial_weights
 from lstr.pipelines.weights.known import recorded_weights
 from lstr.timeline import Thresholds, thresholds_of
 from tests.support.feature_set import TINY

@@ -10,8 +10,8 @@ import torch
 
 from lstr.checkpoints.checkpoint import load
 from lstr.errors import CheckpointError, ConfigError
-from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray, read_split
 from lstr.pipelines.evaluation.scoring import Scoring, score_split
+from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray, read_split
 from lstr.pipelines.progress import result_of
 from lstr.pipelines.training.config import resolve
 from lstr.pipelines.training.run import Task, train_model

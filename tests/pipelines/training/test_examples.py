@@ -8,7 +8,7 @@ import torch
 
 from lstr.batch import predict
 from lstr.kinds import configure, make_model
-from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
+from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.training import sampling
 from lstr.pipelines.training.config import TrainConfig, resolve
 from lstr.pipelines.training.sampling import feature_statistics, standardise

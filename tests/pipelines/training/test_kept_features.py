@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lstr.kinds import change, configure, make_model
-from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray
+from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.training.batches import SHARE, KeptFeatures, PieceMaker, fit_on
 from lstr.pipelines.training.config import TrainConfig
 from lstr.pipelines.training.ranks import Ranks

@@ -11,7 +11,7 @@ import pytest
 
 from lstr.checkpoints.checkpoint import load
 from lstr.errors import LstrError
-from lstr.pipelines.datasets.dataset import read_split
+from lstr.pipelines.features.dataset import read_split
 from lstr.pipelines.training.config import resolve
 from lstr.pipelines.training.ranks import Ranks, join_ranks, step_seed
 from lstr.pipelines.training.run import Task, train_model

@@ -14,7 +14,7 @@ import torch
 
 from lstr.checkpoints.checkpoint import load
 from lstr.errors import CheckpointError, ConfigError
-from lstr.pipelines.datasets.dataset import read_split
+from lstr.pipelines.features.dataset import read_split
 from lstr.pipelines.training.config import read_config, resolve
 from lstr.pipelines.training.run import Task, train_model
 from tests.support.feature_set import TINY_SETTINGS

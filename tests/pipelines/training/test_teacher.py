@@ -12,7 +12,7 @@ from lstr import streaming
 from lstr.batch import predict
 from lstr.checkpoints.checkpoint import load
 from lstr.errors import CheckpointError, ConfigError
-from lstr.pipelines.datasets.dataset import LabelledVideo, TwoStreamArray, read_split
+from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray, read_split
 from lstr.pipelines.training.batches import PieceMaker
 from lstr.pipelines.training.config import TrainConfig, resolve
 from lstr.pipelines.training.ranks import ALONE

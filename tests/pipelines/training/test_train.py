@@ -15,8 +15,8 @@ from lstr.batch import predict
 from lstr.checkpoints.checkpoint import load
 from lstr.errors import CheckpointError, ConfigError, LstrError
 from lstr.kinds import make_model
-from lstr.pipelines.datasets.dataset import LabelledVideo, Split, TwoStreamArray, read_split
 from lstr.pipelines.evaluation.scoring import score_split
+from lstr.pipelines.features.dataset import LabelledVideo, Split, TwoStreamArray, read_split
 from lstr.pipelines.progress import result_of
 from lstr.pipelines.provenance import git_revision
 from lstr.pipelines.training.batches import read_ahead

@@ -11,8 +11,8 @@ from lstr.extractors.weights.model_card import DESCRIPTION, network_file
 from lstr.pipelines.failures import FAILED, LOGS
 from lstr.pipelines.files.atomic import check_writable, sweep
 from lstr.pipelines.files.json_files import write_json
-from lstr.pipelines.finetuning.config import FinetuneConfig
 from lstr.pipelines.training.loop import Position
+from lstr.pipelines.training.network_config import FinetuneConfig
 
 SETTINGS = "settings.json"
 LOG = "metrics.jsonl"

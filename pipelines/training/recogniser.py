@@ -10,8 +10,8 @@ from lstr.extractors.networks.build import backbone_of, network_recipe
 from lstr.extractors.networks.weights import load_weights, randomise
 from lstr.extractors.presets import StreamPreset
 from lstr.extractors.recipe import NetworkRecipe
-from lstr.pipelines.finetuning.config import FinetuneConfig
-from lstr.pipelines.finetuning.initial_weights import Initial
+from lstr.pipelines.training.initial_weights import Initial
+from lstr.pipelines.training.network_config import FinetuneConfig
 
 MOMENTUM = 0.9  # published TSN
 FACTOR = "factor"  # in an optimiser's groups

@@ -22,7 +22,9 @@ from lstr.pipelines.extraction.resume import Outcome
 from lstr.pipelines.failures import FailureLog
 from lstr.pipelines.files.remote import Place
 from lstr.pipelines.files.videos import find_sources
-from lstr.pipelines.finetuning.cached_videos import (
+from lstr.pipelines.progress import Failed, Finished, LabelFindings, Notice, Progress
+from lstr.pipelines.training.folds import Pair, check_blind, check_labels, make_pairs, parts_of, unlearnt
+from lstr.pipelines.training.frame_cache import (
     Cached,
     Filled,
     Filling,
@@ -32,12 +34,10 @@ from lstr.pipelines.finetuning.cached_videos import (
     find_cached,
     look_at,
 )
-from lstr.pipelines.finetuning.config import NetworksToTrain, settle
-from lstr.pipelines.finetuning.folds import Pair, check_blind, check_labels, make_pairs, parts_of, unlearnt
-from lstr.pipelines.finetuning.initial_weights import RANDOM
-from lstr.pipelines.finetuning.run_folder import Epoch, check_output, is_begun
-from lstr.pipelines.progress import Failed, Finished, LabelFindings, Notice, Progress
+from lstr.pipelines.training.initial_weights import RANDOM
+from lstr.pipelines.training.network_config import NetworksToTrain, settle
 from lstr.pipelines.training.ranks import Ranks, join_ranks
+from lstr.pipelines.training.run_folder import Epoch, check_output, is_begun
 from lstr.pipelines.weights.folder import WeightsFolder, open_weights
 from lstr.settings import check_range
 
@@ -187,8 +187,8 @@ def finetune(options: FinetuneOptions) -> Generator[Event, None, None]:
 
 
 def _events(options: FinetuneOptions, device: str, ranks: Ranks) -> Generator[Event, None, None]:
-    from lstr.pipelines.finetuning.network_training import Training
-    from lstr.pipelines.finetuning.networks import train_networks
+    from lstr.pipelines.training.network_training import Training
+    from lstr.pipelines.training.networks import train_networks
 
     started, output = perf_counter(), Path(options.output)
     check_output(output, options.resume)

@@ -10,7 +10,7 @@ from lstr.extractors.networks.weights import identify, randomise
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.weights.model_card import read_card
 from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
-from lstr.pipelines.finetuning.initial_weights import initial_weights
+from lstr.pipelines.training.initial_weights import initial_weights
 from lstr.pipelines.weights.folder import open_weights
 from tests.support.backbones import build_backbone
 from tests.support.mistakes import mistake
@@ -96,7 +96,7 @@ def test_folds_and_first_weights_of_an_earlier_folder(finetune, tmp_path):
 @pytest.mark.slow
 def test_a_run_that_was_stopped(finetune, tmp_path, monkeypatch):
     """Ctrl-C in an epoch: what is there is kept, and --resume needs what it was begun with."""
-    from lstr.pipelines.finetuning import network_run
+    from lstr.pipelines.training import network_run
 
     options = ("--stream", "flow", "--workers", "0")
     kept = network_run.NetworkRun.keep

@@ -17,9 +17,9 @@ from lstr.pipelines.extraction.resume import Outcome
 from lstr.pipelines.failures import ExhaustedError, Failure, FailureLog
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.files.npy_rows import RowFile
-from lstr.pipelines.finetuning.cached_videos import Filled, Filling, chunks_of, fill, look_at
-from lstr.pipelines.finetuning.run_folder import check_output
 from lstr.pipelines.progress import Notice, Progress
+from lstr.pipelines.training.frame_cache import Filled, Filling, chunks_of, fill, look_at
+from lstr.pipelines.training.run_folder import check_output
 from tests.support.extraction import returned
 from tests.support.injected import SIZE, inject, write_bad
 from tests.support.small_set import SMALL

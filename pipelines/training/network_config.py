@@ -14,8 +14,8 @@ from lstr.extractors.errors import RecipeError
 from lstr.extractors.flow.workers import choose_backend
 from lstr.extractors.images.crops import View
 from lstr.extractors.presets import FAST, KINETICS, PRESETS, Preset
-from lstr.pipelines.finetuning.initial_weights import Initial, initial_weights
 from lstr.pipelines.networks.recipes import choose_recipe
+from lstr.pipelines.training.initial_weights import Initial, initial_weights
 from lstr.settings import check_range, override
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from time import perf_counter
 
 from lstr.extractors.weights.model_card import is_weights_folder
-from lstr.pipelines.finetuning.fold_alignment import align
-from lstr.pipelines.finetuning.network_processes import best_at_once, threads_of, train_at_once
-from lstr.pipelines.finetuning.network_training import NetworkJob, Training, forget_unsaved, train_network
-from lstr.pipelines.finetuning.run_folder import STATES, Epoch, NetworkFiles, begin_training
 from lstr.pipelines.progress import Finished, Progress
+from lstr.pipelines.training.fold_alignment import align
+from lstr.pipelines.training.network_processes import best_at_once, threads_of, train_at_once
+from lstr.pipelines.training.network_training import NetworkJob, Training, forget_unsaved, train_network
 from lstr.pipelines.training.ranks import ALONE, Ranks
+from lstr.pipelines.training.run_folder import STATES, Epoch, NetworkFiles, begin_training
 from lstr.pipelines.weights.folder import WeightsFolder, open_weights, write_weights
 
 MOST_READERS = 12

@@ -2,7 +2,7 @@
 
 import torch
 
-from lstr.pipelines.finetuning.recogniser import jittered, mixed
+from lstr.pipelines.training.recogniser import jittered, mixed
 
 
 def test_contrast_and_brightness_change_each_sample_within_their_bounds():

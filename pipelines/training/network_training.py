@@ -14,16 +14,16 @@ from lstr.extractors.weights.model_card import ModelCard
 from lstr.labels.label_set import BACKGROUND, Labels
 from lstr.pipelines.extraction.plan import cost_of
 from lstr.pipelines.files.json_files import keep_jsonl, write_json
-from lstr.pipelines.finetuning.cached_videos import Cached
-from lstr.pipelines.finetuning.config import NetworksToTrain, trainable_network
-from lstr.pipelines.finetuning.folds import Pair
-from lstr.pipelines.finetuning.network_run import NetworkRun
-from lstr.pipelines.finetuning.recogniser import begin_with, recogniser
-from lstr.pipelines.finetuning.run_folder import LOG, Epoch, NetworkFiles, NetworkPosition
-from lstr.pipelines.finetuning.samples import SampleSet, samples_of, single_chunks
 from lstr.pipelines.progress import Progress
 from lstr.pipelines.provenance import provenance
+from lstr.pipelines.training.folds import Pair
+from lstr.pipelines.training.frame_cache import Cached
+from lstr.pipelines.training.network_config import NetworksToTrain, trainable_network
+from lstr.pipelines.training.network_run import NetworkRun
+from lstr.pipelines.training.network_samples import SampleSet, samples_of, single_chunks
 from lstr.pipelines.training.ranks import ALONE, Ranks
+from lstr.pipelines.training.recogniser import begin_with, recogniser
+from lstr.pipelines.training.run_folder import LOG, Epoch, NetworkFiles, NetworkPosition
 from lstr.pipelines.weights.folder import fit_name, write_network
 
 

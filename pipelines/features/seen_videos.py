@@ -11,8 +11,8 @@ from lstr.checkpoints.loaded import Checkpoint
 from lstr.config import WindowConfig
 from lstr.errors import LstrError
 from lstr.extractors.streams import STREAMS, streams_of_model
-from lstr.pipelines.datasets.dataset import Split
 from lstr.pipelines.features.any_folder import seen_streams
+from lstr.pipelines.features.dataset import Split
 from lstr.pipelines.features.folder import FeatureFolder
 
 Seen = dict[str, list[str]]

@@ -12,8 +12,8 @@ from lstr.extractors.presets import PRESETS
 from lstr.extractors.weights.content import read_content
 from lstr.extractors.weights.model_card import ModelCard, network_file
 from lstr.extractors.weights.sources import WeightSources
-from lstr.pipelines.finetuning import fold_alignment
-from lstr.pipelines.finetuning.fold_alignment import align, linear_map
+from lstr.pipelines.training import fold_alignment
+from lstr.pipelines.training.fold_alignment import align, linear_map
 from lstr.pipelines.weights.folder import write_network
 from tests.support.backbones import build_backbone
 from tests.support.planted import CLASSES, planted

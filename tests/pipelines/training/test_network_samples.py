@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, VideoLabels, targets
 from lstr.labels.segment import Segment
 from lstr.pipelines.extraction.chunk_cache import CachedVideo
-from lstr.pipelines.finetuning.config import FinetuneConfig
-from lstr.pipelines.finetuning.samples import (
+from lstr.pipelines.training.network_config import FinetuneConfig
+from lstr.pipelines.training.network_samples import (
     PLACES,
     SCALES,
     Sample,

@@ -13,11 +13,11 @@ from lstr.extractors.errors import ExtractorError
 from lstr.extractors.prefetch import torch_threads
 from lstr.extractors.weights.content import read_state_dict
 from lstr.pipelines.child_process import tell_parent
-from lstr.pipelines.finetuning import network_processes
-from lstr.pipelines.finetuning.network_processes import FEWEST_IMAGES, NetworkProcess, best_at_once, threads_of
-from lstr.pipelines.finetuning.networks import train_networks
-from lstr.pipelines.finetuning.run_folder import Epoch
 from lstr.pipelines.progress import Progress, result_of
+from lstr.pipelines.training import network_processes
+from lstr.pipelines.training.network_processes import FEWEST_IMAGES, NetworkProcess, best_at_once, threads_of
+from lstr.pipelines.training.networks import train_networks
+from lstr.pipelines.training.run_folder import Epoch
 from tests.support.planted import planted_training
 
 

@@ -14,14 +14,14 @@ from lstr.extractors.presets import StreamPreset
 from lstr.extractors.weights.content import read_state_dict
 from lstr.extractors.weights.model_card import read_card
 from lstr.pipelines.extraction.chunk_cache import CachedVideo, CacheError
-from lstr.pipelines.finetuning import network_run
-from lstr.pipelines.finetuning.config import FinetuneConfig
-from lstr.pipelines.finetuning.folds import check_blind
-from lstr.pipelines.finetuning.initial_weights import Initial, initial_weights
-from lstr.pipelines.finetuning.networks import train_networks
-from lstr.pipelines.finetuning.recogniser import begin_with, recogniser
-from lstr.pipelines.finetuning.run_folder import Epoch
 from lstr.pipelines.progress import Progress, result_of
+from lstr.pipelines.training import network_run
+from lstr.pipelines.training.folds import check_blind
+from lstr.pipelines.training.initial_weights import Initial, initial_weights
+from lstr.pipelines.training.network_config import FinetuneConfig
+from lstr.pipelines.training.networks import train_networks
+from lstr.pipelines.training.recogniser import begin_with, recogniser
+from lstr.pipelines.training.run_folder import Epoch
 from lstr.pipelines.weights.folder import open_weights
 from tests.support.backbones import build_backbone
 from tests.support.planted import CLASSES, planted, planted_training

@@ -7,7 +7,7 @@ from lstr.errors import ConfigError, LabelsError, few
 from lstr.extractors.errors import WeightsError
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels, subset_named
 from lstr.labels.recordings import recording_of
-from lstr.pipelines.finetuning.initial_weights import Initial
+from lstr.pipelines.training.initial_weights import Initial
 
 HELD_OUT = 5  # one training video in so many chooses the epoch, where none is labelled for validation
 DEFAULT = "validation"

@@ -14,15 +14,15 @@ from lstr.errors import ConfigError
 from lstr.extractors.presets import StreamPreset
 from lstr.extractors.weights.content import read_state_dict
 from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
-from lstr.pipelines.finetuning import network_run
-from lstr.pipelines.finetuning.config import FinetuneConfig
-from lstr.pipelines.finetuning.network_run import NetworkRun
-from lstr.pipelines.finetuning.networks import train_networks
-from lstr.pipelines.finetuning.recogniser import batch_norms, recogniser
-from lstr.pipelines.finetuning.run_folder import NetworkFiles
-from lstr.pipelines.finetuning.samples import Sample, SampleSet
 from lstr.pipelines.progress import Progress
+from lstr.pipelines.training import network_run
+from lstr.pipelines.training.network_config import FinetuneConfig
+from lstr.pipelines.training.network_run import NetworkRun
+from lstr.pipelines.training.network_samples import Sample, SampleSet
+from lstr.pipelines.training.networks import train_networks
 from lstr.pipelines.training.ranks import ALONE, Ranks
+from lstr.pipelines.training.recogniser import batch_norms, recogniser
+from lstr.pipelines.training.run_folder import NetworkFiles
 from lstr.pipelines.weights.folder import open_weights
 from tests.support.planted import planted, planted_training
 
@@ -31,7 +31,7 @@ PLANTED = """
 import sys
 from pathlib import Path
 
-import tests.pipelines.finetuning.test_ranks as planted
+import tests.pipelines.training.test_network_ranks as planted
 from lstr.pipelines.training.ranks import join_ranks
 
 folder, resume, frozen, stop = Path(sys.argv[1]), sys.argv[2] == "resume", sys.argv[3] == "frozen", int(sys.argv[4])

@@ -10,7 +10,7 @@ from lstr.errors import LabelsError
 from lstr.extractors.errors import RecipeError
 from lstr.kinds import configure
 from lstr.labels.label_set import THUMOS_CLASSES, VideoLabels, segments_of, targets
-from lstr.pipelines.datasets.dataset import read_dataset, read_split
+from lstr.pipelines.features.dataset import read_dataset, read_split
 from lstr.windows.windows import gather
 
 CLASSES = ["Background", "A", "B", "Ambiguous"]

@@ -9,14 +9,14 @@ import torch
 
 from lstr.errors import ConfigError
 from lstr.extractors.presets import PRESETS, StreamPreset
-from lstr.pipelines.finetuning.config import PICTURES, FinetuneConfig, defaults, resolve
-from lstr.pipelines.finetuning.initial_weights import initial_weights
-from lstr.pipelines.finetuning.network_run import loss_of
-from lstr.pipelines.finetuning.networks import train_networks
-from lstr.pipelines.finetuning.recogniser import make_optimiser, recogniser, set_rate
-from lstr.pipelines.finetuning.run_folder import differences
-from lstr.pipelines.finetuning.samples import Sample, SampleSet, draw_plain_crop, patch_of, single_chunks
 from lstr.pipelines.progress import Progress, result_of
+from lstr.pipelines.training.initial_weights import initial_weights
+from lstr.pipelines.training.network_config import PICTURES, FinetuneConfig, defaults, resolve
+from lstr.pipelines.training.network_run import loss_of
+from lstr.pipelines.training.network_samples import Sample, SampleSet, draw_plain_crop, patch_of, single_chunks
+from lstr.pipelines.training.networks import train_networks
+from lstr.pipelines.training.recogniser import make_optimiser, recogniser, set_rate
+from lstr.pipelines.training.run_folder import differences
 from tests.support.planted import planted_training
 
 LITE = replace(PRESETS["fast"].narrowed(["rgb"]), rgb=StreamPreset("efficientnet-lite0"))

@@ -27,16 +27,16 @@ from lstr.metrics import per_frame as metrics
 from lstr.pipelines.extraction.chunk_cache import CachedVideo, CacheError
 from lstr.pipelines.files.atomic import check_kept, replacing
 from lstr.pipelines.files.json_files import append_jsonl
-from lstr.pipelines.finetuning.config import FinetuneConfig
-from lstr.pipelines.finetuning.recogniser import Recogniser, batch_norms, make_optimiser, set_rate
-from lstr.pipelines.finetuning.run_folder import LOG, SETTINGS, Epoch, NetworkFiles, NetworkPosition
-from lstr.pipelines.finetuning.samples import Images, SampleSet
 from lstr.pipelines.progress import Progress
 from lstr.pipelines.training.batches import read_ahead
 from lstr.pipelines.training.log import Step
 from lstr.pipelines.training.loop import Position, Saves, StepPlan, train_steps
 from lstr.pipelines.training.memory import kept_memory
+from lstr.pipelines.training.network_config import FinetuneConfig
+from lstr.pipelines.training.network_samples import Images, SampleSet
 from lstr.pipelines.training.ranks import Ranks, distributed_model, lost_others, step_seed
+from lstr.pipelines.training.recogniser import Recogniser, batch_norms, make_optimiser, set_rate
+from lstr.pipelines.training.run_folder import LOG, SETTINGS, Epoch, NetworkFiles, NetworkPosition
 from lstr.pipelines.training.schedule import learning_rate
 
 LATE = 0.1  # of all steps, that a run may be behind its time before the rate goes by time

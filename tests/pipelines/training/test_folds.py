@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from lstr.errors import ConfigError, LabelsError
 from lstr.labels.label_set import BACKGROUND, Labels, VideoLabels
 from lstr.labels.segment import Segment
-from lstr.pipelines.finetuning.config import settle
-from lstr.pipelines.finetuning.folds import FEWEST, check_labels, hold_out, make_pairs, parts_of, round_robin, unlearnt
-from lstr.pipelines.finetuning.network_training import Training
+from lstr.pipelines.training.folds import FEWEST, check_labels, hold_out, make_pairs, parts_of, round_robin, unlearnt
+from lstr.pipelines.training.network_config import settle
+from lstr.pipelines.training.network_training import Training
 
 CLASSES = (BACKGROUND, "a", "b")
 

@@ -7,8 +7,8 @@ import pytest
 from lstr.errors import ConfigError
 from lstr.extractors.errors import RecipeError
 from lstr.extractors.presets import PRESETS
-from lstr.pipelines.finetuning import config as finetune_config
-from lstr.pipelines.finetuning.config import FinetuneConfig, NetworksToTrain, defaults, resolve, trainable
+from lstr.pipelines.training import network_config as finetune_config
+from lstr.pipelines.training.network_config import FinetuneConfig, NetworksToTrain, defaults, resolve, trainable
 
 FAST = PRESETS["fast"]
 NOTHING = dict.fromkeys(("rgb", "flow"))

@@ -18,7 +18,7 @@ from lstr.extractors.images.shaking import Movement, draw_movement
 from lstr.extractors.streams import COMPARING
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, VideoLabels, runs, targets
 from lstr.pipelines.extraction.chunk_cache import CachedVideo
-from lstr.pipelines.finetuning.config import FinetuneConfig
+from lstr.pipelines.training.network_config import FinetuneConfig
 
 Images = tuple[torch.Tensor, tuple[int, ...]]
 """(N, segments, C, H, W) uint8, and the N classes"""

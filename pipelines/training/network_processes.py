@@ -11,9 +11,9 @@ from multiprocessing.connection import Connection, wait
 from lstr.errors import LstrError
 from lstr.extractors.flow.workers import default_workers
 from lstr.pipelines.child_process import ChildProcess, end, serve_parent, tell_parent
-from lstr.pipelines.finetuning.network_training import NetworkJob, train_network
-from lstr.pipelines.finetuning.run_folder import Epoch
 from lstr.pipelines.progress import Progress
+from lstr.pipelines.training.network_training import NetworkJob, train_network
+from lstr.pipelines.training.run_folder import Epoch
 
 MOST = 4
 """Networks at once; each takes about a gigabyte of memory."""

@@ -1,1 +1,0 @@
-"""Features with their labels, and what networks have seen of them."""

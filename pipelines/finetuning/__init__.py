@@ -1,1 +1,0 @@
-"""Labelled videos to weights of the feature networks."""
