@@ -27,8 +27,8 @@ from lstr.labels.segment import Segment
 from lstr.pipelines.evaluation.watching import FULL_SCALE, NO_SCORE
 from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.model_files.model_file import open_model
+from lstr.pipelines.pages.figure import write_figure
 from lstr.pipelines.provenance import about_machine
-from lstr.pipelines.reports.figure import write_figure
 
 RECORD = Path(__file__).resolve().parent / "few-videos.json"
 PICTURES = RECORD.parents[1] / "docs" / "images"

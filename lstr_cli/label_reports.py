@@ -9,7 +9,7 @@ from lstr_cli.command import Command
 from lstr_cli.options import rename_setting
 
 if TYPE_CHECKING:
-    from lstr.pipelines.reports.table import Table
+    from lstr.pipelines.pages.table import Table
 
 MINOR_NOTES = ("no subsets", "subset name", "id with ending", "scores")
 """Kinds of notes about what a time budget does not depend on"""
@@ -72,7 +72,7 @@ def compare(labels, others, videos, rename, as_csv, as_json):
 
 
 def _print(table: "Table", document: dict, as_csv: bool, as_json: bool) -> None:
-    from lstr.pipelines.reports.table import to_csv
+    from lstr.pipelines.pages.table import to_csv
 
     if as_csv and as_json:
         raise click.UsageError("--csv and --json exclude each other: give one of them.")

@@ -125,7 +125,7 @@ def convert(sources, to, output, **options):
     """
     from lstr.pipelines.annotations.format import ConvertOptions
     from lstr.pipelines.annotations.formats import convert as job
-    from lstr.pipelines.reports.fonts import illegible_warning
+    from lstr.pipelines.pages.fonts import illegible_warning
 
     if str(output) == "-":
         output = None

@@ -13,7 +13,7 @@ from lstr.metrics.actions import VideoEvents, measure_events
 from lstr.metrics.agreement import measure_kappa, without_ambiguous
 from lstr.pipelines.annotations.footage import footage_of_files, videos_among
 from lstr.pipelines.annotations.label_file import read_label_file
-from lstr.pipelines.reports.table import Cell, Column, Table
+from lstr.pipelines.pages.table import Cell, Column, Table
 
 TOGETHER = "together"
 F1 = {"F1 IoU 0.3": ("iou", "0.3"), "F1 IoU 0.5": ("iou", "0.5"), "F1 start 1 s": ("onset", "1.0")}

@@ -3,7 +3,7 @@
 from lstr.errors import LabelsError
 from lstr.labels.balance import actions_of
 from lstr.labels.label_set import Labels
-from lstr.pipelines.reports.table import Cell, Column, Table
+from lstr.pipelines.pages.table import Cell, Column, Table
 
 ALL = "all"
 COLUMNS = (

@@ -12,7 +12,7 @@ from lstr.pipelines.annotations.format import ConvertOptions, Detection, Format,
 from lstr.pipelines.annotations.timeline_json import to_events, to_timeline
 from lstr.pipelines.files.atomic import replacing
 
-# Each draws with modules of lstr.pipelines.reports imported where it does, for they load a video stack.
+# Each draws with modules of lstr.pipelines.pages imported where it does, for they load a video stack.
 
 
 class Scores(Format):
@@ -50,7 +50,7 @@ class Png(Picture):
     paints_text = True
 
     def write_detection(self, path: Path, detection: Detection) -> None:
-        from lstr.pipelines.reports.figure import write_figure
+        from lstr.pipelines.pages.figure import write_figure
 
         write_figure(path, detection.timeline, detection.scores, detection.truth)
 
@@ -68,7 +68,7 @@ class Page(Picture):
     name, suffix = "html", ".html"
 
     def write_detection(self, path: Path, detection: Detection) -> None:
-        from lstr.pipelines.reports.timeline_page import write_report
+        from lstr.pipelines.pages.timeline_page import write_report
 
         page, scores, truth = {"id": detection.id, **detection.timeline}, detection.scores, detection.truth
         if scores is None:
@@ -101,7 +101,7 @@ class Mp4(Picture):
         return detection.video is not None
 
     def write_detection(self, path: Path, detection: Detection) -> None:
-        from lstr.pipelines.reports.overlay import Lanes, write_overlay
+        from lstr.pipelines.pages.overlay import Lanes, write_overlay
 
         timeline = detection.timeline
         if detection.video is None:

@@ -15,7 +15,7 @@ from lstr.pipelines.annotations.columns import SAMPLE, Column, Layout, layout_of
 from lstr.pipelines.annotations.format import DEFAULTS, EVERYTHING, ConvertOptions, File, Format, TextFormat
 from lstr.pipelines.annotations.rows import TIME, Rows, delimiter_of, first_line, is_text, unclosed
 from lstr.pipelines.annotations.times import Clock, number_of
-from lstr.pipelines.reports.table import RUN, cell_of
+from lstr.pipelines.pages.table import RUN, cell_of
 
 ROUNDED = 0.1
 """By how much the duration that a row states may differ from its end less its start: times are rounded."""

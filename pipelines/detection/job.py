@@ -29,9 +29,9 @@ from lstr.pipelines.detection.streams import SharedStreams
 from lstr.pipelines.detection.warnings import warnings_of
 from lstr.pipelines.failures import FAILED, FailureLog, UnforeseenError
 from lstr.pipelines.files.atomic import check_writable
+from lstr.pipelines.pages.fonts import illegible_warning
+from lstr.pipelines.pages.timeline_page import index_path, write_index
 from lstr.pipelines.progress import Failed, Finished, Notice
-from lstr.pipelines.reports.fonts import illegible_warning
-from lstr.pipelines.reports.timeline_page import index_path, write_index
 from lstr.pipelines.thresholds.choice import ThresholdChoice, choose_thresholds, delay_of
 from lstr.pipelines.weights.known import origins_of_checkpoint
 from lstr.timeline import Thresholds

@@ -15,15 +15,14 @@ from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, runs
 from lstr.metrics import per_frame as metrics
 from lstr.metrics.rates import rate_interval
 from lstr.pipelines.evaluation.scoring import Scores
-from lstr.pipelines.reports.drawing import INK, PLAIN, SOFT, WIDTH
-from lstr.pipelines.reports.figure import thinned
-from lstr.pipelines.reports.palette import DETECTION, EMPHASIS, TRUTH, colour_of, colours_of
+from lstr.pipelines.pages.figure import INK, PAGE_WIDTH, PLAIN, SOFT, thinned
+from lstr.pipelines.pages.palette import DETECTION, EMPHASIS, TRUTH, colour_of, colours_of
 
 MOST_CURVES, MOST_CONFUSED, MOST_LANES, MOST_LINES, MOST_POINTS = 60, 20, 6, 8, 500
 
 
 def _figure(height: float) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    figure = Figure(figsize=(PAGE_WIDTH, height), layout="constrained")
     return figure, figure.subplots()
 
 
@@ -130,7 +129,7 @@ def draw_precision_recall(scores: Scores, targets: np.ndarray, classes: Sequence
     shown = sorted(metrics.scored_columns(on, classes), key=lambda column: -on[:, column[0]].sum())[:MOST_CURVES]
     columns = min(3, max(1, len(shown)))
     rows = max(1, math.ceil(len(shown) / columns))
-    figure = Figure(figsize=(WIDTH, 0.4 + 1.35 * rows), layout="constrained")
+    figure = Figure(figsize=(PAGE_WIDTH, 0.4 + 1.35 * rows), layout="constrained")
     grid = np.asarray(figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True))
     for axes in grid.ravel()[len(shown) :]:
         axes.set_visible(False)

@@ -1,7 +1,9 @@
 """The HTML page of an evaluation: its videos to watch, what a person needs, then tables; in light and dark."""
 
+import base64
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,7 @@ from lstr.pipelines.evaluation.findings import Findings, Judged
 from lstr.pipelines.evaluation.instance_rows import class_tables
 from lstr.pipelines.evaluation.scoring import DECIDED_BY_OTHERS, MEASURED_BY_FOLDS
 from lstr.pipelines.files.atomic import write_text
-from lstr.pipelines.reports.markup import Drawing, card, draw_table, folded, note, show_figures
-from lstr.pipelines.reports.page import Script, build_page, read_markup
+from lstr.pipelines.pages.page import Script, build_page
 from lstr.pipelines.weights.known import origins_of_checkpoint
 
 CONVENTIONS = (
@@ -39,47 +40,92 @@ SEGMENTS = (
     "edit score says how near the numbers of its segments are."
 )
 TOLERANCES = "Detections as lstr detect announces them, in as many pairs with labels as there can be."
-COMPARED = "<!-- compared --><!-- end -->"
-"""Where the page says whether the model is better than another, as soon as that is known"""
+COMPARED = ("<!-- compared -->", "<!-- end -->")
+"""Between these in the template the page says whether the model is better than another, as soon as that is known."""
+Part = dict[str, Any]
+"""A part of a section, as the template shows it: a text, a heading, a table or figures."""
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure of the page."""
+
+    group: str
+    """The checkpoint that it is of, when several are compared"""
+    title: str
+    note: str
+    svg: bytes
+    first: bool = False
+    """Whether it is seen at once; the others are folded"""
+
+    @property
+    def address(self) -> str:
+        """The figure as a data address."""
+        return f"data:image/svg+xml;base64,{base64.b64encode(self.svg).decode()}"
 
 
 def draw_page(findings: Findings, drawings: Sequence[Drawing], watching: Mapping[str, Any]) -> str:
-    """The page of an evaluation, with `watching` as `watching.describe_watching` has it. Every name is escaped."""
+    """Return the page of an evaluation, with `watching` as `watching.describe_watching` has it."""
     judged, several = findings.judged, findings.several
     first = judged[0]
-    title = f"{len(judged)} checkpoints compared" if several else f"Evaluation of {first.name}"
-    warnings = "".join(f"<div>{escape(text)}</div>" for text in findings.warnings)
-    body = [
-        f'<div class="opening">{_sentences(judged)}{COMPARED}{note(_about(first.document))}{_origins(judged)}</div>',
-        f'<div class="warnings" role="note" aria-label="Warnings">{warnings}</div>' if warnings else "",
-        read_markup("watching.html"),
-        _compared(findings) if several else _needed(first.document),
-        show_figures([one for one in drawings if one.first]),
-        "" if several else folded("Actions found, by action", _events(judged)),
-        folded("Means over chunks", _means(judged)),
-        _quoted(findings.quoted, judged) if findings.quoted else "",
-    ]
+    sections: list[tuple[str, Sequence[Part]]] = []  # one with a title is folded
+    if several:  # side by side, which is what a comparison is for
+        sections += [("", [{"heading": "Actions found"}, *_events(judged)]), ("", _differences(findings))]
+    sections.append(("", _figures(one for one in drawings if one.first)))
+    if not several:
+        sections.append(("Actions found, by action", _events(judged)))
+    sections.append(("Means over chunks", _means(judged)))
+    if findings.quoted:
+        title = f"{findings.quoted['name']}, quoted, {findings.quoted['metric']} in per cent"
+        sections.append((title, _quoted(findings.quoted, judged)))
     for entry in judged:
         name = f"{entry.name}: " if several else ""
-        body.append(folded(f"{name}Actions found, by action", _events([entry])) if several else "")
-        body.append(folded(f"{name}Classes, chunk by chunk", _classes(entry.document)))
-        body.append(folded(f"{name}Instances, starts and segments", _instances(entry.document)))
-        body.append(folded(f"{name}Portions of the actions", _stages(entry.document)))
-        drawn = show_figures([one for one in drawings if not one.first and one.group == (several and entry.name or "")])
-        body.append(folded(f"{name}More figures", drawn) if drawn else "")
-    markup = "".join(f"{part}\n" for part in body if part)
-    return build_page(title, markup, ("evaluation.css",), Script(("marks.js", "zoom.js", "watching.js"), watching))
+        others = (one for one in drawings if not one.first and one.group == (entry.name if several else ""))
+        if several:
+            sections.append((f"{name}Actions found, by action", _events([entry])))
+        sections += [
+            (f"{name}Classes, chunk by chunk", _classes(entry.document)),
+            (f"{name}Instances, starts and segments", _instances(entry.document)),
+            (f"{name}Portions of the actions", _stages(entry.document)),
+            (f"{name}More figures", _figures(others)),
+        ]
+    return build_page(
+        "evaluation.html",
+        f"{len(judged)} checkpoints compared" if several else f"Evaluation of {first.name}",
+        ("evaluation.css",),
+        Script(("marks.js", "zoom.js", "watching.js"), watching),
+        sentences=_sentences(judged),
+        notes=[_about(first.document), *_origins(judged)],
+        warnings=findings.warnings,
+        needed=None if several else _needed(first.document),
+        sections=[(title, parts) for title, parts in sections if parts],
+    )
+
+
+def note(text: str) -> Part:
+    """Return a paragraph that explains."""
+    return {"text": text}
+
+
+def draw_table(columns: Sequence[str], rows: Iterable[Sequence[str]], total: bool = False) -> Part:
+    """Return a table of texts; the last row stands out where it is a `total`."""
+    return {"columns": columns, "rows": list(rows), "has_total": total}
+
+
+def _figures(drawings: Iterable[Drawing]) -> list[Part]:
+    svgs = list(drawings)
+    return [{"svgs": svgs}] if svgs else []
 
 
 def add_comparison(page: Path, text: str) -> None:
     """Write into a page that is there whether its model is better than another. Raises OutputError."""
-    begin, end = re.split("(?<=-->)(?=<!--)", COMPARED)
+    begin, end = COMPARED
     whole = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
     sentence_of_it = f'{begin}<p class="sentence">{escape(text)}</p>{end}'
     write_text(page, whole.sub(lambda _: sentence_of_it, page.read_text("utf-8"), count=1))
 
 
-def _origins(judged: Sequence[Judged]) -> str:
+def _origins(judged: Sequence[Judged]) -> list[str]:
     """What the feature networks began with, and its licence, as far as it is known."""
     texts = []
     for entry in judged:
@@ -89,8 +135,8 @@ def _origins(judged: Sequence[Judged]) -> str:
             names = [stream for stream, one in of_streams.items() if one == origin]
             *before, last = names
             which = f"{', '.join(before)} and {last} networks" if before else f"{last} network"
-            texts.append(note(f"{of_model}the {which} began with {origin}."))
-    return "".join(texts)
+            texts.append(f"{of_model}the {which} began with {origin}.")
+    return texts
 
 
 def _about(document: dict[str, Any]) -> str:
@@ -111,32 +157,22 @@ def _about(document: dict[str, Any]) -> str:
     return "; ".join(parts) + "."
 
 
-def _needed(document: dict[str, Any]) -> str:
+def _needed(document: dict[str, Any]) -> list[tuple[str, str, str]]:
     """What a person wants to know, as a few large figures."""
     events, prior = document["events"], document.get("time_prior")
     together, delay = events["together"], events["together"]["delay"]
     late = "" if delay["p95"] is None else f"; one in twenty later than {figure_text(delay['p95'], 1)} s"
     alarms = f"in {length_text(events['hours'])}; an hour {rate_text(together)}"
     guess = f"a guess by time alone has {figure_text(prior['mAP'], 2)}" if prior else ""
-    figures = [
+    return [
         ("Actions found", f"{together['found']} of {together['labels']}", f"{together['missed']} missed"),
         ("False alarms", str(together["false_alarms"]), alarms),
         ("Announced after", f"{figure_text(delay['p50'], 1)} s", f"median of those found{late}"),
         ("mAP over chunks", figure_text(document["lstr"]["mAP"], 2), guess),
     ]
-    rows = "".join(
-        f'<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd><dd class="soft">{escape(more)}</dd></div>'
-        for name, value, more in figures
-    )
-    return f'<dl class="card needed">{rows}</dl>'
 
 
-def _compared(findings: Findings) -> str:
-    """Checkpoints side by side, which is what a comparison is for: not folded."""
-    return card(f"<h3>Actions found</h3>{_events(findings.judged)}") + "\n" + card(_differences(findings))
-
-
-def _means(judged: Sequence[Judged]) -> str:
+def _means(judged: Sequence[Judged]) -> list[Part]:
     rows = [[f"{entry.name}, {convention}", *cells] for entry, (convention, *cells) in mean_rows(judged)]
     for system in ("chance", "time_prior"):
         if system in judged[0].document:
@@ -144,35 +180,35 @@ def _means(judged: Sequence[Judged]) -> str:
             rows.append([system.replace("_", " "), *means, "", ""])
     table = draw_table(["", "mAP", "mcAP", "videos", "chunks"], rows)
     convention = judged[0].document["convention"]
-    return table + note(f"{CONVENTIONS} Intervals are {convention}.")
+    return [table, note(f"{CONVENTIONS} Intervals are {convention}.")]
 
 
-def _events(judged: Sequence[Judged]) -> str:
-    shown = []
+def _events(judged: Sequence[Judged]) -> list[Part]:
+    shown: list[Part] = []
     for i, table in enumerate(event_tables(judged)):
         shown.append(note(f"{table.title[0].upper()}{table.title[1:]}." if i else EVENTS))
         shown.append(draw_table(table.columns, table.rows, total=len(judged) == 1))
-    return "".join(shown)
+    return shown
 
 
-def _sentences(judged: Sequence[Judged]) -> str:
+def _sentences(judged: Sequence[Judged]) -> list[str]:
     texts = [sentence(entry.document["events"]) for entry in judged]
     if len(judged) > 1:
         texts = [f"{entry.name}: {text}" for entry, text in zip(judged, texts, strict=True)]
     else:
         texts = [text[0].upper() + text[1:] for text in texts]
-    return "".join(f'<p class="sentence">{escape(text)}.</p>' for text in texts)
+    return [f"{text}." for text in texts]
 
 
-def _differences(findings: Findings) -> str:
+def _differences(findings: Findings) -> list[Part]:
     rows = []
     for entry, row in zip(findings.judged[1:], findings.comparison, strict=True):
         rows.append([entry.name, *(ahead_text(row[mean]) for mean in ("mAP", "mcAP"))])
     about = note("On the same resamples of the videos; an interval without 0 is a difference they agree on.")
-    return f"<h3>Ahead of {escape(findings.judged[0].name)}</h3>{about}" + draw_table(["", "mAP", "mcAP"], rows)
+    return [{"heading": f"Ahead of {findings.judged[0].name}"}, about, draw_table(["", "mAP", "mcAP"], rows)]
 
 
-def _quoted(quoted: dict[str, Any], judged: Sequence[Judged]) -> str:
+def _quoted(quoted: dict[str, Any], judged: Sequence[Judged]) -> list[Part]:
     metric = quoted["metric"]
     rows = [
         [row["method"], row["features"], f"{row['value']:.1f}", f"quoted: {row['source']}"] for row in quoted["rows"]
@@ -181,11 +217,10 @@ def _quoted(quoted: dict[str, Any], judged: Sequence[Judged]) -> str:
         rows.append([entry.name, "", figure_text(100 * entry.document["lstr"][metric], 1), "this evaluation"])
     left_out = ", ".join(quoted["left_out"])
     about = note(f"Rows of the table in the LSTR paper that are not at hand: {left_out}.")
-    table = draw_table(["", "features", metric, "source"], rows)
-    return folded(f"{quoted['name']}, quoted, {metric} in per cent", table + about)
+    return [draw_table(["", "features", metric, "source"], rows), about]
 
 
-def _classes(document: dict[str, Any]) -> str:
+def _classes(document: dict[str, Any]) -> list[Part]:
     ours, delays = document["lstr"]["per_class"], document["delay"]["per_class"]
     systems = [name for name in ("chance", "time_prior") if name in document]
     columns = ["class", "chunks", "AP", "cAP", *(f"{s.replace('_', ' ')} AP" for s in systems)]
@@ -199,23 +234,23 @@ def _classes(document: dict[str, Any]) -> str:
     total += [figure_text(document[s]["mAP"]) for s in systems]
     total += [f"{document['delay']['detected']} of {document['delay']['actions']}"]
     total += [figure_text(document["delay"]["median"], 2)]
-    return draw_table([*columns, "decided right", "median delay to it, s"], [*rows, total], total=True)
+    return [draw_table([*columns, "decided right", "median delay to it, s"], [*rows, total], total=True)]
 
 
-def _stages(document: dict[str, Any]) -> str:
+def _stages(document: dict[str, Any]) -> list[Part]:
     columns = ["", *(row["stage"] for row in document["stages"]["corrected"])]
     rows = [
         [f"{mean}, {name}", *(figure_text(row[mean]) for row in stages)]
         for name, stages in document["stages"].items()
         for mean in ("mAP", "mcAP")
     ]
-    return draw_table(columns, rows)
+    return [draw_table(columns, rows)]
 
 
-def _instances(document: dict[str, Any]) -> str:
+def _instances(document: dict[str, Any]) -> list[Part]:
     about = [INSTANCES, STARTS, SEGMENTS, TOLERANCES, ""]
-    shown = []
+    shown: list[Part] = []
     for table, said in zip(class_tables(document), about, strict=True):
         shown.append(note(f"{table.title[0].upper()}{table.title[1:]}. {said}".rstrip()))
         shown.append(draw_table(table.columns, table.rows, total=True))
-    return "".join(shown)
+    return shown

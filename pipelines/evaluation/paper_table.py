@@ -18,7 +18,7 @@ from lstr.metrics.segmentation import OVERLAPS
 from lstr.metrics.starts import OFFSETS
 from lstr.pipelines.evaluation.analysis import figure_of
 from lstr.pipelines.evaluation.findings import Judged
-from lstr.pipelines.reports.table import WRITERS, Cell, Column, Table
+from lstr.pipelines.pages.table import WRITERS, Cell, Column, Table
 
 FIGURES = ("mAP", "mcAP", "event F1")
 INSTANCES = {f"mAP@{least:g}": ("instances", "mAP", place) for place, least in enumerate(IOUS)}
@@ -186,5 +186,5 @@ def _figures_of(rows: Sequence[Row]) -> Sequence[str]:
 
 
 def write_rows(rows: Sequence[Row], form: str) -> str:
-    """The table in a form of `lstr.pipelines.reports.table.WRITERS`, as `lstr evaluate --to` prints it."""
+    """The table in a form of `lstr.pipelines.pages.table.WRITERS`, as `lstr evaluate --to` prints it."""
     return WRITERS[form](raw_table(rows) if form == "csv" else table_of(rows))

@@ -14,13 +14,12 @@ from lstr.metrics.starts import OFFSETS
 from lstr.pipelines.evaluation import figures, instance_rows
 from lstr.pipelines.evaluation.event_rows import csv_rows
 from lstr.pipelines.evaluation.findings import Findings, Judged, without_nan
-from lstr.pipelines.evaluation.page import draw_page
+from lstr.pipelines.evaluation.page import Drawing, draw_page
 from lstr.pipelines.evaluation.watching import describe_watching
 from lstr.pipelines.files.atomic import write_text
 from lstr.pipelines.files.json_files import write_json
-from lstr.pipelines.reports.drawing import save
-from lstr.pipelines.reports.markup import Drawing
-from lstr.pipelines.reports.table import cell_of
+from lstr.pipelines.pages.figure import save
+from lstr.pipelines.pages.table import cell_of
 
 AP_TITLE = "Average precision of each class"
 FIRST = ("found", "operating-curves", "delay", "confusion")

@@ -14,9 +14,9 @@ from lstr.metrics.event_errors import judge_events
 from lstr.pipelines.evaluation.analysis import detect_events, labelled_segments
 from lstr.pipelines.evaluation.event_rows import words_of
 from lstr.pipelines.evaluation.findings import Findings, Judged
-from lstr.pipelines.reports.figure import thinned
-from lstr.pipelines.reports.palette import colours_of
-from lstr.pipelines.reports.timeline_page import find_ahead, find_shown, video_url
+from lstr.pipelines.pages.figure import thinned
+from lstr.pipelines.pages.palette import colours_of
+from lstr.pipelines.pages.timeline_page import find_ahead, find_shown, video_url
 
 FOUND, MISSED, FALSE, LEFT_OUT = "found", "missed", "false", "left out"
 COPIED_SECONDS = 600

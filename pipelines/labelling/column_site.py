@@ -20,8 +20,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from lstr.errors import LstrError
 from lstr.labels.label_set import Labels
 from lstr.pipelines.labelling.columns import ROLES, UNITS, Choice, UnnamedTable, described, rows_shown
-from lstr.pipelines.reports.page import Script, build_page, read_markup
-from lstr.pipelines.serving.requests import read_json, refused
+from lstr.pipelines.pages.page import Script, build_page
+from lstr.pipelines.pages.responses import page_response, read_json, refused
 
 MOST_BYTES = 2**16
 """Bytes that a request may have."""
@@ -65,9 +65,8 @@ class ColumnSite:
             "guess": asdict(guess),
         }
         script = Script(("columns.js",), document, is_served=True)
-        text = build_page("Which column is what?", read_markup("columns.html"), ("report.css", "columns.css"), script)
-        headers = {"content-security-policy": "frame-ancestors 'none'"}
-        return Response(text, media_type="text/html; charset=utf-8", headers=headers)
+        text = build_page("columns.html", "Which column is what?", ("report.css", "columns.css"), script)
+        return page_response(text)
 
     async def _try(self, request: Request) -> Response:
         choice = await _choice(request)

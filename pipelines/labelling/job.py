@@ -24,8 +24,8 @@ from lstr.pipelines.labelling.proposer import Proposer, check_model
 from lstr.pipelines.labelling.site import Site
 from lstr.pipelines.labelling.training import Training
 from lstr.pipelines.labelling.watched import Watched
-from lstr.pipelines.serving.kept_address import kept_address
-from lstr.pipelines.serving.server import Server
+from lstr.pipelines.pages.guard import kept_address
+from lstr.pipelines.pages.server import Server
 
 NAME = "labels.json"
 

@@ -8,8 +8,8 @@ from lstr.labels.label_set import BACKGROUND
 from lstr.pipelines.labelling.project import Project
 from lstr.pipelines.labelling.proposals import ORDERS
 from lstr.pipelines.labelling.values import LONGEST_COMMENT, NOTHING, RESERVED
-from lstr.pipelines.reports.page import Script, build_page, read_markup
-from lstr.pipelines.reports.palette import CLASSES
+from lstr.pipelines.pages.page import Script, build_page
+from lstr.pipelines.pages.palette import CLASSES
 
 STYLES = ("report.css", "label.css", "label-proposals.css", "label-training.css")
 SCRIPTS = (
@@ -39,4 +39,4 @@ def build_label_page(project: Project, videos: Sequence[str]) -> str:
         "palette": CLASSES,
         "colours": {},
     }
-    return build_page("Labels", read_markup("label.html"), STYLES, Script(SCRIPTS, document, is_served=True))
+    return build_page("label.html", "Labels", STYLES, Script(SCRIPTS, document, is_served=True))

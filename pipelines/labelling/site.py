@@ -26,7 +26,7 @@ from lstr.pipelines.labelling.training import Training
 from lstr.pipelines.labelling.training_site import TrainingSite
 from lstr.pipelines.labelling.values import Label, OvertakenError, RefusedError, change_of
 from lstr.pipelines.labelling.watched import Watched
-from lstr.pipelines.serving.requests import read_json, refused
+from lstr.pipelines.pages.responses import page_response, read_json, refused
 
 MOST_BYTES = 2**22
 """Bytes that a request may have."""
@@ -69,9 +69,7 @@ class Site:
 
     async def _page(self, request: Request) -> Response:
         text = await run_in_threadpool(build_label_page, self.project, list(self.watched.videos))
-        # the page has a policy of its own, which cannot say this
-        headers = {"content-security-policy": "frame-ancestors 'none'"}
-        return Response(text, media_type="text/html; charset=utf-8", headers=headers)
+        return page_response(text)
 
     def _video(self, request: Request) -> str:
         """The id of the video at the place that an address names: no path comes from outside."""

@@ -17,12 +17,11 @@ from starlette.routing import Route
 
 from lstr.pipelines.labelling.training import Training
 from lstr.pipelines.labelling.values import RefusedError
-from lstr.pipelines.reports.page import embed_json
+from lstr.pipelines.pages.page import embed_json
+from lstr.pipelines.pages.responses import page_response
 
 REPORT = "report.html"
 DATA = re.compile('(<script type="application/json" id="data">)(.*?)(</script>)', re.DOTALL)
-POLICY = {"content-security-policy": "frame-ancestors 'none'"}
-"""A report has a policy of its own, which lets its script run, and cannot say this"""
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ class TrainingSite:
         if path != folder / REPORT:
             return FileResponse(path)
         text = await run_in_threadpool(self._watchable, path)
-        return Response(text, media_type="text/html; charset=utf-8", headers=POLICY)
+        return page_response(text)
 
     def _watchable(self, path: Path) -> str:
         """Return a report whose videos come from this server: a served page may not open files of the disk."""

@@ -16,7 +16,7 @@ from lstr.extractors.errors import ExtractorError
 from lstr.extractors.home import home
 from lstr.extractors.video.exact_frames import ExactFrames, index_frames
 from lstr.extractors.video.probe import Video
-from lstr.pipelines.reports.proxy import is_playable, write_proxy
+from lstr.pipelines.pages.proxy import is_playable, write_proxy
 
 OPEN_AT_ONCE = 3
 """Videos whose decoded frames are kept."""

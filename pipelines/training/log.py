@@ -12,8 +12,8 @@ import torch
 from lstr.extractors.errors import OutputError
 from lstr.pipelines.files.atomic import replacing
 from lstr.pipelines.files.json_files import append_jsonl, keep_jsonl, read_jsonl
+from lstr.pipelines.pages.palette import colour_of
 from lstr.pipelines.provenance import peak_memory_mb
-from lstr.pipelines.reports.palette import colour_of
 from lstr.pipelines.training.ranks import Ranks
 
 Item = TypeVar("Item")

@@ -22,7 +22,7 @@ from lstr.extractors.video.zones import Zones
 from lstr.pipelines.detection.decision import Decision
 from lstr.pipelines.detection.events import Opened
 from lstr.pipelines.detection.sink import End, Sink
-from lstr.pipelines.reports.palette import colours_of
+from lstr.pipelines.pages.palette import colours_of
 from lstr.pipelines.watching.event import WatchedEvent
 from lstr.pipelines.watching.history import History, HistoryError
 from lstr.pipelines.watching.shown_source import ShownSource

@@ -10,7 +10,7 @@ from lstr.extractors.video.live_input import parse_live
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.pipelines.detection.checkpoint import find_checkpoint
 from lstr.pipelines.model_files.model_file import is_model, open_model
-from lstr.pipelines.serving.server import ServingError, names_of
+from lstr.pipelines.pages.server import ServingError, names_of
 from lstr.pipelines.watching.config import CommandConfig, WatchConfig
 from lstr.pipelines.watching.config_file import error_of
 from lstr.pipelines.watching.history import IN_MEMORY, History

@@ -16,8 +16,8 @@ from lstr.pipelines.detection.checkpoint import find_checkpoint
 from lstr.pipelines.detection.sink import MakeSink
 from lstr.pipelines.detection.status import Status
 from lstr.pipelines.failures import described
-from lstr.pipelines.serving.kept_address import kept_address
-from lstr.pipelines.serving.server import Server
+from lstr.pipelines.pages.guard import kept_address
+from lstr.pipelines.pages.server import Server
 from lstr.pipelines.watching.action_rules import overruled
 from lstr.pipelines.watching.board import Board
 from lstr.pipelines.watching.capacity import Capacity

@@ -21,10 +21,9 @@ from lstr.errors import LstrError
 from lstr.extractors.addresses import without_credentials
 from lstr.extractors.video.zones import MOST_CORNERS, MOST_ZONES, parse_zones
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
-from lstr.pipelines.reports.page import Script, build_page, read_markup
-from lstr.pipelines.reports.palette import CLASSES
-from lstr.pipelines.serving.event_stream import Streams
-from lstr.pipelines.serving.requests import read_json, refused
+from lstr.pipelines.pages.page import Script, build_page
+from lstr.pipelines.pages.palette import CLASSES
+from lstr.pipelines.pages.responses import Streams, page_response, read_json, refused
 from lstr.pipelines.watching.board import Board
 from lstr.pipelines.watching.config_file import NAME
 from lstr.pipelines.watching.history import HistoryError, Wanted
@@ -88,9 +87,7 @@ class WatchSite:
 
     async def _page(self, request: Request) -> Response:
         text = await run_in_threadpool(build_watch_page, self.board.state())
-        # the page has a policy of its own, which cannot say this
-        headers = {"content-security-policy": "frame-ancestors 'none'"}
-        return Response(text, media_type="text/html; charset=utf-8", headers=headers)
+        return page_response(text)
 
     async def _state(self, request: Request) -> Response:
         return JSONResponse(await run_in_threadpool(self.board.state))
@@ -267,4 +264,4 @@ def build_watch_page(state: Mapping[str, Any]) -> str:
         "most_zones": MOST_ZONES,
         "most_corners": MOST_CORNERS,
     }
-    return build_page("Watch", read_markup("watch.html"), STYLES, Script(SCRIPTS, document, is_served=True))
+    return build_page("watch.html", "Watch", STYLES, Script(SCRIPTS, document, is_served=True))

@@ -13,7 +13,7 @@ from lstr.pipelines.annotations.format import DEFAULTS, ConvertOptions
 from lstr.pipelines.annotations.formats import FORMATS, read_annotations
 from lstr.pipelines.annotations.tables import from_csv, text_of
 from lstr.pipelines.evaluation.report import csv_text
-from lstr.pipelines.reports.table import Column, Table, to_csv
+from lstr.pipelines.pages.table import Column, Table, to_csv
 from tests.support.annotated import AWKWARD, ONE, scored, segments, sets
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from lstr.pipelines.evaluation.figures import draw_operating_curves
-from lstr.pipelines.reports.drawing import render
+from lstr.pipelines.pages.figure import render
 
 pytestmark = pytest.mark.filterwarnings("error:constrained_layout")
 

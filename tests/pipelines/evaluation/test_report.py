@@ -5,12 +5,12 @@ import json
 import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
-from html import escape
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from markupsafe import escape
 
 from lstr.chunk import CLOCK
 from lstr.kinds import configure

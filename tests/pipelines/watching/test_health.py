@@ -2,7 +2,7 @@
 
 from starlette.applications import Starlette
 
-from lstr.pipelines.serving.server import Server
+from lstr.pipelines.pages.server import Server
 from lstr.pipelines.watching import health
 from lstr.pipelines.watching.health import PATHS, Health
 from tests.support.requests import Visitor

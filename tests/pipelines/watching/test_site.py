@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from lstr.errors import LstrError
-from lstr.pipelines.serving.event_stream import Streams
-from lstr.pipelines.serving.server import Server
+from lstr.pipelines.pages.responses import Streams
+from lstr.pipelines.pages.server import Server
 from lstr.pipelines.watching.site import WatchSite
 from tests.support.requests import Visitor
 from tests.support.watching import HOSTILE, START, Camera, Deeds, board_of, event_of

@@ -14,8 +14,8 @@ from starlette.routing import Mount
 
 from lstr.extractors.video.clip_file import ClipFile
 from lstr.extractors.video.packet_ring import PacketRing
-from lstr.pipelines.serving.kept_address import KeptAddress
-from lstr.pipelines.serving.server import Server
+from lstr.pipelines.pages.guard import KeptAddress
+from lstr.pipelines.pages.server import Server
 from lstr.pipelines.watching.site import WatchSite
 from tests.support.browser import until
 from tests.support.videos import write_video

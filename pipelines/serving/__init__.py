@@ -1,1 +1,0 @@
-"""Pages that this machine serves to its own browsers."""

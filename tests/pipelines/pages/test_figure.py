@@ -1,0 +1,75 @@
+"""The still picture."""
+
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from lstr.labels.segment import Segment
+from lstr.pipelines.annotations.timeline_json import to_timeline
+from lstr.pipelines.pages.figure import MOST_LANES, MOST_POINTS, lanes_of, thinned, write_figure
+from tests.support.annotated import AWKWARD, CLASSES
+
+TIMELINE = {**to_timeline("a b", AWKWARD, CLASSES), "warnings": ["random $weights$"]}
+
+
+@pytest.fixture
+def scores() -> np.ndarray:
+    return np.random.default_rng(0).random((TIMELINE["chunks"], 1 + len(CLASSES)), dtype=np.float32)
+
+
+def test_png(tmp_path, scores):
+    write_figure(tmp_path / "a.png", TIMELINE, scores, [Segment(0, 9, "wave")])
+    image = np.asarray(Image.open(tmp_path / "a.png").convert("RGB"))
+    assert image.shape[1] == 1500 and image.std() > 10
+
+
+def test_svg_is_small_and_keeps_labels_as_text(tmp_path, scores):
+    """An hour with scores, not an element a chunk; a class named <script> and dollars are text."""
+    write_figure(tmp_path / "a.svg", TIMELINE, scores)
+    text = (tmp_path / "a.svg").read_text(encoding="utf-8")
+    assert len(text) < 1_500_000
+    root = ET.fromstring(text.encode())
+    shown = {"".join(element.itertext()).strip() for element in root.iter("{http://www.w3.org/2000/svg}text")}
+    assert {*CLASSES, "a b.mp4", "random $weights$"} <= shown
+    assert not list(root.iter("{http://www.w3.org/2000/svg}script"))
+
+
+def written(path) -> str:
+    return " ".join("".join(ET.parse(path).getroot().itertext()).split())
+
+
+def test_it_says_detected_of_detections_and_labelled_of_labels(tmp_path):
+    """Whether scores are drawn or not: a timeline that is converted has none."""
+    timeline = TIMELINE | {"segments": [{"label": "wave", "start": 1.0, "end": 2.0, "score": 0.9}]}
+    write_figure(tmp_path / "a.svg", timeline)
+    assert "bar: detected" in written(tmp_path / "a.svg")
+    by_hand = [{key: entry[key] for key in ("label", "start", "end")} for entry in timeline["segments"]]
+    write_figure(tmp_path / "a.svg", timeline | {"segments": by_hand})
+    assert "bar: labelled" in written(tmp_path / "a.svg")
+
+
+def test_nothing_to_draw(tmp_path):
+    empty = {**TIMELINE, "classes": ["Background"], "segments": [], "chunks": 0, "duration": None}
+    write_figure(tmp_path / "a.png", empty, np.zeros((0, 1), np.float32))
+    assert Image.open(tmp_path / "a.png").size[0] == 1500
+
+
+def test_of_many_classes_those_that_happen_are_shown():
+    classes = ["Background", *(f"c{i}" for i in range(100)), "Ambiguous"]
+    timeline = {"classes": classes, "segments": [{"label": "c99", "start": 0, "end": 1}]}
+    scores = np.zeros((1, 102), np.float32)
+    scores[0, 51] = 1
+    lanes = lanes_of(timeline, scores, [Segment(0, 1, "c70")])
+    assert (
+        len(lanes) == MOST_LANES and {"c99", "c70", "c50"} <= set(lanes) and lanes == sorted(lanes, key=classes.index)
+    )
+
+
+def test_thinning_keeps_every_peak():
+    curve = np.zeros(12_345, np.float32)
+    curve[[7, 9_000, 12_344]] = (0.5, 0.75, 1.0)
+    times, values = thinned(curve, 0.25)
+    assert len(times) == len(values) <= MOST_POINTS + 1 and times[-1] == 12_345 * 0.25
+    assert sorted(values)[-3:] == [0.5, 0.75, 1.0]

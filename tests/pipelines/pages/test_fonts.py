@@ -1,0 +1,94 @@
+"""Letters that the usual font does not have."""
+
+import numpy as np
+import pytest
+from fontTools.fontBuilder import FontBuilder
+from fontTools.pens.ttGlyphPen import TTGlyphPen
+
+from lstr.pipelines.pages import fonts
+from lstr.pipelines.pages.figure import write_figure
+from lstr.pipelines.pages.fonts import FIRST, font_of, illegible_warning, letters, parts_by_font
+
+DIVE = "𓀀𓂀"
+"""Letters that hardly a font has"""
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """machine(fonts): this machine has these fonts beside the first one, and no others."""
+
+    def have(*paths):
+        letters.cache_clear()
+        monkeypatch.setattr(fonts, "_other_fonts", lambda: [*map(str, paths)])
+
+    yield have
+    letters.cache_clear()
+
+
+@pytest.fixture
+def squares(tmp_path):
+    """A font that has the two letters alone: the first a full square, the second a low bar."""
+    builder = FontBuilder(1000, isTTF=True)
+    builder.setupGlyphOrder([".notdef", "full", "low"])
+    builder.setupCharacterMap({ord(DIVE[0]): "full", ord(DIVE[1]): "low", 0x105: "low"})
+    drawn = {".notdef": TTGlyphPen(None).glyph()}
+    for name, top in (("full", 800), ("low", 100)):
+        pen = TTGlyphPen(None)
+        for i, point in enumerate([(0, 0), (0, top), (1000, top), (1000, 0)]):
+            (pen.lineTo if i else pen.moveTo)(point)
+        pen.closePath()
+        drawn[name] = pen.glyph()
+    builder.setupGlyf(drawn)
+    builder.setupHorizontalMetrics({name: (1000, 0) for name in drawn})
+    builder.setupHorizontalHeader(ascent=900, descent=-100)
+    builder.setupNameTable({"familyName": "Two Squares", "styleName": "Regular"})
+    builder.setupOS2()
+    builder.setupPost()
+    builder.save(tmp_path / "squares.ttf")
+    return tmp_path / "squares.ttf"
+
+
+def test_each_letter_in_a_font_that_has_it(machine, squares, tmp_path):
+    (tmp_path / "broken.ttf").write_bytes(b"no font")
+    machine(tmp_path / "broken.ttf", squares)
+    assert parts_by_font(f"Dive {DIVE}!") == [("Dive ", FIRST), (DIVE, str(squares)), ("!", FIRST)]
+    assert parts_by_font("") == [] and font_of("م") == font_of("é") == font_of("\u200d") == font_of("?") == FIRST
+    assert "letters of 𓃠: pictures" in illegible_warning(["kick", DIVE, "𓃠"])
+
+
+def test_where_no_font_has_it(machine):
+    machine()
+    assert parts_by_font(DIVE) == [(DIVE, FIRST)] and font_of(DIVE[0]) is None
+    assert illegible_warning(["kick", "é"]) == ""
+    assert f"all letters of {DIVE}: pictures show question marks" in illegible_warning(["kick", DIVE])
+
+
+def test_a_video_has_the_letters(machine, squares):
+    machine(squares)
+    start, ink = len(letters("a", 20)[0]) - 2, letters(f"a{DIVE}", 20)
+    middle = (start + len(ink[0])) // 2
+    square, bar = ink[:, start:middle].sum(), ink[:, middle:].sum()
+    assert square > 5 * bar > 0
+    machine()
+    assert not np.array_equal(letters(f"a{DIVE}", 20)[:, :30], ink[:, :30]), "question marks"
+
+
+def test_a_figure_has_the_letters(machine, squares, tmp_path):
+    def picture(name) -> bytes:
+        timeline = {"source": "v.mp4", "duration": 4.0, "chunks": 16, "seconds_per_chunk": 0.25}
+        write_figure(tmp_path / name, timeline | {"classes": ["kick", DIVE], "segments": []})
+        return (tmp_path / name).read_bytes()
+
+    machine()
+    boxes = picture("boxes.png")
+    machine(squares)
+    assert picture("letters.png") != boxes
+    assert DIVE in picture("letters.svg").decode()
+
+
+def test_it_is_said_once(machine, lstr, tmp_path):
+    machine()
+    (tmp_path / "a.csv").write_text(f"video,start,end,label\nv,1,2,{DIVE}\nw,1,2,{DIVE}\n")
+    for to, times in (("svg", 0), ("png", 1)):
+        code, _, err = lstr("labels", "convert", tmp_path / "a.csv", "--to", to, "-o", tmp_path / to)
+        assert code == 0 and err.count("warning: no font here has") == times

@@ -1,0 +1,161 @@
+"""The HTML report: one file, safe with any label, the same data in as out."""
+
+import base64
+import hashlib
+import os
+import re
+import tracemalloc
+from pathlib import Path
+from urllib.parse import unquote
+
+import numpy as np
+import pytest
+
+from lstr.labels.segment import Segment
+from lstr.pipelines.pages.timeline_page import AT_ONCE, FULL_SCALE, encoded_scores, write_report
+from tests.support.browser import write_greys
+from tests.support.pages import HOSTILE, Page, decode_scores, make_scores, make_timeline
+
+
+@pytest.fixture
+def small():
+    """A timeline of 40 chunks and 3 classes, with its scores."""
+    return make_timeline(40, ["Background", "hug", "kick"]), make_scores(40, 3)
+
+
+def test_data_comes_back_as_it_went_in(tmp_path, small):
+    timeline, scores = small
+    truth = [Segment(0.4, 1.5, "hug")]
+    events = [{"event": "started", "label": "kick", "time": 1.0, "start": 0.5, "score": 0.7}]
+    write_report(tmp_path / "r.html", timeline, scores, truth=truth, events=events)
+    data = Page(tmp_path / "r.html").data
+    assert (data["timeline"], data["truth"], data["events"]) == (timeline, [s.to_dict() for s in truth], events)
+    assert data["video"] is None
+
+
+def test_codes_stay_on_their_side_of_every_threshold_of_two_digits():
+    """0.35 as float32 is just below 0.35; rounded up, it would begin what `lstr detect` does not."""
+    hundredths = np.arange(1, 100) / 100
+    near = hundredths.astype(np.float32)
+    scores = np.concatenate([near, np.nextafter(near, np.float32(0)), np.nextafter(near, np.float32(1))])
+    pages = np.frombuffer(base64.b64decode("".join(encoded_scores(scores[:, None]))), "<u2") / FULL_SCALE
+    for threshold in hundredths:
+        np.testing.assert_array_equal(pages >= threshold, scores.astype(np.float64) >= threshold)
+
+
+def test_scores_of_days_are_never_in_memory_as_a_whole(tmp_path, small):
+    """Nor is the page; a class may be called as the place that they take."""
+    timeline, _ = small
+    chunks, classes = 2 * AT_ONCE + 1, 22
+    rng, file = np.random.default_rng(0), tmp_path / "scores"
+    scores = np.memmap(file, np.float32, "w+", shape=(chunks, classes))
+    scores[:] = rng.random(scores.shape, np.float32)
+    timeline = {**timeline, "chunks": chunks, "classes": ["@scores@", *map(str, range(1, classes))], "segments": []}
+    tracemalloc.start()
+    write_report(tmp_path / "r.html", timeline, scores)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 5_000_000 < 7_000_000 < (tmp_path / "r.html").stat().st_size
+    decoded = decode_scores(Page(tmp_path / "r.html").data["scores"]["base64"], chunks, classes)
+    np.testing.assert_allclose(decoded, scores, rtol=0, atol=1.01 / FULL_SCALE)
+
+
+def test_page_asks_nothing_of_the_network(tmp_path, small):
+    write_report(tmp_path / "r.html", *small)
+    page = Page(tmp_path / "r.html")
+    assert "http:" not in page.markup and "https:" not in page.markup
+    assert not re.search(r"""["'(=]\s*//""", page.markup)
+    assert not re.search(r"@import|\burl\(|\bimport\(|\bfetch\(|XMLHttpRequest|WebSocket", page.markup)
+    for tag, attributes in page.tags:
+        assert "src" not in attributes
+        assert attributes.get("href", "data:,") == "data:,"
+        assert not any(name.startswith("on") or name == "style" for name in attributes), (tag, attributes)
+
+
+def test_policy_names_exactly_the_script_and_style_of_the_page(tmp_path, small):
+    """A hash that is off by one newline would leave a blank page in every browser."""
+    write_report(tmp_path / "r.html", *small)
+    page = Page(tmp_path / "r.html")
+    policy = next(a["content"] for _, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy.startswith("default-src 'none'; ") and "unsafe" not in policy
+    style, _, script = page.texts
+    for name, text in (("style-src", style), ("script-src", script)):
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"{name} 'sha256-{digest}'" in policy
+
+
+def test_hostile_text_stays_text(tmp_path):
+    scores = make_scores(8, 2)
+    write_report(tmp_path / "calm.html", make_timeline(8, ["Background", "hug"]), scores)
+    timeline = make_timeline(8, ["Background", HOSTILE], source=HOSTILE, warnings=[HOSTILE], recipe=HOSTILE)
+    truth = [Segment(0, 1, HOSTILE)]
+    write_report(tmp_path / "r.html", timeline, scores, truth=truth)
+    page = Page(tmp_path / "r.html")
+    assert page.tags == Page(tmp_path / "calm.html").tags
+    assert not set("<>&\u2028\u2029") & set(page.texts[1])
+    assert page.data["timeline"] == timeline
+    # text must reach the page as text: nothing in the script parses markup
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b", page.texts[2])
+
+
+def test_file_name_that_is_not_unicode(tmp_path, small):
+    timeline, scores = small
+    timeline["source"] = os.fsdecode(b"caf\xe9.mp4")
+    write_report(tmp_path / "r.html", timeline, scores)
+    assert Page(tmp_path / "r.html").data["timeline"] == timeline
+
+
+def test_numbers_that_json_lacks_become_null_and_numpy_becomes_plain(tmp_path, small):
+    timeline, scores = small
+    timeline["speed"] = {"realtime_factor": float("inf"), "p50": np.float32(0.5), "count": np.int64(3)}
+    timeline["source"] = Path("a.mp4")
+    write_report(tmp_path / "r.html", timeline, scores)
+    data = Page(tmp_path / "r.html").data["timeline"]
+    assert data["speed"] == {"realtime_factor": None, "p50": 0.5, "count": 3}
+    assert data["source"] == "a.mp4"
+
+
+@pytest.mark.parametrize(
+    ("video", "link"),
+    [
+        ("out/seq 01 ünder 日本 #1?.mp4", "seq 01 ünder 日本 #1?.mp4"),
+        ("out/clips/100%.mp4", "clips/100%.mp4"),
+        ("videos/a.mp4", "../videos/a.mp4"),
+        ("out/javascript:alert(1).mp4", "javascript:alert(1).mp4"),
+    ],
+)
+def test_video_near_the_report_is_linked_relative(tmp_path, small, video, link):
+    write_report(tmp_path / "out" / "r.html", *small, video=tmp_path / video)
+    address = Page(tmp_path / "out" / "r.html").data["video"]
+    assert unquote(address) == link
+    assert re.fullmatch(r"[\w./%~-]+", address, re.ASCII)
+
+
+@pytest.mark.parametrize(
+    ("name", "ahead"), [("late.mp4", 1.0), pytest.param("late.mkv", 0.0, marks=pytest.mark.long), ("gone.mp4", 0.0)]
+)
+def test_the_page_knows_how_far_the_players_clock_is_ahead(tmp_path, small, name, ahead):
+    """Of pictures that begin after the sound; a copy, of what browsers cannot play, has none."""
+    if name.startswith("late"):
+        write_greys(tmp_path / name, late=1)
+    write_report(tmp_path / "r.html", *small, video=tmp_path / name)
+    assert Page(tmp_path / "r.html").data["ahead"] == pytest.approx(ahead, abs=0.13)
+
+
+def test_video_far_from_the_report_is_linked_absolute(tmp_path, small):
+    deep = tmp_path / "a" / "b" / "c" / "d"
+    write_report(deep / "r.html", *small, video=tmp_path / "far away.mp4")
+    assert Page(deep / "r.html").data["video"] == (tmp_path / "far away.mp4").as_uri()
+
+
+def test_scores_that_do_not_fit_the_timeline(tmp_path, small):
+    timeline, scores = small
+    with pytest.raises(ValueError, match=r"\(39, 3\).*\(40, 3\)"):
+        write_report(tmp_path / "r.html", timeline, scores[:-1])
+    assert not list(tmp_path.iterdir())
+
+
+def test_video_shorter_than_a_chunk(tmp_path):
+    timeline = make_timeline(0, ["Background", "hug"], segments=[])
+    write_report(tmp_path / "r.html", timeline, np.zeros((0, 2), np.float32))
+    assert Page(tmp_path / "r.html").data["scores"]["base64"] == ""
