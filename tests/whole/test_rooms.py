@@ -65,12 +65,8 @@ ORDER = {
     "lstr.pipelines": (
         ("files", "progress", "provenance", "quantities"),
         ("failures",),
-<<<<<<< HEAD
-        ("reports", "doctor", "child_process"),
-        ("annotations",),
-=======
         ("pages", "doctor", "child_process"),
->>>>>>> fed6ef1b (Join the rooms reports and serving in pages, with templates by jinja2)
+        ("annotations",),
         ("features",),
         ("weights",),
         ("model_files",),
