@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
 
-from lstr.extractors.errors import DeviceError
+from lstr.errors import DeviceError
 from lstr.extractors.processor import gains_by_bfloat16
 
 READERS = 3  # videos at once beside a GPU, which computes sooner than one is read; not measured

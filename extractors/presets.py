@@ -15,10 +15,10 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from lstr.errors import MissingPathError, RecipeError
 from lstr.extractors.backbones.network import TIMM, is_network_name
 from lstr.extractors.backbones.networks import known_network
 from lstr.extractors.entries import Text, brief, built, read_text
-from lstr.extractors.errors import MissingPathError, RecipeError
 from lstr.extractors.flow.workers import ALGORITHMS
 from lstr.extractors.recipe import CROPS, PRECISIONS, RGB_FRAME, Recipe
 from lstr.extractors.streams import STREAMS, OfStreams

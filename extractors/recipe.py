@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from lstr.errors import RecipeError
 from lstr.extractors.backbones.network import MEAN, TIMM, Network, is_network_name
 from lstr.extractors.backbones.networks import NETWORKS, network_of
 from lstr.extractors.entries import Number, PositiveNumber, brief, built
-from lstr.extractors.errors import RecipeError
 from lstr.extractors.flow.workers import ALGORITHMS, BOUND, algorithm_of
 from lstr.extractors.names import is_slug
 from lstr.extractors.streams import MODEL_STREAMS, PICTURES, STREAMS, OfStreams, model_stream

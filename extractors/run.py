@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.extractors.errors import ExtractorError, NetworkRuntimeError, RecipeError
+from lstr.errors import ExtractorError, NetworkRuntimeError, RecipeError
 from lstr.extractors.flow.workers import ALGORITHMS, ChunkFlow, FlowWorkers, default_workers
 from lstr.extractors.images.crops import Image, Inputs
 from lstr.extractors.networks.runtimes.conversion import NetworkJob, Store

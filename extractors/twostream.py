@@ -8,8 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from lstr.errors import WeightsError
 from lstr.extractors.devices import fast_precision
-from lstr.extractors.errors import WeightsError
 from lstr.extractors.flow.workers import ALGORITHMS
 from lstr.extractors.presets import FAST, Preset
 from lstr.extractors.recipe import NetworkRecipe, Recipe

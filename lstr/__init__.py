@@ -14,8 +14,8 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:  # the same names, for type checkers and editors
     from lstr.checkpoints.loaded import Checkpoint as Checkpoint
+    from lstr.errors import ExtractorError as ExtractorError
     from lstr.errors import LstrError as LstrError
-    from lstr.extractors.errors import ExtractorError as ExtractorError
     from lstr.extractors.video.live_reader import LiveOptions as LiveOptions
     from lstr.labels.segment import Segment as Segment
     from lstr.pipelines.annotations.label_file import read_label_file as read_labels  # noqa: F401
@@ -42,7 +42,7 @@ _NAMES = {
     "Decision": ("lstr.pipelines.detection.decision", "Decision"),
     "Decisions": ("lstr.pipelines.detection.detector", "Decisions"),
     "Detector": ("lstr.pipelines.detection.detector", "Detector"),
-    "ExtractorError": ("lstr.extractors.errors", "ExtractorError"),
+    "ExtractorError": ("lstr.errors", "ExtractorError"),
     "Limits": ("lstr.pipelines.detection.sources", "Limits"),
     "LiveOptions": ("lstr.extractors.video.live_reader", "LiveOptions"),
     "LstrError": ("lstr.errors", "LstrError"),

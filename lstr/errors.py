@@ -1,4 +1,4 @@
-"""Errors a person can act on: one sentence of what is wrong, and a hint of what to type or fix next."""
+"""Every error that is raised on purpose: one sentence of what happened, and a hint of what to do next."""
 
 from __future__ import annotations
 
@@ -22,28 +22,152 @@ class LstrError(Exception):
 
 
 class ConfigError(LstrError):
-    """A setting that is unknown, of the wrong type, or in conflict with another."""
+    """A setting, or a file of settings, that is unknown, of the wrong type, or in conflict with another."""
 
     exit_code = 2
 
 
+class TooShortError(ConfigError):
+    """A maximum training time that is too short for the labelled videos."""
+
+
 class LabelsError(LstrError):
-    """A label file that is missing, malformed, or contradicts itself."""
+    """A label file that is missing, malformed, in conflict with itself, or not writable in another format."""
 
     exit_code = 2
 
 
 class CheckpointError(LstrError):
-    """A checkpoint that is missing, damaged, unsafe to read, or unfit for the requested model."""
+    """A checkpoint that is missing, damaged, unsafe to read, or made for another model."""
 
     exit_code = 4
 
 
+class SeenError(LstrError):
+    """Videos to score that were used to train the networks of their features."""
+
+    exit_code = 4
+
+
+class ServingError(LstrError):
+    """An address that a page cannot be served on."""
+
+    exit_code = 2
+
+
+class RequestError(LstrError):
+    """A request of a page that is not valid."""
+
+    exit_code = 2
+
+
+class ConflictError(LstrError):
+    """A change of a value that another tab has changed in the meantime."""
+
+    exit_code = 2
+
+
+class HistoryError(LstrError):
+    """A history of events that cannot be read or written."""
+
+    exit_code = 2
+
+
+class DeliveryError(LstrError):
+    """A notification that could not be delivered. It is sent again; the message holds no address and no secret."""
+
+    exit_code = 3
+
+
+class ExtractorError(LstrError):
+    """A failure of reading videos, computing flow or running networks."""
+
+
+class VideoError(ExtractorError):
+    """A source that does not exist, is not a video, or breaks while it is read."""
+
+    exit_code = 3
+
+
+class StalledError(VideoError):
+    """A live source that sends nothing for longer than the timeout."""
+
+    exit_code = 1
+
+
+class MissingPathError(ExtractorError):
+    """An input path that does not exist or is of the wrong kind."""
+
+    exit_code = 2
+
+
+class MissingCameraError(MissingPathError):
+    """A camera that is not plugged in; it may be later."""
+
+
+class OutputError(ExtractorError):
+    """A result that cannot be written."""
+
+    exit_code = 2
+
+
+class CacheError(ExtractorError):
+    """A cached chunk that is damaged."""
+
+
+class DeviceError(ExtractorError):
+    """A device or a cluster that is not available."""
+
+    exit_code = 2
+
+
+class NetworkRuntimeError(ExtractorError):
+    """A runtime for networks that is not installed, or cannot run a network."""
+
+    exit_code = 2
+
+
+class FlowError(ExtractorError):
+    """Optical flow that this machine cannot compute, or a flow worker that died."""
+
+
+class WeightsError(ExtractorError):
+    """A weights file that is missing, damaged, or made for another network."""
+
+    exit_code = 4
+
+
+class UnfitError(WeightsError):
+    """Intact weights of another network or stream."""
+
+
+class RecipeError(ExtractorError):
+    """Features, networks or a checkpoint that were not made by the same recipe."""
+
+    exit_code = 4
+
+
+class ExhaustedError(ExtractorError):
+    """Not enough memory, or a lost GPU: the next source would fail too, so that the run ends."""
+
+
+class UnforeseenError(ExtractorError):
+    """An unexpected error of the only source of a run."""
+
+    exit_code = 3
+
+
 def brief(value: object) -> str:
-    """What a file holds, for a message: a number of 400 digits is shown by its ends."""
+    """Return a value of a file for a message, where a number of 400 digits is shown by its ends."""
     return _BRIEF.repr(value)
 
 
 def few(names: Sequence[str]) -> str:
-    """The first three of many names, for a sentence."""
+    """Return the first three of many names, for a sentence."""
     return ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, for use inside a sentence."""
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(".") if lines else type(error).__name__

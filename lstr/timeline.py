@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr.chunk import CLOCK, TOLERANCE, Clock
-from lstr.errors import LstrError
+from lstr.errors import ConfigError, LstrError
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.labels.segment import Segment
 
@@ -24,12 +24,6 @@ FORMAT = "lstr-timeline/1"
 HORIZON_SECONDS = 2.0
 """How far ahead an action may be expected."""
 EXAMPLE = "on 0.5 and off 0.35"
-
-
-class ThresholdError(LstrError):
-    """Thresholds that contradict themselves."""
-
-    exit_code = 2
 
 
 @dataclass(frozen=True)
@@ -79,7 +73,7 @@ class Thresholds:
     ends. With `highest` a chunk in which another action scores higher is below both thresholds: of actions that never
     happen together only one is on. Its start is told `backdate` before the chunk that reached `on`, as long as such
     actions have usually lasted by then; not before the end of the one before it, with `highest` of any action, nor in
-    chunks that nobody has seen. Raises ThresholdError.
+    chunks that nobody has seen. Raises ConfigError.
     """
 
     on: float = 0.5
@@ -93,19 +87,19 @@ class Thresholds:
         check_kinds(vars(self))
         if not (0 <= self.on <= 1 and 0 <= self.off <= 1):
             wrong = self.off if 0 <= self.on <= 1 else self.on
-            raise ThresholdError(
+            raise ConfigError(
                 f"A threshold of {wrong:g} is never crossed as meant: scores are from 0 to 1.",
                 f"give scores, not percent, for example {EXAMPLE}.",
             )
         if self.off > self.on:
-            raise ThresholdError(
+            raise ConfigError(
                 f"A class cannot begin at a score of {self.on:g} and end below {self.off:g}.",
                 f"let 0 <= off <= on, for example {EXAMPLE}.",
             )
         lengths = {"A minimum length": self.min_length, "A gap": self.merge_gap, "A backdate": self.backdate}
         for name, length in lengths.items():
             if not 0 <= length < math.inf:
-                raise ThresholdError(f"{name} of {length:g} s is no length.", "give seconds from 0 up.")
+                raise ConfigError(f"{name} of {length:g} s is no length.", "give seconds from 0 up.")
 
     def min_chunks(self, clock: Clock = CLOCK) -> int:
         """Chunks that an action must last."""
@@ -136,11 +130,11 @@ class Thresholds:
 
 
 def check_kinds(values: Mapping[str, Any]) -> None:
-    """Raise ThresholdError for what is text, say, in the place of a number."""
+    """Raise ConfigError for what is text, say, in the place of a number."""
     for name, value in values.items():
         if not isinstance(value, bool | np.bool_ if name == "highest" else int | float | np.number):
             kind = "true or false" if name == "highest" else "a number"
-            raise ThresholdError(f"{name} is {value!r}, which is not {kind}.", "give values, not text.")
+            raise ConfigError(f"{name} is {value!r}, which is not {kind}.", "give values, not text.")
 
 
 DEFAULT = Thresholds()
@@ -346,7 +340,7 @@ def thresholds_of(
     """A checkpoint's thresholds, by class where `lstr evaluate` or `lstr learn` has chosen them, else the default ones.
 
     `overrides` (values of Thresholds by name; None overrides nothing) replace both, for all classes. Where only one of
-    `on` and `off` is overridden and contradicts the other, the other follows it. Raises ThresholdError.
+    `on` and `off` is overridden and contradicts the other, the other follows it. Raises ConfigError.
     """
     stored = loaded.extra.get("thresholds")
     if not stored:

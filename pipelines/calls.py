@@ -7,8 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from lstr.errors import ConfigError
-from lstr.extractors.errors import MissingPathError, OutputError
+from lstr.errors import ConfigError, MissingPathError, OutputError
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES
 from lstr.pipelines.annotations.format import ConvertOptions
 from lstr.pipelines.annotations.formats import Conversion

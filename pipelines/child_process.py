@@ -13,8 +13,7 @@ from multiprocessing.connection import Connection
 from time import monotonic
 from typing import Any
 
-from lstr.errors import LstrError
-from lstr.extractors.errors import ExtractorError
+from lstr.errors import ExtractorError, LstrError
 from lstr.extractors.lifeline import command_of, package_environment
 from lstr.pipelines.failures import described
 from lstr.pipelines.progress import Progress

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from lstr.extractors.errors import ExtractorError
+from lstr.errors import ExtractorError
 from lstr.extractors.home import default_model, home
 from lstr.extractors.weights.published_files import read_manifest
 

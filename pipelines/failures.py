@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any
 
-from lstr.errors import LstrError
+from lstr.errors import ExhaustedError, LstrError, OutputError
 from lstr.extractors.addresses import without_credentials
-from lstr.extractors.errors import ExtractorError, OutputError
 from lstr.extractors.home import home
 from lstr.extractors.stages import WRITE, stage_of
 from lstr.pipelines.files.atomic import write_bytes
@@ -27,16 +26,6 @@ LONGEST_REASON = 300  # characters of an unforeseen error that are shown
 LONGEST_NAME = 200  # bytes of the name of a log
 FAILED, LOGS = "failed.jsonl", "logs"
 """Beside what a run writes: a line per source that failed, and a folder with the traceback of each unforeseen error."""
-
-
-class ExhaustedError(ExtractorError):
-    """Memory that ran out, or a GPU that was lost: no other source would fare better."""
-
-
-class UnforeseenError(ExtractorError):
-    """An error that nobody foresaw, of the only source of a run."""
-
-    exit_code = 3
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lstr.chunk import FEATURES_PER_SECOND
-from lstr.extractors.errors import MissingPathError, WeightsError
+from lstr.errors import MissingPathError, WeightsError
 from lstr.extractors.video.file_reader import FrameReader
 from lstr.extractors.video.inputs import find_videos
 from lstr.extractors.video.probe import probe
@@ -280,7 +280,8 @@ def _weights_folder(path: Path) -> dict:
 
 
 def _timeline(path: Path) -> dict:
-    from lstr.pipelines.annotations.annotation import AnnotationError, AnnotationSet
+    from lstr.errors import LabelsError
+    from lstr.pipelines.annotations.annotation import AnnotationSet
     from lstr.pipelines.annotations.timeline_json import from_timeline
     from lstr.timeline import FORMAT
 
@@ -294,7 +295,7 @@ def _timeline(path: Path) -> dict:
             f"{s.start:.2f}–{s.end:.2f} {s.label}" + ("" if s.score is None else f" {s.score:.2f}")
             for s in video.segments
         ]
-    except (ValueError, KeyError, TypeError, RecursionError, AnnotationError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError, LabelsError) as error:
         raise MissingPathError(
             f"{path} is no timeline of {FORMAT} and no label file.",
             "give an ID.json that `lstr detect` wrote, or labels in ActivityNet's form.",

@@ -8,8 +8,8 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
+from lstr.errors import RecipeError
 from lstr.extractors.backbones.mmaction_registry import registered
-from lstr.extractors.errors import RecipeError
 
 OWN = ("BNInception", "ShuffleNetV2", "MobileNetV3Small")
 MMACTION = ("ResNet", "ResNetTSM", "ResNetTIN", "TANet", "MobileNetV2", "MobileNetV2TSM")

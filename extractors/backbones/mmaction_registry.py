@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from lstr.extractors.errors import ExtractorError, RecipeError
+from lstr.errors import ExtractorError, RecipeError
 
 if TYPE_CHECKING:
     from mmengine.registry import Registry

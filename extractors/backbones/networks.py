@@ -4,6 +4,7 @@ from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from lstr.errors import RecipeError
 from lstr.extractors.backbones.mmaction_registry import registry
 from lstr.extractors.backbones.network import (
     CAFFE,
@@ -20,7 +21,6 @@ from lstr.extractors.backbones.network import (
     efficientnet_name,
     torchvision_name,
 )
-from lstr.extractors.errors import RecipeError
 
 if TYPE_CHECKING:
     from torch import nn

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from lstr.errors import RecipeError, first_line
 from lstr.extractors.backbones.network import (
     FEW_WEIGHTS,
     FIVE_PIXELS,
@@ -22,7 +23,6 @@ from lstr.extractors.backbones.network import (
     Input,
     Network,
 )
-from lstr.extractors.errors import RecipeError, first_line
 
 SIDE = 64  # pixels of the image that a network of any size is tried on
 BYTES = 12  # of a weight while it trains: itself, and AdamW's two averages

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lstr.extractors.errors import FlowError, first_line
+from lstr.errors import FlowError, first_line
 from lstr.extractors.home import home
 
 FOLDER = "kernels"  # of the home folder

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from lstr.extractors.errors import FlowError, first_line
+from lstr.errors import FlowError, first_line
 from lstr.extractors.flow.tvl1_torch import flow_planes
 from lstr.extractors.lanes import Lane
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lstr.extractors.errors import FlowError
+from lstr.errors import FlowError
 from lstr.extractors.flow.cuda_source import CudaSource, bindings, checked, compiled_or_kept
 from lstr.extractors.flow.tvl1_spec import image_planes, stop_bound
 

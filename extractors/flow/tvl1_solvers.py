@@ -15,7 +15,7 @@ from threading import RLock
 import torch
 from torch import Tensor
 
-from lstr.extractors.errors import FlowError, first_line
+from lstr.errors import FlowError, first_line
 
 Solve = Callable[[Tensor, Tensor, Tensor], Tensor]
 """solve(i0, i1, u): the flow u (B, 2, H, W) improved at one scale of the images i0, i1 (B, H, W), all float32."""

@@ -22,8 +22,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from lstr.errors import FlowError
 from lstr.extractors.devices import has_gpu
-from lstr.extractors.errors import FlowError
 from lstr.extractors.flow import tvl1
 from lstr.extractors.flow.tvl1_spec import BOUND
 from lstr.extractors.stages import FLOW

@@ -6,10 +6,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from lstr.errors import RecipeError, WeightsError
 from lstr.extractors.backbones.network import COLOURS, MEAN, Network
 from lstr.extractors.backbones.networks import NETWORKS, entry_of
 from lstr.extractors.entries import read_object
-from lstr.extractors.errors import RecipeError, WeightsError
 from lstr.extractors.networks.weights import (
     fingerprint,
     load_statistics,

@@ -16,9 +16,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from lstr.errors import WeightsError
 from lstr.extractors.backbones.network import CHANNELS, Network
 from lstr.extractors.backbones.networks import NETWORKS, known_network
-from lstr.extractors.errors import WeightsError
 from lstr.extractors.networks.runtimes.torch_runtime import scaled
 from lstr.extractors.recipe import NetworkRecipe
 from lstr.extractors.weights.content import read_content, read_state_dict

@@ -14,8 +14,8 @@ from typing import Protocol
 import av
 from av.codec.hwaccel import HWAccel
 
+from lstr.errors import VideoError
 from lstr.extractors.addresses import shown
-from lstr.extractors.errors import VideoError
 
 MOST_PIXELS = 2**26  # 8K is 2**25; a header that declares more is a bomb, not a video
 LIMITS = {"max_pixels": str(MOST_PIXELS)}  # of a decoder, whose stream may declare more than its container

@@ -17,7 +17,7 @@ import numpy as np
 from av.video.reformatter import VideoReformatter
 from numpy.typing import NDArray
 
-from lstr.extractors.errors import VideoError
+from lstr.errors import VideoError
 from lstr.extractors.video.containers import best_video, open_container
 from lstr.extractors.video.frames import upright, working_size
 from lstr.extractors.video.probe import AVERAGE_RATE, Video, aspect_of, probe, seconds, unreadable

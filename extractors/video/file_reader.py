@@ -17,7 +17,7 @@ import av
 from av.codec import Codec
 from av.codec.hwaccel import HWAccel, hwdevices_available
 
-from lstr.extractors.errors import VideoError, first_line
+from lstr.errors import VideoError, first_line
 from lstr.extractors.stages import PROBE
 from lstr.extractors.video.containers import PLAIN, Opening
 from lstr.extractors.video.frames import CHUNK, Chunk, SourceFrame, chunks_of, shrink

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
-from lstr.extractors.errors import MissingPathError
+from lstr.errors import MissingPathError
 
 LEARNT = (".learn", ".models")
 """Ends of folders that learning leaves beside videos; nothing in them is an input."""

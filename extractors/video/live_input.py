@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import urlsplit
 
-from lstr.extractors.errors import MissingCameraError, MissingPathError
+from lstr.errors import MissingCameraError, MissingPathError
 from lstr.extractors.video.containers import NETWORK
 
 CAMERA = re.compile(r"camera:(\d+)|/dev/video(\d+)")

@@ -3,8 +3,8 @@
 from datetime import datetime, timedelta
 from time import monotonic
 
+from lstr.errors import StalledError, VideoError
 from lstr.extractors.addresses import shown
-from lstr.extractors.errors import StalledError, VideoError
 from lstr.extractors.video.live_input import Input
 from lstr.extractors.video.stretches import GAP_SECONDS
 

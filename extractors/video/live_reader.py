@@ -19,8 +19,8 @@ from datetime import datetime
 from fractions import Fraction
 from time import monotonic
 
+from lstr.errors import StalledError, VideoError
 from lstr.extractors.addresses import shown
-from lstr.extractors.errors import StalledError, VideoError
 from lstr.extractors.stages import DECODE
 from lstr.extractors.video.backdrop import Backdrop
 from lstr.extractors.video.containers import Opening

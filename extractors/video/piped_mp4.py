@@ -5,7 +5,7 @@ from collections.abc import Callable
 from tempfile import TemporaryFile
 from typing import BinaryIO
 
-from lstr.extractors.errors import VideoError
+from lstr.errors import VideoError
 
 FIRST = (b"ftyp", b"wide", b"free", b"skip", b"mdat")  # what an MP4 or QuickTime file may begin with, its index aside
 LOOKED = 2**20  # bytes in which the index is expected, unless the pictures come first

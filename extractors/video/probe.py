@@ -15,8 +15,8 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
+from lstr.errors import MissingPathError, VideoError
 from lstr.extractors.addresses import STDIN
-from lstr.extractors.errors import MissingPathError, VideoError
 from lstr.extractors.video.containers import best_video, open_container
 from lstr.extractors.video.frames import CHUNK, FPS, n_frames_until, upright, working_size
 

@@ -17,8 +17,8 @@ import numpy as np
 from av.video.reformatter import VideoReformatter
 from numpy.typing import NDArray
 
+from lstr.errors import StalledError, VideoError
 from lstr.extractors.addresses import shown
-from lstr.extractors.errors import StalledError, VideoError
 from lstr.extractors.video.containers import PLAIN, Opening, Source, best_video, open_container
 from lstr.extractors.video.frames import SourceFrame, shrink, upright, working_size
 from lstr.extractors.video.packet_ring import PacketSink

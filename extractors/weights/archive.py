@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.extractors.errors import OutputError, WeightsError
+from lstr.errors import OutputError, WeightsError
 from lstr.extractors.names import is_slug
 from lstr.extractors.streams import STREAMS
 from lstr.extractors.weights.graph_file import check_graph

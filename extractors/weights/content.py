@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.extractors.errors import MissingPathError, WeightsError
+from lstr.errors import MissingPathError, WeightsError
 from lstr.extractors.weights.archive import TENSORS, Archive, is_member
 
 if TYPE_CHECKING:

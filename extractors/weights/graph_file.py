@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any
 
-from lstr.extractors.errors import WeightsError
+from lstr.errors import WeightsError
 
 OPERATIONS = frozenset(
     "Abs Add And ArgMax AveragePool BatchNormalization Cast Ceil Clip Concat Constant ConstantOfShape Conv "

@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from lstr.errors import WeightsError
 from lstr.extractors.entries import Number, built
-from lstr.extractors.errors import WeightsError
 from lstr.extractors.names import is_slug
 from lstr.extractors.weights.archive import Archive, is_archive, is_member, member_path
 from lstr.extractors.weights.content import read_content

@@ -7,9 +7,9 @@ from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
 
+from lstr.errors import RecipeError, WeightsError
 from lstr.extractors.backbones.network import TIMM
 from lstr.extractors.entries import built, read_object
-from lstr.extractors.errors import RecipeError, WeightsError
 from lstr.extractors.home import home
 from lstr.extractors.names import is_slug, slug
 from lstr.extractors.weights.archive import Archive, is_member

@@ -5,7 +5,7 @@ from typing import Any
 
 from lstr.errors import LabelsError
 from lstr.labels.label_set import BACKGROUND, read_activitynet
-from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
 from lstr.pipelines.annotations.format import EVERYTHING, FILES, ConvertOptions, Detection, File, TextFormat
 from lstr.pipelines.annotations.timeline_json import to_text
 from lstr.pipelines.files.atomic import write_text
@@ -60,11 +60,11 @@ def to_activitynet(annotated: AnnotationSet, results: bool | None = None) -> dic
 
 
 def from_activitynet(content: Any) -> AnnotationSet:
-    """Labels or results. Raises AnnotationError."""
+    """Labels or results. Raises LabelsError."""
     try:
         stated, classes = read_activitynet(content, "the file", with_results=True)
     except LabelsError as error:
-        raise AnnotationError(f"It is not of ActivityNet's form: {error}", error.hint) from error
+        raise LabelsError(f"It is not of ActivityNet's form: {error}", error.hint) from error
     videos = {
         name: AnnotatedVideo(video.segments, video.subset or None, video.duration) for name, video in stated.items()
     }

@@ -4,16 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lstr.errors import brief
-from lstr.extractors.errors import ExtractorError
+from lstr.errors import LabelsError, brief
 from lstr.labels.label_set import BACKGROUND, Note, subset_named
 from lstr.labels.segment import Segment, is_name, is_time, mistake
-
-
-class AnnotationError(ExtractorError):
-    """An annotation file that is malformed, or cannot be written in another form."""
-
-    exit_code = 2
 
 
 @dataclass(frozen=True)
@@ -71,10 +64,10 @@ class AnnotationSet:
         return next(iter(self.videos.items()), ("", AnnotatedVideo()))
 
     def merged(self, other: "AnnotationSet") -> "AnnotationSet":
-        """Both sets together. Raises AnnotationError where a video is in both."""
+        """Both sets together. Raises LabelsError where a video is in both."""
         twice = sorted(self.videos.keys() & other.videos.keys())
         if twice:
-            raise AnnotationError(
+            raise LabelsError(
                 f"The video {twice[0]!r} is annotated twice.", "give each video once, or rename one of the files."
             )
         classes, notes = dict.fromkeys(self.classes + other.classes), dict.fromkeys(self.notes + other.notes)
@@ -85,19 +78,19 @@ class AnnotationSet:
         return replace(self, notes=(*notes, *self.notes))
 
     def checked(self) -> "AnnotationSet":
-        """The set itself. Raises AnnotationError where a segment is no piece of time."""
+        """The set itself. Raises LabelsError where a segment is no piece of time."""
         classes = dict.fromkeys(self.classes)
         for name, video in self.videos.items():
             for segment in video.segments:
                 if wrong := mistake(segment, classes):
-                    raise AnnotationError(f"Video {name!r}: {wrong.sentence}", wrong.hint)
+                    raise LabelsError(f"Video {name!r}: {wrong.sentence}", wrong.hint)
         return self
 
     def plausible(self) -> "AnnotationSet":
-        """The set itself. Raises AnnotationError where names are no text, or numbers are none that a video has."""
+        """The set itself. Raises LabelsError where names are no text, or numbers are none that a video has."""
         for name, video in self.videos.items():
             if not isinstance(name, str):
-                raise AnnotationError(f"The id {brief(name)} of a video is no text.", "put it in quotes.")
+                raise LabelsError(f"The id {brief(name)} of a video is no text.", "put it in quotes.")
             _refuse_unless(video.subset in (None, "") or is_name(video.subset), name, "subset", video.subset)
             _refuse_unless(video.media is None or isinstance(video.media, str), name, "media", video.media)
             seconds = video.duration
@@ -110,7 +103,7 @@ class AnnotationSet:
                 for what, time in times.items():
                     _refuse_unless(is_time(time), where, what, time)
         if wrong := [name for name in self.classes if not is_name(name)]:
-            raise AnnotationError(f"The class {brief(wrong[0])} is no name.", "write it as text.")
+            raise LabelsError(f"The class {brief(wrong[0])} is no name.", "write it as text.")
         return self
 
     def with_subsets(self, subsets: Mapping[str | None, str]) -> "AnnotationSet":
@@ -121,10 +114,10 @@ class AnnotationSet:
         return self.each(lambda _, v: replace(v, subset=subsets.get(v.subset, v.subset and subset_named(v.subset))))
 
     def renamed(self, names: Mapping[str, str]) -> "AnnotationSet":
-        """With classes renamed; two of one name become one class. Raises AnnotationError where one is not there."""
+        """With classes renamed; two of one name become one class. Raises LabelsError where one is not there."""
         if missing := [name for name in names if name not in self.classes]:
             known = ", ".join(map(repr, self.classes)) or "none"
-            raise AnnotationError(f"There is no class {missing[0]!r} to rename.", f"the classes are: {known}.")
+            raise LabelsError(f"There is no class {missing[0]!r} to rename.", f"the classes are: {known}.")
         classes = dict.fromkeys(names.get(name, name) for name in self.classes)
         segments = self._each_segment(lambda s: replace(s, label=names.get(s.label, s.label)))
         return replace(segments, classes=tuple(classes))
@@ -161,7 +154,7 @@ class AnnotationSet:
 
 def _refuse_unless(right: bool, where: str, what: str, value: object) -> None:
     if not right:
-        raise AnnotationError(f"Video {where}: the {what} is {brief(value)}.", "mend it, or leave it out.")
+        raise LabelsError(f"Video {where}: the {what} is {brief(value)}.", "mend it, or leave it out.")
 
 
 def _order(segment: Segment) -> tuple[float, float, str, float, str]:

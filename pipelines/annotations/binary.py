@@ -8,10 +8,10 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.errors import brief
+from lstr.errors import LabelsError, brief
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Note, runs
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
 from lstr.pipelines.annotations.columns import layout_of
 from lstr.pipelines.annotations.format import ConvertOptions, File, Format
 from lstr.pipelines.annotations.rows import TIME, Rows
@@ -60,19 +60,19 @@ def is_binary(table: Rows) -> bool:
             return False
         actions = _columns(rows[0][1]).actions
         return bool(actions) and all(_value(cells, at) is not None for _, cells in rows[1:] for at in actions)
-    except (AnnotationError, csv.Error):
+    except (LabelsError, csv.Error):
         return False
 
 
 def _columns(header: Sequence[str]) -> Columns:
-    """What the columns are. Raises AnnotationError."""
+    """What the columns are. Raises LabelsError."""
     names = [cell.strip() for cell in header]
     moment = next((at for at, name in enumerate(names) if name.casefold() in MOMENTS), None)
     # a background column repeats what the others say
     skipped = ("", BACKGROUND.casefold())
     actions = {at: text_of(name) for at, name in enumerate(names) if at != moment and name.casefold() not in skipped}
     if len(set(actions.values())) < len(actions):
-        raise AnnotationError("Two columns of the table have one name.", "rename one of them.")
+        raise LabelsError("Two columns of the table have one name.", "rename one of them.")
     return Columns(actions, moment, moment is None or names[moment].casefold() == "frame")
 
 
@@ -84,7 +84,7 @@ def _value(cells: Sequence[str], at: int) -> int | None:
 def from_binary(table: Rows, name: str, options: ConvertOptions) -> AnnotationSet:
     """The video of a binary table, called `name`.
 
-    Frames are counted at the rate of the video, or at the one that the options have. Raises AnnotationError.
+    Frames are counted at the rate of the video, or at the one that the options have. Raises LabelsError.
     """
     try:
         rows = iter(table)
@@ -92,7 +92,7 @@ def from_binary(table: Rows, name: str, options: ConvertOptions) -> AnnotationSe
         columns = _columns(header)
         values, edges = _read(rows, header, columns, Clock(options.frames, options.rate_of), name)
     except csv.Error as error:
-        raise AnnotationError(f"The table cannot be read ({error}).", "save it again as CSV in UTF-8.") from error
+        raise LabelsError(f"The table cannot be read ({error}).", "save it again as CSV in UTF-8.") from error
     times = edges.tolist()
     segments = [
         Segment(times[first], times[stop], label)
@@ -114,7 +114,7 @@ def _read(
 ) -> tuple[list[NDArray[np.uint8]], NDArray[np.float64]]:
     """Values (rows,) of each action, and when each row begins and the last ends (rows + 1,) in seconds.
 
-    Raises AnnotationError.
+    Raises LabelsError.
     """
     values = {at: bytearray() for at in columns.actions}
     moments: list[float] = []
@@ -125,7 +125,7 @@ def _read(
             value = _value(cells, at)
             if value is None:
                 written = cells[at].strip() if at < len(cells) else ""
-                raise AnnotationError(
+                raise LabelsError(
                     f"Line {line}: {brief(written) if written else 'nothing'} in the column {header[at].strip()!r} is "
                     "neither 0 nor 1.",
                     "write 1 where the action is, and 0 where it is not.",
@@ -137,12 +137,12 @@ def _read(
         cell = cells[columns.moment] if columns.moment < len(cells) else ""
         moments.append(clock.time_of(cell, line, name, counts_frames=columns.counts_frames))
         if len(moments) > 1 and moments[-1] <= moments[-2]:
-            raise AnnotationError(
+            raise LabelsError(
                 f"Line {line}: {brief(cell)} is not after the row above.",
                 "sort the rows by time, and give each video a file of its own.",
             )
     if not moments or not values:
-        raise AnnotationError(
+        raise LabelsError(
             "The table has no column of 0 and 1 with a name.", "name its columns in the first line, one an action."
         )
     step = float(np.median(np.diff(moments))) if len(moments) > 1 else 0.0

@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
-from lstr.errors import brief, few
+from lstr.errors import LabelsError, brief, few
 from lstr.labels.label_set import AMBIGUOUS, SUBSET_NAMES, Note, subset_named
 from lstr.labels.segment import is_time
-from lstr.pipelines.annotations.annotation import AnnotationError, AnnotationSet
+from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.annotations.format import ConvertOptions, File, Format
 from lstr.pipelines.annotations.observations import Bout, Event, Observation, bouts_of, videos_of
 
@@ -59,11 +59,11 @@ class Boris(Format):
 
 
 def from_boris(content: Any) -> AnnotationSet:
-    """A project's observations of videos, with notes of what does not carry over. Raises AnnotationError."""
+    """A project's observations of videos, with notes of what does not carry over. Raises LabelsError."""
     try:
         project = msgspec.convert(content, Project)
     except msgspec.ValidationError as error:
-        raise AnnotationError(f"This is no project of BORIS ({error}).", SAVE) from error
+        raise LabelsError(f"This is no project of BORIS ({error}).", SAVE) from error
     types = {behaviour.code: behaviour.type for behaviour in project.behaviors_conf.values()}
     notes, observations = [], []
     for name, coded in project.observations.items():
@@ -75,22 +75,22 @@ def from_boris(content: Any) -> AnnotationSet:
             what = OTHERS.get(coded.type, f"of the type {brief(coded.type)}")
             notes.append(Note("no video", f"the observation {name!r} is {what}, and is left out"))
     if not observations:
-        raise AnnotationError(
+        raise LabelsError(
             "No observation of the project shows a video.", "code videos in BORIS: an observation from media files."
         )
     return videos_of(observations, list(types), [*notes, *_lost(project)])
 
 
 def _observation(name: str, coded: Coded, types: dict[str, str]) -> tuple[Observation, list[Note]]:
-    """An observation of files, and what is said of it. Raises AnnotationError."""
+    """An observation of files, and what is said of it. Raises LabelsError."""
     if coded.media_creation_date_as_offset:
-        raise AnnotationError(
+        raise LabelsError(
             f"The observation {name!r} counts its times from when its media were made.",
             "in BORIS, take that offset away (Observations, Edit), or delete this observation.",
         )
     players = _players(name, coded.file)
     if not players:
-        raise AnnotationError(
+        raise LabelsError(
             f"The observation {name!r} shows no file.", "give it one in BORIS, or delete this observation."
         )
     files, *others = players
@@ -113,26 +113,26 @@ def _observation(name: str, coded: Coded, types: dict[str, str]) -> tuple[Observ
 
 
 def _players(name: str, file: Any) -> list[list[str]]:
-    """The files that each player shows one after another, without players that show none. Raises AnnotationError."""
+    """The files that each player shows one after another, without players that show none. Raises LabelsError."""
     lists = [[one] for one in file] if isinstance(file, list) else []  # the first versions: a file a player
     if isinstance(file, dict):
         lists = [file[player] for player in sorted(file)]
     if not all(isinstance(files, list) and all(isinstance(one, str) and one for one in files) for files in lists):
-        raise AnnotationError(f"The files of the observation {name!r} are no paths: {brief(file)}.", SAVE)
+        raise LabelsError(f"The files of the observation {name!r} are no paths: {brief(file)}.", SAVE)
     return [files for files in lists if files]
 
 
 def _events(name: str, rows: Sequence[list[Any]], types: dict[str, str], offset: float) -> list[Event]:
-    """The events of an observation, in seconds of its media. Raises AnnotationError, which says which is wrong."""
+    """The events of an observation, in seconds of its media. Raises LabelsError, which says which is wrong."""
     events = []
     for number, row in enumerate(rows, 1):
         place = f"Observation {name!r}, event {number}"
         texts = [str(cell or "") for cell in row[1:4]]
         if len(texts) < 2:
-            raise AnnotationError(f"{place} has no code: {brief(row)}.", SAVE)
+            raise LabelsError(f"{place} has no code: {brief(row)}.", SAVE)
         subject, code, modifiers = (*texts, "")[:3]
         if code not in types:
-            raise AnnotationError(
+            raise LabelsError(
                 f"{place} is {brief(code)}, which the ethogram does not have.",
                 f"add it in BORIS, or delete the event; the ethogram has: {few(list(types)) or 'nothing'}.",
             )
@@ -142,18 +142,18 @@ def _events(name: str, rows: Sequence[list[Any]], types: dict[str, str], offset:
 
 
 def _number(place: str, what: str, value: Any) -> float:
-    """A number of a project, also where it is written as text. Raises AnnotationError."""
+    """A number of a project, also where it is written as text. Raises LabelsError."""
     try:
         number = float(value) if isinstance(value, int | float | str) else math.nan
     except (ValueError, OverflowError):
         number = math.nan
     if not is_time(number):
-        raise AnnotationError(f"{place}: the {what} is {brief(value)}.", "give it a time in BORIS.")
+        raise LabelsError(f"{place}: the {what} is {brief(value)}.", "give it a time in BORIS.")
     return number
 
 
 def _lengths(place: str, found: Any) -> dict[str, float]:
-    """Lengths of files; one that nobody measured is 0 or missing. Raises AnnotationError."""
+    """Lengths of files; one that nobody measured is 0 or missing. Raises LabelsError."""
     values = found if isinstance(found, dict) else {}
     numbers = {file: _number(place, f"length of {file!r}", value) for file, value in values.items()}
     return {file: number for file, number in numbers.items() if number > 0}
@@ -166,7 +166,7 @@ def _subset(variables: Any) -> str | None:
 
 
 def _unwatched(place: str, interval: Any, lengths: Sequence[float | None]) -> list[Bout]:
-    """What lies before and after the part that was observed. Raises AnnotationError."""
+    """What lies before and after the part that was observed. Raises LabelsError."""
     if not isinstance(interval, list) or len(interval) != 2 or not any(interval):
         return []
     first, last = (_number(place, "observation time interval", value or 0) for value in interval)

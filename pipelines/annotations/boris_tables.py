@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from lstr.errors import brief
+from lstr.errors import LabelsError, brief
 from lstr.labels.label_set import Note
-from lstr.pipelines.annotations.annotation import AnnotationError, AnnotationSet
+from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.annotations.format import ConvertOptions, File, Format
 from lstr.pipelines.annotations.observations import (
     POINT,
@@ -78,7 +78,7 @@ def is_export(table: Rows) -> bool:
     """Whether a table begins as an export of BORIS."""
     try:
         return _header(table) is not None
-    except (AnnotationError, csv.Error):
+    except (LabelsError, csv.Error):
         return False
 
 
@@ -109,11 +109,11 @@ def _columns(cells: Sequence[str]) -> dict[str, int]:
 def from_export(table: Rows, name: str) -> AnnotationSet:
     """The videos of an export, of one observation or several; `name` is of the observation that no column names.
 
-    Raises AnnotationError.
+    Raises LabelsError.
     """
     found = _header(table)
     if found is None:
-        raise AnnotationError(
+        raise LabelsError(
             "The table is no export of BORIS.", "export its observations as aggregated events, or give the project."
         )
     begins, columns, above = found
@@ -139,7 +139,7 @@ def from_export(table: Rows, name: str) -> AnnotationSet:
             lost["comment"] += bool(row.get("comment"))
             lost[MODIFIERS] += any(row[what] not in ("", "None") for what in row if what.startswith(MODIFIERS))
     except csv.Error as error:
-        raise AnnotationError(f"The table cannot be read ({error}).", "export it again.") from error
+        raise LabelsError(f"The table cannot be read ({error}).", "export it again.") from error
     observations = [_observation(named, sitting) for named, sitting in sittings.items()]
     notes = [
         Note("no video", f"rows of the observation {named!r} that name no time or no video are left out")
@@ -147,7 +147,7 @@ def from_export(table: Rows, name: str) -> AnnotationSet:
     ]
     notes += [Note(what, f"{what}s of events are not kept ({count} rows)") for what, count in lost.items() if count]
     if not observations and left_out:
-        raise AnnotationError("No row is of a video.", "export observations of media files.")
+        raise LabelsError("No row is of a video.", "export observations of media files.")
     return videos_of(observations, list(classes), notes)
 
 
@@ -157,7 +157,7 @@ def _is_without_video(row: dict[str, str]) -> bool:
 
 
 def _sitting(row: dict[str, str], above: dict[str, list[str]], line: int) -> Sitting:
-    """The observation that a row is the first of. Raises AnnotationError."""
+    """The observation that a row is the first of. Raises LabelsError."""
     source = row.get("source", "").split("|player #")[0]
     listed = source.split(":", 1)[1].split(";") if source.startswith("player #") else []
     listed = listed or list(filter(None, above.get("player #1", [])))
@@ -173,9 +173,9 @@ def _sitting(row: dict[str, str], above: dict[str, list[str]], line: int) -> Sit
 
 
 def _add(sitting: Sitting, row: dict[str, str], line: int) -> None:
-    """Put a row into its observation. Raises AnnotationError."""
+    """Put a row into its observation. Raises LabelsError."""
     if not row["code"]:
-        raise AnnotationError(f"Line {line}: the behaviour is missing.", "write one, or delete the row.")
+        raise LabelsError(f"Line {line}: the behaviour is missing.", "write one, or delete the row.")
     if row.get("media", "").casefold() not in UNKNOWN:
         sitting.files[row["media"]] = None
     subject = "" if row.get("subject", "").casefold() in NOBODY else row["subject"]
@@ -187,7 +187,7 @@ def _add(sitting: Sitting, row: dict[str, str], line: int) -> None:
         sitting.bouts.append(Bout(start, end, row["code"], subject))
         return
     if not status:
-        raise AnnotationError(
+        raise LabelsError(
             f"Line {line}: {brief(row['status'])} is neither START, STOP nor POINT.", "export the events again."
         )
     modifiers = "|".join(row[what] for what in row if what.startswith(MODIFIERS))
@@ -195,7 +195,7 @@ def _add(sitting: Sitting, row: dict[str, str], line: int) -> None:
 
 
 def _observation(name: str, sitting: Sitting) -> Observation:
-    """What rows say of an observation. Raises AnnotationError for a state that is begun or ended alone."""
+    """What rows say of an observation. Raises LabelsError for a state that is begun or ended alone."""
     files = list(sitting.listed) or list(sitting.files) or [name]
     bouts = sitting.bouts + bouts_of(sorted(sitting.events, key=lambda event: event.time))
     return Observation(name, files, bouts, sitting.lengths)

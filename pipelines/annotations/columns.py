@@ -4,8 +4,7 @@ import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from lstr.errors import brief
-from lstr.pipelines.annotations.annotation import AnnotationError
+from lstr.errors import LabelsError, brief
 from lstr.pipelines.annotations.ids import plain_id
 from lstr.pipelines.annotations.rows import is_text
 
@@ -60,7 +59,7 @@ def layout_of(header: Sequence[str], named: Mapping[str, str], in_frames: bool =
     named: the header of columns by what they are, which precede columns that are called so. in_frames: columns that
     count frames precede those in seconds.
 
-    Raises AnnotationError where a person names a column that does not exist.
+    Raises LabelsError where a person names a column that does not exist.
     """
     found = find_columns(header, named)
 
@@ -82,14 +81,14 @@ def layout_of(header: Sequence[str], named: Mapping[str, str], in_frames: bool =
 
 
 def find_columns(header: Sequence[str], named: Mapping[str, str]) -> dict[str, Column]:
-    """The columns by the names of NAMES. Raises AnnotationError where a person names one that does not exist."""
+    """The columns by the names of NAMES. Raises LabelsError where a person names one that does not exist."""
     cells = [cell.strip().casefold() for cell in header]
     names = [cell if cell in NAMES else "" for cell in cells]
     for name, title in named.items():
         if name not in NAMES:
-            raise AnnotationError(f"Unknown column: {brief(name)}.", f"choose from {', '.join(NAMES)}.")
+            raise LabelsError(f"Unknown column: {brief(name)}.", f"choose from {', '.join(NAMES)}.")
         if title.strip().casefold() not in cells:
-            raise AnnotationError(
+            raise LabelsError(
                 f"The table has no column {brief(title)} (it has: {', '.join(header) or 'none'}).",
                 "name its columns as its first line does.",
             )
@@ -124,7 +123,7 @@ def guess_columns(rows: Iterable[Sequence[str]], present: Collection[str]) -> di
     return {role: found[0] for role, found in guess.items() if found}
 
 
-def unknown_columns(header: Sequence[str], rows: Iterable[Sequence[str]]) -> AnnotationError:
+def unknown_columns(header: Sequence[str], rows: Iterable[Sequence[str]]) -> LabelsError:
     """The error of a header that lacks columns, whose hint has the command that names them."""
     known = {name: column.at for name, column in find_columns(header, {}).items()}
     missing = {"label"} - known.keys()
@@ -140,7 +139,7 @@ def unknown_columns(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Ann
         if role in missing or (role in guess and guess[role] not in taken)
     ]
     command = f"lstr labels convert FILE -o labels.json --columns {shlex.quote(','.join(parts))}"
-    return AnnotationError(
+    return LabelsError(
         f"The table has no column {', '.join(sorted(missing))} (it has: {', '.join(header) or 'none'}).",
         f"say which of its columns these are: `{command}`.",
     )

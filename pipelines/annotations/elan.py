@@ -10,11 +10,11 @@ from mimetypes import guess_type
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from lstr.errors import brief
+from lstr.errors import LabelsError, brief
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES, is_video_name
 from lstr.labels.label_set import Note
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet, layers_of
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet, layers_of
 from lstr.pipelines.annotations.format import EVERYTHING, ConvertOptions, File, TextFormat
 
 SCHEMA = "http://www.mpi.nl/tools/elan/EAFv3.0.xsd"
@@ -103,7 +103,7 @@ def _add(tier: ET.Element, kind: str, value: str, **attributes: str) -> None:
 
 
 def from_eaf(text: str, video_id: str) -> AnnotationSet:
-    """The video of an EAF file, with a note of how its media were taken. Raises AnnotationError."""
+    """The video of an EAF file, with a note of how its media were taken. Raises LabelsError."""
     root = _document(text)
     media = _media_of(root, Path(video_id).name)
     video, classes = _video_of(root, media)
@@ -114,9 +114,9 @@ def _document(text: str) -> ET.Element:
     try:
         root = ET.fromstring(text.encode())
     except ET.ParseError as error:
-        raise AnnotationError(f"The file is not XML ({error}).", "save it again in ELAN.") from error
+        raise LabelsError(f"The file is not XML ({error}).", "save it again in ELAN.") from error
     if root.tag != "ANNOTATION_DOCUMENT":
-        raise AnnotationError(f"The file is a {root.tag}, not ELAN's.", "give an .eaf file.")
+        raise LabelsError(f"The file is a {root.tag}, not ELAN's.", "give an .eaf file.")
     return root
 
 
@@ -130,7 +130,7 @@ class Medium:
 
 
 def _media_of(root: ET.Element, name: str) -> list[Medium]:
-    """The media of a document, videos first, of these one of that name. Raises AnnotationError."""
+    """The media of a document, videos first, of these one of that name. Raises LabelsError."""
     media = []
     for element in root.iter("MEDIA_DESCRIPTOR"):
         path, origin = element.get("MEDIA_URL", ""), element.get("TIME_ORIGIN") or "0"
@@ -139,7 +139,7 @@ def _media_of(root: ET.Element, name: str) -> list[Medium]:
         try:
             media.append(Medium(path, int(origin)))
         except ValueError as error:
-            raise AnnotationError(
+            raise LabelsError(
                 f"The time origin {brief(origin)} of {brief(path)} is no number of milliseconds.",
                 "set its offset in ELAN (Options, Media Synchronization Mode) and save the file again.",
             ) from error
@@ -161,7 +161,7 @@ def _video_of(root: ET.Element, media: Sequence[Medium]) -> tuple[AnnotatedVideo
     """The annotations of a document at the times of the first medium, and its classes in its order.
 
     Aligned annotations are labelled by their value, else by their tier. Tiers that hang on others are left out, but for
-    the scores of a file of ours. Raises AnnotationError.
+    the scores of a file of ours. Raises LabelsError.
     """
     medium = media[0] if media else Medium()
     # what has no time or score is "", which is no number
@@ -187,7 +187,7 @@ def _video_of(root: ET.Element, media: Sequence[Medium]) -> tuple[AnnotatedVideo
                 )
                 score = float(scores[element.get("ANNOTATION_ID")]) if element.get("ANNOTATION_ID") in scores else None
             except (KeyError, ValueError) as error:
-                raise AnnotationError(
+                raise LabelsError(
                     f"An annotation of the tier {name!r} has no time or a score that is no number.",
                     "give it a time in ELAN and save the file again.",
                 ) from error

@@ -12,10 +12,11 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from lstr.errors import LabelsError
 from lstr.files.text import read_bytes, read_text
 from lstr.labels.label_set import Note
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
 from lstr.pipelines.annotations.times import RateOf, unknown
 from lstr.pipelines.files.atomic import write_text
 
@@ -107,7 +108,7 @@ def encoding_of(content: bytes) -> tuple[str, str] | None:
 
 @dataclass(frozen=True)
 class File:
-    """A file that may hold annotations, read once. Text and JSON raise AnnotationError where it holds none."""
+    """A file that may hold annotations, read once. Text and JSON raise LabelsError where it holds none."""
 
     path: Path
 
@@ -122,17 +123,15 @@ class File:
         try:
             return read_text(self.path, "utf-8-sig")
         except UnicodeDecodeError as error:
-            raise AnnotationError(f"{self.path} is not UTF-8.", "save it again in UTF-8.") from error
+            raise LabelsError(f"{self.path} is not UTF-8.", "save it again in UTF-8.") from error
         except OSError as error:
-            raise AnnotationError(
-                f"{self.path} cannot be read ({error.strerror}).", "check its permissions."
-            ) from error
+            raise LabelsError(f"{self.path} cannot be read ({error.strerror}).", "check its permissions.") from error
 
     @cached_property
     def text_and_notes(self) -> tuple[str, tuple[Note, ...]]:
         """The text of a form that has no encoding of its own, also as programs save it on Windows, and a note of that.
 
-        Raises AnnotationError.
+        Raises LabelsError.
         """
         text, notes = "", tuple[Note, ...]()
         with suppress(OSError, UnicodeDecodeError):
@@ -142,12 +141,12 @@ class File:
                 notes = (Note("encoding", f"{self.path.name} is not UTF-8: it is read as {name}"),)
         text = text or self.text
         if "\0" in text:
-            raise AnnotationError(f"{self.path} has bytes of zero, as no text has.", "save it again as text in UTF-8.")
+            raise LabelsError(f"{self.path} has bytes of zero, as no text has.", "save it again as text in UTF-8.")
         return text, notes
 
     @property
     def beginning(self) -> str:
-        """The first whole lines of its text, or all of a short one. Raises AnnotationError."""
+        """The first whole lines of its text, or all of a short one. Raises LabelsError."""
         text, _ = self.text_and_notes
         return text if len(text) <= BEGINNING else text[: text.rfind("\n", 0, BEGINNING) + 1]
 
@@ -157,7 +156,7 @@ class File:
         try:
             return json.loads(self.text)
         except (ValueError, RecursionError) as error:
-            raise AnnotationError(f"{self.path} is not JSON ({error}).", "save it again as JSON.") from error
+            raise LabelsError(f"{self.path} is not JSON ({error}).", "save it again as JSON.") from error
 
 
 class Format:
@@ -192,20 +191,20 @@ class Format:
         return False
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
-        """A file's annotations; `video_id` is the video's where the file does not name it. Raises AnnotationError."""
-        raise AnnotationError(f"{self.name} cannot be read back from a file.", "give annotations of another format.")
+        """A file's annotations; `video_id` is the video's where the file does not name it. Raises LabelsError."""
+        raise LabelsError(f"{self.name} cannot be read back from a file.", "give annotations of another format.")
 
     def read_folder(self, folder: Path, options: ConvertOptions) -> AnnotationSet:
-        """The annotations of a folder, of a format that `is_folder`. Raises AnnotationError."""
+        """The annotations of a folder, of a format that `is_folder`. Raises LabelsError."""
         raise NotImplementedError
 
     def render(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
-        """The annotations as one text. Raises AnnotationError where several files are needed."""
+        """The annotations as one text. Raises LabelsError where several files are needed."""
         self._needs_files()
 
     def write(self, output: Path, annotated: AnnotationSet, options: ConvertOptions) -> list[Path]:
-        """Write into the folder `output`, or into that file; returns the files. Raises AnnotationError, OutputError."""
-        raise AnnotationError(f"{self.name} cannot be made of annotations.", "choose another format.")
+        """Write into the folder `output`, or into that file; returns the files. Raises LabelsError, OutputError."""
+        raise LabelsError(f"{self.name} cannot be made of annotations.", "choose another format.")
 
     def is_due(self, detection: Detection) -> bool:
         """Whether a finished detection is written in it."""
@@ -223,7 +222,7 @@ class Format:
         return set() if place is None else held - place
 
     def _needs_files(self) -> NoReturn:
-        raise AnnotationError(f"{self.name} is written to files here.", "add -o DIR.")
+        raise LabelsError(f"{self.name} is written to files here.", "add -o DIR.")
 
 
 class TextFormat(Format):

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from glob import escape
 from pathlib import Path
 
-from lstr.extractors.errors import MissingPathError, OutputError
+from lstr.errors import LabelsError, MissingPathError, OutputError
 from lstr.extractors.video.inputs import find_videos
 from lstr.labels.video_ids import fault_of
 from lstr.pipelines.annotations.activitynet import ActivityNetJson
-from lstr.pipelines.annotations.annotation import AnnotationError, AnnotationSet
+from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.annotations.binary import Binary
 from lstr.pipelines.annotations.boris import Boris
 from lstr.pipelines.annotations.boris_tables import BorisEvents
@@ -71,16 +71,16 @@ def writable() -> list[str]:
 
 
 def format_named(name: str) -> Format:
-    """The format of a name. Raises AnnotationError where none has it."""
+    """The format of a name. Raises LabelsError where none has it."""
     if name not in FORMATS:
-        raise AnnotationError(f"{name!r} is no format.", f"choose one of {', '.join(FORMATS)}.")
+        raise LabelsError(f"{name!r} is no format.", f"choose one of {', '.join(FORMATS)}.")
     return FORMATS[name]
 
 
 def format_for(output: Path | None) -> Format:
     """The format that the name of a file to write means; `.json` is `activitynet`, which `--labels` takes.
 
-    Raises AnnotationError where the name does not tell.
+    Raises LabelsError where the name does not tell.
     """
     name = output.name.lower() if output else ""
     forms = [form for form in FORMATS.values() if form.writes and not form.is_folder]
@@ -91,13 +91,13 @@ def format_for(output: Path | None) -> Format:
     if name.endswith(".json"):
         return FORMATS["activitynet"]
     what = f"{output} does not tell the format" if output else "Without -o the format is unknown"
-    raise AnnotationError(f"{what}.", f"name it with --to: {', '.join(writable())}.")
+    raise LabelsError(f"{what}.", f"name it with --to: {', '.join(writable())}.")
 
 
 def recognise(path: Path) -> Format | None:
     """The format that a file has by its name and beginning; None for one that holds no annotations.
 
-    Raises AnnotationError where a file cannot be read.
+    Raises LabelsError where a file cannot be read.
     """
     file = File(path)
     return next((form for form in FORMATS.values() if form.recognises(file)), None)
@@ -109,9 +109,9 @@ def readable_suffixes() -> set[str]:
 
 
 def refuse_workbook(path: Path) -> None:
-    """Raise AnnotationError for a workbook of a spreadsheet program."""
+    """Raise LabelsError for a workbook of a spreadsheet program."""
     if path.suffix.lower() in WORKBOOKS:
-        raise AnnotationError(
+        raise LabelsError(
             f"{path} is a workbook of a spreadsheet program, which cannot be read.",
             "save the sheet as CSV in UTF-8, with the columns video,start,end,label.",
         )
@@ -125,7 +125,7 @@ def files_below(folder: Path) -> list[Path]:
 def read_annotations(path: Path, options: ConvertOptions = DEFAULTS) -> AnnotationSet:
     """A file or a folder of annotations, of `options.source_format` or what it is recognised as.
 
-    Raises AnnotationError and MissingPathError.
+    Raises LabelsError and MissingPathError.
     """
     chosen = format_named(options.source_format) if options.source_format else None
     if path.is_dir():
@@ -139,25 +139,25 @@ def read_annotations(path: Path, options: ConvertOptions = DEFAULTS) -> Annotati
     else:
         refuse_workbook(path)
         hint = f"name it with --from: {', '.join(readable())}."
-        raise AnnotationError(f"The format of {path} cannot be recognised.", hint)
+        raise LabelsError(f"The format of {path} cannot be recognised.", hint)
     try:
         return annotated if options.lenient else annotated.checked()
-    except AnnotationError as error:
-        raise AnnotationError(f"{path}: {error}", error.hint) from error
+    except LabelsError as error:
+        raise LabelsError(f"{path}: {error}", error.hint) from error
 
 
 def _read_as(form: Format, path: Path, video_id: str, options: ConvertOptions) -> AnnotationSet:
-    """What a file or a folder of a format holds. Raises AnnotationError, naming it, for whatever keeps it from that."""
+    """What a file or a folder of a format holds. Raises LabelsError, naming it, for whatever keeps it from that."""
     try:
         read = form.read_folder(path, options) if path.is_dir() else form.read(File(path), video_id, options)
         read = read.plausible()
         return read.in_seconds(options.frames) if options.frames and not form.counts_frames else read
-    except AnnotationError as error:
+    except LabelsError as error:
         text = str(error) if str(error).startswith(str(path)) else f"{path}: {error}"
         hint = error.hint.replace("convert FILE", f"convert {shlex.quote(str(path))}")
-        raise AnnotationError(text, hint) from error
+        raise LabelsError(text, hint) from error
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
-        raise AnnotationError(
+        raise LabelsError(
             f"{path} is damaged: what it holds is not {form.name} ({described(error)}).",
             "write it again with the tool that made it, or name its format with --from.",
         ) from error
@@ -174,11 +174,11 @@ def _read_folder(folder: Path, chosen: Format | None, options: ConvertOptions) -
         found = {path: form for path, form in found.items() if form is timelines}
     names = sorted({form.name for form in found.values()})
     if len(names) > 1:
-        raise AnnotationError(f"{folder} holds {', '.join(names)}.", f"choose one: --from {names[0]}")
+        raise LabelsError(f"{folder} holds {', '.join(names)}.", f"choose one: --from {names[0]}")
     if not found:
         for path in files:
             refuse_workbook(path)
-        raise AnnotationError(f"{folder} holds no annotations.", f"give files of {', '.join(readable())}.")
+        raise LabelsError(f"{folder} holds no annotations.", f"give files of {', '.join(readable())}.")
     annotated = AnnotationSet({})
     for path, form in found.items():
         video_id = path.relative_to(folder).parent / _stem(path)
@@ -210,7 +210,7 @@ def convert(
     """Read every source, apply the changes of `options`, and write all of it in the format `to`.
 
     Where `to` is None, the ending of `output` tells it. Without `output` the result is the text, where one text holds
-    it. Raises AnnotationError, MissingPathError, OutputError (also where `output` is one of the sources), and for `mp4`
+    it. Raises LabelsError, MissingPathError, OutputError (also where `output` is one of the sources), and for `mp4`
     VideoError.
     """
     form = format_for(output) if to is None else format_named(to)
@@ -232,7 +232,7 @@ def convert(
         annotated = _with_media(annotated, options.video, form)
     for video_id in annotated.videos:
         if fault := fault_of(video_id):
-            raise AnnotationError(f"The video id {video_id!r} is {fault}.", "rename it, as in part_1/video_07.")
+            raise LabelsError(f"The video id {video_id!r} is {fault}.", "rename it, as in part_1/video_07.")
     result = Conversion(annotated, form, lost=form.lost(annotated))
     if output is None:
         result.text = form.render(annotated, options)
@@ -244,14 +244,14 @@ def convert(
 def _with_media(annotated: AnnotationSet, place: Path, form: Format) -> AnnotationSet:
     """With the files of the videos: those in a folder, or a file for the only video or the one that it is called as.
 
-    Raises AnnotationError where a file is to be shown with annotations of others.
+    Raises LabelsError where a file is to be shown with annotations of others.
     """
     if place.is_dir():
         return annotated.each(lambda video_id, video: replace(video, media=_media(place, video_id)))
     videos = annotated.videos
     meant = next(iter(videos)) if len(videos) == 1 else plain_id(place.absolute().as_posix(), videos)
     if meant not in videos and videos and not form.reads:
-        raise AnnotationError(
+        raise LabelsError(
             f"{place} is none of the {len(videos)} videos, of which the first is {min(videos)!r}.",
             "name the folder that holds them: --video DIR.",
         )

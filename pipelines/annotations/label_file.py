@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lstr.chunk import CLOCK, Clock
-from lstr.errors import LabelsError
-from lstr.extractors.errors import ExtractorError
+from lstr.errors import ExtractorError, LabelsError
 from lstr.labels.balance import actions_of
 from lstr.labels.check import SEVERITIES, check
 from lstr.labels.label_set import Labels, Note, VideoLabels, labels_of, read_json, read_labels
@@ -82,7 +81,7 @@ def _read(path: Path, lenient: bool, present: Collection[str]) -> Labels:
         videos = present if isinstance(present, Mapping) else {}
         rates = Rates(lambda: videos)
         annotated = read_annotations(path, ConvertOptions(lenient=lenient, rate_of=rates, seconds_of=rates.seconds))
-    except ExtractorError as error:
+    except (LabelsError, ExtractorError) as error:
         raise LabelsError(str(error), _whole(error.hint, path)) from error
     return labels_from(_called_as_media(annotated, present), str(path), lenient)
 

@@ -5,9 +5,10 @@ from collections import Counter
 from pathlib import PurePath
 from typing import Any
 
+from lstr.errors import LabelsError
 from lstr.labels.label_set import Note
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
 from lstr.pipelines.annotations.format import ConvertOptions, File, Format
 from lstr.pipelines.annotations.times import Clock
 
@@ -34,7 +35,7 @@ class LabelStudio(Format):
 
 
 def from_labelstudio(tasks: Any, clock: Clock) -> AnnotationSet:
-    """An export or import of Label Studio; what people annotated goes before predictions. Raises AnnotationError.
+    """An export or import of Label Studio; what people annotated goes before predictions. Raises LabelsError.
 
     Where the tasks' data do not have it, `clock` has the rate of the videos. Tasks that were skipped are left out; of
     several annotations the last counts.
@@ -69,9 +70,7 @@ def from_labelstudio(tasks: Any, clock: Clock) -> AnnotationSet:
                         segments.append(Segment(*times, label, region.get("score")))
             videos[video_id] = AnnotatedVideo(tuple(segments), data.get("subset"), data.get("duration"), media)
     except (KeyError, TypeError, IndexError, AttributeError) as error:
-        raise AnnotationError(
-            f"These are no tasks of Label Studio ({error!r}).", "export the project as JSON."
-        ) from error
+        raise LabelsError(f"These are no tasks of Label Studio ({error!r}).", "export the project as JSON.") from error
     return AnnotationSet(videos, (), tuple(notes))
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from lstr.errors import brief, few
+from lstr.errors import LabelsError, brief, few
 from lstr.labels.label_set import AMBIGUOUS, Note
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
 from lstr.pipelines.annotations.ids import plain_id
 
 ABSOLUTE = re.compile(r"/|[A-Za-z]:/|\w+://")
@@ -60,7 +60,7 @@ def bouts_of(events: Iterable[Event], states: Iterable[str] = ()) -> list[Bout]:
     """Bouts of events in their order; the first of a state begins it and the next of the same ends it.
 
     states: codes of behaviours that last, where no event has a status. The same are subject, code and modifiers. Raises
-    AnnotationError for a state that is begun or ended alone.
+    LabelsError for a state that is begun or ended alone.
     """
     lasting = set(states)
     bouts = []
@@ -81,9 +81,9 @@ def bouts_of(events: Iterable[Event], states: Iterable[str] = ()) -> list[Bout]:
     return bouts
 
 
-def _unpaired(event: Event, what: str) -> AnnotationError:
+def _unpaired(event: Event, what: str) -> LabelsError:
     of = f" of {event.subject!r}" if event.subject else ""
-    return AnnotationError(
+    return LabelsError(
         f"{event.place}: {event.code!r}{of} at {event.time:g} s {what}.",
         "pair its events in BORIS (Observations, Fix unpaired events), or delete this one.",
     )
@@ -93,7 +93,7 @@ def videos_of(observations: Sequence[Observation], classes: Sequence[str], notes
     """The videos of observations, with what each shows in seconds of its own.
 
     classes: behaviours in the order of the file. A video in several observations gets what all of them say, where no
-    subject is in two. Raises AnnotationError.
+    subject is in two. Raises LabelsError.
     """
     ids = _ids(observations)
     segments: dict[str, list[Segment]] = {file: [] for file in ids}
@@ -119,7 +119,7 @@ def videos_of(observations: Sequence[Observation], classes: Sequence[str], notes
                 last -= 1
             count += last - first + 1
             if count > MOST_PIECES:
-                raise AnnotationError(
+                raise LabelsError(
                     f"The observations have more than {MOST_PIECES} bouts.", "write them into several files."
                 )
             for at in range(first, last + 1):
@@ -135,10 +135,10 @@ def videos_of(observations: Sequence[Observation], classes: Sequence[str], notes
 
 
 def _starts(observation: Observation) -> list[float]:
-    """When each file of an observation begins, in its seconds. Raises AnnotationError where nobody knows."""
+    """When each file of an observation begins, in its seconds. Raises LabelsError where nobody knows."""
     files = observation.files
     if unknown := next((file for file in files[:-1] if observation.lengths.get(file) is None), None):
-        raise AnnotationError(
+        raise LabelsError(
             f"The observation {observation.name!r} shows {len(files)} files one after another, and does not say how "
             f"long {unknown!r} is.",
             "give the project itself (.boris) or a newer export, which say so, or make an observation of each file.",
@@ -157,7 +157,7 @@ def _ids(observations: Sequence[Observation]) -> dict[str, str]:
     ids = {file: name if meant[name] == 1 else _whole(file) for file, name in ids.items()}
     if len(set(ids.values())) < len(ids):
         twice = Counter(ids.values()).most_common(1)[0][0]
-        raise AnnotationError(f"Two files would be the video {twice!r}.", "write the path of each file in one way.")
+        raise LabelsError(f"Two files would be the video {twice!r}.", "write the path of each file in one way.")
     return ids
 
 
@@ -175,9 +175,9 @@ def _whole(file: str) -> str:
     return "/".join(part for part in parts if part not in ("", ".", ".."))
 
 
-def _coded_twice(file: str, first: str, second: str, subject: str) -> AnnotationError:
+def _coded_twice(file: str, first: str, second: str, subject: str) -> LabelsError:
     of = f"the subject {subject!r}" if subject else "no subject"
-    return AnnotationError(
+    return LabelsError(
         f"The observations {first!r} and {second!r} both code {of} in {file!r}.",
         "keep one of them, as in a copy of the project: two opinions on one video are no labels.",
     )

@@ -5,7 +5,7 @@ from pathlib import Path
 from lstr.errors import LabelsError
 from lstr.labels.label_set import read_json
 from lstr.labels.perframe import TARGETS, is_data_info, read_data_info
-from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
 from lstr.pipelines.annotations.format import ConvertOptions, Format
 
 INFO = "data_info.json"
@@ -26,14 +26,14 @@ class PerFrame(Format):
 
 def read_perframe(folder: Path) -> AnnotationSet:
     """The segments that a folder's targets are made of, on the grid of chunks, of the first data set of its
-    data_info.json. Raises AnnotationError."""
+    data_info.json. Raises LabelsError."""
     try:
         content = read_json(folder / INFO)
         if not is_data_info(content):
             raise LabelsError(f"{folder / INFO} names no data set.", "")
         read = read_data_info(folder / INFO, content, [folder], next(iter(content)), any_rate=True)
     except LabelsError as error:
-        raise AnnotationError(
+        raise LabelsError(
             f"{folder} holds no per-chunk targets: {error}", f"give a folder with {INFO} and {TARGETS}/."
         ) from error
     videos = {

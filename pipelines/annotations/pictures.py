@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lstr.extractors.errors import MissingPathError
+from lstr.errors import MissingPathError
 from lstr.extractors.video.inputs import LANES_SUFFIX
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotationSet

@@ -5,7 +5,7 @@ import io
 import re
 from collections.abc import Iterator
 
-from lstr.pipelines.annotations.annotation import AnnotationError
+from lstr.errors import LabelsError
 
 DELIMITERS = "\t,;"
 SEPARATOR = re.compile(r'"?sep=(.)"?[ \t]*(?:\r\n|\r|\n|$)', re.IGNORECASE)
@@ -32,7 +32,7 @@ def is_text(cell: str) -> bool:
 class Rows:
     """The rows of a table, each with the line that it begins in, without those above the first that is not blank.
 
-    They can be iterated several times. Raises AnnotationError for a quotation mark that is not closed, and csv.Error.
+    They can be iterated several times. Raises LabelsError for a quotation mark that is not closed, and csv.Error.
     """
 
     def __init__(self, text: str):
@@ -68,9 +68,9 @@ class Rows:
             yield line
 
 
-def unclosed(line: int) -> AnnotationError:
+def unclosed(line: int) -> LabelsError:
     """The error of a quotation mark that makes one cell of all that follows it."""
-    return AnnotationError(
+    return LabelsError(
         f"Line {line}: a quotation mark is not closed.",
         "delete it, or write one at the end of its cell too; a quotation mark inside a quoted cell is written twice.",
     )

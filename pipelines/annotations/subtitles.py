@@ -5,9 +5,9 @@ import re
 from collections.abc import Iterator
 from itertools import chain
 
-from lstr.errors import brief
+from lstr.errors import LabelsError, brief
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet, plain_line
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet, plain_line
 from lstr.pipelines.annotations.format import FILES, ConvertOptions, File, Format, TextFormat
 
 TIME = re.compile(r"(?:(\d{1,9}):)?(\d{1,2}):(\d{1,2})[.,](\d{1,3})")
@@ -54,11 +54,9 @@ def to_vtt(video: AnnotatedVideo) -> str:
 
 
 def from_vtt(text: str) -> AnnotatedVideo:
-    """A WebVTT file; notes, styles and tags are left out. Raises AnnotationError."""
+    """A WebVTT file; notes, styles and tags are left out. Raises LabelsError."""
     if not text.startswith("WEBVTT"):
-        raise AnnotationError(
-            "The file does not begin with WEBVTT.", "give a WebVTT file, or name its format with --from."
-        )
+        raise LabelsError("The file does not begin with WEBVTT.", "give a WebVTT file, or name its format with --from.")
     segments = []
     for before, start, end, lines in _cues(text):
         label = html.unescape(_without("<", ">", " ".join(lines)))
@@ -68,21 +66,21 @@ def from_vtt(text: str) -> AnnotatedVideo:
 
 
 def from_srt(text: str) -> AnnotatedVideo:
-    """A SubRip file; tags of the kinds players know are left out. Raises AnnotationError."""
+    """A SubRip file; tags of the kinds players know are left out. Raises LabelsError."""
     segments = []
     for _, start, end, lines in _cues(text):
         label = _without(r"\{\\", "}", _without(SRT_TAG, ">", " ".join(lines))).strip()
         if label:
             segments.append(Segment(start, end, label))
     if not segments and text.strip():
-        raise AnnotationError("The file holds no cue.", "give a SubRip file, or name its format with --from.")
+        raise LabelsError("The file holds no cue.", "give a SubRip file, or name its format with --from.")
     return AnnotatedVideo(tuple(segments))
 
 
 def _cues(text: str) -> Iterator[tuple[str, float, float, list[str]]]:
     """(line before the times, start, end, lines after them) of each cue; blocks without times are no cues.
 
-    Raises AnnotationError, with the line, for times that are none of a cue, and for a cue that no blank line is before.
+    Raises LabelsError, with the line, for times that are none of a cue, and for a cue that no blank line is before.
     """
     for number, lines in _blocks(text.replace("\r\n", "\n").replace("\r", "\n")):
         is_cue = not NO_CUE.match(lines[0])
@@ -91,12 +89,12 @@ def _cues(text: str) -> Iterator[tuple[str, float, float, list[str]]]:
             continue
         match = ARROW.match(lines[at])
         if not match:
-            raise AnnotationError(
+            raise LabelsError(
                 f"Line {number + at}: {brief(lines[at])} is no cue's times.",
                 "write them as 00:00:01.000 --> 00:00:02.500.",
             )
         if inner := next((i for i, line in enumerate(lines[at + 1 :], at + 1) if ARROW.match(line)), None):
-            raise AnnotationError(f"Line {number + inner}: no blank line is before this cue.", "put one before it.")
+            raise LabelsError(f"Line {number + inner}: no blank line is before this cue.", "put one before it.")
         yield lines[0] if at else "", _seconds(match[1]), _seconds(match[6]), lines[at + 1 :]
 
 
@@ -142,7 +140,7 @@ def _clock(seconds: float) -> str:
 def _seconds(text: str) -> float:
     match = TIME.fullmatch(text.strip())
     if not match:
-        raise AnnotationError(f"{brief(text.strip())} is no time.", "write it as 0:00:01.25.")
+        raise LabelsError(f"{brief(text.strip())} is no time.", "write it as 0:00:01.25.")
     hours, minutes, seconds, part = match.groups()
     unit = 10 ** len(part)
     # one division, so that the same digits give the same number from any format

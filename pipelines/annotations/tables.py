@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from lstr.errors import brief, few
+from lstr.errors import LabelsError, brief, few
 from lstr.labels.label_set import Note
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
 from lstr.pipelines.annotations.columns import SAMPLE, Column, Layout, layout_of, unknown_columns
 from lstr.pipelines.annotations.format import DEFAULTS, EVERYTHING, ConvertOptions, File, Format, TextFormat
 from lstr.pipelines.annotations.rows import TIME, Rows, delimiter_of, first_line, is_text, unclosed
@@ -75,7 +75,7 @@ def from_csv(text: str, name: str, options: ConvertOptions = DEFAULTS) -> Annota
     """A table with a header, tabs or commas or semicolons between; `name` is the video's where no column names it.
 
     Without an end, a segment lasts for its duration. Frames are counted at the rate of the video, or at the one that
-    the options have. Raises AnnotationError.
+    the options have. Raises LabelsError.
     """
     table = Rows(text)
     rows = iter(table)
@@ -97,7 +97,7 @@ def from_csv(text: str, name: str, options: ConvertOptions = DEFAULTS) -> Annota
                     if len(texts) < 2 and is_text(row.cell(column)):  # two texts show that it may name the video
                         texts.add(row.cell(column))
     except csv.Error as error:
-        raise AnnotationError(f"The table cannot be read ({error}).", "save it again as CSV in UTF-8.") from error
+        raise LabelsError(f"The table cannot be read ({error}).", "save it again as CSV in UTF-8.") from error
     notes = _settle_durations(found)
     if unread:
         sentence = f"columns that are not read: {', '.join(repr(column.name) for column in unread)}"
@@ -112,12 +112,12 @@ def _is_header_line(line: str) -> bool:
     try:
         cells = next(csv.reader([line], delimiter=delimiter_of(line)), [])
         return layout_of(cells, {}) is not None
-    except (csv.Error, AnnotationError):
+    except (csv.Error, LabelsError):
         return False
 
 
 def _refuse_swallowed(cells: Sequence[str], line: int, layout: Layout, delimiter: str) -> None:
-    """Raise AnnotationError where a cell holds several lines that are rows of their own, and no remark.
+    """Raise LabelsError where a cell holds several lines that are rows of their own, and no remark.
 
     line: where the row begins. A cell that is read never has several lines.
     """
@@ -134,9 +134,9 @@ def _refuse_swallowed(cells: Sequence[str], line: int, layout: Layout, delimiter
 
 
 def _refuse_surplus(surplus: Sequence[str], line: int) -> None:
-    """Raise AnnotationError for cells without a header: a decimal comma may have shifted all that follows it."""
+    """Raise LabelsError for cells without a header: a decimal comma may have shifted all that follows it."""
     if any(map(str.strip, surplus)):
-        raise AnnotationError(
+        raise LabelsError(
             f"Line {line} has more cells than the header has names, the first of which is {brief(surplus[0])}.",
             "name each column in the first line; if numbers have decimal commas, save the table with semicolons "
             "between its cells.",
@@ -172,12 +172,12 @@ class Row:
         return text_of(self.cell(self.layout.others.get(name)))
 
     def segment(self, video_id: str) -> Segment | None:
-        """The segment of the row, None where it has none. Raises AnnotationError."""
+        """The segment of the row, None where it has none. Raises LabelsError."""
         layout = self.layout
         label = text_of(self.cell(layout.label))
         if not label:
             if self.cell(layout.start) or (self.cell(layout.end) and not layout.lasts):
-                raise AnnotationError(
+                raise LabelsError(
                     f"Line {self.line}: the label is missing.",
                     f"write one under {layout.label.name!r}, or delete the times beside it.",
                 )
@@ -202,7 +202,7 @@ class Row:
         )
 
     def duration(self, video_id: str, segment: Segment | None) -> Duration | None:
-        """What the row, which has this segment, states as the video's duration. Raises AnnotationError."""
+        """What the row, which has this segment, states as the video's duration. Raises LabelsError."""
         column = self.layout.duration
         if not column or not self.cell(column):
             return None
@@ -217,9 +217,9 @@ class Row:
 
 
 def _read_row(row: Row, name: str, found: dict[str, dict[str, Any]]) -> None:
-    """Put a row into the video that it is of. Raises AnnotationError."""
+    """Put a row into the video that it is of. Raises LabelsError."""
     if "video" in row.layout.others and not row.other("video"):
-        raise AnnotationError(
+        raise LabelsError(
             f"Line {row.line}: the name of the video is missing.",
             "write it into each row, for a spreadsheet leaves it out below merged cells; delete rows of totals.",
         )

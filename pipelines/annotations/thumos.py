@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
-from lstr.errors import brief
+from lstr.errors import LabelsError, brief
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet, plain_line
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet, plain_line
 from lstr.pipelines.annotations.format import ConvertOptions, Detection, File, TextFormat
 from lstr.pipelines.annotations.rows import first_line
 from lstr.pipelines.annotations.tables import number_text
@@ -102,7 +102,7 @@ def to_thumos(annotated: AnnotationSet) -> dict[str, str]:
     """A folder in the form of THUMOS, {file name: text}.
 
     Annotations are one file per class and subset, `<class>_<train|val|test>.txt`, of video, start and end; where there
-    are scores they are one detection file. Every class is in the class list. Raises AnnotationError where a video of
+    are scores they are one detection file. Every class is in the class list. Raises LabelsError where a video of
     an annotation file has another subset or none.
     """
     files = {CLASS_LIST: to_thumos_class_list(annotated.classes)}
@@ -112,7 +112,7 @@ def to_thumos(annotated: AnnotationSet) -> dict[str, str]:
     for video_id, video in annotated.videos.items():
         ending = endings.get(video.subset or "")
         if video.segments and ending is None:
-            raise AnnotationError(
+            raise LabelsError(
                 f"The video {video_id!r} has the subset {video.subset}, and THUMOS has files for each subset.",
                 "name it with --subset training, validation or testing.",
             )
@@ -123,7 +123,7 @@ def to_thumos(annotated: AnnotationSet) -> dict[str, str]:
 
 
 def from_thumos(folder: Path, read: Mapping[Path, str]) -> AnnotationSet:
-    """A folder, or one file, in the form of THUMOS, as {path: text}. Raises AnnotationError."""
+    """A folder, or one file, in the form of THUMOS, as {path: text}. Raises LabelsError."""
     names: dict[int, str] = {}
     found: dict[str, dict[str, Any]] = {}
     for text in (text for path, text in read.items() if path.name == CLASS_LIST):
@@ -137,7 +137,7 @@ def from_thumos(folder: Path, read: Mapping[Path, str]) -> AnnotationSet:
             if not cells:
                 continue
             if len(cells) != (3 if ending else 5):
-                raise AnnotationError(
+                raise LabelsError(
                     f"{path}, line {number} is no line of THUMOS: {brief(line)}.",
                     "write `video start end` in CLASS_val.txt, or `video start end class confidence`.",
                 )
@@ -149,13 +149,13 @@ def from_thumos(folder: Path, read: Mapping[Path, str]) -> AnnotationSet:
                 continue
             label = names.get(int(number_of(cells[3], number)))
             if label is None:
-                raise AnnotationError(
+                raise LabelsError(
                     f"{path}, line {number}: no {CLASS_LIST} names the class {brief(cells[3])}.",
                     f"put {CLASS_LIST} beside it.",
                 )
             entry["segments"].append(Segment(start, end, label, number_of(cells[4], number)))
     if not read:
-        raise AnnotationError(f"{folder} holds no file of THUMOS.", "give a folder of CLASS_val.txt files.")
+        raise LabelsError(f"{folder} holds no file of THUMOS.", "give a folder of CLASS_val.txt files.")
     return AnnotationSet({video: AnnotatedVideo(**entry) for video, entry in found.items()}, tuple(names.values()))
 
 

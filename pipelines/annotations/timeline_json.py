@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from lstr.chunk import CHUNK_SECONDS, CLOCK
+from lstr.errors import LabelsError
 from lstr.labels.label_set import BACKGROUND
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
 from lstr.pipelines.annotations.format import ConvertOptions, Detection, File, Format
 from lstr.pipelines.files.json_files import write_json
 from lstr.timeline import FORMAT
@@ -68,13 +69,13 @@ def to_timeline(video_id: str, video: AnnotatedVideo, classes: Sequence[str]) ->
 
 
 def from_timeline(timeline: Mapping[str, Any]) -> tuple[AnnotatedVideo, tuple[str, ...]]:
-    """A timeline file's segments, and its classes. Raises AnnotationError."""
+    """A timeline file's segments, and its classes. Raises LabelsError."""
     try:
         segments = tuple(map(Segment.from_dict, timeline["segments"]))
         video = AnnotatedVideo(segments, timeline.get("subset"), timeline["duration"], timeline["source"])
         return video, tuple(timeline["classes"])
     except (KeyError, TypeError, AttributeError) as error:
-        raise AnnotationError(f"The timeline is damaged ({error!r}).", "run `lstr detect` again.") from error
+        raise LabelsError(f"The timeline is damaged ({error!r}).", "run `lstr detect` again.") from error
 
 
 def to_events(video: AnnotatedVideo) -> list[dict[str, Any]]:
@@ -90,7 +91,7 @@ def to_events(video: AnnotatedVideo) -> list[dict[str, Any]]:
 
 
 def from_jsonl(text: str) -> AnnotatedVideo:
-    """The actions that the lines of a run report; one that no line ends lasts until the last. Raises AnnotationError.
+    """The actions that the lines of a run report; one that no line ends lasts until the last. Raises LabelsError.
 
     A last line that was cut short, by a kill, is left out.
     """
@@ -112,7 +113,7 @@ def from_jsonl(text: str) -> AnnotatedVideo:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             if number == len(lines):
                 break
-            raise AnnotationError(
+            raise LabelsError(
                 f"Line {number} is no line of `lstr detect` ({error!r}).", "give an ID.jsonl it wrote."
             ) from error
     for label, entry in under_way.items():

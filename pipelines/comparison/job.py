@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from lstr.errors import CheckpointError, few
+from lstr.errors import CheckpointError, SeenError, few
 from lstr.extractors.devices import choose_device
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES
 from lstr.extractors.weights.published_files import sha256_of
@@ -26,7 +26,6 @@ from lstr.pipelines.extraction.options import ExtractOptions
 from lstr.pipelines.extraction.resume import Outcome
 from lstr.pipelines.features.dataset import Dataset, Split
 from lstr.pipelines.features.joined_folders import open_roots
-from lstr.pipelines.features.seen_videos import SeenError
 from lstr.pipelines.files.atomic import check_writable
 from lstr.pipelines.files.remote import Place
 from lstr.pipelines.files.videos import find_sources

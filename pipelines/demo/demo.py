@@ -6,8 +6,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from lstr.errors import LstrError
-from lstr.extractors.errors import OutputError
+from lstr.errors import LstrError, OutputError
 from lstr.labels.label_set import read_labels
 from lstr.pipelines.demo.scenes import SceneConfig, rendering
 from lstr.pipelines.detection.events import Decided, Ended, Opened

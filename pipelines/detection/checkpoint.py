@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lstr.checkpoints.loaded import Checkpoint
-from lstr.errors import CheckpointError, ConfigError
-from lstr.extractors.errors import DeviceError
+from lstr.errors import CheckpointError, ConfigError, DeviceError
 from lstr.extractors.home import DEFAULTS, default_model, home
 from lstr.pipelines.files.atomic import replacing
 from lstr.pipelines.model_files.description import is_demo

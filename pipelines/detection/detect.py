@@ -41,7 +41,7 @@ def detect(
     decision, of a live source, whose last decision nobody knows before, with that decision once more.
 
     Warns where the networks carry random weights, or a published checkpoint leaves something open. Raises the typed
-    errors of `lstr.errors` and `lstr.extractors.errors`. `lstr.pipelines.detection.job` takes several sources,
+    errors of `lstr.errors` and `lstr.errors`. `lstr.pipelines.detection.job` takes several sources,
     writes files, and reports more than decisions.
     """
     loaded = checkpoint if isinstance(checkpoint, Checkpoint) else load_checkpoint(checkpoint, device=device)

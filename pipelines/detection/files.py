@@ -13,7 +13,7 @@ import numpy as np
 
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.chunk import CLOCK
-from lstr.extractors.errors import VideoError
+from lstr.errors import VideoError
 from lstr.extractors.video.stretches import Gap
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels
 from lstr.labels.segment import Segment

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr.checkpoints.loaded import Checkpoint
-from lstr.extractors.errors import VideoError
+from lstr.errors import VideoError
 from lstr.extractors.prefetch import closed_after
 from lstr.extractors.video.frames import FPS, Chunk, SourceFrame, chunks_of, shrink, working_size
 from lstr.extractors.video.stretches import GAP_SECONDS, stretches

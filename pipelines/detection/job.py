@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from lstr.checkpoints.loaded import Checkpoint
-from lstr.errors import LstrError
+from lstr.errors import LstrError, StalledError, UnforeseenError
 from lstr.extractors.devices import choose_device
-from lstr.extractors.errors import StalledError
 from lstr.extractors.networks.runtimes.runtimes import choose_runtime
 from lstr.extractors.video.live_input import Input
 from lstr.extractors.video.live_reader import LiveOptions
@@ -27,7 +26,7 @@ from lstr.pipelines.detection.sink import MakeSink
 from lstr.pipelines.detection.sources import ALL, Limits, Recorded, find_recorded, recorded_sources
 from lstr.pipelines.detection.streams import SharedStreams
 from lstr.pipelines.detection.warnings import warnings_of
-from lstr.pipelines.failures import FAILED, FailureLog, UnforeseenError
+from lstr.pipelines.failures import FAILED, FailureLog
 from lstr.pipelines.files.atomic import check_writable
 from lstr.pipelines.pages.fonts import illegible_warning
 from lstr.pipelines.pages.timeline_page import index_path, write_index

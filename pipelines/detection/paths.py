@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from lstr.extractors.errors import MissingPathError
+from lstr.errors import MissingPathError
 from lstr.extractors.video.inputs import find_videos
 from lstr.extractors.video.live_input import Input, parse_live
 from lstr.labels.video_ids import fault_of

@@ -3,8 +3,8 @@
 from collections.abc import Generator, Iterator
 from time import monotonic
 
+from lstr.errors import VideoError
 from lstr.extractors.devices import choose_device, videos_at_once
-from lstr.extractors.errors import VideoError
 from lstr.extractors.flow.workers import default_workers
 from lstr.extractors.prefetch import Ahead, closed_after
 from lstr.extractors.video.stretches import Gap

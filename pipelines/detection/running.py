@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr.checkpoints.loaded import Checkpoint
-from lstr.extractors.errors import OutputError
+from lstr.errors import OutputError
 from lstr.extractors.run import FeatureRow
 from lstr.extractors.video.stretches import Gap
 from lstr.pipelines.detection.decision import Decision, decision_of

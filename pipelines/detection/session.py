@@ -7,7 +7,7 @@ from functools import partial
 from time import monotonic
 
 from lstr.checkpoints.loaded import Checkpoint
-from lstr.extractors.errors import OutputError
+from lstr.errors import OutputError
 from lstr.extractors.prefetch import Ahead
 from lstr.extractors.video.frames import Chunk
 from lstr.extractors.video.live_input import Input

@@ -7,7 +7,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from lstr.extractors.errors import OutputError
+from lstr.errors import OutputError
 from lstr.extractors.stages import WRITE
 from lstr.pipelines.detection.decision import Decision
 from lstr.pipelines.detection.events import Opened

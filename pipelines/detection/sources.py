@@ -11,7 +11,7 @@ import numpy as np
 
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.chunk import CLOCK, Clock
-from lstr.extractors.errors import VideoError
+from lstr.errors import VideoError
 from lstr.extractors.prefetch import closed_after
 from lstr.extractors.run import FeatureRow
 from lstr.extractors.video.file_reader import open_chunks, probe_chunks

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.extractors.errors import VideoError
+from lstr.errors import VideoError
 from lstr.extractors.prefetch import closed_after
 from lstr.extractors.run import FeatureRow
 from lstr.pipelines.detection.networks import Networks

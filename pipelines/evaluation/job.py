@@ -8,8 +8,7 @@ from typing import Any, Literal
 
 from lstr.batch import predict
 from lstr.checkpoints.loaded import Checkpoint
-from lstr.errors import ConfigError, LabelsError, few
-from lstr.extractors.errors import RecipeError
+from lstr.errors import ConfigError, LabelsError, RecipeError, few
 from lstr.labels.label_set import subset_named
 from lstr.metrics.actions import length_text
 from lstr.metrics.rates import interval_text, rate_interval
@@ -131,7 +130,7 @@ def evaluate(options: EvaluateOptions) -> Iterator[Event]:
     """Score checkpoints on labelled features, or choose their thresholds on them.
 
     Misfits of any checkpoint end the job before the first is scored. Raises MissingPathError, LabelsError,
-    RecipeError, CheckpointError, ConfigError, SeenError, ThresholdError, and OutputError where the report
+    RecipeError, CheckpointError, ConfigError, SeenError, ConfigError, and OutputError where the report
     cannot be written.
     """
     if options.output:

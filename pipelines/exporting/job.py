@@ -13,11 +13,10 @@ from typing import Any
 
 from lstr import __version__
 from lstr.checkpoints.loaded import Checkpoint
-from lstr.errors import CheckpointError
+from lstr.errors import CheckpointError, NetworkRuntimeError, WeightsError
 from lstr.exported.description import StepDescription
 from lstr.exported.graphs import OPSET, describe, make_graph
 from lstr.exported.streaming import ExportedStep, open_step
-from lstr.extractors.errors import NetworkRuntimeError, WeightsError
 from lstr.extractors.flow.workers import flow_workers
 from lstr.extractors.networks.runtimes.conversion import exact_precision
 from lstr.extractors.networks.runtimes.exported import make_network_graph

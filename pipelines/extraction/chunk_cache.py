@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.extractors.errors import ExtractorError, MissingPathError, OutputError, VideoError
+from lstr.errors import CacheError, MissingPathError, OutputError, VideoError
 from lstr.extractors.flow.workers import ALGORITHMS, FlowWorkers
 from lstr.extractors.home import home
 from lstr.extractors.images.crops import WITHOUT_COLOUR, grey_of, picture_of
@@ -47,10 +47,6 @@ PLANES = {None: 3, GREY: CHUNK, COLOUR: 3 * CHUNK}
 FLOW_PLANES = 10
 DEFAULT_SIZE = 50 * 10**9  # bytes
 FRAMES_AHEAD = 4  # chunks decoded ahead where no flow is computed
-
-
-class CacheError(ExtractorError):
-    """A cached chunk is not what was written."""
 
 
 def chunk_recipe(recipe: Recipe) -> dict[str, Any]:

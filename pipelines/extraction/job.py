@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from lstr.errors import brief
+from lstr.errors import OutputError, brief
 from lstr.extractors.devices import choose_device, release_memory, videos_at_once
-from lstr.extractors.errors import OutputError
 from lstr.extractors.flow.workers import choose_backend, flow_workers
 from lstr.extractors.networks.runtimes.runtimes import choose_runtime
 from lstr.extractors.recipe import Recipe
@@ -70,7 +69,7 @@ def extract(videos: Mapping[str, Place], options: ExtractOptions) -> Generator[E
 
     Yields the Plan, Progress("calibration", …) of random networks, NetworksReady, then Progress by video id, an
     Outcome of each that is done or kept and Failed of each that is neither, and last Finished with the Summary.
-    Close the generator to end everything it started; what is finished is kept. Raises ClusterError, FlowError,
+    Close the generator to end everything it started; what is finished is kept. Raises DeviceError, FlowError,
     MissingPathError, NetworkRuntimeError, OutputError, RecipeError or WeightsError for what concerns all videos.
     """
     with _site(options) as site:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lstr.errors import MissingPathError, RecipeError, VideoError
 from lstr.extractors.devices import choose_device
-from lstr.extractors.errors import MissingPathError, RecipeError, VideoError
 from lstr.extractors.flow.workers import FlowWorkers
 from lstr.extractors.images.crops import NO_FRAMES
 from lstr.extractors.presets import shape_of

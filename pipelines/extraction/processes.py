@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
-from lstr.errors import LstrError
-from lstr.extractors.errors import ExtractorError
+from lstr.errors import ExtractorError, LstrError
 from lstr.extractors.flow.workers import default_workers
 from lstr.pipelines.child_process import ChildProcess, end, serve_parent, tell_parent
 from lstr.pipelines.extraction.options import WorkerConfig

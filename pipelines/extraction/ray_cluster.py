@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from lstr import __version__
-from lstr.extractors.errors import ExtractorError
+from lstr.errors import DeviceError, ExtractorError
 from lstr.extractors.streams import STREAMS
 from lstr.extractors.weights.archive import TENSORS
 from lstr.extractors.weights.content import read_content
@@ -42,12 +42,6 @@ CONNECT_SECONDS = 10.0
 CANCEL_SECONDS = 10.0
 TICK = 2.0  # seconds between two looks at the nodes
 INSTALL = "`pip install 'ray>=2.40'`"
-
-
-class ClusterError(ExtractorError):
-    """A Ray cluster that cannot be reached, or a node of it that cannot run this."""
-
-    exit_code = 2
 
 
 @dataclass(frozen=True)
@@ -90,14 +84,14 @@ def share_cluster(portion: Portion, n_videos: int, most: int | None = None) -> S
 def cluster(address: str | None) -> Iterator[None]:
     """Be connected to a Ray cluster: at an address, or without one as Ray chooses, at worst this machine alone.
 
-    Ray says nothing meanwhile. Raises ClusterError.
+    Ray says nothing meanwhile. Raises DeviceError.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else a warning of Ray's about its future
     try:
         import ray
     except ImportError as error:
-        raise ClusterError("The engine ray needs Ray, which is not installed.", f"{INSTALL}.") from error
+        raise DeviceError("The engine ray needs Ray, which is not installed.", f"{INSTALL}.") from error
     if ray.is_initialized():
         yield
         return
@@ -107,7 +101,7 @@ def cluster(address: str | None) -> Iterator[None]:
             with _own_sigterm():
                 ray.init(address, log_to_driver=False, logging_level=logging.CRITICAL, include_dashboard=False)
         except (OSError, RuntimeError, ValueError) as error:
-            raise ClusterError(
+            raise DeviceError(
                 f"No Ray cluster answers at {address or os.environ.get('RAY_ADDRESS', 'this machine')}.",
                 "start one with `ray start --head`, or give the address it printed as --set ray_address=HOST:PORT.",
             ) from error
@@ -161,7 +155,7 @@ def over_cluster(
 ) -> Generator[Notice | Outcome, None, None]:
     """An engine of `lstr.pipelines.extraction.resume`: one task per video on the connected cluster, `most` at a time.
 
-    No more tasks are handed to Ray than fit, and as many again. Close the generator to end them. Raises ClusterError,
+    No more tasks are handed to Ray than fit, and as many again. Close the generator to end them. Raises DeviceError,
     and what a worker raises that would stop every other video.
     """
     import ray
@@ -221,7 +215,7 @@ def _outcome(ref: Any, video_id: str, source: Place) -> Outcome:
         if isinstance(error.cause, ExtractorError):
             raise error.cause from None
         reason = str(error.cause).strip().partition("\n")[0]
-        raise ClusterError(f"A node cannot run lstr ({reason}).", f"{INSTALL} on every node, and try again.") from error
+        raise DeviceError(f"A node cannot run lstr ({reason}).", f"{INSTALL} on every node, and try again.") from error
     except exceptions.RayError as error:  # each process that tried it died
         reason = f"{source} ended each process that read it ({type(error).__name__}, {RETRIES + 1} attempts)."
         return failed(video_id, source, Failure(reason, "extract it alone, without --set engine=ray, to see more."))
@@ -237,7 +231,7 @@ def _extract(
     global _worker
     try:
         if version != __version__:
-            raise ClusterError(f"It has lstr {__version__}, not {version}.", f"{INSTALL} in one version everywhere.")
+            raise DeviceError(f"It has lstr {__version__}, not {version}.", f"{INSTALL} in one version everywhere.")
         if _worker is None or _worker[0] != config:
             if _worker:
                 _worker[2].close()

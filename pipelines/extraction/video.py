@@ -10,8 +10,8 @@ from pathlib import Path, PurePath
 from time import perf_counter
 from typing import Any
 
+from lstr.errors import CacheError, MissingPathError, VideoError
 from lstr.extractors.devices import choose_device
-from lstr.extractors.errors import MissingPathError, VideoError
 from lstr.extractors.flow.workers import FlowWorkers, default_workers, flow_workers, too_small
 from lstr.extractors.prefetch import StepSeconds, closed_after, merged
 from lstr.extractors.run import FeatureRow, TwoStream
@@ -20,14 +20,7 @@ from lstr.extractors.twostream import rebuild_twostream
 from lstr.extractors.video.file_reader import open_chunks
 from lstr.extractors.video.frames import CHUNK
 from lstr.extractors.weights.published_files import sha256_of
-from lstr.pipelines.extraction.chunk_cache import (
-    CachedVideo,
-    CacheError,
-    ChunkCache,
-    cached_chunks,
-    caches_of,
-    decoded_facts,
-)
+from lstr.pipelines.extraction.chunk_cache import CachedVideo, ChunkCache, cached_chunks, caches_of, decoded_facts
 from lstr.pipelines.extraction.options import WorkerConfig
 from lstr.pipelines.extraction.resume import Outcome, failed
 from lstr.pipelines.failures import failure_of

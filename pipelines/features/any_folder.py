@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from lstr.checkpoints.entries import is_tables
-from lstr.errors import CheckpointError
-from lstr.extractors.errors import RecipeError, VideoError
+from lstr.errors import CheckpointError, RecipeError, VideoError
 from lstr.extractors.recipe import Recipe
 from lstr.files.arrays import ZIP
 from lstr.pipelines.files.json_files import read_jsonl, write_jsonl

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from lstr.chunk import Clock
 from lstr.config import WindowConfig
-from lstr.errors import CheckpointError, LabelsError, few
-from lstr.extractors.errors import RecipeError
+from lstr.errors import CheckpointError, LabelsError, RecipeError, few
 from lstr.labels.check import NOTE, OTHER_RATE, UNITS, UNLABELLED, Finding, check, check_set, in_order, stop_at_errors
 from lstr.labels.label_set import Labels, select, subset_named, targets, with_ambiguous
 from lstr.pipelines.annotations.label_files import read_label_files

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from lstr.chunk import CLOCK, Clock
-from lstr.extractors.errors import MissingPathError, RecipeError
+from lstr.errors import MissingPathError, RecipeError
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.streams import MODEL_STREAMS, PICTURES
 from lstr.extractors.weights.model_card import is_weights_folder

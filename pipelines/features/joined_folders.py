@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lstr.chunk import Clock
-from lstr.extractors.errors import RecipeError
+from lstr.errors import RecipeError
 from lstr.extractors.recipe import Recipe, differences
 from lstr.pipelines.features.folder import FeatureFolder, open_features
 from lstr.pipelines.features.stated import NOTHING, Stated

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.errors import CheckpointError
-from lstr.extractors.errors import RecipeError
+from lstr.errors import CheckpointError, RecipeError
 from lstr.files.arrays import NUMBERS, open_array, read_header
 from lstr.pipelines.features.rows import Array, MappedArray
 from lstr.pipelines.features.stated import BESIDE

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lstr.extractors.errors import OutputError, RecipeError
+from lstr.errors import OutputError, RecipeError
 from lstr.extractors.recipe import Recipe, differences
 from lstr.extractors.streams import MODEL_STREAMS
 from lstr.files.arrays import read_header

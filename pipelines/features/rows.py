@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.extractors.errors import RecipeError
+from lstr.errors import RecipeError
 from lstr.pipelines.files.npy_rows import file_of
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.config import WindowConfig
-from lstr.errors import LstrError
+from lstr.errors import SeenError
 from lstr.extractors.streams import STREAMS, streams_of_model
 from lstr.pipelines.features.any_folder import seen_streams
 from lstr.pipelines.features.dataset import Split
@@ -17,12 +17,6 @@ from lstr.pipelines.features.folder import FeatureFolder
 
 Seen = dict[str, list[str]]
 """By video id the streams whose network has seen it; videos that none has seen are not in it."""
-
-
-class SeenError(LstrError):
-    """Videos to score that the networks of their features have seen."""
-
-    exit_code = 4
 
 
 def seen_in(split: Split, config: WindowConfig) -> Seen:

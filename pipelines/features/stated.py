@@ -8,8 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from lstr.chunk import MOST, STORED, Clock
-from lstr.errors import ConfigError, brief
-from lstr.extractors.errors import RecipeError
+from lstr.errors import ConfigError, RecipeError, brief
 from lstr.files.text import read_text
 
 BESIDE = "features.json"

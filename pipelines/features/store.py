@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lstr.chunk import Clock
-from lstr.extractors.errors import RecipeError
+from lstr.errors import RecipeError
 from lstr.extractors.streams import MODEL_STREAMS
 from lstr.pipelines.features.loose_files import LooseFiles, files_below
 from lstr.pipelines.features.rows import CheckedRows

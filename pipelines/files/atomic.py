@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from lstr.extractors.errors import OutputError, VideoError
+from lstr.errors import OutputError, VideoError
 from lstr.extractors.stages import WRITE, stage_of
 from lstr.files import atomic
 from lstr.pipelines.files.remote import Place, RemoteFile

@@ -15,8 +15,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
+from lstr.errors import ExtractorError, MissingPathError, OutputError, VideoError
 from lstr.extractors.addresses import shown
-from lstr.extractors.errors import ExtractorError, MissingPathError, OutputError, VideoError
 
 Got = TypeVar("Got")
 ATTEMPTS = 3  # at a step, beside what a file system tries by itself

@@ -7,7 +7,7 @@ from typing import Any
 
 import av
 
-from lstr.extractors.errors import MissingPathError, VideoError
+from lstr.errors import MissingPathError, VideoError
 from lstr.extractors.video.containers import open_container
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES, Tell, find_videos, is_video_name, not_read, with_endings
 from lstr.labels.video_ids import fault_of

@@ -9,11 +9,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from lstr.errors import brief, few
-from lstr.extractors.errors import ExtractorError
+from lstr.errors import ExtractorError, LabelsError, brief, few
 from lstr.labels.label_set import BACKGROUND, Labels
 from lstr.labels.video_ids import check_ids, mismatch_of
-from lstr.pipelines.annotations.annotation import AnnotationError
 from lstr.pipelines.annotations.columns import SAMPLE, guess_columns, layout_of
 from lstr.pipelines.annotations.footage import Rates, footage_of_files
 from lstr.pipelines.annotations.format import ConvertOptions, File
@@ -58,7 +56,7 @@ class UnnamedTable:
         return max(len(cells) for _, cells in self.rows[: SAMPLE + 1])
 
     def read(self, choice: Choice, videos: Mapping[str, Any]) -> Labels:
-        """The labels that come of a choice, of the videos at hand. Raises AnnotationError and LabelsError.
+        """The labels that come of a choice, of the videos at hand. Raises LabelsError and LabelsError.
 
         Where no column names the video, all rows are of the one that is at hand, or that the file is called as.
         """
@@ -78,16 +76,16 @@ class UnnamedTable:
     def _check(self, choice: Choice) -> None:
         columns = choice.columns
         if not {*columns} <= {*ROLES} or choice.unit not in UNITS or len({*columns.values()}) < len(columns):
-            raise AnnotationError("That is no choice of columns.", "reload the page.")
+            raise LabelsError("That is no choice of columns.", "reload the page.")
         if not all(0 <= at < self.width for at in columns.values()):
-            raise AnnotationError("The table has no such column.", "reload the page.")
+            raise LabelsError("The table has no such column.", "reload the page.")
         wanted = {"start": "the start", "label": "the action"}
         missing = [name for role, name in wanted.items() if role not in columns]
         missing += [] if {"end", "duration"} & columns.keys() else ["the end, or how long it lasts"]
         if missing:
-            raise AnnotationError(f"No column is {missing[0]} yet.", "choose it above that column.")
+            raise LabelsError(f"No column is {missing[0]} yet.", "choose it above that column.")
         if {"end", "duration"} <= columns.keys():
-            raise AnnotationError("One column is the end, and another how long it lasts.", "choose one of them.")
+            raise LabelsError("One column is the end, and another how long it lasts.", "choose one of them.")
 
     def _text(self, choice: Choice) -> str:
         """The table with names that are known, a line for each of its rows."""
@@ -107,7 +105,7 @@ class UnnamedTable:
 
 def unnamed_table(path: Path) -> UnnamedTable | None:
     """The table in a file, where it is one and nobody knows what its columns are; else None."""
-    with suppress(ExtractorError, csv.Error, OSError):
+    with suppress(LabelsError, ExtractorError, csv.Error, OSError):
         form = recognise(path) if path.is_file() else None
         if form and form.name in ("csv", "tsv"):
             return _unnamed(path, Rows(File(path).text_and_notes[0]))

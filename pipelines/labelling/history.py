@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from lstr.pipelines.labelling.values import OF_VIDEO, Action, Change, Label, RefusedError, change_of
+from lstr.errors import RequestError
+from lstr.pipelines.labelling.values import OF_VIDEO, Action, Change, Label, change_of
 
 Deed = Literal["do", "undo", "redo", "propose"]
 """What a person does to a video, and what a model proposes, which nobody undoes."""
@@ -30,19 +31,19 @@ class Entry:
 
 
 def entry_of(line: dict[str, Any]) -> Entry:
-    """An entry from a line as of `to_dict`. Raises RefusedError, KeyError or TypeError where it is none."""
+    """An entry from a line as of `to_dict`. Raises RequestError, KeyError or TypeError where it is none."""
     changes = tuple(map(change_of, line["changes"]))
     return Entry(int(line["revision"]), str(line["id"]), line["deed"], str(line["video"]), changes)
 
 
 def video_of(changes: Sequence[Change]) -> str:
-    """The one video that changes are of; "" where they are the project's own. Raises RefusedError for several."""
+    """The one video that changes are of; "" where they are the project's own. Raises RequestError for several."""
     videos = {change.video for change in changes}
     if len(videos) > 1 or not changes:
-        raise RefusedError("A change is of one video.", "reload the page.")
+        raise RequestError("A change is of one video.", "reload the page.")
     kinds = {change.kind in OF_VIDEO for change in changes}
     if len(kinds) > 1:
-        raise RefusedError("A change is of a video or of the project.", "reload the page.")
+        raise RequestError("A change is of a video or of the project.", "reload the page.")
     return videos.pop()
 
 

@@ -65,7 +65,7 @@ def label(options: LabelOptions, tell: Tell | None = None) -> Iterator[Labelling
     """Serve the page of some videos; the labels are in their file at the end.
 
     tell: gets sentences about what else a folder holds, and how labels to begin with are taken. Raises
-    MissingPathError, LabelsError, BusyError, ServingError, CheckpointError where the model is none, and OutputError
+    MissingPathError, LabelsError, OutputError, ServingError, CheckpointError where the model is none, and OutputError
     where the labels cannot be written.
     """
     if options.model:

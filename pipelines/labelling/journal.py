@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from lstr.errors import LstrError
+from lstr.errors import OutputError
 from lstr.pipelines.files.atomic import unwritable
 from lstr.pipelines.files.json_files import read_jsonl, to_json
 from lstr.pipelines.files.locks import lock
@@ -16,16 +16,10 @@ def journal_of(labels: Path) -> Path:
     return labels.with_name(f"{labels.name}.journal")
 
 
-class BusyError(LstrError):
-    """A labels project that another process has open."""
-
-    exit_code = 2
-
-
 class Journal:
     """Lines of JSON in a file that one process at a time has open.
 
-    Raises BusyError where another process has it, OutputError where it cannot be written.
+    Raises OutputError where another process has it, OutputError where it cannot be written.
     """
 
     def __init__(self, path: Path):
@@ -37,7 +31,7 @@ class Journal:
             raise unwritable(path.parent, error) from error
         if not lock(self._file):
             self._file.close()
-            raise BusyError(
+            raise OutputError(
                 f"Another `lstr label` has {path} open.",
                 "use its page, or name another file with -o.",
             )

@@ -10,8 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from lstr.errors import LabelsError, brief
-from lstr.extractors.errors import OutputError
+from lstr.errors import ConflictError, LabelsError, OutputError, RequestError, brief
 from lstr.labels.label_set import Labels, read_json
 from lstr.labels.video_ids import fault_of
 from lstr.pipelines.files.atomic import replacing, sweep
@@ -21,7 +20,7 @@ from lstr.pipelines.labelling.history import Deed, Entry, History, entry_of, vid
 from lstr.pipelines.labelling.journal import Journal, journal_of
 from lstr.pipelines.labelling.saving import Saving
 from lstr.pipelines.labelling.state import State
-from lstr.pipelines.labelling.values import Change, OvertakenError, RefusedError
+from lstr.pipelines.labelling.values import Change
 
 MOST_CHANGES = 10_000
 """Values that one change may change."""
@@ -34,7 +33,7 @@ class Project:
     begin: labels of any form that a new project begins with; origin: what the journal says of them. durations: seconds
     by video, where they are known.
     The journal is beside the file, PATH.journal; what was killed goes on where it was. Raises LabelsError where the
-    file is none that can be gone on with, BusyError where another process has it open, OutputError.
+    file is none that can be gone on with, OutputError where another process has it open, OutputError.
     """
 
     def __init__(
@@ -87,17 +86,17 @@ class Project:
     def change(self, change_id: str, changes: Sequence[Change]) -> Entry:
         """Do something; a second time with the same id is the first time.
 
-        Raises OvertakenError where a value is not what it was, RefusedError where they do not go together, OutputError
+        Raises ConflictError where a value is not what it was, RequestError where they do not go together, OutputError
         where the journal cannot be written; nothing has changed then.
         """
         with self._lock:
             if known := self._known(change_id):
                 return known
             if len(changes) > MOST_CHANGES:
-                raise RefusedError(f"That are more than {MOST_CHANGES:,} changes at once.", "make them in parts.")
+                raise RequestError(f"That are more than {MOST_CHANGES:,} changes at once.", "make them in parts.")
             video = video_of(changes)
             if fault := fault_of(video) if video else "":
-                raise RefusedError(f"The id {brief(video)} of a video is {fault}.", "reload the page.")
+                raise RequestError(f"The id {brief(video)} of a video is {fault}.", "reload the page.")
             return self._commit(change_id, "do", video, changes)
 
     def decide(self, change_id: str, make: Callable[[State, Mapping[str, float]], Sequence[Change]]) -> Entry:
@@ -125,10 +124,10 @@ class Project:
             return self._commit(change_id, deed, video, changes)
 
     def since(self, revision: int) -> list[Entry]:
-        """What has changed after a revision. Raises OvertakenError where the project does not reach back so far."""
+        """What has changed after a revision. Raises ConflictError where the project does not reach back so far."""
         with self._lock:
             if not self._base <= revision <= self.revision:
-                raise OvertakenError("The project has begun anew.", "reload the page.")
+                raise ConflictError("The project has begun anew.", "reload the page.")
             return self._entries[revision - self._base :]
 
     def listen(self, revision: int, listener: Listener) -> list[Entry]:
@@ -247,7 +246,7 @@ class Project:
         is_theirs = content is not None and not ours  # another file has been put in its place
         later: list[Entry] = []
         for line in lines[1:]:
-            with suppress(KeyError, TypeError, RefusedError, OvertakenError):  # a line of a disk that failed
+            with suppress(KeyError, TypeError, RequestError, ConflictError):  # a line of a disk that failed
                 entry = entry_of(line)
                 if entry.revision > seen and content is not None:
                     later.append(entry)
@@ -262,7 +261,7 @@ class Project:
                 self._take_over(written, stated, [] if is_theirs else later)
                 return stated
         for entry in later:
-            with suppress(OvertakenError, RefusedError):
+            with suppress(ConflictError, RequestError):
                 if entry.revision == self.revision + 1:
                     self.state.apply(entry.changes)
                     self._remember(entry)
@@ -272,7 +271,7 @@ class Project:
     def _take_over(self, written: State, stated: Mapping[str, float], later: Sequence[Entry]) -> None:
         """Begin anew from a file that was changed elsewhere, with what the journal knows beyond it."""
         for entry in later:
-            with suppress(OvertakenError, RefusedError):
+            with suppress(ConflictError, RequestError):
                 written.apply(entry.changes)
         self._is_stale = bool(later)
         revision = later[-1].revision if later else self.revision

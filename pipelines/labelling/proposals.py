@@ -9,22 +9,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from lstr.errors import RequestError
 from lstr.labels.segment import is_name
 from lstr.pipelines.labelling.candidates import Candidate
 from lstr.pipelines.labelling.document import free_key, joined
 from lstr.pipelines.labelling.history import History
 from lstr.pipelines.labelling.state import State
-from lstr.pipelines.labelling.values import (
-    LONGEST_NAME,
-    NOTHING,
-    About,
-    Action,
-    Change,
-    Label,
-    Proposal,
-    RefusedError,
-    Search,
-)
+from lstr.pipelines.labelling.values import LONGEST_NAME, NOTHING, About, Action, Change, Label, Proposal, Search
 
 SAME = 0.5
 """Two stretches of an action are one occurrence where they share so much of the shorter one."""
@@ -149,7 +140,7 @@ def accepted(video: str, key: str, label_key: str, label: Label | None = None) -
         proposal = _open(state, video, key)
         made = label or Label(proposal.action, proposal.start, proposal.end)
         if made.end is None or made.action == NOTHING:
-            raise RefusedError("That is no action from here to there.", "reject the proposal instead.")
+            raise RequestError("That is no action from here to there.", "reject the proposal instead.")
         found = Label(proposal.action, proposal.start, proposal.end)
         is_same = (made.action, made.start, made.end) == (found.action, found.start, found.end)
         after = replace(proposal, state="accepted" if is_same else "corrected")
@@ -186,7 +177,7 @@ def rejected(video: str, key: str, label_key: str) -> Decision:
 def _open(state: State, video: str, key: str) -> Proposal:
     proposal = state.proposals.get(video, {}).get(key)
     if proposal is None or proposal.state != "open":
-        raise RefusedError("That has been decided already, or is proposed no more.", "go on with the next one.")
+        raise RequestError("That has been decided already, or is proposed no more.", "go on with the next one.")
     return proposal
 
 

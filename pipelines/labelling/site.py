@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from lstr.errors import LstrError
+from lstr.errors import ConflictError, LstrError, RequestError
 from lstr.extractors.video.probe import DIGITS
 from lstr.pipelines.labelling.history import Entry
 from lstr.pipelines.labelling.page import build_label_page
@@ -24,7 +24,7 @@ from lstr.pipelines.labelling.proposals import ORDERS, Decision, accepted, rejec
 from lstr.pipelines.labelling.proposer import Proposer
 from lstr.pipelines.labelling.training import Training
 from lstr.pipelines.labelling.training_site import TrainingSite
-from lstr.pipelines.labelling.values import Label, OvertakenError, RefusedError, change_of
+from lstr.pipelines.labelling.values import Label, change_of
 from lstr.pipelines.labelling.watched import Watched
 from lstr.pipelines.pages.responses import page_response, read_json, refused
 
@@ -126,7 +126,7 @@ class Site:
 
         try:
             missed = await run_in_threadpool(self.project.listen, revision, listen)
-        except OvertakenError:
+        except ConflictError:
             return StreamingResponse(_once("event: anew\ndata: \n\n"), media_type="text/event-stream")
         return StreamingResponse(self._stream(missed, queue, listen), media_type="text/event-stream")
 
@@ -153,14 +153,14 @@ class Site:
         body = await self._body_here(request)
         changes = body.get("changes")
         if not isinstance(changes, list):
-            raise RefusedError("That is no change.", "reload the page.")
+            raise RequestError("That is no change.", "reload the page.")
         entry = await run_in_threadpool(self.project.change, _id(body), [change_of(one) for one in changes])
         return self._taken(entry)
 
     async def _turn(self, request: Request) -> Response:
         body = await self._body_here(request)
         if body.get("deed") not in ("undo", "redo") or body.get("video") not in self.watched.videos:
-            raise RefusedError("That can be neither undone nor redone.", "reload the page.")
+            raise RequestError("That can be neither undone nor redone.", "reload the page.")
         entry = await run_in_threadpool(self.project.turn, _id(body), body["video"], body["deed"])
         return self._taken(entry)
 
@@ -187,27 +187,27 @@ class Site:
         return JSONResponse({"entry": entry.to_dict() if entry else None, "trouble": self.project.trouble})
 
     async def _told(self, request: Request, error: Exception) -> Response:
-        status = 409 if isinstance(error, OvertakenError) else 400 if isinstance(error, RefusedError) else 500
+        status = 409 if isinstance(error, ConflictError) else 400 if isinstance(error, RequestError) else 500
         told = {"error": str(error), "hint": getattr(error, "hint", ""), "revision": self.project.revision}
         return JSONResponse(told, status)
 
 
 async def _body(request: Request) -> dict[str, Any]:
-    """The JSON object of a request, which is not large. Raises HTTPException or RefusedError."""
+    """The JSON object of a request, which is not large. Raises HTTPException or RequestError."""
     data = await read_json(request, MOST_BYTES)
     try:
         body = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise RefusedError("That is no JSON.", "reload the page.") from error
+        raise RequestError("That is no JSON.", "reload the page.") from error
     if not isinstance(body, dict):
-        raise RefusedError("That is no change.", "reload the page.")
+        raise RequestError("That is no change.", "reload the page.")
     return body
 
 
 def _id(body: dict[str, Any]) -> str:
     name = body.get("id")
     if not isinstance(name, str) or not 8 <= len(name) <= 100:
-        raise RefusedError("A change has an id.", "reload the page.")
+        raise RequestError("A change has an id.", "reload the page.")
     return name
 
 
@@ -238,12 +238,12 @@ def proposals_in_order(project: Project, proposer: Proposer, order: str) -> dict
 def decision_of(body: Mapping[str, Any], videos: Collection[str]) -> Decision:
     """The decision that a request is: to `accept` a proposal, with a `label` that it is corrected to, or to `reject`.
 
-    Raises RefusedError where it is none.
+    Raises RequestError where it is none.
     """
     deed, video, key, made = (body.get(name) for name in ("decision", "video", "key", "label_key"))
     sound = isinstance(key, str) and isinstance(made, str) and 8 <= len(made) <= 100
     if deed not in ("accept", "reject") or video not in videos or not sound:
-        raise RefusedError("That is no decision.", "reload the page.")
+        raise RequestError("That is no decision.", "reload the page.")
     assert isinstance(video, str) and isinstance(key, str) and isinstance(made, str)
     if deed == "reject":
         return rejected(video, key, made)

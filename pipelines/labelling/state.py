@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from lstr.errors import ConflictError, RequestError
 from lstr.pipelines.labelling.values import (
     NOTHING,
     ONE_A_VIDEO,
@@ -11,9 +12,7 @@ from lstr.pipelines.labelling.values import (
     Action,
     Change,
     Label,
-    OvertakenError,
     Proposal,
-    RefusedError,
     Search,
     Subject,
     Value,
@@ -65,34 +64,34 @@ class State:
         return {"search": self.searches, "about": self.abouts, "action": self.actions, "subject": self.subjects}
 
     def apply(self, changes: Iterable[Change]) -> None:
-        """Take all changes, or none. Raises OvertakenError where a value is not what it was, RefusedError."""
+        """Take all changes, or none. Raises ConflictError where a value is not what it was, RequestError."""
         taken: list[Change] = []
         try:
             for change in changes:
                 if self.get(change.place) != change.before:
-                    raise OvertakenError("That has been changed meanwhile, as in another tab.", "look at it again.")
+                    raise ConflictError("That has been changed meanwhile, as in another tab.", "look at it again.")
                 self.put(change)
                 taken.append(change)
             for change in taken:
                 self._check(change)
-        except (OvertakenError, RefusedError):
+        except (ConflictError, RequestError):
             for change in reversed(taken):
                 self.put(change.reversed())
             raise
 
     def _check(self, change: Change) -> None:
-        """Raise RefusedError where the values do not go together after a change."""
+        """Raise RequestError where the values do not go together after a change."""
         value = self.get(change.place)
         if isinstance(value, Label) and value.action != NOTHING and value.action not in self.actions:
-            raise RefusedError("There is no such action any more.", "add it again.")
+            raise RequestError("There is no such action any more.", "add it again.")
         if isinstance(value, Action):
             for key, other in self.actions.items():
                 if key != change.key and other.name == value.name:
-                    raise RefusedError(f"There is an action {value.name!r} already.", "choose another name.")
+                    raise RequestError(f"There is an action {value.name!r} already.", "choose another name.")
                 if key != change.key and value.key and other.key.lower() == value.key.lower():
-                    raise RefusedError(f"{value.key!r} is the key of {other.name!r}.", "choose another key.")
+                    raise RequestError(f"{value.key!r} is the key of {other.name!r}.", "choose another key.")
         if change.kind == "action" and value is None and self.uses(change.key):
-            raise RefusedError("The action has labels.", "delete them first.")
+            raise RequestError("The action has labels.", "delete them first.")
 
     def uses(self, action: str) -> int:
         """How many labels an action has."""

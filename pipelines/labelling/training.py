@@ -14,13 +14,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lstr.errors import LstrError
+from lstr.errors import LstrError, RequestError
 from lstr.extractors.lifeline import command_of, package_environment
 from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.labelling.document import to_document
 from lstr.pipelines.labelling.project import Project
 from lstr.pipelines.labelling.state import State
-from lstr.pipelines.labelling.values import NOTHING, RefusedError
+from lstr.pipelines.labelling.values import NOTHING
 from lstr.pipelines.model_files.model_file import open_model
 
 SHORTEST_S, LONGEST_S = 60, 7 * 86400  # time limit that a page may ask for
@@ -87,13 +87,13 @@ class Training:
     def begin(self, seconds: float | None = None) -> None:
         """Train a model on the labels as they are now, within `seconds`.
 
-        Raises RefusedError where one is trained already, nothing is labelled or the time is out of range, OutputError.
+        Raises RequestError where one is trained already, nothing is labelled or the time is out of range, OutputError.
         """
         if seconds is not None and not SHORTEST_S <= seconds <= LONGEST_S:
-            raise RefusedError("The time limit is out of range.", "give at least a minute, and at most a week.")
+            raise RequestError("The time limit is out of range.", "give at least a minute, and at most a week.")
         with self._lock:
             if self._process:
-                raise RefusedError("A model is being trained already.", "wait until it is done, or cancel it.")
+                raise RequestError("A model is being trained already.", "wait until it is done, or cancel it.")
             revision, state = self.project.snapshot()
             state = usable_for_training(state)
             number = 1 + max(self._numbers(), default=0)
@@ -260,12 +260,12 @@ def result_of(about: Mapping[str, Any]) -> list[str]:
 def usable_for_training(state: State) -> State:
     """Return a project's values but for videos that have no label and are not complete.
 
-    Raises RefusedError where no action is labelled.
+    Raises RequestError where no action is labelled.
     """
     complete = {video for video, about in state.abouts.items() if about.complete}
     ended = {video: [one for one in held.values() if one.end is not None] for video, held in state.labels.items()}
     if not any(one.action != NOTHING for labels in ended.values() for one in labels):
-        raise RefusedError("Nothing is labelled yet.", "label an action in a few videos, then train.")
+        raise RequestError("Nothing is labelled yet.", "label an action in a few videos, then train.")
     videos = complete | {video for video, labels in ended.items() if labels}
     labels = {video: held for video, held in state.labels.items() if video in videos}
     abouts = {video: about for video, about in state.abouts.items() if video in videos}

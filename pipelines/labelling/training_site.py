@@ -15,8 +15,8 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
+from lstr.errors import RequestError
 from lstr.pipelines.labelling.training import Training
-from lstr.pipelines.labelling.values import RefusedError
 from lstr.pipelines.pages.page import embed_json
 from lstr.pipelines.pages.responses import page_response
 
@@ -57,7 +57,7 @@ class TrainingSite:
     async def _begin(self, request: Request) -> Response:
         seconds = (await self.read_body(request)).get("seconds")
         if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int | float)):
-            raise RefusedError("The time limit is not a number.", "reload the page.")
+            raise RequestError("The time limit is not a number.", "reload the page.")
         await run_in_threadpool(self.training.begin, seconds)
         return JSONResponse(self.training.describe())
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from lstr.errors import LstrError, brief
+from lstr.errors import RequestError, brief
 from lstr.labels.label_set import BACKGROUND
 from lstr.labels.segment import LATEST, is_name
 
@@ -19,18 +19,6 @@ Time = Annotated[float, msgspec.Meta(ge=0, le=LATEST)]
 Name = Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)]
 Comment = Annotated[str, msgspec.Meta(max_length=LONGEST_COMMENT)]
 Score = Annotated[float, msgspec.Meta(ge=0, le=1)]
-
-
-class RefusedError(LstrError):
-    """A change that a project cannot hold."""
-
-    exit_code = 2
-
-
-class OvertakenError(LstrError):
-    """A change of what somebody else, as a second tab, has changed meanwhile."""
-
-    exit_code = 2
 
 
 @dataclass(frozen=True)
@@ -137,15 +125,15 @@ class Change:
 
 
 def change_of(entry: Any) -> Change:
-    """A change from a JSON object as of `to_dict`. Raises RefusedError where it is none."""
+    """A change from a JSON object as of `to_dict`. Raises RequestError where it is none."""
     if not isinstance(entry, dict) or entry.get("kind") not in KINDS:
-        raise RefusedError(f"{brief(entry)} is no change.", "reload the page.")
+        raise RequestError(f"{brief(entry)} is no change.", "reload the page.")
     kind, video, key = (entry.get(name, "") for name in ("kind", "video", "key"))
     for name, text in (("video", video), ("key", key)):
         if not isinstance(text, str) or len(text) > 4096:
-            raise RefusedError(f"The {name} {brief(text)} of a change is no text.", "reload the page.")
+            raise RequestError(f"The {name} {brief(text)} of a change is no text.", "reload the page.")
     if bool(video) != (kind in OF_VIDEO) or bool(key) == (kind in ONE_A_VIDEO):
-        raise RefusedError(f"A change of {kind} has no such place: {video!r}, {key!r}.", "reload the page.")
+        raise RequestError(f"A change of {kind} has no such place: {video!r}, {key!r}.", "reload the page.")
     before, after = (_value(kind, entry.get(side)) for side in ("before", "after"))
     return Change(kind, video, key, before, after)
 
@@ -156,14 +144,14 @@ def _value(kind: str, content: Any) -> Value | None:
     try:
         value: Value = msgspec.convert(content, KINDS[kind])
     except msgspec.ValidationError as error:
-        raise RefusedError(
+        raise RequestError(
             f"A {kind} cannot be {brief(content)} ({error}).", "correct it, or reload the page."
         ) from error
     for name, text in asdict(value).items():
         if isinstance(text, str) and text and not is_name(text):
-            raise RefusedError(f"The {name} {brief(text)} is no text that a file can hold.", "write it otherwise.")
+            raise RequestError(f"The {name} {brief(text)} is no text that a file can hold.", "write it otherwise.")
     if isinstance(value, Label | Proposal) and value.end is not None and value.end <= value.start:
-        raise RefusedError(f"A {kind} ends after its start.", "let it last at least one frame.")
+        raise RequestError(f"A {kind} ends after its start.", "let it last at least one frame.")
     if isinstance(value, Action):
         _check_action(value)
     return value
@@ -171,8 +159,8 @@ def _value(kind: str, content: Any) -> Value | None:
 
 def _check_action(action: Action) -> None:
     if not action.name.strip():
-        raise RefusedError("An action needs a name.", "type one.")
+        raise RequestError("An action needs a name.", "type one.")
     if action.name == BACKGROUND:
-        raise RefusedError(f"{BACKGROUND!r} is where no action is.", "label it as: nothing happens here.")
+        raise RequestError(f"{BACKGROUND!r} is where no action is.", "label it as: nothing happens here.")
     if action.key and action.key.lower() in RESERVED:
-        raise RefusedError(f"The key {action.key!r} is one of the page's own.", "choose another letter or digit.")
+        raise RequestError(f"The key {action.key!r} is one of the page's own.", "choose another letter or digit.")

@@ -12,7 +12,7 @@ import av
 import cv2
 import numpy as np
 
-from lstr.extractors.errors import ExtractorError
+from lstr.errors import ExtractorError
 from lstr.extractors.home import home
 from lstr.extractors.video.exact_frames import ExactFrames, index_frames
 from lstr.extractors.video.probe import Video

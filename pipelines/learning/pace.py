@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from lstr.config import WindowConfig
-from lstr.extractors.errors import VideoError
+from lstr.errors import VideoError
 from lstr.extractors.flow.workers import flow_workers
 from lstr.extractors.prefetch import closed_after, torch_threads
 from lstr.extractors.presets import Preset

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from lstr.errors import ConfigError
+from lstr.errors import TooShortError
 from lstr.extractors.streams import STREAMS, in_training_order
 
 CHUNKS, FEATURES, MODEL, THRESHOLDS, MEASURE, PACK = "chunks", "features", "model", "thresholds", "measure", "pack"
@@ -25,10 +25,6 @@ FEWEST_EPOCHS, FEWEST_DRAWS = 6, 96  # that a network is trained for under a sho
 SLOWER = 1.2  # than planned, which a time allows for
 STARTING = 3.0  # seconds that a step takes to begin
 MEASURING = 0.02  # seconds a chunk, with resampling and figures
-
-
-class TooShort(ConfigError):
-    """A time that is too short for what is to be learnt."""
 
 
 @dataclass(frozen=True)
@@ -238,8 +234,8 @@ def fit_epochs(
     """The epochs of each stream's network, and the images of an epoch, that a time leaves.
 
     budget: seconds of everything, None for no bound; others: of what is not the training of networks, of which each
-    stream has one, and one for each fold; enough: the share of their training that is the least. Raises TooShort with
-    the shortest time that is enough.
+    stream has one, and one for each fold; enough: the share of their training that is the least. Raises TooShortError
+    with the shortest time that is enough.
     """
     image = {stream: (1 + folds) * seconds for stream, seconds in costs.image.items()}
     whole = sum(epochs[stream] * draws * seconds for stream, seconds in image.items())
@@ -268,8 +264,8 @@ def fit_epochs(
     return fewest, min(draws, fitting)
 
 
-def _too_short(by_folds: str, least: float, budget: float) -> TooShort:
-    return TooShort(
+def _too_short(by_folds: str, least: float, budget: float) -> TooShortError:
+    return TooShortError(
         f"Learning{by_folds} takes {math.ceil(least)} s at least here, and may take {budget:g} s.",
         f"give --time {math.ceil(least / 60)}m or more, or fewer videos.",
     )

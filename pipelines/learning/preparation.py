@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from lstr.chunk import FEATURES_PER_SECOND
-from lstr.errors import ConfigError, LabelsError
+from lstr.errors import ConfigError, LabelsError, OutputError, TooShortError, VideoError
 from lstr.extractors.devices import choose_device
-from lstr.extractors.errors import OutputError, VideoError
 from lstr.extractors.presets import PRESETS, Preset, shape_of
 from lstr.extractors.video.probe import probe
 from lstr.extractors.weights.published_files import sha256_of
@@ -23,7 +22,7 @@ from lstr.pipelines.files.videos import announced_seconds
 from lstr.pipelines.learning.options import OF_ONE, Features, LearnOptions, features_of, recipe_of, settings_of
 from lstr.pipelines.learning.pace import Header, measured_plan
 from lstr.pipelines.learning.parts import N_FOLDS, TRAINING, VALIDATION, LabelParts, divide, folds_of
-from lstr.pipelines.learning.plan import LearnPlan, TooShort
+from lstr.pipelines.learning.plan import LearnPlan
 from lstr.pipelines.learning.workspace import Workspace
 from lstr.pipelines.model_files.model_file import SUFFIX, is_model, open_model
 from lstr.pipelines.progress import Failed, LabelFindings, Notice
@@ -144,7 +143,7 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice | Failed,
             is_least = parts is ladder[-1] and features == choices[-1]
             try:
                 plan = measured_plan(options, parts, networks[features[0]], looked, videos, device, known, is_least)
-            except TooShort as error:
+            except TooShortError as error:
                 short.append(str(error))
                 if is_least:
                     raise

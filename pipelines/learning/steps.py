@@ -9,11 +9,11 @@ from typing import Any
 
 from lstr.batch import predict
 from lstr.checkpoints.checkpoint import Checkpoint, load
-from lstr.extractors.errors import VideoError
+from lstr.errors import CacheError, VideoError
 from lstr.labels.recordings import recording_of
 from lstr.pipelines.evaluation.job import EvaluateOptions, evaluate
 from lstr.pipelines.evaluation.scoring import Fold
-from lstr.pipelines.extraction.chunk_cache import CacheError, find_cache
+from lstr.pipelines.extraction.chunk_cache import find_cache
 from lstr.pipelines.extraction.job import extract
 from lstr.pipelines.extraction.options import ExtractOptions
 from lstr.pipelines.extraction.plan import Plan as ExtractPlan

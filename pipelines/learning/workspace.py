@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from lstr.extractors.errors import OutputError
+from lstr.errors import OutputError
 from lstr.labels.label_set import Labels
 from lstr.pipelines.annotations.activitynet import to_activitynet
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet

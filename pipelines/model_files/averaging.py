@@ -9,8 +9,7 @@ from typing import Any
 from lstr.average import Columns, average
 from lstr.checkpoints import checkpoint
 from lstr.checkpoints.loaded import FORMAT, Checkpoint
-from lstr.errors import CheckpointError
-from lstr.extractors.errors import RecipeError
+from lstr.errors import CheckpointError, RecipeError
 from lstr.extractors.recipe import Recipe, differences
 from lstr.extractors.streams import streams_of_model
 from lstr.pipelines.files.atomic import unwritable

@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any
 from lstr.checkpoints.entries import fault_of_rules, is_thresholds
 from lstr.checkpoints.loaded import CALIBRATION, FORMAT, Checkpoint
 from lstr.checkpoints.loaded import TENSORS as OF_MODEL
-from lstr.errors import CheckpointError, ConfigError
+from lstr.errors import CheckpointError, ConfigError, RecipeError, WeightsError
 from lstr.exported.description import StepDescription
 from lstr.extractors.backbones.network import is_network_name
 from lstr.extractors.devices import choose_device
 from lstr.extractors.entries import built
-from lstr.extractors.errors import RecipeError, WeightsError
 from lstr.extractors.names import is_slug
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.weights.archive import AGAIN, CARD, DOCUMENT, FOREIGN, GRAPH, SUFFIX, TENSORS, Archive, is_archive

@@ -11,8 +11,7 @@ from lstr import __version__
 from lstr.checkpoints.checkpoint import FORMAT, interpret, read
 from lstr.checkpoints.checkpoint import TENSORS as OF_MODEL
 from lstr.checkpoints.loaded import CALIBRATION, Checkpoint
-from lstr.errors import CheckpointError
-from lstr.extractors.errors import OutputError, RecipeError, WeightsError
+from lstr.errors import CheckpointError, OutputError, RecipeError, WeightsError
 from lstr.extractors.home import home
 from lstr.extractors.networks.build import build_network
 from lstr.extractors.recipe import Recipe

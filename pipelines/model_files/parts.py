@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from lstr.checkpoints.checkpoint import write_atomically
-from lstr.extractors.errors import MissingPathError, OutputError
+from lstr.errors import MissingPathError, OutputError
 from lstr.extractors.weights.archive import CARD, Archive, member_path
 from lstr.extractors.weights.content import read_content
 from lstr.extractors.weights.model_card import DESCRIPTION, FORMAT, file_name, read_card

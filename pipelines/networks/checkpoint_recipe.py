@@ -10,8 +10,7 @@ from typing import Any
 
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.chunk import Clock
-from lstr.errors import CheckpointError
-from lstr.extractors.errors import RecipeError
+from lstr.errors import CheckpointError, RecipeError
 from lstr.extractors.flow.workers import ALGORITHMS
 from lstr.extractors.networks.runtimes.runtimes import AUTO
 from lstr.extractors.recipe import Recipe, differences

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from lstr.errors import OutputError
 from lstr.extractors.entries import read_object
-from lstr.extractors.errors import OutputError
 from lstr.extractors.flow.workers import default_workers
 from lstr.extractors.home import home
 from lstr.extractors.networks.runtimes.runtimes import AUTO, RUNTIMES, choose_runtime

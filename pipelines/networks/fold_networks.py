@@ -5,7 +5,7 @@ from functools import lru_cache
 from threading import Lock
 from typing import Any
 
-from lstr.extractors.errors import WeightsError
+from lstr.errors import WeightsError
 from lstr.extractors.networks.build import build_network
 from lstr.extractors.run import TwoStream
 from lstr.extractors.weights.model_card import ModelCard, blind_fold, network_file, read_card

@@ -9,9 +9,9 @@ from typing import Any
 from torch import Tensor
 
 from lstr.checkpoints import checkpoint
+from lstr.errors import RecipeError, WeightsError
 from lstr.extractors.devices import default_device
 from lstr.extractors.entries import read_object
-from lstr.extractors.errors import RecipeError, WeightsError
 from lstr.extractors.presets import PRESETS, Preset, read_preset
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.streams import STREAMS, streams_of_model

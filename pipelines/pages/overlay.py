@@ -13,7 +13,7 @@ from av.container import InputContainer, OutputContainer
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
-from lstr.extractors.errors import OutputError, VideoError
+from lstr.errors import OutputError, VideoError
 from lstr.extractors.video.containers import best_video, open_container
 from lstr.extractors.video.frames import CHUNK_SECONDS, FPS
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND

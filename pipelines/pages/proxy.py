@@ -7,7 +7,7 @@ import av
 import numpy as np
 from av.video.stream import VideoStream
 
-from lstr.extractors.errors import VideoError
+from lstr.errors import VideoError
 from lstr.extractors.video.containers import open_container
 from lstr.extractors.video.file_reader import FrameReader
 from lstr.extractors.video.frames import FPS, resample

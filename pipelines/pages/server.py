@@ -12,7 +12,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from lstr.errors import LstrError
+from lstr.errors import ServingError
 from lstr.pipelines.pages.guard import Guard, KeptAddress, new_token
 
 PORT = 8420
@@ -32,12 +32,6 @@ MAX_CONNECTIONS = 256
 REQUEST_SECONDS = 20.0
 """Within which all of a request has come, from the connection or from its first byte on."""
 COMING = (h11.IDLE, h11.SEND_BODY)
-
-
-class ServingError(LstrError):
-    """An address that cannot be served on."""
-
-    exit_code = 2
 
 
 class Server:

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import av
 import numpy as np
 
-from lstr.extractors.errors import VideoError
+from lstr.errors import VideoError
 from lstr.extractors.video.probe import find_start
 from lstr.labels.segment import Segment
 from lstr.pipelines.files.atomic import write_text

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from lstr.extractors.errors import RecipeError, VideoError
+from lstr.errors import RecipeError, VideoError
 from lstr.extractors.flow.workers import flow_workers
 from lstr.extractors.networks.runtimes.fused import fuse
 from lstr.extractors.networks.runtimes.quantised import Ranges

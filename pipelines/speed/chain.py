@@ -15,8 +15,8 @@ import numpy as np
 
 from lstr import streaming
 from lstr.config import WindowConfig
+from lstr.errors import VideoError
 from lstr.extractors.devices import choose_device
-from lstr.extractors.errors import VideoError
 from lstr.extractors.flow.workers import PAIRS, FlowWorkers, flow_workers
 from lstr.extractors.prefetch import closed_after, torch_threads
 from lstr.extractors.presets import Preset

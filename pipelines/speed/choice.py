@@ -15,8 +15,8 @@ from time import process_time
 
 import numpy as np
 
+from lstr.errors import NetworkRuntimeError
 from lstr.extractors.devices import choose_device, fast_precision
-from lstr.extractors.errors import NetworkRuntimeError
 from lstr.extractors.flow.workers import default_workers, flow_workers
 from lstr.extractors.networks.runtimes.runtimes import RUNTIMES, is_installed
 from lstr.extractors.prefetch import closed_after, torch_threads

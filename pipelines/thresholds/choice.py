@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from lstr.checkpoints.loaded import Checkpoint
+from lstr.errors import ConfigError
 from lstr.pipelines.model_files.model_file import is_model
-from lstr.timeline import ThresholdError, Thresholds, changed, thresholds_of
+from lstr.timeline import Thresholds, changed, thresholds_of
 
 NAMES = ("on", "off", "min_length", "merge_gap", "highest", "backdate")
 BY_NAME = f"use a Thresholds, or values of {', '.join(NAMES)} by name."
@@ -20,20 +21,20 @@ classes; a Thresholds or such values by class; or None for the checkpoint's own.
 def choose_thresholds(loaded: Checkpoint, choice: ThresholdChoice = None) -> Thresholds | Mapping[str, Thresholds]:
     """The thresholds to detect with: of all classes, or by class.
 
-    A class that the choice leaves out keeps the checkpoint's. Raises ThresholdError for values that contradict each
+    A class that the choice leaves out keeps the checkpoint's. Raises ConfigError for values that contradict each
     other, and for a name that is neither a class nor a value.
     """
     if isinstance(choice, Thresholds):
         return choice
     if choice is not None and not isinstance(choice, Mapping):
-        raise ThresholdError(f"{choice!r} are no thresholds.", BY_NAME)
+        raise ConfigError(f"{choice!r} are no thresholds.", BY_NAME)
     if choice is None or is_values(choice):
         return thresholds_of(loaded, choice)
     own, stored = thresholds_of(loaded), loaded.extra.get("thresholds") or {}
     chosen: dict[str, Thresholds] = {}
     for label, values in choice.items():
         if label not in loaded.classes:
-            raise ThresholdError(
+            raise ConfigError(
                 f"{label!r} is no class of {loaded.path}, and no threshold.",
                 f"its classes are {', '.join(loaded.classes)}; thresholds are {', '.join(NAMES)}.",
             )
@@ -43,7 +44,7 @@ def choose_thresholds(loaded: Checkpoint, choice: ThresholdChoice = None) -> Thr
             if any(value is not None for value in values.values()):
                 chosen[label] = changed(stored.get(label, {}), values)
         else:
-            raise ThresholdError(
+            raise ConfigError(
                 f"{values!r} are no thresholds of a class.",
                 BY_NAME,
             )

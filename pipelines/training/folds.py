@@ -3,8 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from lstr.errors import ConfigError, LabelsError, few
-from lstr.extractors.errors import WeightsError
+from lstr.errors import ConfigError, LabelsError, WeightsError, few
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels, subset_named
 from lstr.labels.recordings import recording_of
 from lstr.pipelines.training.initial_weights import Initial

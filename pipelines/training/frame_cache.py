@@ -6,7 +6,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from lstr.extractors.errors import MissingPathError, OutputError, VideoError
+from lstr.errors import MissingPathError, OutputError, VideoError
 from lstr.extractors.flow.workers import ALGORITHMS, FlowWorkers, algorithm_of, too_small
 from lstr.extractors.networks.build import network_recipe
 from lstr.extractors.presets import Preset

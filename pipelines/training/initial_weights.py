@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lstr.errors import UnfitError, WeightsError
 from lstr.extractors.backbones.network import Network
 from lstr.extractors.backbones.networks import known_network
-from lstr.extractors.errors import WeightsError
 from lstr.extractors.networks.weights import identify
 from lstr.extractors.presets import Preset
 from lstr.extractors.streams import STREAMS, model_stream
@@ -60,10 +60,6 @@ def initial_weights(preset: Preset, shared: str | None, by_stream: Mapping[str, 
     if unfit and len(unfit) == len(sharing):
         raise unfit[0]
     return found
-
-
-class UnfitError(WeightsError):
-    """Weights that are sound, of another network or stream."""
 
 
 def _initial(named: str, stream: str, entry: Network | None, network: str) -> Initial:

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import torch
 
-from lstr.extractors.errors import OutputError
+from lstr.errors import OutputError
 from lstr.pipelines.files.atomic import replacing
 from lstr.pipelines.files.json_files import append_jsonl, keep_jsonl, read_jsonl
 from lstr.pipelines.pages.palette import colour_of

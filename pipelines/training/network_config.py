@@ -6,11 +6,10 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from lstr.errors import ConfigError
+from lstr.errors import ConfigError, RecipeError
 from lstr.extractors.backbones.network import SMALLEST, Network
 from lstr.extractors.backbones.networks import RESNET50, known_network
 from lstr.extractors.devices import fast_precision
-from lstr.extractors.errors import RecipeError
 from lstr.extractors.flow.workers import choose_backend
 from lstr.extractors.images.crops import View
 from lstr.extractors.presets import FAST, KINETICS, PRESETS, Preset

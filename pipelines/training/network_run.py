@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from lstr.errors import ConfigError, LstrError
+from lstr.errors import CacheError, ConfigError, LstrError
 from lstr.files.atomic import write_tensors
 from lstr.labels.label_set import Labels, targets
 from lstr.metrics import per_frame as metrics
-from lstr.pipelines.extraction.chunk_cache import CachedVideo, CacheError
+from lstr.pipelines.extraction.chunk_cache import CachedVideo
 from lstr.pipelines.files.atomic import check_kept, replacing
 from lstr.pipelines.files.json_files import append_jsonl
 from lstr.pipelines.progress import Progress

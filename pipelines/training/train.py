@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from lstr.chunk import CLOCK
-from lstr.errors import ConfigError
+from lstr.errors import ConfigError, RecipeError
 from lstr.extractors.devices import choose_device
-from lstr.extractors.errors import RecipeError
 from lstr.extractors.streams import STREAMS
 from lstr.labels.check import stop_at_errors
 from lstr.pipelines.features.dataset import read_dataset

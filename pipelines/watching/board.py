@@ -16,6 +16,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from lstr.errors import HistoryError
 from lstr.extractors.addresses import without_credentials
 from lstr.extractors.video.frames import Chunk
 from lstr.extractors.video.zones import Zones
@@ -24,7 +25,7 @@ from lstr.pipelines.detection.events import Opened
 from lstr.pipelines.detection.sink import End, Sink
 from lstr.pipelines.pages.palette import colours_of
 from lstr.pipelines.watching.event import WatchedEvent
-from lstr.pipelines.watching.history import History, HistoryError
+from lstr.pipelines.watching.history import History
 from lstr.pipelines.watching.shown_source import ShownSource
 from lstr.timeline import Thresholds, iso
 

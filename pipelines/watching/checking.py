@@ -4,17 +4,15 @@ from contextlib import closing
 from pathlib import Path
 from shutil import which
 
-from lstr.errors import CheckpointError
-from lstr.extractors.errors import ExtractorError, MissingCameraError
+from lstr.errors import CheckpointError, ConfigError, ExtractorError, MissingCameraError, ServingError
 from lstr.extractors.video.live_input import parse_live
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.pipelines.detection.checkpoint import find_checkpoint
 from lstr.pipelines.model_files.model_file import is_model, open_model
-from lstr.pipelines.pages.server import ServingError, names_of
+from lstr.pipelines.pages.server import names_of
 from lstr.pipelines.watching.config import CommandConfig, WatchConfig
 from lstr.pipelines.watching.config_file import error_of
 from lstr.pipelines.watching.history import IN_MEMORY, History
-from lstr.pipelines.watching.telling.channel import ChannelError
 from lstr.pipelines.watching.telling.telling import make_channel
 
 
@@ -23,7 +21,7 @@ def check(config: WatchConfig, now: bool = False) -> dict[str, list[str]]:
     whether the page can be served. Return by the name of a source what its model knows.
 
     With `now`, cameras that are not plugged in and programs that are not there are mistakes too; a service waits for
-    them. Raises WatchConfigError with the entry of each mistake.
+    them. Raises ConfigError with the entry of each mistake.
     """
     mistakes: list[str] = []
     actions: dict[str, list[str]] = {}
@@ -51,7 +49,7 @@ def check(config: WatchConfig, now: bool = False) -> dict[str, list[str]]:
         for name, channel in config.channels.items():
             try:
                 make_channel(name, channel, history)
-            except ChannelError as error:
+            except ConfigError as error:
                 mistakes.append(f"channels.{name}: {error} {error.hint}")
             if now and isinstance(channel, CommandConfig) and which(channel.command[0]) is None:
                 mistakes.append(f"channels.{name}.command: there is no program {channel.command[0]}.")

@@ -18,6 +18,7 @@ from time import monotonic
 
 import cv2
 
+from lstr.errors import HistoryError
 from lstr.extractors.video.clip_file import picture_of
 from lstr.extractors.video.packet_ring import PacketRing, PacketSink, time_at
 from lstr.files.atomic import replacing
@@ -25,7 +26,7 @@ from lstr.pipelines.watching.clip_folder import ABOUT, FILM, PICTURE, ClipFolder
 from lstr.pipelines.watching.config import ClipsConfig
 from lstr.pipelines.watching.event import WatchedEvent
 from lstr.pipelines.watching.film import LATE, Film
-from lstr.pipelines.watching.history import History, HistoryError
+from lstr.pipelines.watching.history import History
 
 TURN = 0.5  # seconds between two looks at what has come for the films that are being written
 TURN_IDLE = 60.0  # seconds between two looks at what is too old

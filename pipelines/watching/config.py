@@ -15,12 +15,11 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct, field
 
-from lstr.errors import LstrError
-from lstr.extractors.errors import MissingCameraError
+from lstr.errors import ConfigError, LstrError, MissingCameraError
 from lstr.extractors.video.live_input import parse_live
 from lstr.extractors.video.zones import Zones, parse_zones
 from lstr.pipelines.quantities import bytes_of, seconds_of
-from lstr.timeline import ThresholdError, changed
+from lstr.timeline import changed
 
 HOURS = re.compile(r"(\d{1,2}):([0-5]\d)\s*-\s*(\d{1,2}):([0-5]\d)")
 HOST = re.compile(r"[^\s/:@?#\[\]]+")
@@ -209,7 +208,7 @@ class ActionConfig(Table, frozen=True):
     def __post_init__(self) -> None:
         try:
             changed({}, self.rule)
-        except ThresholdError as error:
+        except ConfigError as error:
             raise ValueError(str(error)) from error
 
     @property

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from lstr.errors import LstrError
+from lstr.errors import ConfigError
 from lstr.pipelines.watching.config import (
     ActionConfig,
     ChannelConfig,
@@ -41,14 +41,8 @@ MOST_MISTAKES = 50
 """Mistakes that are told at once"""
 
 
-class WatchConfigError(LstrError):
-    """A file that `lstr watch` cannot use; its message has what is wrong, one mistake of each table."""
-
-    exit_code = 2
-
-
 def read_config(path: str | Path) -> WatchConfig:
-    """Return the checked configuration of a file. Raises WatchConfigError with the first mistake of each table."""
+    """Return the checked configuration of a file. Raises ConfigError with the first mistake of each table."""
     path = Path(path)
     content, folder = _content(path), path.absolute().parent
     mistakes: list[str] = []
@@ -89,12 +83,12 @@ def read_config(path: str | Path) -> WatchConfig:
     return WatchConfig(path, **found)
 
 
-def error_of(path: Path, mistakes: Sequence[str]) -> WatchConfigError:
+def error_of(path: Path, mistakes: Sequence[str]) -> ConfigError:
     """Return the error of a file that has mistakes; it names the first of them where there are many."""
     said = [f"{path}: {mistake}" for mistake in mistakes[:MOST_MISTAKES]]
     more = len(mistakes) - MOST_MISTAKES
     text = "\n".join([*said, f"{more:,} more mistakes follow."] if more > 0 else said)
-    return WatchConfigError(text, f"mend it, then `lstr watch --check {path}`.")
+    return ConfigError(text, f"mend it, then `lstr watch --check {path}`.")
 
 
 def read_data(path: Path) -> Path:
@@ -130,23 +124,23 @@ def _value(kind: Any, value: Any, folder: Path) -> Any:
 def _content(path: Path) -> dict[str, Any]:
     try:
         if path.exists() and not path.is_file():  # to open a pipe is to wait for who writes to it
-            raise WatchConfigError(f"{path} is no file.", "name a TOML file.")
+            raise ConfigError(f"{path} is no file.", "name a TOML file.")
         with open(path, "rb") as file:
             data = file.read(MOST_BYTES + 1)
         if len(data) > MOST_BYTES:
-            raise WatchConfigError(f"{path} is larger than {MOST_BYTES:,} bytes.", "name a TOML file.")
+            raise ConfigError(f"{path} is larger than {MOST_BYTES:,} bytes.", "name a TOML file.")
         text = data.decode("utf-8")
     except FileNotFoundError as error:
-        raise WatchConfigError(f"There is no file {path}.", f"write one: lstr watch --init {path}") from error
+        raise ConfigError(f"There is no file {path}.", f"write one: lstr watch --init {path}") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise WatchConfigError(f"{path} cannot be read ({error}).", "name a TOML file.") from error
+        raise ConfigError(f"{path} cannot be read ({error}).", "name a TOML file.") from error
     long = next((number for number, line in enumerate(text.splitlines(), 1) if len(line) > LONGEST_LINE), None)
     if long:  # names with thousands of points take Python's reader minutes
-        raise WatchConfigError(f"{path}:{long}: the line is longer than {LONGEST_LINE:,} characters.", "divide it.")
+        raise ConfigError(f"{path}:{long}: the line is longer than {LONGEST_LINE:,} characters.", "divide it.")
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         hint = "mend that line; a name with letters beyond A to Z, or a space, is in quotation marks."
-        raise WatchConfigError(f"{path} is not TOML: {error}.", hint) from error
+        raise ConfigError(f"{path} is not TOML: {error}.", hint) from error
     except RecursionError as error:
-        raise WatchConfigError(f"{path} has brackets within brackets, too deep to be read.", "divide it.") from error
+        raise ConfigError(f"{path} has brackets within brackets, too deep to be read.", "divide it.") from error

@@ -14,8 +14,7 @@ from time import monotonic
 import msgspec
 
 from lstr.checkpoints.loaded import Checkpoint
-from lstr.errors import CheckpointError, LstrError, brief
-from lstr.extractors.errors import ExtractorError
+from lstr.errors import CheckpointError, ExhaustedError, ExtractorError, LstrError, brief
 from lstr.extractors.video.live_input import parse_live
 from lstr.extractors.video.live_reader import LiveOptions
 from lstr.extractors.video.zones import Zones
@@ -27,7 +26,7 @@ from lstr.pipelines.detection.networks import Networks
 from lstr.pipelines.detection.session import Event, Session
 from lstr.pipelines.detection.sink import MakeSink
 from lstr.pipelines.detection.status import Status
-from lstr.pipelines.failures import ExhaustedError, FailureLog
+from lstr.pipelines.failures import FailureLog
 from lstr.pipelines.progress import Failed, Notice
 from lstr.pipelines.watching.action_rules import lateness, rules_of
 from lstr.pipelines.watching.board import Board

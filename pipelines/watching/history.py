@@ -16,7 +16,7 @@ from pathlib import Path
 from time import time
 from typing import Any
 
-from lstr.errors import LstrError
+from lstr.errors import HistoryError
 from lstr.pipelines.watching.event import WatchedEvent
 
 IN_MEMORY = Path(":memory:")
@@ -47,12 +47,6 @@ DELIVERABLE = """delivered IS NULL AND (phase = 'new' OR NOT EXISTS (
     SELECT 1 FROM notices AS first WHERE first.event = notices.event AND first.channel = notices.channel
     AND first.phase = 'new' AND first.delivered IS NULL))"""
 ON_FOR = "end IS NULL AND id IN (SELECT event FROM notices WHERE phase = 'new' AND delivered > 0 AND channel = ?)"
-
-
-class HistoryError(LstrError):
-    """A history that cannot be read or written."""
-
-    exit_code = 2
 
 
 @dataclass(frozen=True)

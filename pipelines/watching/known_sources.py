@@ -6,8 +6,7 @@ Zones that a person has drawn on the page replace those of the file.
 from collections.abc import Mapping
 from pathlib import Path
 
-from lstr.errors import LstrError
-from lstr.extractors.errors import ExtractorError
+from lstr.errors import ExtractorError, LstrError
 from lstr.extractors.video.live_input import parse_live
 from lstr.extractors.video.zones import Zones, parse_zones
 from lstr.pipelines.watching.config import Address, SourceConfig

@@ -5,10 +5,9 @@ from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 
-from lstr.errors import LstrError
+from lstr.errors import HistoryError, LstrError
 from lstr.pipelines.files.locks import lock
 from lstr.pipelines.watching.config_file import read_data
-from lstr.pipelines.watching.history import HistoryError
 
 HISTORY = "history.sqlite"
 """The file of the events, in the folder `data`."""

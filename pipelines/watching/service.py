@@ -9,7 +9,7 @@ from pathlib import Path
 from time import monotonic
 
 from lstr.checkpoints.loaded import Checkpoint
-from lstr.errors import CheckpointError, LstrError
+from lstr.errors import CheckpointError, HistoryError, LstrError
 from lstr.extractors.home import home
 from lstr.extractors.video.zones import Zones
 from lstr.pipelines.detection.checkpoint import find_checkpoint
@@ -28,7 +28,7 @@ from lstr.pipelines.watching.config_file import read_config
 from lstr.pipelines.watching.decider import Decider
 from lstr.pipelines.watching.event import WatchedEvent
 from lstr.pipelines.watching.health import PATHS, Health, tell_supervisor
-from lstr.pipelines.watching.history import History, HistoryError
+from lstr.pipelines.watching.history import History
 from lstr.pipelines.watching.known_sources import KnownSources
 from lstr.pipelines.watching.location import CLIPS, HISTORY, hold
 from lstr.pipelines.watching.site import WatchSite
@@ -44,7 +44,7 @@ SILENT_SECONDS = 60.0  # a decider that shows no sign of life for so long is stu
 class Service:
     """All of it while it runs; use it as a context manager. `say` takes each sentence for the log.
 
-    Raises WatchConfigError, HistoryError, and as its parts do when it begins.
+    Raises ConfigError, HistoryError, and as its parts do when it begins.
     """
 
     def __init__(self, config: WatchConfig, say: Callable[[str], None]):

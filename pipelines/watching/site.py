@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from lstr.errors import LstrError
+from lstr.errors import HistoryError, LstrError, RequestError
 from lstr.extractors.addresses import without_credentials
 from lstr.extractors.video.zones import MOST_CORNERS, MOST_ZONES, parse_zones
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
@@ -26,7 +26,7 @@ from lstr.pipelines.pages.palette import CLASSES
 from lstr.pipelines.pages.responses import Streams, page_response, read_json, refused
 from lstr.pipelines.watching.board import Board
 from lstr.pipelines.watching.config_file import NAME
-from lstr.pipelines.watching.history import HistoryError, Wanted
+from lstr.pipelines.watching.history import Wanted
 from lstr.pipelines.watching.shown_source import FULL_SCALE, NO_SCORE
 
 STYLES = ("watch.css", "watch-zones.css")
@@ -45,12 +45,6 @@ EVENT_ID = re.compile(r"\d{8}T\d{6}-[0-9a-f]{8}")
 NO_ADDRESS = re.compile(r"[\x00-\x20\x7f-\x9f]")
 """With a line break in it, an address would be a request of its own to the host that it names."""
 MEDIA = {".mp4": "video/mp4", ".webm": "video/webm", ".jpg": "image/jpeg", ".png": "image/png"}
-
-
-class RequestError(LstrError):
-    """A request that cannot be fulfilled as it is."""
-
-    exit_code = 2
 
 
 @dataclass(frozen=True)

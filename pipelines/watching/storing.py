@@ -9,11 +9,12 @@ from time import monotonic
 from typing import Any
 
 from lstr.checkpoints.loaded import Checkpoint
+from lstr.errors import HistoryError
 from lstr.pipelines.detection.decision import Decision
 from lstr.pipelines.detection.events import Opened
 from lstr.pipelines.detection.sink import End, Sink
 from lstr.pipelines.watching.event import WatchedEvent, new_id
-from lstr.pipelines.watching.history import History, HistoryError
+from lstr.pipelines.watching.history import History
 from lstr.timeline import Event
 
 RENEWED_SECONDS = 10.0  # between two notes that an event is still on

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 from lstr import __version__
-from lstr.extractors.errors import OutputError, WeightsError
+from lstr.errors import OutputError, WeightsError
 from lstr.extractors.weights.published_files import sha256_of
 from lstr.pipelines.files.locks import lock
 from lstr.pipelines.progress import Tell

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lstr.errors import MissingPathError, RecipeError, WeightsError
 from lstr.extractors.backbones.networks import known_network
 from lstr.extractors.entries import read_object
-from lstr.extractors.errors import MissingPathError, RecipeError, WeightsError
 from lstr.extractors.names import is_slug, slug
 from lstr.extractors.presets import Preset
 from lstr.extractors.recipe import Recipe

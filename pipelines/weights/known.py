@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from lstr.checkpoints.loaded import Checkpoint
+from lstr.errors import ExtractorError, RecipeError, WeightsError
 from lstr.extractors.entries import read_object
-from lstr.extractors.errors import ExtractorError, RecipeError, WeightsError
 from lstr.extractors.recipe import NetworkRecipe, Recipe
 from lstr.extractors.streams import STREAMS, model_stream, streams_of_model
 from lstr.extractors.weights.archive import Archive, is_archive

@@ -5,10 +5,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from lstr.errors import ConfigError, brief
+from lstr.errors import ConfigError, ExtractorError, MissingPathError, WeightsError, brief
 from lstr.extractors.backbones.network import TIMM, Network
 from lstr.extractors.backbones.networks import known_network
-from lstr.extractors.errors import ExtractorError, MissingPathError, WeightsError
 from lstr.extractors.home import home
 from lstr.extractors.streams import MODEL_STREAMS, STREAMS, model_stream
 from lstr.extractors.weights.archive import Archive, is_archive, member_path

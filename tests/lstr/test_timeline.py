@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lstr.checkpoints.checkpoint import load
+from lstr.errors import ConfigError
 from lstr.labels.segment import Segment
-from lstr.timeline import DEFAULT, ThresholdError, Thresholds, Timeline, segments_in, thresholds_of
+from lstr.timeline import DEFAULT, Thresholds, Timeline, segments_in, thresholds_of
 
 CLASSES = ("Background", "kick", "punch")
 CHUNK = 0.25
@@ -191,7 +192,7 @@ def test_what_is_expected_starts_or_lapses(rows, min_chunks, gap_chunks):
     "rules", [{"on": 0.3, "off": 0.5}, {"off": -0.1}, {"min_length": -1}, {"merge_gap": np.nan}, {"backdate": -1}]
 )
 def test_thresholds_that_contradict_themselves(rules):
-    with pytest.raises(ThresholdError) as caught:
+    with pytest.raises(ConfigError) as caught:
         Thresholds(**rules)
     assert caught.value.hint and caught.value.exit_code == 2
 

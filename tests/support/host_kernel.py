@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from torch import Tensor
 
-from lstr.extractors.errors import FlowError
+from lstr.errors import FlowError
 from lstr.extractors.flow.cuda_source import bindings
 from lstr.extractors.flow.tvl1_cluster import Limits, layouts, source
 from lstr.extractors.flow.tvl1_spec import INNER, OUTER, WARPS, image_planes, stop_bound

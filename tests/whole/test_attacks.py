@@ -9,11 +9,10 @@ import pytest
 import torch
 
 from lstr.checkpoints.checkpoint import save
-from lstr.errors import LstrError
+from lstr.errors import ExtractorError, LabelsError, LstrError, RecipeError
 from lstr.extractors.backbones.mmaction_config import FETCHING, MMACTION, OWN, PARTS, check_backbone
 from lstr.extractors.backbones.mmaction_registry import registry
 from lstr.extractors.backbones.recogniser import build_recogniser
-from lstr.extractors.errors import ExtractorError, RecipeError
 from lstr.extractors.networks.build import build_network
 from lstr.extractors.networks.weights import fingerprint
 from lstr.extractors.recipe import NetworkRecipe, Recipe
@@ -111,7 +110,7 @@ def test_video_ids_in_labels_are_no_paths_outside(place, name):
         read_label_file(place / "labels.json")
     assert "labels.json" in str(caught.value) and len(str(caught.value)) < 600
     for form in (one.name for one in FORMATS.values() if one.writes and one.name not in ("svg", "mp4", "html")):
-        with pytest.raises(ExtractorError, match="video id .* is "):
+        with pytest.raises(LabelsError, match="video id .* is "):
             convert([place / "labels.json"], form, place / "out")
     (place.parent / "target_perframe").mkdir()
     info = {"S": {"class_names": list(CLASSES), "train_session_set": [name], "data_root": str(place)}}
@@ -132,7 +131,7 @@ def test_class_names_are_no_paths(place, label):
         out.mkdir(parents=True)
         try:
             convert([place / "labels.json"], form, out)
-        except ExtractorError as error:
+        except LstrError as error:
             assert error.hint
     assert left(place) == set()
 

@@ -19,8 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lstr.checkpoints import checkpoint
-from lstr.errors import LstrError
-from lstr.extractors.errors import ExtractorError
+from lstr.errors import ExtractorError, LstrError
 from lstr.extractors.networks.build import network_recipe
 from lstr.extractors.presets import StreamPreset
 from lstr.extractors.recipe import NetworkRecipe, Recipe

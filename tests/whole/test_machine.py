@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from lstr.extractors.errors import OutputError
+from lstr.errors import OutputError
 from lstr.files.atomic import write_tensors
 from lstr.pipelines import provenance
 from lstr.pipelines.files.atomic import replacing

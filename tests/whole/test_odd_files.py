@@ -11,9 +11,8 @@ import pytest
 
 import lstr as face
 from lstr.checkpoints.checkpoint import load, save
-from lstr.errors import CheckpointError, LabelsError
+from lstr.errors import CheckpointError, LabelsError, OutputError, RecipeError
 from lstr.extractors.entries import MOST_TEXT
-from lstr.extractors.errors import OutputError, RecipeError
 from lstr.extractors.weights.archive import CARD, DOCUMENT, Archive
 from lstr.files.arrays import open_array
 from lstr.files.text import MOST

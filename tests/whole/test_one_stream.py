@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lstr.extractors.errors import RecipeError
+from lstr.errors import RecipeError
 from lstr.extractors.flow.workers import FlowWorkers
 from lstr.pipelines.features.folder import open_features
 from tests.support.feature_set import TINY

@@ -9,8 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from lstr.errors import ConfigError
-from lstr.extractors.errors import ExtractorError, VideoError
+from lstr.errors import ConfigError, ExtractorError, VideoError
 from lstr.pipelines.detection.checkpoint import load_checkpoint
 from lstr.pipelines.detection.events import Decided
 from lstr.pipelines.detection.job import DetectOptions, detect_sources

@@ -51,7 +51,7 @@ ORDER = {
         ("streaming", "batch", "timeline"),
     ),
     "lstr.extractors": (
-        ("errors", "entries", "names", "home", "addresses", "prefetch", "lifeline", "stages", "streams", "processor"),
+        ("entries", "names", "home", "addresses", "prefetch", "lifeline", "stages", "streams", "processor"),
         ("backbones",),
         ("devices", "weights"),
         ("lanes",),

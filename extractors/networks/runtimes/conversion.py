@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.extractors.errors import NetworkRuntimeError
+from lstr.errors import NetworkRuntimeError
 from lstr.extractors.recipe import INT8, NetworkRecipe
 
 if TYPE_CHECKING:  # a network that was converted before needs none

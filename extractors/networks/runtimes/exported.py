@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.extractors.errors import NetworkRuntimeError, first_line
+from lstr.errors import NetworkRuntimeError, first_line
 from lstr.extractors.networks.runtimes.conversion import FEATURES, IMAGES, NetworkJob, exact_precision, onnx_of
 from lstr.extractors.networks.runtimes.running_network import RunningNetwork
 from lstr.extractors.recipe import INT8, LEAST, STEPS

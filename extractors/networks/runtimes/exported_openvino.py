@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.extractors.errors import NetworkRuntimeError
+from lstr.errors import NetworkRuntimeError
 from lstr.extractors.networks.runtimes.compiled_model import CompiledModel, load_core, multiplies_int8
 from lstr.extractors.networks.runtimes.conversion import FEATURES, IMAGES
 from lstr.extractors.networks.runtimes.running_network import RunningNetwork

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor, nn
 
-from lstr.extractors.errors import RecipeError
+from lstr.errors import RecipeError
 from lstr.extractors.recipe import LEAST, STEPS, NetworkRecipe
 
 OUTSIDE = 10_000  # of so many values one may lie outside a range, to either side

@@ -2,9 +2,9 @@
 
 import importlib.util
 
+from lstr.errors import NetworkRuntimeError, first_line
 from lstr.extractors.backbones.mmaction_registry import quiet
 from lstr.extractors.devices import keep_float32_exact
-from lstr.extractors.errors import NetworkRuntimeError, first_line
 from lstr.extractors.networks.runtimes.conversion import NetworkJob, Store
 from lstr.extractors.networks.runtimes.running_network import RunningNetwork
 

@@ -7,10 +7,11 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from lstr.errors import ConfigError, DeliveryError
 from lstr.pipelines.watching.config import AppriseConfig
 from lstr.pipelines.watching.event import WatchedEvent
 from lstr.pipelines.watching.history import Notice
-from lstr.pipelines.watching.telling.channel import Channel, ChannelError, UntoldError, describe_sentence
+from lstr.pipelines.watching.telling.channel import Channel, describe_sentence
 from lstr.pipelines.watching.telling.sentence import title
 
 PATIENCE = 5.0
@@ -23,7 +24,7 @@ FindPicture = Callable[[str], Path | None]
 
 
 class Apprise(Channel):
-    """Sends a notice with the event's picture, or without where that does not come in time. Raises ChannelError.
+    """Sends a notice with the event's picture, or without where that does not come in time. Raises ConfigError.
 
     A message that was sent cannot be changed, so that only beginnings are told.
 
@@ -48,15 +49,15 @@ class Apprise(Channel):
                 body=describe_sentence(notice, now), title=title(notice.event), attach=attached
             )
         except Exception as error:  # a plug-in's error may hold its address
-            raise UntoldError(f"Apprise met {type(error).__name__}.") from None
+            raise DeliveryError(f"Apprise met {type(error).__name__}.") from None
         if not arrived:
-            raise UntoldError("Apprise could not deliver.")
+            raise DeliveryError("Apprise could not deliver.")
 
     def abort(self) -> None:
         self._closing.set()
 
     def _wait_for_picture(self, event: WatchedEvent, now: datetime) -> Path | None:
-        """The picture, or None where it does not come in time. Raises UntoldError when the program ends before."""
+        """The picture, or None where it does not come in time. Raises DeliveryError when the program ends before."""
         if not self._find_picture:
             return None
         n = int(PATIENCE / TICK) if now - event.decided < FRESH else 0
@@ -64,7 +65,7 @@ class Apprise(Channel):
             if picture := self._find_picture(event.id):
                 return picture
             if self._closing.wait(TICK):
-                raise UntoldError("the program is ending.")
+                raise DeliveryError("the program is ending.")
         return self._find_picture(event.id)
 
 
@@ -72,7 +73,7 @@ def _apprise(name: str, url: str) -> Any:
     try:
         import apprise
     except ImportError:
-        raise ChannelError(
+        raise ConfigError(
             f"The channel {name} needs Apprise, which is not installed.", "pip install 'lstr-video[watch]'"
         ) from None
     for logger in ("apprise", "urllib3"):  # both log addresses, with the tokens in them
@@ -82,7 +83,7 @@ def _apprise(name: str, url: str) -> Any:
         asset.http_redirects = False
     found = apprise.Apprise(asset=asset)
     if not found.add(url):
-        raise ChannelError(
+        raise ConfigError(
             f"Apprise does not know the address of the channel {name}.",
             "see its list of services: https://github.com/caronc/apprise/wiki.",
         )

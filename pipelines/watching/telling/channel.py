@@ -4,24 +4,12 @@ import json
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 
-from lstr.errors import LstrError
+from lstr.errors import DeliveryError
 from lstr.pipelines.watching.history import Notice
 from lstr.pipelines.watching.telling.sentence import describe_end, describe_start
 
 LARGEST = 65536
 """Bytes of a message."""
-
-
-class ChannelError(LstrError):
-    """A channel that cannot be made of what was configured; the sentence holds no address and no secret."""
-
-    exit_code = 2
-
-
-class UntoldError(LstrError):
-    """A notice that could not be delivered; the sentence holds no address and no secret. It is tried again."""
-
-    exit_code = 3
 
 
 class Channel:
@@ -37,7 +25,7 @@ class Channel:
         """Begin. ready: to be called when the channel is within reach again, so that what waits is told at once."""
 
     def tell(self, notice: Notice, now: datetime) -> None:
-        """Deliver a notice; returning means that it has arrived. Raises UntoldError."""
+        """Deliver a notice; returning means that it has arrived. Raises DeliveryError."""
         raise NotImplementedError
 
     def abort(self) -> None:
@@ -56,13 +44,13 @@ class Channel:
 def message_bytes(notice: Notice, now: datetime) -> bytes:
     """The message of a notice as JSON: `notice`, to drop doubles by, `phase`, `sentence`, and the `event`.
 
-    Raises UntoldError for one that is too large.
+    Raises DeliveryError for one that is too large.
     """
     sentence, event = describe_sentence(notice, now), notice.event.to_dict()
     message = {"notice": notice_id(notice), "phase": notice.phase, "sentence": sentence, "event": event}
     body = json.dumps(message, ensure_ascii=False).encode("utf-8", "replace")
     if len(body) > LARGEST:
-        raise UntoldError(f"its message has {len(body)} bytes, and {LARGEST} are the most.")
+        raise DeliveryError(f"its message has {len(body)} bytes, and {LARGEST} are the most.")
     return body
 
 

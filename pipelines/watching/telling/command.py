@@ -7,16 +7,17 @@ from contextlib import suppress
 from datetime import datetime
 from tempfile import TemporaryFile
 
+from lstr.errors import DeliveryError
 from lstr.pipelines.watching.config import CommandConfig
 from lstr.pipelines.watching.history import Notice
-from lstr.pipelines.watching.telling.channel import Channel, UntoldError, message_bytes
+from lstr.pipelines.watching.telling.channel import Channel, message_bytes
 
 SECONDS = 30.0
 """For which a command may run."""
 
 
 class Command(Channel):
-    """Starts a program with its arguments, never by a shell. Raises ChannelError.
+    """Starts a program with its arguments, never by a shell. Raises ConfigError.
 
     A notice has arrived when the program ends with exit code 0; after SECONDS it is killed, with all that it started.
     What it prints is thrown away and is in no message: it may hold what the program knows of secrets.
@@ -42,23 +43,23 @@ class Command(Channel):
                     process_group=0,
                 )
         except OSError as error:
-            raise UntoldError(f"its program cannot be started ({os.strerror(error.errno or 0)}).") from None
+            raise DeliveryError(f"its program cannot be started ({os.strerror(error.errno or 0)}).") from None
         self._process = process
         try:
             if self._closing:
-                raise UntoldError("the program is ending.")
+                raise DeliveryError("the program is ending.")
             process.wait(SECONDS)
         except subprocess.TimeoutExpired:
-            raise UntoldError(f"its program ran for more than {SECONDS:g} s and was killed.") from None
+            raise DeliveryError(f"its program ran for more than {SECONDS:g} s and was killed.") from None
         finally:
             if process.poll() is None:
                 _kill(process)
                 process.wait()
             self._process = None
         if process.returncode > 0:
-            raise UntoldError(f"its program ended with exit code {process.returncode}.")
+            raise DeliveryError(f"its program ended with exit code {process.returncode}.")
         if process.returncode < 0:
-            raise UntoldError(f"its program was ended by signal {-process.returncode}.")
+            raise DeliveryError(f"its program was ended by signal {-process.returncode}.")
 
     def abort(self) -> None:
         self._closing = True

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from time import monotonic
 
-from lstr.pipelines.watching.history import History, HistoryError, Notice
-from lstr.pipelines.watching.telling.channel import Channel, UntoldError
+from lstr.errors import DeliveryError, HistoryError
+from lstr.pipelines.watching.history import History, Notice
+from lstr.pipelines.watching.telling.channel import Channel
 from lstr.pipelines.watching.telling.sentence import title
 
 FIRST, LONGEST = 1.0, 600.0
@@ -122,7 +123,7 @@ class Delivery:
         if notice.id not in self._arrived and (notice.phase == "new" or self.channel.updates):
             try:
                 self.channel.tell(notice, _now())
-            except UntoldError as error:
+            except DeliveryError as error:
                 self._put_off(notice, str(error))
                 return False
             except Exception as error:  # its text may hold an address

@@ -10,9 +10,10 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
+from lstr.errors import ConfigError, DeliveryError, HistoryError
 from lstr.pipelines.watching.config import MqttConfig
-from lstr.pipelines.watching.history import History, HistoryError, Notice, Wanted
-from lstr.pipelines.watching.telling.channel import Channel, ChannelError, UntoldError, message_bytes
+from lstr.pipelines.watching.history import History, Notice, Wanted
+from lstr.pipelines.watching.telling.channel import Channel, message_bytes
 from lstr.pipelines.watching.telling.retained import Retained
 from lstr.pipelines.watching.telling.topics import Topics, describe_source
 
@@ -32,7 +33,7 @@ Switch = Callable[[str, bool], None]
 
 
 class Mqtt(Channel):
-    """One connection to a broker, which is kept up and made again by itself. Raises ChannelError.
+    """One connection to a broker, which is kept up and made again by itself. Raises ConfigError.
 
     Topics are those of `Topics`, each message with QoS 1. `available` turns `offline` by the broker's last will when
     the process is killed. States are of what is told: an event in quiet hours turns no state on.
@@ -64,7 +65,7 @@ class Mqtt(Channel):
             from paho.mqtt.client import Client
             from paho.mqtt.enums import CallbackAPIVersion
         except ImportError:
-            raise ChannelError(
+            raise ConfigError(
                 "MQTT needs paho-mqtt, which is not installed.", "pip install 'lstr-video[watch]'"
             ) from None
         client = Client(CallbackAPIVersion.VERSION2, client_id=f"lstr-{secrets.token_hex(6)}")
@@ -100,7 +101,7 @@ class Mqtt(Channel):
 
     def tell(self, notice: Notice, now: datetime) -> None:
         if not self.connected:
-            raise UntoldError(self._reason)
+            raise DeliveryError(self._reason)
         event = notice.event
         sent = self._show_state(notice)
         if notice.phase == "new":
@@ -126,16 +127,16 @@ class Mqtt(Channel):
 
     def _wait(self, message: Any, until: float) -> None:
         if message is None:
-            raise UntoldError("the connection to the broker was lost.")
+            raise DeliveryError("the connection to the broker was lost.")
         try:
             while not message.is_published():
                 message.wait_for_publish(TICK)
                 if self._closing.is_set():
-                    raise UntoldError("the program is ending.")
+                    raise DeliveryError("the program is ending.")
                 if monotonic() > until:
-                    raise UntoldError(f"the broker did not confirm it within {SECONDS:g} s.")
+                    raise DeliveryError(f"the broker did not confirm it within {SECONDS:g} s.")
         except (ValueError, RuntimeError):
-            raise UntoldError("the connection to the broker was lost.") from None
+            raise DeliveryError("the connection to the broker was lost.") from None
 
     def abort(self) -> None:
         self._closing.set()

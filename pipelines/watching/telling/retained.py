@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from lstr.pipelines.watching.history import History, HistoryError
+from lstr.errors import HistoryError
+from lstr.pipelines.watching.history import History
 
 Publish = Callable[[str, str], Any]
 """Publishes a retained message; what tells whether it was confirmed."""

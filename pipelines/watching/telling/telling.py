@@ -26,7 +26,7 @@ class Telling:
     notice of yesterday is no notice. It then says so.
 
     A context manager, which begins to deliver when it is entered. It ends within 3 s; what is not delivered by then
-    stays in the history, where the next one finds it. Raises ChannelError.
+    stays in the history, where the next one finds it. Raises ConfigError.
 
     say: takes sentences for the log; called from any thread.
     picture: an event's picture by its id, None while there is none; None of a program that makes none.
@@ -98,7 +98,7 @@ def make_channel(
     find_picture: FindPicture | None = None,
     switch: Switch | None = None,
 ) -> Channel:
-    """A channel of a configuration, not open yet. Raises ChannelError for one that cannot work."""
+    """A channel of a configuration, not open yet. Raises ConfigError for one that cannot work."""
     if isinstance(config, WebhookConfig):
         return Webhook(name, config)
     if isinstance(config, CommandConfig):

@@ -14,9 +14,10 @@ from time import monotonic
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 import lstr
+from lstr.errors import ConfigError, DeliveryError
 from lstr.pipelines.watching.config import WebhookConfig
 from lstr.pipelines.watching.history import Notice
-from lstr.pipelines.watching.telling.channel import Channel, ChannelError, UntoldError, message_bytes, notice_id
+from lstr.pipelines.watching.telling.channel import Channel, message_bytes, notice_id
 
 SECONDS = 10.0
 """Within which an address has answered."""
@@ -27,7 +28,7 @@ UNSAFE = {*map(chr, range(33)), "\x7f"}
 
 
 class Webhook(Channel):
-    """Posts notices to an http or https address; redirects are followed nowhere. Raises ChannelError.
+    """Posts notices to an http or https address; redirects are followed nowhere. Raises ConfigError.
 
     Headers: `X-Lstr-Id`, the same at every try of a notice, to drop doubles by; `X-Lstr-Timestamp`, seconds since 1970
     of this try; and with a secret `X-Lstr-Signature`, as `sign` makes it. A notice has arrived when the answer is 2xx.
@@ -59,12 +60,12 @@ class Webhook(Channel):
             headers["Authorization"] = f"Basic {base64.b64encode(both).decode()}"
         status = self._post(body, headers)
         if 300 <= status < 400:
-            raise UntoldError(f"it answered {status}, and a redirect is not followed.")
+            raise DeliveryError(f"it answered {status}, and a redirect is not followed.")
         if not 200 <= status < 300:
-            raise UntoldError(f"it answered {status}.")
+            raise DeliveryError(f"it answered {status}.")
 
     def _post(self, body: bytes, headers: dict[str, str]) -> int:
-        """Return the status of the answer. Raises UntoldError if none comes within SECONDS."""
+        """Return the status of the answer. Raises DeliveryError if none comes within SECONDS."""
         host, port = self._address.hostname or "", self._address.port
         connection: http.client.HTTPConnection
         if self._address.scheme == "https":
@@ -79,7 +80,7 @@ class Webhook(Channel):
             connection.request("POST", self._path, body, headers)
             return connection.getresponse().status
         except (OSError, http.client.HTTPException, UnicodeError) as error:
-            raise UntoldError(_reason(error)) from None  # the error may name the address
+            raise DeliveryError(_reason(error)) from None  # the error may name the address
         finally:
             done.set()
             self._connection = None
@@ -103,17 +104,17 @@ class Webhook(Channel):
 
 
 def parse_address(name: str, url: str) -> SplitResult:
-    """Return the parts of the http or https address of a webhook. Raises ChannelError."""
+    """Return the parts of the http or https address of a webhook. Raises ConfigError."""
     hint = "give an address such as https://host/path as its url."
     try:
         parts = urlsplit(url)
         parts.port  # noqa: B018  it raises for an invalid port
     except ValueError:
-        raise ChannelError(f"The webhook {name} has an address that cannot be read.", hint) from None
+        raise ConfigError(f"The webhook {name} has an address that cannot be read.", hint) from None
     if parts.scheme not in ("http", "https"):
-        raise ChannelError(f"The webhook {name} has an address that begins with neither http:// nor https://.", hint)
+        raise ConfigError(f"The webhook {name} has an address that begins with neither http:// nor https://.", hint)
     if not parts.hostname or UNSAFE & {*url}:
-        raise ChannelError(f"The webhook {name} has an address without a host, or with a blank in it.", hint)
+        raise ConfigError(f"The webhook {name} has an address without a host, or with a blank in it.", hint)
     return parts
 
 

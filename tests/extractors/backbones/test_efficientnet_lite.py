@@ -9,8 +9,8 @@ import pytest
 import torch
 from efficientnet_lite_pytorch import EfficientNet
 
+from lstr.errors import WeightsError
 from lstr.extractors.backbones.networks import NETWORKS
-from lstr.extractors.errors import WeightsError
 from lstr.extractors.networks.weights import identify, load_weights
 from lstr.extractors.presets import Preset, StreamPreset
 from lstr.extractors.recipe import Recipe

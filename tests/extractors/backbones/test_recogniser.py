@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from lstr.errors import ExtractorError, MissingPathError, RecipeError, WeightsError
 from lstr.extractors.backbones.mmaction_registry import registry
-from lstr.extractors.errors import ExtractorError, MissingPathError, RecipeError, WeightsError
 from lstr.extractors.images.crops import NO_FRAMES
 from lstr.extractors.networks.build import build_network, network_recipe
 from lstr.extractors.networks.runtimes.torch_runtime import scaled

@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from lstr.errors import RecipeError, WeightsError
 from lstr.extractors.backbones.networks import known_network
-from lstr.extractors.errors import RecipeError, WeightsError
 from lstr.extractors.networks.runtimes.fused import fuse
 from lstr.extractors.networks.weights import identify, randomise
 from lstr.extractors.presets import PRESETS, Preset, StreamPreset, read_preset

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from lstr.extractors.errors import FlowError
+from lstr.errors import FlowError
 from lstr.extractors.flow import cuda_source
 from lstr.extractors.flow.cuda_source import Cubin, bindings, compiled
 from lstr.extractors.flow.tvl1_cluster import source

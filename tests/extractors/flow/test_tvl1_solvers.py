@@ -8,7 +8,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from lstr.extractors.errors import FlowError
+from lstr.errors import FlowError
 from lstr.extractors.flow import tvl1, tvl1_solvers, workers
 from lstr.extractors.flow.tvl1_solvers import MEAN_FLOW, Solver, open_solver, small_pair, try_pair
 from lstr.extractors.flow.workers import FlowWorkers

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from lstr.extractors.errors import FlowError
+from lstr.errors import FlowError
 from lstr.extractors.flow import tvl1
 from lstr.extractors.flow import workers as workers_module
 from lstr.extractors.flow.workers import (

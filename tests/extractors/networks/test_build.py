@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from lstr.errors import MissingPathError, WeightsError
 from lstr.extractors.backbones.mmaction_registry import registry
 from lstr.extractors.backbones.networks import NETWORKS
-from lstr.extractors.errors import MissingPathError, WeightsError
 from lstr.extractors.images.crops import fit
 from lstr.extractors.networks.weights import fingerprint, load_weights, randomise, statistics
 from lstr.extractors.presets import Preset, StreamPreset

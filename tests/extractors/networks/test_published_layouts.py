@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lstr.errors import WeightsError
 from lstr.extractors.backbones.mmaction_registry import registry
 from lstr.extractors.backbones.networks import NETWORKS
-from lstr.extractors.errors import WeightsError
 from lstr.extractors.images.crops import NO_FRAMES, View, fit, fit_planes, ten_crops
 from lstr.extractors.networks.weights import fingerprint, load_weights, randomise
 from lstr.extractors.presets import PRESETS

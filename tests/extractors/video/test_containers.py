@@ -10,7 +10,7 @@ from pathlib import Path
 import av
 import pytest
 
-from lstr.extractors.errors import VideoError
+from lstr.errors import VideoError
 from lstr.extractors.video.containers import Opening, open_container
 from lstr.extractors.video.file_reader import FrameReader
 from lstr.extractors.video.probe import probe
@@ -179,7 +179,7 @@ BOMBS = {
 MEASURE = """
 import resource, sys
 from pathlib import Path
-from lstr.extractors.errors import VideoError
+from lstr.errors import VideoError
 from lstr.extractors.video.file_reader import FrameReader
 from lstr.extractors.video.probe import probe
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -8,7 +8,7 @@ import av
 import numpy as np
 import pytest
 
-from lstr.extractors.errors import ExtractorError, VideoError
+from lstr.errors import ExtractorError, VideoError
 from lstr.extractors.video.exact_frames import ExactFrames, index_frames
 from lstr.extractors.video.pyav_reader import PyAVReader
 from tests.support.videos import FULL, remux, write_video

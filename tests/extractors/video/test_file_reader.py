@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from av.video.reformatter import ColorRange, VideoReformatter
 
-from lstr.extractors.errors import MissingPathError, StalledError, VideoError
+from lstr.errors import MissingPathError, StalledError, VideoError
 from lstr.extractors.video.containers import Opening
 from lstr.extractors.video.file_reader import FrameReader, has_nvdec, read_chunks
 from lstr.extractors.video.frames import CHUNK, chunks_of, shrink, working_size

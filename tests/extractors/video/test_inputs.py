@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from lstr.extractors.errors import MissingPathError
+from lstr.errors import MissingPathError
 from lstr.extractors.video.inputs import find_videos
 
 ODD = ("a/x.mp4", "b/x.MP4", "b/deep er/Ünïcode – 動画.mkv", "-dash.avi", "b/it's [1].webm", "b/notes.txt", "b/raw.y4m")

@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from lstr.extractors.errors import StalledError
+from lstr.errors import StalledError
 from lstr.extractors.video.frames import SourceFrame
 from lstr.extractors.video.live_input import parse_live
 from lstr.extractors.video.live_reader import LiveReader

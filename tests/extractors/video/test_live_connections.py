@@ -16,7 +16,7 @@ import av
 import numpy as np
 import pytest
 
-from lstr.extractors.errors import StalledError, VideoError
+from lstr.errors import StalledError, VideoError
 from lstr.extractors.video import live_link, live_reader
 from lstr.extractors.video.file_reader import read_chunks
 from lstr.extractors.video.live_input import parse_live

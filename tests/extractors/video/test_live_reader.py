@@ -10,7 +10,7 @@ import av
 import numpy as np
 import pytest
 
-from lstr.extractors.errors import MissingPathError, StalledError, VideoError
+from lstr.errors import MissingPathError, StalledError, VideoError
 from lstr.extractors.video.file_reader import open_chunks, read_chunks
 from lstr.extractors.video.frames import SourceFrame
 from lstr.extractors.video.live_input import Input, parse_live

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lstr.extractors.errors import VideoError
+from lstr.errors import VideoError
 from lstr.extractors.flow.workers import FlowWorkers
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.run import TwoStream

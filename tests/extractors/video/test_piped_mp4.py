@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from lstr.extractors.errors import VideoError
+from lstr.errors import VideoError
 from lstr.extractors.video import piped_mp4
 from lstr.extractors.video.pyav_reader import PyAVReader
 from tests.support.videos import write_video

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import save
 
-from lstr.extractors.errors import WeightsError
+from lstr.errors import WeightsError
 from lstr.extractors.weights import archive
 from lstr.extractors.weights.archive import (
     Archive,

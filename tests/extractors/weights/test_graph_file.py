@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from lstr.extractors.errors import WeightsError
+from lstr.errors import WeightsError
 from lstr.extractors.weights.graph_file import OPERATIONS, check_graph
 
 onnx = pytest.importorskip("onnx")

@@ -6,10 +6,10 @@ import jsonschema
 import pytest
 from hypothesis import given
 
+from lstr.errors import LabelsError
 from lstr.labels.label_set import read_labels
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.activitynet import from_activitynet, to_activitynet
-from lstr.pipelines.annotations.annotation import AnnotationError
 from lstr.pipelines.annotations.timeline_json import to_text
 from tests.support.annotated import CLASSES, ONE, scored, sets
 
@@ -73,6 +73,6 @@ def test_what_labels_do_not_need():
     ],
 )
 def test_broken_documents(content):
-    with pytest.raises(AnnotationError) as caught:
+    with pytest.raises(LabelsError) as caught:
         from_activitynet(content)
     assert caught.value.hint

@@ -2,7 +2,8 @@
 
 import pytest
 
-from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError
+from lstr.errors import LabelsError
+from lstr.pipelines.annotations.annotation import AnnotatedVideo
 from lstr.pipelines.annotations.binary import from_binary
 from lstr.pipelines.annotations.format import ConvertOptions
 from lstr.pipelines.annotations.formats import FORMATS, read_annotations, recognise
@@ -52,7 +53,7 @@ def test_frames_need_the_rate_of_the_video(tmp_path):
     assert segments(read_annotations(tmp_path / "x.csv", AT_10).videos["x"]) == [(0.0, 0.1, "run"), (0.1, 0.3, "walk")]
     found = read_annotations(tmp_path / "x.csv", ConvertOptions(frames=5)).videos["x"]
     assert segments(found) == [(0.0, 0.2, "run"), (0.2, 0.6, "walk")] and found.duration == pytest.approx(0.6)
-    with pytest.raises(AnnotationError, match="does not say how many a second") as caught:
+    with pytest.raises(LabelsError, match="does not say how many a second") as caught:
         read_annotations(tmp_path / "x.csv")
     assert "--frames 30" in caught.value.hint
     assert segments(read("frame,a\n0,0\n1,1\n2,0\n")) == [(0.1, 0.2, "a")]
@@ -77,7 +78,7 @@ def test_background_is_no_action():
     ],
 )
 def test_what_is_no_table_of_0_and_1_is_named_by_its_line(text, words):
-    with pytest.raises(AnnotationError, match=words) as caught:
+    with pytest.raises(LabelsError, match=words) as caught:
         read(text)
     assert caught.value.hint
 

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from lstr.pipelines.annotations.annotation import AnnotationError, AnnotationSet
+from lstr.errors import LabelsError
+from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.annotations.boris import from_boris
 from lstr.pipelines.annotations.formats import read_annotations
 from lstr.pipelines.annotations.label_file import read_label_file
@@ -64,7 +65,7 @@ def test_an_observation_of_several_files_is_cut_where_they_are():
     assert segments(found.videos["a"]) == [(8.0, 10.0, "walk")]
     assert segments(found.videos["b"]) == [(0.0, 0.0, "call"), (0.0, 2.0, "walk"), (5.0, 10.0, "walk")]
     whole = observation(events, ("a.mp4", "b.mp4"), media_info={})
-    with pytest.raises(AnnotationError, match="'o' shows 2 files one after another, and does not say how long 'a.mp4'"):
+    with pytest.raises(LabelsError, match="'o' shows 2 files one after another, and does not say how long 'a.mp4'"):
         from_boris(project(o=whole))
 
 
@@ -72,7 +73,7 @@ def test_players_beside_the_first_and_observations_without_a_video_are_told():
     two = observation(file={"1": ["a.mp4"], "2": ["side.mp4"]})
     found = from_boris(project(two=two, live=observation(type="LIVE", file=[]), odd=observation(type="IMAGES")))
     assert found.videos.keys() == {"a"} and kinds(found) >= {"several players", "no video"}
-    with pytest.raises(AnnotationError, match="No observation of the project shows a video"):
+    with pytest.raises(LabelsError, match="No observation of the project shows a video"):
         from_boris(project(live=observation(type="LIVE", file={})))
 
 
@@ -89,7 +90,7 @@ def test_two_observations_of_a_video_are_one_where_their_subjects_differ():
 
     found = from_boris(project(o1=of("ann"), o2=of("ben")))
     assert len(found.videos["v/a"].segments) == 2 and "several observations" in kinds(found)
-    with pytest.raises(AnnotationError, match="'o1' and 'o2' both code the subject 'ann' in 'v/a.mp4'"):
+    with pytest.raises(LabelsError, match="'o1' and 'o2' both code the subject 'ann' in 'v/a.mp4'"):
         from_boris(project(o1=of("ann"), o2=of("ann")))
 
 
@@ -106,7 +107,7 @@ def test_two_observations_of_a_video_are_one_where_their_subjects_differ():
     ],
 )
 def test_an_event_that_means_nothing_is_named(events, words):
-    with pytest.raises(AnnotationError, match=words) as caught:
+    with pytest.raises(LabelsError, match=words) as caught:
         from_boris(project(o=observation(events)))
     assert caught.value.hint
 
@@ -122,18 +123,18 @@ def test_an_event_that_means_nothing_is_named(events, words):
     ],
 )
 def test_an_observation_that_cannot_be_placed_is_named(other, words):
-    with pytest.raises(AnnotationError, match=words):
+    with pytest.raises(LabelsError, match=words):
         from_boris(project(o=observation(**other)))
 
 
 @pytest.mark.parametrize("content", [{}, [], {"behaviors_conf": [], "observations": {}}, {"behaviors_conf": ETHOGRAM}])
 def test_what_is_no_project_is_refused(content):
-    with pytest.raises(AnnotationError, match="no project of BORIS"):
+    with pytest.raises(LabelsError, match="no project of BORIS"):
         from_boris(content)
 
 
 def test_files_are_called_by_what_tells_them_apart():
-    with pytest.raises(AnnotationError, match="Two files would be the video 'v/a.mp4'"):
+    with pytest.raises(LabelsError, match="Two files would be the video 'v/a.mp4'"):
         from_boris(project(o=observation(files=["/v/a.mp4", "//v/a.mp4"])))
     files = {"x": "/home/ann/v/a.mp4", "day/b": "/data/day/b.mp4", "y": r"C:\v\c.avi", "z": "/other/a.mp4"}
     found = from_boris(project(**{name: observation(files=[file]) for name, file in files.items()}))

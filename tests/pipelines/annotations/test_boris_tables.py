@@ -2,7 +2,7 @@
 
 import pytest
 
-from lstr.pipelines.annotations.annotation import AnnotationError
+from lstr.errors import LabelsError
 from lstr.pipelines.annotations.boris_tables import from_export
 from lstr.pipelines.annotations.formats import FORMATS, read_annotations, recognise
 from lstr.pipelines.annotations.rows import Rows
@@ -77,6 +77,6 @@ def test_the_aggregated_export_has_a_row_a_bout():
     ],
 )
 def test_what_an_export_leaves_open_is_named_by_its_line(text, words):
-    with pytest.raises(AnnotationError, match=words) as caught:
+    with pytest.raises(LabelsError, match=words) as caught:
         from_export(Rows(text), "x")
     assert caught.value.hint

@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-from lstr.pipelines.annotations.annotation import AnnotationError
+from lstr.errors import LabelsError
 from lstr.pipelines.annotations.columns import guess_columns
 from lstr.pipelines.annotations.format import ConvertOptions
 from lstr.pipelines.annotations.formats import FORMATS
@@ -56,7 +56,7 @@ def test_one_rate_of_all_takes_the_columns_of_frames():
     ],
 )  # fmt: skip
 def test_other_columns_are_an_error_with_the_command_to_type(table, missing, command):
-    with pytest.raises(AnnotationError, match=f"no column {missing} ") as caught:
+    with pytest.raises(LabelsError, match=f"no column {missing} ") as caught:
         from_csv(table, "x")
     assert f"lstr labels convert FILE -o labels.json --columns {shlex.quote(command)}`" in caught.value.hint
 
@@ -80,7 +80,7 @@ def test_columns_are_named_by_a_person():
     read = from_csv(text, "", ConvertOptions(columns=named))
     assert segments(read.videos["a"]) == [(1.5, 2.0, "Sturz")] and read.videos["a"].segments[0].subject == "Anna"
     for wrong, words in (({"start": "Anfang"}, "no column 'Anfang'"), ({"begin": "Beginn"}, "Unknown column: 'begin'")):
-        with pytest.raises(AnnotationError, match=words) as caught:
+        with pytest.raises(LabelsError, match=words) as caught:
             from_csv(text, "", ConvertOptions(columns=wrong))
         assert caught.value.hint
 

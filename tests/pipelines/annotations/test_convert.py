@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from lstr.extractors.errors import OutputError
+from lstr.errors import LabelsError, OutputError
 from lstr.labels.label_set import read_labels
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.activitynet import to_activitynet
-from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
 from lstr.pipelines.annotations.format import ConvertOptions, File, TextFormat
 from lstr.pipelines.annotations.formats import (
     FORMATS,
@@ -159,7 +159,7 @@ def test_mistakes(labels, tmp_path, monkeypatch, lstr, arguments, code, words):
 )
 def test_a_wrong_segment_is_named_with_its_video(tmp_path, name, text):
     (tmp_path / name).write_text(text)
-    with pytest.raises(AnnotationError, match="Video 'a': the segment ends at 1.0 s, before its start 2.0 s") as caught:
+    with pytest.raises(LabelsError, match="Video 'a': the segment ends at 1.0 s, before its start 2.0 s") as caught:
         read_annotations(tmp_path / name)
     assert caught.value.hint
     kept = read_annotations(tmp_path / name, ConvertOptions(lenient=True)).videos["a"].segments
@@ -186,7 +186,7 @@ def test_the_ending_tells_the_format(output, form):
     if form:
         assert format_for(Path(output)).name == form
         return
-    with pytest.raises(AnnotationError) as caught:
+    with pytest.raises(LabelsError) as caught:
         format_for(output and Path(output))
     assert "--to" in caught.value.hint
 
@@ -223,7 +223,7 @@ def test_a_file_is_of_the_video_that_it_is_called_as_alone(labels, tmp_path, fil
         name: str(tmp_path / path) for name, path in named.items()
     }
     if not named:
-        with pytest.raises(AnnotationError, match="none of the 2 videos, of which the first is 'day 1/game'") as caught:
+        with pytest.raises(LabelsError, match="none of the 2 videos, of which the first is 'day 1/game'") as caught:
             convert([labels], "html", tmp_path / "shown", ConvertOptions(video=tmp_path / file))
         assert "--video DIR" in caught.value.hint and not (tmp_path / "shown").exists()
 
@@ -261,7 +261,7 @@ def test_forms_without_an_encoding_are_read_as_windows_saves_them(tmp_path, name
 )
 def test_zeros_without_a_mark_are_no_text(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(AnnotationError, match=f"{name} (has bytes of zero|is not UTF-8)") as caught:
+    with pytest.raises(LabelsError, match=f"{name} (has bytes of zero|is not UTF-8)") as caught:
         read_annotations(tmp_path / name)
     assert "UTF-8" in caught.value.hint and "\0" not in str(caught.value)
 
@@ -269,7 +269,7 @@ def test_zeros_without_a_mark_are_no_text(tmp_path, name, content):
 @pytest.mark.parametrize("subset", [[], {}, 0, False])
 def test_a_subset_that_is_no_text_is_refused(tmp_path, subset):
     (tmp_path / "a.json").write_text(json.dumps({"database": {"v": {"subset": subset, "annotations": []}}}))
-    with pytest.raises(AnnotationError, match="video 'v': subset is"):
+    with pytest.raises(LabelsError, match="video 'v': subset is"):
         convert([tmp_path / "a.json"], "csv")
 
 
@@ -288,7 +288,7 @@ def test_a_file_of_any_name_is_of_the_only_video(tmp_path):
 
 def test_a_failed_conversion_leaves_nothing(tmp_path):
     (tmp_path / "a.csv").write_text("video,start,end,label\nx,1,2,jump\n")
-    with pytest.raises(AnnotationError):
+    with pytest.raises(LabelsError):
         convert([tmp_path / "a.csv"], "thumos", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -347,6 +347,6 @@ def test_a_format_that_does_not_exist(labels, tmp_path):
         ((labels, "csv", None, ConvertOptions(source_format="html")), "html cannot be read back"),
         ((labels, "csv", None, ConvertOptions(source_format="perframe")), "perframe cannot be read back"),
     ):
-        with pytest.raises(AnnotationError, match=words) as caught:
+        with pytest.raises(LabelsError, match=words) as caught:
             convert([arguments[0]], *arguments[1:])
         assert caught.value.hint

@@ -7,8 +7,9 @@ import pympi
 import pytest
 from hypothesis import given
 
+from lstr.errors import LabelsError
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError
+from lstr.pipelines.annotations.annotation import AnnotatedVideo
 from lstr.pipelines.annotations.elan import from_eaf, to_eaf
 from lstr.pipelines.annotations.formats import read_annotations
 from lstr.pipelines.annotations.label_file import read_label_file
@@ -123,7 +124,7 @@ def test_times_are_those_of_the_video_however_it_was_synchronised(tmp_path, name
 
 
 def test_a_time_origin_that_is_no_number_is_told():
-    with pytest.raises(AnnotationError, match="time origin 'soon' of 'a.mp4' is no number"):
+    with pytest.raises(LabelsError, match="time origin 'soon' of 'a.mp4' is no number"):
         read(eaf_of("run", media='a.mp4" TIME_ORIGIN="soon'))
 
 
@@ -146,6 +147,6 @@ def test_a_file_that_no_video_is_called_as_is_of_its_media(tmp_path, present, ex
 
 @pytest.mark.parametrize("text", ["no xml", "<other/>", to_eaf(AWKWARD, CLASSES).replace('TIME_VALUE="0"', "")])
 def test_what_is_no_eaf(text):
-    with pytest.raises(AnnotationError) as caught:
+    with pytest.raises(LabelsError) as caught:
         read(text)
     assert caught.value.hint

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lstr.pipelines.annotations.annotation import AnnotationError
+from lstr.errors import LabelsError
 from lstr.pipelines.annotations.labelstudio import from_labelstudio
 from lstr.pipelines.annotations.times import Clock
 from tests.support.annotated import segments
@@ -21,7 +21,7 @@ def test_an_export_of_label_studio():
     }
     read = from_labelstudio([task], AT_25)
     assert segments(read.videos["game"]) == [(1.0, 2.0, "jump")]
-    with pytest.raises(AnnotationError, match="how many a second") as caught:
+    with pytest.raises(LabelsError, match="how many a second") as caught:
         from_labelstudio([task], Clock())
     assert "--frames 30" in caught.value.hint
 
@@ -79,6 +79,6 @@ def test_skipped_tasks_are_left_out_and_the_last_annotation_counts():
     ],
 )
 def test_broken_documents(content):
-    with pytest.raises(AnnotationError) as caught:
+    with pytest.raises(LabelsError) as caught:
         from_labelstudio(content, AT_25)
     assert caught.value.hint

@@ -6,7 +6,6 @@ import re
 import pytest
 
 from lstr.errors import LabelsError, LstrError
-from lstr.extractors.errors import ExtractorError
 from lstr.labels.check import check
 from lstr.labels.label_set import targets
 from lstr.labels.segment import Segment
@@ -85,6 +84,6 @@ def test_the_message_names_video_and_entry(tmp_path, number):
 )
 def test_tasks_of_label_studio_that_are_none(tmp_path, task):
     (tmp_path / "tasks.json").write_text(json.dumps(task))
-    with pytest.raises(ExtractorError, match=r"tasks.json") as caught:
+    with pytest.raises(LabelsError, match=r"tasks.json") as caught:
         read_annotations(tmp_path / "tasks.json")
     assert caught.value.hint

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from lstr.pipelines.annotations.annotation import AnnotationError
+from lstr.errors import LabelsError
 from lstr.pipelines.annotations.formats import read_annotations
 from lstr.pipelines.annotations.perframe import read_perframe
 from tests.support.annotated import segments
@@ -46,13 +46,13 @@ def test_targets_of_another_rate_keep_their_seconds(folder):
     assert video.duration == pytest.approx(1.2) and segments(video)[0] == (0.2, 0.4, "wave")
     info["MINE"]["fps"] = 0
     (folder / "data_info.json").write_text(json.dumps(info))
-    with pytest.raises(AnnotationError, match="0 targets a second"):
+    with pytest.raises(LabelsError, match="0 targets a second"):
         read_perframe(folder)
 
 
 def test_a_folder_without_targets(tmp_path):
-    with pytest.raises(AnnotationError, match="no per-chunk targets"):
+    with pytest.raises(LabelsError, match="no per-chunk targets"):
         read_perframe(tmp_path)
     (tmp_path / "data_info.json").write_text("{")
-    with pytest.raises(AnnotationError, match="is not JSON"):
+    with pytest.raises(LabelsError, match="is not JSON"):
         read_perframe(tmp_path)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lstr.pipelines.annotations.annotation import AnnotationError
+from lstr.errors import LabelsError
 from lstr.pipelines.annotations.formats import read_annotations
 from lstr.pipelines.annotations.tables import from_csv
 from tests.support.annotated import segments
@@ -28,7 +28,7 @@ PLAIN = "video,start,end,label"
 def test_cells_without_a_header_are_named_by_their_line(rows, line, cell):
     """2,5 to 4,0 was read as 2 to 5 s of the action '4'."""
     words = f"^Line {line} has more cells than the header has names, the first of which is {cell!r}"
-    with pytest.raises(AnnotationError, match=words) as caught:
+    with pytest.raises(LabelsError, match=words) as caught:
         from_csv(f"{PLAIN}\n{rows}\n", "x")
     assert "semicolons" in caught.value.hint and "first line" in caught.value.hint
 
@@ -57,5 +57,5 @@ def test_no_table_as_csv_writes_it_is_refused(rows):
 
 def test_the_file_is_named(tmp_path):
     (tmp_path / "t.csv").write_text(f"{PLAIN}\na,2,5,4,0,fall\n")
-    with pytest.raises(AnnotationError, match=r"t\.csv: Line 2 has more cells"):
+    with pytest.raises(LabelsError, match=r"t\.csv: Line 2 has more cells"):
         read_annotations(tmp_path / "t.csv")

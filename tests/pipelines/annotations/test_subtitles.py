@@ -6,8 +6,9 @@ import pytest
 import webvtt
 from hypothesis import given
 
+from lstr.errors import LabelsError
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError
+from lstr.pipelines.annotations.annotation import AnnotatedVideo
 from lstr.pipelines.annotations.subtitles import from_srt, from_vtt, to_vtt
 from tests.support.annotated import AWKWARD, scored, segments, videos
 
@@ -50,7 +51,7 @@ def test_what_others_write():
     ],
 )
 def test_what_is_no_subtitle(read, text, words):
-    with pytest.raises(AnnotationError, match=words) as caught:
+    with pytest.raises(LabelsError, match=words) as caught:
         read(text)
     assert caught.value.hint
 
@@ -71,7 +72,7 @@ CUE = "1\n00:00:01,000 --> 00:00:02,000\njump\n"
 def test_damaged_times_of_a_cue_are_named_by_their_line(text, words):
     for read, whole, more in ((from_srt, text, 0), (from_vtt, f"WEBVTT\n\n{text}", 2)):
         line = words[5 : words.index(":")]
-        with pytest.raises(AnnotationError, match=words.replace(f"Line {line}", f"Line {int(line) + more}")) as caught:
+        with pytest.raises(LabelsError, match=words.replace(f"Line {line}", f"Line {int(line) + more}")) as caught:
             read(whole)
         assert caught.value.hint
 

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lstr.errors import LabelsError
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
 from lstr.pipelines.annotations.format import DEFAULTS, ConvertOptions
 from lstr.pipelines.annotations.formats import FORMATS, read_annotations
 from lstr.pipelines.annotations.tables import from_csv, text_of
@@ -87,7 +88,7 @@ def test_columns_of_frames_are_read_where_their_rate_is_known(tmp_path):
     (tmp_path / "x.csv").write_text("video,start_frame,end_frame,label\ngame,45,90,jump\n")
     annotated = read_annotations(tmp_path / "x.csv", ConvertOptions(frames=30))
     assert segments(annotated.videos["game"]) == [(1.5, 3.0, "jump")]
-    with pytest.raises(AnnotationError, match="counts frames") as caught:
+    with pytest.raises(LabelsError, match="counts frames") as caught:
         read_annotations(tmp_path / "x.csv")
     assert "--frames 30" in caught.value.hint
 
@@ -155,14 +156,14 @@ def test_files_of_other_programs_say_what_they_are(tmp_path, lstr, name, words):
 
 @pytest.mark.parametrize("row", ["a,,12,Sum:", "Average,1,,"])
 def test_a_row_of_totals_is_an_error(row):
-    with pytest.raises(AnnotationError, match="Line 3: "):
+    with pytest.raises(LabelsError, match="Line 3: "):
         from_csv(f"video,start,end,label\na,1,2,jump\n{row}\n", "x")
 
 
 @pytest.mark.parametrize("row", [",3,4,sit", ",,212.3,", ",,,sit", " ,3,,"])
 def test_a_video_that_a_row_does_not_name_is_an_error(row):
     """Merged cells of a spreadsheet: the rows below are of no video that is named after the file."""
-    with pytest.raises(AnnotationError, match="Line 3: the name of the video is missing") as caught:
+    with pytest.raises(LabelsError, match="Line 3: the name of the video is missing") as caught:
         from_csv(f"video,start,end,label,remark\na,1,2,jump,\n{row}\n", "x")
     assert "merged cells" in caught.value.hint
     assert from_csv("video,start,end,label,remark\na,1,2,jump,\n,,,,much\n,,,\n\n", "x").videos.keys() == {"a"}
@@ -170,7 +171,7 @@ def test_a_video_that_a_row_does_not_name_is_an_error(row):
 
 @pytest.mark.parametrize("row", ["a,3,4,", "a,3,4,  ", "a,3,4", "a,3,", "a,,4,"])
 def test_times_without_a_label_are_an_error(row):
-    with pytest.raises(AnnotationError, match="Line 3: the label is missing") as caught:
+    with pytest.raises(LabelsError, match="Line 3: the label is missing") as caught:
         from_csv(f"video,start,end,Label\na,1,2,jump\n{row}\n", "x")
     assert "'Label'" in caught.value.hint
     assert from_csv("video,start,duration,label\na,1,2,jump\nb,,60,\nc\n", "x").videos["c"].segments == ()
@@ -193,7 +194,7 @@ ROWS = 'a;1;2;jump;"two\r\nlines; 3, 4"\r\nb;1;2;sit;12" of "it"\r\n'
     ],
 )
 def test_a_quotation_mark_that_is_not_closed_is_named_by_its_line(rows, line):
-    with pytest.raises(AnnotationError, match=f"^Line {line}: a quotation mark is not closed") as caught:
+    with pytest.raises(LabelsError, match=f"^Line {line}: a quotation mark is not closed") as caught:
         from_csv(f"video;start;end;label;remark\n{rows}", "x")
     assert caught.value.hint
 
@@ -201,7 +202,7 @@ def test_a_quotation_mark_that_is_not_closed_is_named_by_its_line(rows, line):
 def test_remarks_of_several_lines_and_quotation_marks_inside_a_cell_are_read():
     read = from_csv(f'video;start;end;label;remark\n{ROWS}c;3;"4";"""so"" it";\nd;3;4;"so" it;', "x")
     assert [segments(video)[0][2] for video in read.videos.values()] == ["jump", "sit", '"so" it', "so it"]
-    with pytest.raises(AnnotationError, match="Line 5: 'x' is no number"):
+    with pytest.raises(LabelsError, match="Line 5: 'x' is no number"):
         from_csv(f"video;start;end;label;remark\n{ROWS}c;x;4;jump;", "x")
 
 
@@ -209,7 +210,7 @@ def test_remarks_of_several_lines_and_quotation_marks_inside_a_cell_are_read():
 def test_excel_s_own_mark_and_blank_lines_may_be_above_the_header(mark):
     read = from_csv(f"{mark}video;start;end;label\na;1,5;2;jump, high\n", "x")
     assert segments(read.videos["a"]) == [(1.5, 2.0, "jump, high")]
-    with pytest.raises(AnnotationError, match=f"Line {2 + mark.count(chr(10))}: 'x'"):
+    with pytest.raises(LabelsError, match=f"Line {2 + mark.count(chr(10))}: 'x'"):
         from_csv(f"{mark}video;start;end;label\na;x;2;jump, high\n", "x")
 
 
@@ -224,6 +225,6 @@ def test_excel_s_own_mark_and_blank_lines_may_be_above_the_header(mark):
     ],
 )
 def test_broken_tables(text, words):
-    with pytest.raises(AnnotationError, match=words) as caught:
+    with pytest.raises(LabelsError, match=words) as caught:
         from_csv(text, "x")
     assert caught.value.hint

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lstr.errors import LabelsError
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationError, AnnotationSet
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
 from lstr.pipelines.annotations.thumos import CLASS_LIST, from_thumos, thumos_numbers, to_thumos
 from tests.support.annotated import AWKWARD, CLASSES, ONE, scored, segments, sets
 
@@ -53,11 +54,11 @@ def test_thumos_detections_lose_nothing_they_can_hold(annotated):
 
 def test_thumos_mistakes():
     no_subset = AnnotationSet({"v": AnnotatedVideo((Segment(0, 1, "jump"),))})
-    with pytest.raises(AnnotationError, match="subset None") as caught:
+    with pytest.raises(LabelsError, match="subset None") as caught:
         to_thumos(no_subset)
     hint = "name it with --subset training, validation or testing."
     assert caught.value.hint == hint
-    with pytest.raises(AnnotationError, match="names the class '7'"):
+    with pytest.raises(LabelsError, match="names the class '7'"):
         from_thumos(Path("."), {Path("a.txt"): "v 1 2 7 0.5\n"})
-    with pytest.raises(AnnotationError, match="no line of THUMOS"):
+    with pytest.raises(LabelsError, match="no line of THUMOS"):
         from_thumos(Path("."), {Path("Diving_val.txt"): "1 2\n"})

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lstr.errors import LabelsError
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.annotation import AnnotationError
 from lstr.pipelines.annotations.timeline_json import from_jsonl, from_timeline, to_events, to_timeline
 from tests.support.annotated import AWKWARD, CLASSES, scored, videos
 
@@ -35,11 +35,11 @@ def test_lines_of_a_run_that_was_killed():
         '{"chunk": 1, "time": 0.5, "label": "jump", "score": 0.9, "top": [], "latency_ms": 1}\n{"chunk": 2, "ti'
     )
     assert from_jsonl(text).segments == (Segment(0, 0.5, "jump", 0.9),)
-    with pytest.raises(AnnotationError, match="Line 1 is no line"):
+    with pytest.raises(LabelsError, match="Line 1 is no line"):
         from_jsonl("{}\n" + text)
 
 
 def test_a_broken_timeline():
-    with pytest.raises(AnnotationError) as caught:
+    with pytest.raises(LabelsError) as caught:
         from_timeline({"format": "lstr-timeline/1"})
     assert caught.value.hint

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from lstr.errors import LabelsError
 from lstr.extractors.video.inputs import find_videos
-from lstr.pipelines.annotations.annotation import AnnotationError
 from lstr.pipelines.annotations.footage import Rates, footage_of_files
 from lstr.pipelines.annotations.format import ConvertOptions
 from lstr.pipelines.annotations.formats import read_annotations
@@ -48,7 +48,7 @@ def test_one_rate_of_all_goes_before_that_of_a_video(tmp_path):
 
 
 def test_a_frame_that_no_second_has_is_named():
-    with pytest.raises(AnnotationError, match="Line 3: '00:00:02:27' is frame 27 of a second that has 25") as caught:
+    with pytest.raises(LabelsError, match="Line 3: '00:00:02:27' is frame 27 of a second that has 25") as caught:
         from_csv("video,start,end,label\na,1,2,jump\na,00:00:02:27,3,jump\n", "", ConvertOptions(rate_of=lambda _: 25))
     assert "--frames" in caught.value.hint
 
@@ -56,7 +56,7 @@ def test_a_frame_that_no_second_has_is_named():
 @pytest.mark.parametrize("row", ["a,00:00:01:05,3,jump", "a,5,9,jump"])
 def test_frames_without_a_rate_say_what_to_do(row):
     header = "video,start,end,label" if ":" in row else "video,start_frame,end_frame,label"
-    with pytest.raises(AnnotationError, match="counts frames") as caught:
+    with pytest.raises(LabelsError, match="counts frames") as caught:
         from_csv(f"{header}\n{row}\n", "")
     assert "--video VIDEOS" in caught.value.hint and "--frames 30" in caught.value.hint
 

@@ -11,12 +11,12 @@ import torch
 
 from lstr.checkpoints.checkpoint import load, save
 from lstr.checkpoints.loaded import Checkpoint
+from lstr.errors import SeenError
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.weights.published_files import sha256_of
 from lstr.kinds import configure, make_model
 from lstr.labels.label_set import AMBIGUOUS
 from lstr.pipelines.comparison.job import unseen
-from lstr.pipelines.features.seen_videos import SeenError
 from lstr.pipelines.model_files.averaging import write_average
 from lstr.pipelines.model_files.model_file import ModelFile, open_model
 from lstr.pipelines.model_files.packing import write_model

@@ -7,7 +7,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from lstr.extractors.errors import VideoError
+from lstr.errors import VideoError
 from lstr.extractors.run import FeatureRow
 from lstr.pipelines.detection.checkpoint import load_checkpoint
 from lstr.pipelines.detection.events import Decided, Ended, Opened

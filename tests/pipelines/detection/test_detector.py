@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import lstr
-from lstr.errors import ConfigError
-from lstr.extractors.errors import DeviceError, MissingPathError, VideoError
+from lstr.errors import ConfigError, DeviceError, MissingPathError, VideoError
 from lstr.pipelines.detection import networks
 from lstr.pipelines.detection.decision import Decision
 from lstr.pipelines.detection.frame_source import source_frames

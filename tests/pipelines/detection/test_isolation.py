@@ -5,6 +5,7 @@ from contextlib import contextmanager, nullcontext
 
 import pytest
 
+from lstr.errors import ExhaustedError, UnforeseenError
 from lstr.extractors.video.live_input import Input
 from lstr.extractors.video.live_reader import LiveReader
 from lstr.pipelines.detection import networks as detection_networks
@@ -14,7 +15,7 @@ from lstr.pipelines.detection.files import Files, OutputOptions
 from lstr.pipelines.detection.job import DetectOptions, detect_sources
 from lstr.pipelines.detection.networks import NetworkOptions, open_networks
 from lstr.pipelines.detection.sources import Limits
-from lstr.pipelines.failures import ExhaustedError, FailureLog, UnforeseenError
+from lstr.pipelines.failures import FailureLog
 from lstr.pipelines.progress import Failed
 from tests.support.detections import run_live
 from tests.support.injected import inject, write_bad

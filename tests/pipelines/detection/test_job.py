@@ -8,7 +8,7 @@ from time import sleep
 
 import pytest
 
-from lstr.extractors.errors import MissingPathError, OutputError, VideoError
+from lstr.errors import MissingPathError, OutputError, VideoError
 from lstr.extractors.video import live_link
 from lstr.extractors.video.live_reader import LiveOptions
 from lstr.labels.label_set import read_labels

@@ -16,7 +16,7 @@ import torch
 
 from lstr import streaming
 from lstr.checkpoints.checkpoint import load
-from lstr.extractors.errors import StalledError
+from lstr.errors import StalledError
 from lstr.extractors.video.live_input import PROMPT, Input, parse_live
 from lstr.extractors.video.live_reader import LiveOptions
 from lstr.kinds import configure, make_model

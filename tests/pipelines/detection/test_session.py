@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from lstr.checkpoints import checkpoint
-from lstr.extractors.errors import OutputError, VideoError
+from lstr.errors import OutputError, VideoError
 from lstr.extractors.run import FeatureRow
 from lstr.extractors.video.live_input import Input
 from lstr.extractors.video.live_reader import LiveOptions

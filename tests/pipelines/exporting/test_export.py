@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import lstr
-from lstr.errors import CheckpointError, ConfigError
-from lstr.extractors.errors import DeviceError, NetworkRuntimeError, RecipeError
+from lstr.errors import CheckpointError, ConfigError, DeviceError, NetworkRuntimeError, RecipeError
 from lstr.extractors.video.live_reader import LiveOptions
 from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
 from lstr.pipelines.detection.checkpoint import load_checkpoint

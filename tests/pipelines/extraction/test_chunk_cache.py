@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from lstr.extractors.errors import OutputError, VideoError
+from lstr.errors import OutputError, VideoError
 from lstr.extractors.flow.workers import FlowWorkers
 from lstr.extractors.video.file_reader import open_chunks
 from lstr.extractors.video.inputs import find_videos

@@ -17,7 +17,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from lstr.extractors.errors import MissingPathError, OutputError, RecipeError
+from lstr.errors import ExhaustedError, MissingPathError, OutputError, RecipeError
 from lstr.extractors.flow.workers import FlowWorkers
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.recipe import PRECISIONS
@@ -29,7 +29,6 @@ from lstr.pipelines.extraction.job import extract
 from lstr.pipelines.extraction.options import ExtractOptions
 from lstr.pipelines.extraction.prepare import prepare, training_ids
 from lstr.pipelines.extraction.resume import Outcome
-from lstr.pipelines.failures import ExhaustedError
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.features.remote_folder import create_folder
 from lstr.pipelines.progress import Progress

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from lstr.extractors.errors import MissingPathError
+from lstr.errors import MissingPathError
 from lstr.extractors.flow.workers import FlowWorkers
 from lstr.extractors.run import RunOptions
 from lstr.extractors.twostream import build_twostream

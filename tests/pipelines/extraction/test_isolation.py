@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from lstr import __version__
-from lstr.extractors.errors import OutputError
+from lstr.errors import ExhaustedError, OutputError
 from lstr.extractors.flow.workers import FlowWorkers
 from lstr.extractors.twostream import build_twostream, calibration_of
 from lstr.extractors.video.inputs import find_videos
@@ -19,7 +19,7 @@ from lstr.pipelines.extraction.options import ExtractOptions, WorkerConfig
 from lstr.pipelines.extraction.prepare import sampled_inputs
 from lstr.pipelines.extraction.processes import over_processes
 from lstr.pipelines.extraction.resume import Outcome, resume
-from lstr.pipelines.failures import ExhaustedError, read_failures
+from lstr.pipelines.failures import read_failures
 from lstr.pipelines.features.remote_folder import create_folder
 from tests.support.extraction import extracted, returned
 from tests.support.finetuned import SMALL

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from lstr.extractors.errors import OutputError
+from lstr.errors import OutputError
 from lstr.pipelines.extraction.job import NetworksReady, extract, plan
 from lstr.pipelines.extraction.options import ExtractOptions
 from lstr.pipelines.extraction.plan import Plan

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lstr.extractors.errors import ExtractorError, WeightsError
+from lstr.errors import ExtractorError, WeightsError
 from lstr.pipelines.extraction.options import WorkerConfig
 from lstr.pipelines.extraction.processes import WorkerProcess, over_processes
 from lstr.pipelines.extraction.resume import Outcome, resume

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from lstr.extractors.errors import MissingPathError
+from lstr.errors import MissingPathError
 from lstr.extractors.networks.weights import randomise
 from lstr.extractors.weights.content import read_state_dict
 from lstr.extractors.weights.model_card import network_file, network_files

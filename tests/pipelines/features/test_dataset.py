@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lstr.errors import LabelsError
-from lstr.extractors.errors import RecipeError
+from lstr.errors import LabelsError, RecipeError
 from lstr.kinds import configure
 from lstr.labels.label_set import THUMOS_CLASSES, VideoLabels, segments_of, targets
 from lstr.pipelines.features.dataset import read_dataset, read_split

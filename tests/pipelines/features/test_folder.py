@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from lstr.extractors.errors import MissingPathError, RecipeError
+from lstr.errors import MissingPathError, RecipeError
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.features.remote_folder import create_folder
 from lstr.pipelines.files.atomic import replacing

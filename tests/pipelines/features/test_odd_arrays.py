@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lstr.extractors.errors import RecipeError
+from lstr.errors import RecipeError
 from lstr.pipelines.features.dataset import read_split
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.features.verify import verify

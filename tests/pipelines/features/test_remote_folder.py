@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from lstr.extractors.errors import RecipeError
+from lstr.errors import RecipeError
 from lstr.extractors.recipe import NetworkRecipe, Recipe
 from lstr.pipelines.features.remote_folder import create_folder, open_folder
 from lstr.pipelines.files.json_files import write_json

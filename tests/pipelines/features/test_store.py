@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from lstr.chunk import Clock
-from lstr.errors import ConfigError
-from lstr.extractors.errors import ExtractorError, RecipeError
+from lstr.errors import ConfigError, ExtractorError, RecipeError
 from lstr.pipelines.features.folder import is_feature_folder, open_features
 from lstr.pipelines.features.stated import Stated, stated_in
 from tests.support.foreign_stores import FORMATS, write_store

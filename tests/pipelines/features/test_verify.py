@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from lstr.extractors.errors import RecipeError
+from lstr.errors import RecipeError
 from lstr.extractors.recipe import NetworkRecipe, Recipe
 from lstr.pipelines.features.folder import FeatureFolder, open_features
 from lstr.pipelines.features.remote_folder import create_folder

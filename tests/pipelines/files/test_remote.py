@@ -10,7 +10,7 @@ import time
 import fsspec
 import pytest
 
-from lstr.extractors.errors import MissingPathError, OutputError, VideoError
+from lstr.errors import MissingPathError, OutputError, VideoError
 from lstr.pipelines.files import remote
 from lstr.pipelines.files.atomic import SCRATCH, scratch
 from lstr.pipelines.files.remote import RemoteFile, place

@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lstr.chunk import CLOCK
-from lstr.errors import LabelsError
+from lstr.errors import LabelsError, RequestError
 from lstr.labels.label_set import labels_of, read_activitynet, targets
 from lstr.pipelines.labelling.document import from_document, to_document, unlabelled
 from lstr.pipelines.labelling.state import State
-from lstr.pipelines.labelling.values import NOTHING, About, Action, Label, RefusedError, Subject, change_of
+from lstr.pipelines.labelling.values import NOTHING, About, Action, Label, Subject, change_of
 
 
 def state_of(*labels: Label, complete: bool = False) -> State:
@@ -105,5 +105,5 @@ def test_a_file_that_is_not_sound_is_one_sentence():
     ],
 )
 def test_what_is_no_change_is_refused(entry):
-    with pytest.raises(RefusedError):
+    with pytest.raises(RequestError):
         change_of(entry)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from lstr.extractors.errors import OutputError
+from lstr.errors import OutputError
 from lstr.labels.label_set import Labels, VideoLabels
 from lstr.labels.segment import Segment
 from lstr.pipelines.labelling.project import Project

@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lstr.errors import LabelsError
+from lstr.errors import ConflictError, LabelsError, OutputError, RequestError
 from lstr.labels.label_set import read_labels
-from lstr.pipelines.labelling.journal import BusyError
 from lstr.pipelines.labelling.project import Project
-from lstr.pipelines.labelling.values import NOTHING, About, Action, Change, Label, OvertakenError, RefusedError, Subject
+from lstr.pipelines.labelling.values import NOTHING, About, Action, Change, Label, Subject
 from tests.support.labelling import action, new_id, put
 
 A = "fall-01"
@@ -79,7 +78,7 @@ def test_what_another_tab_has_changed_is_not_overwritten(project):
     put(project, Label(fall, 1.0, 2.0), A, "x")
     seen = project.state.labels[A]["x"]
     put(project, Label(fall, 1.0, 3.0), A, "x")
-    with pytest.raises(OvertakenError):
+    with pytest.raises(ConflictError):
         project.change(new_id(), [Change("label", A, "x", seen, Label(fall, 0.5, 2.0))])
     assert project.state.labels[A]["x"].end == 3.0
 
@@ -100,7 +99,7 @@ def test_what_another_tab_has_changed_is_not_overwritten(project):
 def test_what_does_not_go_together_changes_nothing(project, changes):
     put(project, Label(action(project, "fall", "f"), 1.0, 2.0), A, "x")
     before = project.revision, project.snapshot()[1]
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(RequestError) as refused:
         project.change(new_id(), changes)
     assert refused.value.hint and (project.revision, project.state) == before
 
@@ -149,7 +148,7 @@ def test_a_file_that_was_changed_by_hand_counts(tmp_path):
     first.path.write_text(json.dumps(content))
     with Project(first.path) as again:
         assert sorted(label.start for label in again.state.labels[A].values()) == [1.0, 5.0]
-        with pytest.raises(OvertakenError):
+        with pytest.raises(ConflictError):
             again.since(1)
         put(again, Label(fall, 7.0, 8.0), A, "z")
     with Project(first.path) as third:
@@ -186,7 +185,7 @@ def test_labels_of_before_begin_a_project(tmp_path):
 
 
 def test_only_one_process_has_it_open(project):
-    with pytest.raises(BusyError) as busy:
+    with pytest.raises(OutputError) as busy:
         Project(project.path)
     assert "-o" in busy.value.hint
 

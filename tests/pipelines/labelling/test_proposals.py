@@ -6,23 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lstr.errors import RequestError
 from lstr.labels.label_set import read_labels
 from lstr.pipelines.labelling.candidates import Candidate
 from lstr.pipelines.labelling.document import from_document, to_document
 from lstr.pipelines.labelling.project import Project
 from lstr.pipelines.labelling.proposals import accepted, is_known, proposed, rejected, waiting
 from lstr.pipelines.labelling.state import State
-from lstr.pipelines.labelling.values import (
-    NOTHING,
-    About,
-    Action,
-    Change,
-    Label,
-    Proposal,
-    RefusedError,
-    Search,
-    change_of,
-)
+from lstr.pipelines.labelling.values import NOTHING, About, Action, Change, Label, Proposal, Search, change_of
 from tests.support.labelling import action, new_id, put
 
 A = "fall-01"
@@ -142,7 +133,7 @@ def test_accepting_makes_the_label_and_is_undone_as_one(project):
     assert project.turn(new_id(), A, "undo") is None, "what a model proposes is nothing that a person undoes"
     project.turn(new_id(), A, "redo")
     assert labels(project) == [("kick", 1, 3)]
-    with pytest.raises(RefusedError, match="decided already"):
+    with pytest.raises(RequestError, match="decided already"):
         decide(project, accepted(A, next(iter(project.state.proposals[A])), "another"))
 
 
@@ -151,7 +142,7 @@ def test_a_correction_keeps_what_the_model_had_found(project):
     propose(project, candidate(1, 3))
     decide(project, accepted(A, key_at(project, 1), "label-key", Label(hug, 1.5, 3, "Anna")))
     assert labels(project) == [("hug", 1.5, 3)] and held(project) == [("kick", 1, 3, "corrected")]
-    with pytest.raises(RefusedError):
+    with pytest.raises(RequestError):
         propose(project, candidate(5, 6))
         decide(project, accepted(A, key_at(project, 5), "label-key-2", Label(NOTHING, 5, 6)))
 
@@ -248,10 +239,10 @@ def test_a_file_changed_by_hand_may_lack_their_action(project):
 
 def test_a_proposal_ends_after_its_start(project):
     wrong = {"action": "kick", "start": 3, "end": 2, "peak": 0.5, "threshold": 0.5, "model": "m"}
-    with pytest.raises(RefusedError):
+    with pytest.raises(RequestError):
         change_of({"kind": "proposal", "video": A, "key": "p", "after": wrong})
     for value in (wrong | {"end": 4, "peak": 2}, wrong | {"end": 4, "state": "perhaps"}):
-        with pytest.raises(RefusedError):
+        with pytest.raises(RequestError):
             change_of({"kind": "proposal", "video": A, "key": "p", "after": value})
     assert change_of({"kind": "proposal", "video": A, "key": "p", "after": wrong | {"end": 4}}).after == Proposal(
         "kick", 3, 4, 0.5, 0.5, "m"

@@ -11,13 +11,14 @@ from time import monotonic
 
 import pytest
 
+from lstr.errors import RequestError
 from lstr.labels.label_set import read_labels
 from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.labelling import training as module
 from lstr.pipelines.labelling.document import to_document
 from lstr.pipelines.labelling.project import Project
 from lstr.pipelines.labelling.training import Training, usable_for_training
-from lstr.pipelines.labelling.values import NOTHING, About, Label, RefusedError
+from lstr.pipelines.labelling.values import NOTHING, About, Label
 from lstr.pipelines.learning.workspace import Workspace
 from tests.support.labelling import action, put
 from tests.support.training_page import until, wait
@@ -82,14 +83,14 @@ def test_what_is_trained_on_is_what_is_labelled(project, tmp_path):
 def test_nothing_labelled_is_one_sentence(project):
     put(project, About(complete=True), "a")
     training = Training(project, ["videos"])
-    with pytest.raises(RefusedError, match="Nothing is labelled yet"):
+    with pytest.raises(RequestError, match="Nothing is labelled yet"):
         training.begin()
     assert not training.folder.exists()
 
 
 @pytest.mark.parametrize("seconds", [0.0, -60.0, 59.0, float("nan"), float("inf"), 1e9])
 def test_a_time_limit_out_of_range_is_refused(labelled, seconds):
-    with pytest.raises(RefusedError, match="out of range"):
+    with pytest.raises(RequestError, match="out of range"):
         Training(labelled, ["videos"]).begin(seconds)
 
 
@@ -138,7 +139,7 @@ def test_progress_and_warnings_are_shown(labelled, learn):
     with Training(labelled, ["videos"]) as training:
         training.listen(states.append)
         training.begin(120)
-        with pytest.raises(RefusedError, match="being trained already"):
+        with pytest.raises(RequestError, match="being trained already"):
             training.begin()
         until(lambda: states and states[-1]["progress"] and states[-1]["progress"]["step"] == 2, "the progress")
         shown = training.describe()

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from lstr.checkpoints.checkpoint import load
+from lstr.errors import CacheError
 from lstr.labels.label_set import Labels
-from lstr.pipelines.extraction.chunk_cache import CacheError
 from lstr.pipelines.learning.job import _verdict, learn
 from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.learning.parts import LabelParts

@@ -10,8 +10,7 @@ from unittest.mock import patch
 
 import pytest
 
-from lstr.errors import ConfigError, LabelsError
-from lstr.extractors.errors import OutputError, VideoError
+from lstr.errors import ConfigError, LabelsError, OutputError, VideoError
 from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
 from lstr.pipelines.detection.job import DetectOptions, detect_sources
 from lstr.pipelines.learning.deciding import OF_ONE_RECORDING

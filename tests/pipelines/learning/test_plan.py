@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from lstr.errors import ConfigError
+from lstr.errors import ConfigError, TooShortError
 from lstr.pipelines.learning.plan import (
     CHUNKS,
     FEATURES,
@@ -15,7 +15,6 @@ from lstr.pipelines.learning.plan import (
     SLOWER,
     Costs,
     LearnPlan,
-    TooShort,
     fit_epochs,
     make_steps,
     passes_of,
@@ -35,7 +34,7 @@ def planned(budget: float | None, epochs: int = 30, draws: int = 512, folds: int
 
 def test_networks_that_stay_as_they_begin_take_no_time():
     assert fit_epochs(60.0, 10.0, COSTS, {"flow": 0}, 512) == ({"flow": 0}, 512)
-    with pytest.raises(TooShort, match="at least"):
+    with pytest.raises(TooShortError, match="at least"):
         fit_epochs(9.0, 10.0, COSTS, {"flow": 0}, 512)
 
 
@@ -118,7 +117,7 @@ def test_folds_are_trained_within_the_time():
     for budget in (600, 300, 200):
         plan = planned(budget, folds=3)
         assert SLOWER * plan.seconds <= budget + 3 * 4 * SLOWER and plan.epochs["flow"] < 30
-    with pytest.raises(TooShort, match="by 3 folds takes"):
+    with pytest.raises(TooShortError, match="by 3 folds takes"):
         planned(80, folds=3)
     assert planned(80)
 
@@ -128,5 +127,5 @@ def test_folds_that_would_leave_networks_half_trained_are_refused():
     whole = 4 * 30 * 512 * COSTS.image["flow"]
     enough = SLOWER * (others + whole * 2 / 3)
     assert fit_epochs(enough + 1, others, COSTS, {"flow": 30}, 512, 3, 2 / 3)[0]["flow"] >= 20
-    with pytest.raises(TooShort, match=f"by 3 folds takes {math.ceil(enough)} s"):
+    with pytest.raises(TooShortError, match=f"by 3 folds takes {math.ceil(enough)} s"):
         fit_epochs(enough - 1, others, COSTS, {"flow": 30}, 512, 3, 2 / 3)

@@ -7,8 +7,7 @@ from unittest.mock import patch
 
 import pytest
 
-from lstr.errors import ConfigError, LabelsError
-from lstr.extractors.errors import OutputError
+from lstr.errors import ConfigError, LabelsError, OutputError
 from lstr.pipelines.learning.job import plan
 from lstr.pipelines.learning.plan import STARTING
 from lstr.pipelines.learning.preparation import Learning, checked_output

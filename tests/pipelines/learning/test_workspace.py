@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from lstr.extractors.errors import OutputError
+from lstr.errors import OutputError
 from lstr.labels.label_set import Labels
 from lstr.pipelines.learning.workspace import LOCK, Workspace, write_labels
 

@@ -8,8 +8,7 @@ import torch
 
 from lstr.batch import predict
 from lstr.checkpoints.checkpoint import load, save
-from lstr.errors import CheckpointError
-from lstr.extractors.errors import RecipeError
+from lstr.errors import CheckpointError, RecipeError
 from lstr.kinds import configure, make_model
 from lstr.pipelines.detection.job import DetectOptions, detect_sources
 from lstr.pipelines.detection.sources import Limits

@@ -12,8 +12,7 @@ import torch
 import lstr
 from lstr.checkpoints import checkpoint
 from lstr.checkpoints.checkpoint import CALIBRATION, TENSORS, load, save
-from lstr.errors import CheckpointError
-from lstr.extractors.errors import MissingPathError, OutputError, RecipeError, WeightsError
+from lstr.errors import CheckpointError, MissingPathError, OutputError, RecipeError, WeightsError
 from lstr.extractors.weights.archive import Archive, write_archive
 from lstr.kinds import configure, make_model
 from lstr.pipelines.detection.checkpoint import find_checkpoint, make_default

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lstr.checkpoints import checkpoint
-from lstr.extractors.errors import RecipeError, WeightsError
+from lstr.errors import RecipeError, WeightsError
 from lstr.extractors.flow.workers import FlowWorkers
 from lstr.extractors.twostream import build_twostream, rebuild_twostream
 from lstr.extractors.video.file_reader import open_chunks

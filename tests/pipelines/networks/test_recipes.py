@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lstr.extractors.errors import MissingPathError, RecipeError, WeightsError
+from lstr.errors import MissingPathError, RecipeError, WeightsError
 from lstr.extractors.networks.build import network_recipe
 from lstr.extractors.presets import ENTRIES, PRESETS, STREAM_ENTRIES, StreamPreset, read_preset, shape_of
 from lstr.extractors.recipe import NetworkRecipe, Recipe, differences

@@ -6,7 +6,7 @@ import av
 import numpy as np
 import pytest
 
-from lstr.extractors.errors import OutputError, VideoError
+from lstr.errors import OutputError, VideoError
 from lstr.pipelines.pages.overlay import MOST_LANES, Lanes, write_overlay
 
 CLASSES = ("Background", "wave", "Zürich & co")

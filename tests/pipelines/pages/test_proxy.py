@@ -6,7 +6,7 @@ import av
 import numpy as np
 import pytest
 
-from lstr.extractors.errors import VideoError
+from lstr.errors import VideoError
 from lstr.extractors.video.file_reader import FrameReader
 from lstr.extractors.video.frames import resample
 from lstr.extractors.video.inputs import find_videos

@@ -9,7 +9,8 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Route
 
-from lstr.pipelines.pages.server import Server, ServingError
+from lstr.errors import ServingError
+from lstr.pipelines.pages.server import Server
 from tests.support.requests import Visitor
 
 

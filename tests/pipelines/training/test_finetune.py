@@ -7,13 +7,12 @@ from shutil import rmtree
 import pytest
 import torch
 
-from lstr.errors import CheckpointError, LstrError
+from lstr.errors import CacheError, CheckpointError, LstrError, OutputError, WeightsError
 from lstr.extractors.backbones.networks import NETWORKS
-from lstr.extractors.errors import OutputError, WeightsError
 from lstr.extractors.presets import StreamPreset
 from lstr.extractors.weights.content import read_state_dict
 from lstr.extractors.weights.model_card import read_card
-from lstr.pipelines.extraction.chunk_cache import CachedVideo, CacheError
+from lstr.pipelines.extraction.chunk_cache import CachedVideo
 from lstr.pipelines.progress import Progress, result_of
 from lstr.pipelines.training import network_run
 from lstr.pipelines.training.folds import check_blind

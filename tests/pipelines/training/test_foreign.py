@@ -10,8 +10,7 @@ import pytest
 import lstr
 from lstr.batch import predict
 from lstr.chunk import Clock
-from lstr.errors import CheckpointError, LabelsError
-from lstr.extractors.errors import RecipeError, VideoError
+from lstr.errors import CheckpointError, LabelsError, RecipeError, VideoError
 from lstr.kinds import configure
 from lstr.pipelines.model_files.packing import write_model
 from lstr.pipelines.progress import Notice

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from lstr.extractors.errors import OutputError
+from lstr.errors import ExhaustedError, OutputError
 from lstr.extractors.flow.workers import FlowWorkers
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.video.file_reader import open_chunks
@@ -14,7 +14,7 @@ from lstr.extractors.weights.published_files import sha256_of
 from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
 from lstr.pipelines.extraction.chunk_cache import ChunkCache, chunk_recipe
 from lstr.pipelines.extraction.resume import Outcome
-from lstr.pipelines.failures import ExhaustedError, Failure, FailureLog
+from lstr.pipelines.failures import Failure, FailureLog
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.files.npy_rows import RowFile
 from lstr.pipelines.progress import Notice, Progress

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from lstr.errors import ConfigError
-from lstr.extractors.errors import RecipeError
+from lstr.errors import ConfigError, RecipeError
 from lstr.extractors.presets import PRESETS
 from lstr.pipelines.training import network_config as finetune_config
 from lstr.pipelines.training.network_config import FinetuneConfig, NetworksToTrain, defaults, resolve, trainable

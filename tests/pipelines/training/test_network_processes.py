@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from lstr.errors import LstrError
-from lstr.extractors.errors import ExtractorError
+from lstr.errors import ExtractorError, LstrError
 from lstr.extractors.prefetch import torch_threads
 from lstr.extractors.weights.content import read_state_dict
 from lstr.pipelines.child_process import tell_parent

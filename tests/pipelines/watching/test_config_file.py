@@ -5,8 +5,9 @@ from datetime import time
 
 import pytest
 
+from lstr.errors import ConfigError
 from lstr.pipelines.watching.config import Hours
-from lstr.pipelines.watching.config_file import WatchConfigError, read_config, read_data
+from lstr.pipelines.watching.config_file import read_config, read_data
 
 WHOLE = """
 model = "fall.lstr"
@@ -71,7 +72,7 @@ def write(tmp_path):
 def test_a_secret_that_is_no_text(write, monkeypatch):
     """MQTT's library ended it with a traceback."""
     monkeypatch.setitem(os.environb, b"LSTR_TEST_ADDRESS", b"http://u:\xff@door")
-    with pytest.raises(WatchConfigError, match="back door.address: LSTR_TEST_ADDRESS of the environment is no UTF-8"):
+    with pytest.raises(ConfigError, match="back door.address: LSTR_TEST_ADDRESS of the environment is no UTF-8"):
         read_config(write(WHOLE))
 
 
@@ -165,7 +166,7 @@ def test_the_shortest_one(write, tmp_path):
 )
 def test_each_mistake_is_named_by_its_entry(write, text, said):
     path = write(text)
-    with pytest.raises(WatchConfigError) as raised:
+    with pytest.raises(ConfigError) as raised:
         read_config(path)
     assert any(each.startswith(f"{path}: ") and said in each for each in str(raised.value).splitlines()), raised.value
     assert "--check" in raised.value.hint
@@ -174,26 +175,26 @@ def test_each_mistake_is_named_by_its_entry(write, text, said):
 def test_data_that_can_be_nowhere(write):
     """`lstr events` asks for nothing else of the file; it was an internal error."""
     path = write(f'timeout = "2m"\nmodel = "nowhere"\ndata = "{"x" * 300}"\n')
-    with pytest.raises(WatchConfigError, match="data: it cannot be a path") as raised:
+    with pytest.raises(ConfigError, match="data: it cannot be a path") as raised:
         read_data(path)
     assert "--check" in raised.value.hint
 
 
 def test_mistakes_of_several_tables_are_named_at_once(write):
     path = write('timeout = "x"\n[sources.a]\nadress = "http://x"\n[page]\nport = "x"\n')
-    with pytest.raises(WatchConfigError) as raised:
+    with pytest.raises(ConfigError) as raised:
         read_config(path)
     said = [each.removeprefix(f"{path}: ").split(":")[0] for each in str(raised.value).splitlines()]
     assert said == ["timeout", "sources.a", "page.port"]
 
 
 def test_what_is_no_toml(write, tmp_path):
-    with pytest.raises(WatchConfigError, match="line 1"):
+    with pytest.raises(ConfigError, match="line 1"):
         read_config(write("what?"))
-    with pytest.raises(WatchConfigError, match="There is no file"):
+    with pytest.raises(ConfigError, match="There is no file"):
         read_config(tmp_path / "nowhere.toml")
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(WatchConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match="cannot be read"):
         read_config(tmp_path / "bytes.toml")
 
 
@@ -210,7 +211,7 @@ def test_what_is_no_toml(write, tmp_path):
 )
 def test_a_file_that_is_made_to_take_long(write, text, said):
     """A million keys were told of in 160 MB; brackets within brackets ended in a traceback."""
-    with pytest.raises(WatchConfigError) as raised:
+    with pytest.raises(ConfigError) as raised:
         read_config(write(text))
     assert said in str(raised.value) and len(str(raised.value)) < 20_000
 
@@ -231,14 +232,14 @@ def test_a_file_that_is_made_to_take_long(write, text, said):
     ],
 )
 def test_no_mistake_tells_a_secret(write, text):
-    with pytest.raises(WatchConfigError) as raised:
+    with pytest.raises(ConfigError) as raised:
         read_config(write(text))
     assert "hunter2" not in f"{raised.value} {raised.value.hint}"
 
 
 def test_a_pipe_is_no_configuration(tmp_path):
     os.mkfifo(tmp_path / "watch.toml")
-    with pytest.raises(WatchConfigError, match="is no file"):
+    with pytest.raises(ConfigError, match="is no file"):
         read_config(tmp_path / "watch.toml")
 
 

@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 import pytest
 
-from lstr.errors import LstrError
+from lstr.errors import HistoryError, LstrError
 from lstr.extractors.video import live_reader
 from lstr.extractors.video.backdrop import Backdrop
 from lstr.pipelines.detection.checkpoint import load_checkpoint
@@ -24,7 +24,7 @@ from lstr.pipelines.watching import service
 from lstr.pipelines.watching.capacity import Capacity
 from lstr.pipelines.watching.config_file import read_config
 from lstr.pipelines.watching.health import tell_supervisor
-from lstr.pipelines.watching.history import History, HistoryError, Wanted
+from lstr.pipelines.watching.history import History, Wanted
 from lstr.pipelines.watching.service import Service
 from lstr.pipelines.watching.storing import Storing, alarms_of
 from lstr.pipelines.watching.telling.telling import Telling

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lstr.extractors.errors import OutputError, WeightsError
+from lstr.errors import OutputError, WeightsError
 from lstr.pipelines.weights import download as module
 from lstr.pipelines.weights.download import download
 from tests.support.http_folder import Server

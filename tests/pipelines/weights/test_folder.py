@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from lstr.errors import MissingPathError, RecipeError, WeightsError
 from lstr.extractors.backbones.networks import NETWORKS
-from lstr.extractors.errors import MissingPathError, RecipeError, WeightsError
 from lstr.extractors.networks.build import build_network
 from lstr.extractors.networks.weights import fingerprint, identify, load_weights
 from lstr.extractors.streams import CHANNELS_OF

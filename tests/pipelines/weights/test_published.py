@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from lstr.errors import ConfigError
+from lstr.errors import ConfigError, WeightsError
 from lstr.extractors.backbones.networks import NETWORKS
-from lstr.extractors.errors import WeightsError
 from lstr.extractors.networks.weights import identify, randomise
 from lstr.extractors.weights import published_files as manifest
 from lstr.extractors.weights.published_files import dataset_of, published_by_hash, read_manifest

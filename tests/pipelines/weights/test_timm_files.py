@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import save_file
 from timm.models import get_pretrained_cfg
 
-from lstr.extractors.errors import RecipeError, WeightsError
+from lstr.errors import RecipeError, WeightsError
 from lstr.extractors.weights import published_files
 from lstr.extractors.weights.published_files import dataset_of, read_manifest, timm_file
 from lstr.pipelines.weights.published import choose, fetch, find_weights, weights_by_stream

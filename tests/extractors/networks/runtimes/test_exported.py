@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from lstr.extractors.errors import NetworkRuntimeError
+from lstr.errors import NetworkRuntimeError
 from lstr.extractors.networks.build import build_network, network_recipe
 from lstr.extractors.networks.runtimes import runtimes
 from lstr.extractors.networks.runtimes.conversion import NetworkJob

@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import nn
 
+from lstr.errors import NetworkRuntimeError, RecipeError
 from lstr.extractors.backbones.networks import NETWORKS
-from lstr.extractors.errors import NetworkRuntimeError, RecipeError
 from lstr.extractors.networks.runtimes import runtimes
 from lstr.extractors.networks.runtimes.conversion import NetworkJob
 from lstr.extractors.networks.runtimes.fused import fuse

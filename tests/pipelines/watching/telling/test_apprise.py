@@ -8,9 +8,9 @@ import sys
 import pytest
 from apprise import AppriseAsset
 
+from lstr.errors import ConfigError
 from lstr.pipelines.watching.config import AppriseConfig, MqttConfig
 from lstr.pipelines.watching.telling import apprise
-from lstr.pipelines.watching.telling.channel import ChannelError
 from lstr.pipelines.watching.telling.telling import Telling
 from tests.support.patience import until
 from tests.support.webhooks import Receiver
@@ -83,6 +83,6 @@ def test_no_secret_comes_out(history, watch_config, event_of, caplog, capsys):
 )
 def test_an_extra_that_is_missing_is_one_sentence(history, watch_config, monkeypatch, channel, package):
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ChannelError, match="is not installed") as caught:
+    with pytest.raises(ConfigError, match="is not installed") as caught:
         Telling(watch_config(a=channel), history, print)
     assert caught.value.hint == "pip install 'lstr-video[watch]'"

@@ -7,9 +7,9 @@ import time
 
 import pytest
 
+from lstr.errors import ConfigError
 from lstr.pipelines.watching.config import WebhookConfig
 from lstr.pipelines.watching.telling import telling, webhook
-from lstr.pipelines.watching.telling.channel import ChannelError
 from lstr.pipelines.watching.telling.telling import Telling
 from tests.support.patience import until
 from tests.support.webhooks import Receiver
@@ -100,6 +100,6 @@ def test_user_and_password_are_sent_as_they_are_usual(history, watch_config, eve
 
 @pytest.mark.parametrize("url", ["ftp://h/x", "file:///etc/passwd", "/x", "http://", "http://h:99999/", "http://h/a b"])
 def test_addresses_that_are_none(watch_config, history, url):
-    with pytest.raises(ChannelError) as caught:
+    with pytest.raises(ConfigError) as caught:
         Telling(watch_config(phone=WebhookConfig(url=url)), history, print)
     assert "phone" in str(caught.value) and url not in str(caught.value)
