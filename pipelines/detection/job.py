@@ -78,7 +78,7 @@ def detect_sources(
     ends them: what came of them is reported, Finished too, and then it is raised. Where it falls into the body of a
     caller's loop, the caller throws it in (`generator.throw`).
 
-    Raises the typed errors of `lstr.errors` and `extractors.errors`: of what all sources need, of outputs that cannot
+    Raises the typed errors of `lstr.errors`: of what all sources need, of outputs that cannot
     be written, and of a live source that is the only one.
     """
     sources = list(sources)
