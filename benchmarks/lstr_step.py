@@ -10,7 +10,7 @@ does hits all of them alike. What is measured so far is in the record from the f
 import argparse
 import statistics
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import monotonic, perf_counter
@@ -95,7 +95,7 @@ def bench_lstr(options: ModelBench) -> Iterator[Progress | Finished[dict]]:
             torch.manual_seed(0)
             threads = torch.get_num_threads()
             about = {"device": device, **_name_of(device), "threads": threads, "seconds_a_row": options.seconds}
-            about |= {"weights": "random", "config": asdict(config), "classes": options.n_classes, "paper": PAPER}
+            about |= {"weights": "random", "config": config.to_dict(), "classes": options.n_classes, "paper": PAPER}
             about = about_machine() | about
             rows: dict = {}
             yield from progress_of(measure(device, options, rows), n_parts(options))
@@ -133,7 +133,7 @@ def measure_on(device: str, options: ModelBench, rows: dict) -> Measuring[None]:
     few = options.seconds * FEW_SHARE
     lengths = rows["memory_length"] = {}
     for length in _lengths(config):
-        lengths[str(length)] = memory_row(replace(config, grid="fixed", long_length=length), n_classes, few, device)
+        lengths[str(length)] = memory_row(config.replace(grid="fixed", long_length=length), n_classes, few, device)
         yield
     shapes = rows["designs"] = {}
     for name, design in designs(config).items():
@@ -143,8 +143,8 @@ def measure_on(device: str, options: ModelBench, rows: dict) -> Measuring[None]:
 
 def headline(config: WindowConfig, n_classes: int, seconds: float, device: str) -> Measuring[dict]:
     """The window recomputed, and the streams that replace it, in the same rounds."""
-    fixed = build(replace(config, grid="fixed"), n_classes, device)
-    sliding = build(replace(config, grid="sliding"), n_classes, device)
+    fixed = build(config.replace(grid="fixed"), n_classes, device)
+    sliding = build(config.replace(grid="sliding"), n_classes, device)
     first = filled(streaming.create(fixed))
     singles = [filled(streaming.create(fixed, like=first), offset) for offset in range(STREAMS)]
     turns = [stream_row(fixed, single) for single in singles]

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import msgspec
 import numpy as np
@@ -69,20 +69,18 @@ class Member:
         return torch.cat([features[:, first:end] for first, end in self.columns], 1) if self.columns else features
 
 
-@dataclass(frozen=True)
-class AverageConfig(WindowConfig):
+class AverageConfig(WindowConfig, frozen=True):
     """What an average is made of. Its lengths and d_model are the largest among its members.
 
     It predicts as far ahead as each of them does.
     """
 
     uses: ClassVar[Uses] = Uses(anticipation=True, heads=False, teacher=False)
-    choices: ClassVar[Mapping[str, Iterable[str]]] = {**WindowConfig.choices, "mean": ("geometric",)}
 
     kind: str = "average"
     members: tuple[Any, ...] = ()
     """A `Member` each, or its JSON object."""
-    mean: str = "geometric"
+    mean: Literal["geometric"] = "geometric"
 
     def __post_init__(self) -> None:
         members = tuple(Member.of(value) for value in self.members)
@@ -100,7 +98,7 @@ class AverageConfig(WindowConfig):
             "anticipation": min(config.n_ahead for config in configs),
         }
         for name, value in derived.items():
-            object.__setattr__(self, name, value)
+            msgspec.structs.force_setattr(self, name, value)
         super().__post_init__()
 
     def check(self) -> None:

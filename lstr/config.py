@@ -1,16 +1,19 @@
-"""What every kind of model is made of; each kind's own settings are beside it (`lstr.models`)."""
+"""The settings that every kind of model has; each kind's own are next to it (`lstr.models`)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+from msgspec import Meta
 
 from lstr.errors import ConfigError
-from lstr.settings import check_range
+from lstr.settings import Settings, Share, defaults
 
 MOST = 2**20 + 1
 """No size or length of a model reaches this: three days of memory, in chunks."""
+Size = Annotated[int, Meta(ge=1, lt=MOST)]
+SizeOrZero = Annotated[int, Meta(ge=0, lt=MOST)]
 
 
 @dataclass(frozen=True)
@@ -29,9 +32,8 @@ class Uses:
     """Whether it can learn from a teacher (`train.teacher`)"""
 
 
-@dataclass(frozen=True)
-class WindowConfig:
-    """What a model of any kind is made of. Lengths are in chunks of 0.25 s. A kind's own class adds what it has alone.
+class WindowConfig(Settings, frozen=True):
+    """The settings of a model of any kind. Lengths are in chunks of 0.25 s. The class of a kind adds its own.
 
     The defaults are those of the published THUMOS'14 LSTR, save for `grid`: the published batch evaluation slides
     its grid, the published stream and the models trained here keep it fixed.
@@ -40,46 +42,40 @@ class WindowConfig:
     """
 
     uses: ClassVar[Uses] = Uses()
-    choices: ClassVar[Mapping[str, Iterable[str]]] = {"grid": ("fixed", "sliding", "anchored")}
-    """What a setting of text may be, by name."""
-    least: ClassVar[Mapping[str, int]] = {"rgb_dim": 0, "flow_dim": 0, "long_length": 0}
-    """The smallest value of a setting, where it is not what `check_range` takes it for."""
-    below: ClassVar[Mapping[str, int]] = {"dropout": 1}
-    """What a setting may not reach, where that is less than `MOST`."""
 
     kind: str = ""
     """One of `lstr.kinds.KINDS`; `lstr models` tells of each."""
-    rgb_dim: int = 2048
+    rgb_dim: SizeOrZero = 2048
     """Width of the appearance feature; 0 leaves that stream out."""
-    flow_dim: int = 1024
+    flow_dim: SizeOrZero = 1024
     """Width of the motion feature; 0 leaves that stream out."""
-    d_model: int = 1024
-    n_heads: int = 16
-    d_feedforward: int = 1024
+    d_model: Size = 1024
+    n_heads: Size = 16
+    d_feedforward: Size = 1024
     """Width inside the feed-forward layers; of kind miniroad, what enters the GRU."""
-    dropout: float = 0.2
-    work_length: int = 32
+    dropout: Share = 0.2
+    work_length: Size = 32
     """Chunks of short-term memory, all of them seen."""
-    long_length: int = 2048
+    long_length: SizeOrZero = 2048
     """Chunks of long-term memory before the work memory, and in kind gatehub of its history without the newest chunks;
     0 leaves it out."""
-    long_stride: int = 4
+    long_stride: Size = 4
     """Distance in chunks between two samples of the long memory."""
-    grid: str = "fixed"
+    grid: Literal["fixed", "sliding", "anchored"] = "fixed"
     """fixed: multiples of the stride. sliding: every stride-th chunk from the start of the range. anchored: every
     stride-th chunk back from the work memory (TeSTra)."""
-    n0: int = 16
+    n0: Size = 16
     """Queries of encoder stage 1; the latent queries of kind gatehub."""
-    n1: int = 32
+    n1: Size = 32
     """Queries of encoder stage 2."""
-    l_enc: int = 2
+    l_enc: Size = 2
     """Layers of encoder stage 2, of the latent queries of kind gatehub, of the encoder of kind oadtr."""
-    l_dec: int = 2
-    anticipation: int = 0
+    l_dec: Size = 2
+    anticipation: SizeOrZero = 0
     """Chunks ahead to predict, each from a learned token after the work memory (paper, action anticipation)."""
 
     def __post_init__(self) -> None:
-        kind = type(self).kind
+        kind = defaults(type(self))["kind"]
         if self.kind != kind:
             raise ConfigError(
                 f"kind is {self.kind!r}, and these are the settings of {kind}.",
@@ -88,9 +84,8 @@ class WindowConfig:
         self.check()
 
     def check(self) -> None:
-        """Raise ConfigError for what cannot be; a kind adds what is so of its own settings."""
-        below = {**dict.fromkeys((field.name for field in fields(self)), MOST), **self.below}
-        check_range(self, least=self.least, below=below, choices=self.choices)
+        """Raise ConfigError for settings that exclude each other; a kind adds those of its own."""
+        super().__post_init__()
         if self.rgb_dim + self.flow_dim == 0:
             raise ConfigError("rgb_dim is 0 and flow_dim is 0.", "Keep at least one of the two streams.")
         if self.uses.heads:
@@ -107,7 +102,7 @@ class WindowConfig:
             )
 
     def check_heads(self, name: str) -> None:
-        """Raise ConfigError where the heads that a setting counts do not divide the model's width evenly."""
+        """Raise ConfigError where the number of heads in a setting does not divide the model's width."""
         heads = getattr(self, name)
         if heads and self.d_model % heads:
             raise ConfigError(

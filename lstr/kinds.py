@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, fields
 from functools import cache, cached_property
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ import msgspec
 
 from lstr.config import WindowConfig
 from lstr.errors import ConfigError
-from lstr.settings import override, typed
+from lstr.settings import build, convert, defaults, override
 
 if TYPE_CHECKING:
     from lstr.models.kind import Kind, Model, Preset
@@ -130,7 +129,7 @@ def make_model(config: WindowConfig, n_classes: int) -> Model:
 
 def configure(kind: str = "lstr", **settings: Any) -> WindowConfig:
     """The configuration of a kind, its other settings by default. Raises ConfigError."""
-    return kind_named(kind).config(**{**_without_foreign(settings, kind), "kind": kind})
+    return build(kind_named(kind).config, {**_without_foreign(settings, kind), "kind": kind}, strict=True)
 
 
 def change(config: WindowConfig, changes: Mapping[str, Any]) -> WindowConfig:
@@ -140,10 +139,10 @@ def change(config: WindowConfig, changes: Mapping[str, Any]) -> WindowConfig:
     own = _without_foreign(changes, kind)
     if target is type(config):
         return override(config, own)
-    known, plain = _defaults(target), _defaults(type(config))
-    before = {name: value for name, value in asdict(config).items() if name in known or value != plain[name]}
+    known, plain = defaults(target), defaults(type(config))
+    before = {name: value for name, value in config.to_dict().items() if name in known or value != plain[name]}
     kept = _without_foreign({name: value for name, value in before.items() if name not in changes}, kind)
-    return target(**{**kept, **typed(known, own)})
+    return build(target, {**kept, **own})
 
 
 def from_json(text: Any) -> WindowConfig:
@@ -153,22 +152,18 @@ def from_json(text: Any) -> WindowConfig:
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(f"The configuration is no JSON object ({error}).", "Save the checkpoint again.") from error
     config = kind_named(values.get("kind", "lstr")).config
-    return config(**typed(_defaults(config), values))
-
-
-def _defaults(config: type[WindowConfig]) -> dict[str, Any]:
-    return {field.name: field.default for field in fields(config)}
+    return build(config, values, strict=True)
 
 
 def _without_foreign(values: Mapping[str, Any], kind: str) -> dict[str, Any]:
     """Settings without those that other kinds alone have, whose default says nothing. Raises ConfigError at another."""
-    known = _defaults(KINDS[kind].config)
+    known = defaults(KINDS[kind].config)
     for name in (name for name in values if name not in known):
-        having = {other: default[name] for other in OURS if name in (default := _defaults(KINDS[other].config))}
+        having = {other: config for other in OURS if name in defaults(config := KINDS[other].config)}
         if not having:
-            typed(known, {name: values[name]})  # raises, for it is nobody's
-        for plain in having.values():
-            if typed({name: plain}, {name: values[name]})[name] != plain:
+            raise ConfigError(f"There is no setting {name!r}.", f"Choose one of: {', '.join(known)}.")
+        for config in having.values():
+            if convert(config, name, values[name]) != defaults(config)[name]:
                 shown = str(values[name]).lower() if isinstance(values[name], bool) else repr(values[name])
                 raise ConfigError(f"{name} is {shown} and kind is {kind}.", f"Only kind {' or '.join(having)} has it.")
     return {name: value for name, value in values.items() if name in known}

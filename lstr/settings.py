@@ -1,31 +1,122 @@
-"""Typed changes to any frozen dataclass of settings, and what a setting may be."""
+"""Configuration: structs whose fields msgspec checks, and changes to them by name."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
+from functools import cache
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
+
+import msgspec
+from msgspec import Meta, inspect, structs
 
 from lstr.errors import ConfigError, brief
 
 LARGEST = 2**63 - 1
 """The largest whole number in any setting: what an array can hold."""
-NOUNS = {bool: "yes or no", int: "a whole number", float: "a finite number", str: "text", tuple: "a list"}
-FLAGS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-# an unset field does not tell its type, so JSON's own are tried before plain text
-READ: dict[type, Callable[[str], Any]] = {
-    bool: lambda text: FLAGS.get(text.lower(), text),
-    int: int,
-    float: float,
-    type(None): json.loads,
-}
-"""How text becomes a value of a type."""
 
-Settings = TypeVar("Settings")
+Count = Annotated[int, Meta(ge=0, le=LARGEST)]
+Positive = Annotated[int, Meta(ge=1, le=LARGEST)]
+Amount = Annotated[float, Meta(ge=0)]
+PositiveAmount = Annotated[float, Meta(gt=0)]
+Share = Annotated[float, Meta(ge=0, lt=1)]
+
+Made = TypeVar("Made", bound="Settings")
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A configuration. Each field is checked by its type and bounds, however the configuration is made.
+
+    Raises ConfigError that names the first wrong field and its value.
+    """
+
+    prefix: ClassVar[str] = ""
+    """What comes before the name of a field in messages."""
+
+    def __post_init__(self) -> None:
+        values = structs.asdict(self)
+        try:
+            msgspec.convert(values, _checker(type(self)))
+        except msgspec.ValidationError as error:
+            raise _error(type(self), values, error) from error
+        for name, value in values.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ConfigError(f"{self.prefix}{name} is {value}.", "Give a finite number.")
+
+    def replace(self: Made, **changes: Any) -> Made:
+        """Return a copy with fields changed, which is checked."""
+        return structs.replace(self, **changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields by name, in the types of JSON."""
+        return msgspec.to_builtins(self)
+
+
+@cache
+def field_types(kind: type[Settings]) -> dict[str, Any]:
+    """Return the types of the fields of a configuration, with their bounds, by name."""
+    return {field.name: field.type for field in structs.fields(kind)}
+
+
+@cache
+def defaults(kind: type[Settings]) -> dict[str, Any]:
+    """Return the defaults of a configuration by name."""
+    return {field.name: field.default for field in structs.fields(kind)}
+
+
+def build(kind: type[Made], values: Mapping[str, Any], strict: bool = False) -> Made:
+    """Return a configuration of values by name; unless `strict`, text is read as the type that the field has.
+
+    Raises ConfigError for an unknown name (listing the known ones) and for a value outside its type or bounds.
+    """
+    types = field_types(kind)
+    for name in values:
+        if name not in types:
+            raise ConfigError(f"There is no setting {name!r}.", f"Choose one of: {', '.join(types)}.")
+    read = dict(values) if strict else {name: _read(value, types[name]) for name, value in values.items()}
+    try:
+        return msgspec.convert(read, kind, strict=strict)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise _error(kind, read, error) from error
+
+
+def convert(kind: type[Settings], name: str, value: Any) -> Any:
+    """Return a value as the type of a field; text is read. Raises ConfigError."""
+    value, wanted = _read(value, field_types(kind)[name]), field_types(kind)[name]
+    try:
+        return msgspec.convert(value, wanted, strict=False)
+    except msgspec.ValidationError as error:
+        raise _error(kind, {name: value}, msgspec.ValidationError(f"{error} - at `$.{name}`")) from error
+
+
+def override(settings: Made, changes: Mapping[str, Any]) -> Made:
+    """Return a copy of a configuration with fields changed. Raises as `build`."""
+    return build(type(settings), {**structs.asdict(settings), **changes})
+
+
+def describe(kind: Any) -> str:
+    """Return what a value of a type has to be, such as "a whole number of at least 1"."""
+    info = inspect.type_info(kind)
+    if isinstance(info, inspect.UnionType):
+        info = next(part for part in info.types if not isinstance(part, inspect.NoneType))
+    if isinstance(info, inspect.Metadata):
+        info = info.type
+    if isinstance(info, inspect.LiteralType):
+        return f"one of: {', '.join(map(str, info.values))}"
+    if isinstance(info, inspect.IntType | inspect.FloatType):
+        words = (("of at least", info.ge), ("above", info.gt), ("below", info.lt), ("of at most", info.le))
+        bounds = [f"{word} {bound:g}" for word, bound in words if bound is not None and abs(bound) < LARGEST]
+        noun = "a whole number" if isinstance(info, inspect.IntType) else "a number"
+        return f"{noun} {' and '.join(bounds)}".strip()
+    return {inspect.BoolType: "true or false", inspect.StrType: "text"}.get(type(info), "a list")
+
+
+def to_json(config: Settings) -> str:
+    """Canonical JSON of a configuration: sorted keys, no spaces, so equal settings give equal text."""
+    return json.dumps(config.to_dict(), sort_keys=True, separators=(",", ":"))
 
 
 def check_range(
@@ -67,46 +158,29 @@ def check_range(
             raise ConfigError(f"{prefix}{name} is {brief(value)}.", hint)
 
 
-def override(config: Settings, changes: Mapping[str, Any]) -> Settings:
-    """Copy of a frozen dataclass with fields changed; text is read as the type the field has now.
-
-    Raises ConfigError for an unknown name (listing the known ones) and for text of the wrong type.
-    """
-    current = {field.name: getattr(config, field.name) for field in dataclasses.fields(config) if field.init}  # type: ignore[arg-type]
-    return dataclasses.replace(config, **typed(current, changes))  # type: ignore[type-var]
+@cache
+def _checker(kind: type[Settings]) -> type[msgspec.Struct]:
+    """A struct of the same fields that checks nothing else: msgspec checks what it converts, never a call."""
+    return msgspec.defstruct(kind.__name__, list(field_types(kind).items()))
 
 
-def typed(current: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Changes of settings, as the types that their current values have. Raises ConfigError as `override`."""
-    for name in changes:
-        if name not in current:
-            raise ConfigError(f"There is no setting {name!r}.", f"Choose one of: {', '.join(current)}.")
-    return {name: _typed(name, value, current[name]) for name, value in changes.items()}
+def _read(value: Any, kind: Any) -> Any:
+    """A value, where text stands for a list its parts between commas; blanks around text do not count."""
+    if not isinstance(value, str):
+        return value
+    info = inspect.type_info(kind)
+    if isinstance(info, inspect.VarTupleType):
+        return [part.strip() for part in value.split(",") if part.strip()]
+    return value.strip()
 
 
-def to_json(config: Any) -> str:
-    """Canonical JSON of a dataclass: sorted keys, no spaces, so equal settings give equal text."""
-    return json.dumps(dataclasses.asdict(config), sort_keys=True, separators=(",", ":"))
-
-
-def _typed(name: str, value: Any, current: Any) -> Any:
-    """A value as the type of the field's current value, which text is read as."""
-    made, kind = value, type(current)
-    if kind is tuple and isinstance(value, str | list | tuple):
-        parts = [part for part in value.split(",") if part.strip()] if isinstance(value, str) else value
-        return tuple(_typed(name, part, current[0] if current else part) for part in parts)
-    if isinstance(value, str):
-        with suppress(ValueError):
-            made = READ[kind](value.strip()) if kind in READ else value
-    if current is None or made is None:
-        return made
-    if kind is float and type(made) is int and abs(made) <= LARGEST:
-        made = float(made)
-    fault = ""
-    if type(made) is not kind or kind is float and not math.isfinite(made):
-        fault = f"not {NOUNS.get(kind, kind.__name__)}"
-    elif kind is int and abs(made) > LARGEST:
-        fault = "which is too large"
-    if fault:
-        raise ConfigError(f"{name} is {brief(value)}, {fault}.", f"Give a value like {current!r}.")
-    return made
+def _error(kind: type[Settings], values: Mapping[str, Any], error: Exception) -> ConfigError:
+    """The error of a wrong value, by what msgspec says of it: "Expected `int` >= 1 - at `$.n_heads`"."""
+    name = str(error).partition("$.")[2].strip("`").partition("[")[0].partition(".")[0]
+    if name not in values:
+        return ConfigError(f"A setting is wrong: {error}.", "Give it a value of its type.")
+    words = describe(field_types(kind)[name])
+    return ConfigError(
+        f"{kind.prefix}{name} is {brief(values[name])}.",
+        f"{'Choose' if words.startswith('one of') else 'Give'} {words}.",
+    )

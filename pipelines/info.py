@@ -193,7 +193,7 @@ def _checkpoint(path: Path, settings: Mapping[str, str]) -> dict:
         "model": loaded.config.kind,
         "preset": loaded.extra.get("preset", "not recorded"),
         **({"changed": loaded.extra["changed"]} if loaded.extra.get("changed") else {}),
-        "config": asdict(loaded.config),
+        "config": loaded.config.to_dict(),
         **({"assumed": loaded.assumed} if loaded.assumed else {}),
         "classes": list(loaded.classes),
         "recipe_id": recipe.id if recipe else "not recorded",

@@ -7,7 +7,6 @@ import pickle
 import platform
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -231,7 +230,7 @@ def _check_claims(path: Path, tensors: Mapping[str, Tensor], config: WindowConfi
             f"{path} has {len(tensors)} tensors and its configuration {layers} layers.",
             "Give a checkpoint of this configuration.",
         )
-    widest = max(value for value in asdict(config).values() if isinstance(value, int))
+    widest = max(value for value in config.to_dict().values() if isinstance(value, int))
     if config.d_model * widest > LIKELY * sum(tensor.numel() for tensor in tensors.values()):
         with bounded(path, tensors), torch.device("meta"):  # nothing is allocated, but it takes a second to import
             expected = make_model(config, n_classes).state_dict()

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.config import MOST, WindowConfig
+from lstr.config import MOST, SizeOrZero, WindowConfig
 from lstr.errors import CheckpointError, ConfigError
 from lstr.plans.forms import from_dict, to_dict
 from lstr.plans.plan import Plan, Planner
@@ -126,11 +126,10 @@ class StepDescription:
 NUMBERS = ("streams", "rgb_dim", "flow_dim", "classes", "ahead", "work_length", "long_length")
 
 
-@dataclass(frozen=True)
-class ExportedConfig(WindowConfig):
+class ExportedConfig(WindowConfig, frozen=True):
     """The widths and lengths of a model whose step is a graph, whatever its kind is: nothing can be made of it."""
 
-    ahead: int = 0
+    ahead: SizeOrZero = 0
 
     def __post_init__(self) -> None:
         """Nothing is checked: the description was."""
@@ -139,9 +138,9 @@ class ExportedConfig(WindowConfig):
     def of(cls, step: StepDescription, kind: str) -> ExportedConfig:
         """The widths and lengths of a step."""
         return cls(
-            kind,
-            step.rgb_dim,
-            step.flow_dim,
+            kind=kind,
+            rgb_dim=step.rgb_dim,
+            flow_dim=step.flow_dim,
             work_length=step.work_length,
             long_length=step.long_length,
             long_stride=1,

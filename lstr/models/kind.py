@@ -19,6 +19,7 @@ from lstr.models.publication import Publication
 from lstr.models.published import Published
 from lstr.models.stream import Tensors, as_tensors, keep
 from lstr.plans.plan import Plan, Planner, needed
+from lstr.settings import defaults
 from lstr.windows.loss import Supervision, loss_of
 from lstr.windows.windows import Outputs, Windows, every_slot
 
@@ -53,7 +54,7 @@ class Kind:
     @property
     def name(self) -> str:
         """Like `--set model.kind=NAME` has it."""
-        return self.config.kind
+        return defaults(self.config)["kind"]
 
     @property
     def uses(self) -> Uses:

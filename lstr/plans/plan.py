@@ -15,19 +15,20 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lstr.config import MOST, WindowConfig
 from lstr.errors import ConfigError
+from lstr.settings import field_types
 
 Plan = dict[str, NDArray[Any]]
 
 CHANGES = "changes"
 """The streams whose long memory is not what it was, and has to be summed up anew: what costs most of a step."""
-GRIDS = tuple(WindowConfig.choices["grid"])
+GRIDS: tuple[str, ...] = get_args(field_types(WindowConfig)["grid"])
 MAY_BE_0 = ("long_length", "anticipation", "context")
 
 

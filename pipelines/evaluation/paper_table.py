@@ -7,7 +7,7 @@ import re
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -140,7 +140,7 @@ def _training_of(loaded: Checkpoint) -> str:
         return ""
     facts = ("recipe", "classes", "videos_sha256", "labels_sha256")
     about = {
-        "model": asdict(loaded.config),
+        "model": loaded.config.to_dict(),
         "train": {name: value for name, value in train.items() if name not in OF_A_RUN},
         "data": {name: data.get(name) for name in (facts if data.get("recipe") else (*facts, "features"))},
     }

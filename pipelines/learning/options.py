@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -119,8 +119,8 @@ def settings_of(options: LearnOptions, begun: Recipe | None, features: Features)
             continue
         network = trainable_network(preset.parts[stream].network, stream)
         first = defaults(stream, (begins.origin.dataset or CUSTOM) if begins.origin else None, network)
-        wanted = asdict(replace(first, lr=first.lr / 3, epochs=first.epochs // 2))
-        usual = asdict(defaults(stream, begins.dataset, network))
+        wanted = first.replace(lr=first.lr / 3, epochs=first.epochs // 2).to_dict()
+        usual = defaults(stream, begins.dataset, network).to_dict()
         kept = {*own, *OF_PICTURES} - ({"epochs"} if not first.epochs else set())  # what was not trained is not now
         gentle |= {f"{stream}.{n}": str(v) for n, v in wanted.items() if v != usual[n] and n not in kept}
     return {**gentle, "short_side": str(begun.short_side), "crop": str(begun.crop), **own}

@@ -4,7 +4,7 @@ Networks and LSTR carry random weights and a full random memory, for speed does 
 """
 
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count, islice, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -285,7 +285,7 @@ def live(chain: Chain, path: Path, n: int) -> Measuring[list[float]]:
 def sized(config: WindowConfig, twostream: TwoStream) -> WindowConfig:
     """A model's configuration for the features that networks make."""
     rgb, flow = twostream.recipe.dims
-    return replace(config, rgb_dim=rgb, flow_dim=flow)
+    return config.replace(rgb_dim=rgb, flow_dim=flow)
 
 
 def build(config: WindowConfig, n_classes: int, device: str) -> Model:

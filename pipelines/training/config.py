@@ -2,96 +2,95 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 from lstr import kinds
 from lstr.config import WindowConfig
 from lstr.errors import ConfigError
 from lstr.files.text import read_text
 from lstr.kinds import KINDS, change
-from lstr.settings import check_range, override
+from lstr.settings import Amount, Count, Positive, PositiveAmount, Settings, Share, override
 
 
-@dataclass(frozen=True)
-class TrainConfig:
+class TrainConfig(Settings, frozen=True):
     """How to train; `--set train.NAME=VALUE` changes an entry. The defaults are the paper's (section 4.2)."""
 
-    epochs: int = 25
-    batch_size: int = 16
+    prefix: ClassVar[str] = "train."
+
+    epochs: Positive = 25
+    batch_size: Positive = 16
     """Windows per step, of all processes together."""
-    accumulate: int = 1
+    accumulate: Positive = 1
     """Pieces that each process computes its part of a batch in, one after the other: the same step in less memory."""
-    lr: float = 5e-5
-    weight_decay: float = 5e-5
-    optimiser: str = "adam"
+    lr: PositiveAmount = 5e-5
+    weight_decay: Amount = 5e-5
+    optimiser: Literal["adam", "adamw"] = "adam"
     """`adam` (paper), whose decay is part of the gradient, or `adamw`, whose decay is not."""
-    warmup: float = 0.4
+    warmup: Share = 0.4
     """Share of all steps in which the rate rises."""
-    warmup_epochs: float = 0.0
+    warmup_epochs: Amount = 0.0
     """Epochs in which the rate rises, however many the run has (published code); 0 is as `warmup` says."""
-    schedule: str = "paper"
+    schedule: Literal["paper", "published", "onecycle", "tenths", "constant"] = "paper"
     """`paper`: from 0 linearly to `lr`, then half a cosine to 0. `published` (code): half a cosine over all steps,
     times a rise from 0.3 to 1, so that `lr` itself is never reached. `onecycle`: half a cosine from a 25th of `lr` to
     it, then one to nearly 0 (GateHUB). `tenths`: `lr` in the first epoch, in each other a tenth of that before (OadTR,
     Colar). `constant`: `lr` at every step."""
-    windows: str = "random"
+    windows: Literal["random", "tiled", "every"] = "random"
     """`random` end times (paper); `tiled`: back to back from a random offset (published code); `every`: at each
     `stride`-th chunk from a random offset (MiniROAD)."""
-    stride: int = 4
+    stride: Positive = 4
     """Chunks between the ends of two windows, where `windows` is `every`."""
     tails: bool = True
     """Whether `tiled` windows reach each video's end, and videos shorter than a window are seen; the published code
     does neither."""
-    targets: str = "multi-hot"
+    targets: Literal["multi-hot", "unit"] = "multi-hot"
     """`multi-hot`: a chunk with several actions weighs more (paper). `unit`: its targets have length 1 (MiniROAD)."""
-    ambiguous: str = "ignored"
+    ambiguous: Literal["ignored", "class"] = "ignored"
     """`ignored`: such chunks are no part of the loss (published code). `class`: one like any other (MiniROAD)."""
-    long_sampling: str = "consistent"
+    long_sampling: Literal["consistent", "stretched"] = "consistent"
     """`consistent`: the long memory's grid is the one at test time. `stretched` (published code): a short past fills
     all slots with repeats, which it never does at test time; on an anchored grid, as TeSTra's code, the slots are
     spread over the whole range, before the video too."""
     standardise: bool = False
     """Train on features of zero mean and unit variance; the checkpoint's first layers have absorbed it."""
-    hide_long: float = 0.0
+    hide_long: Share = 0.0
     """Share of the long memory's slots hidden at random from each window. Few videos are learnt by heart through
     their long memory: this lessens it, and no long memory (`model.long_length=0`) ends it."""
-    clip: float = 0.0
+    clip: Amount = 0.0
     """Norm that gradients are cut to; 0 leaves them as they are."""
-    average: float = 0.0
+    average: Share = 0.0
     """What a step leaves of the moving average of the weights, which evaluation and checkpoints then have in their
     place: 0.999 as published of MAT and CMeRT; 0 for the weights themselves."""
-    precision: str = "float32"
+    precision: Literal["float32", "bf16"] = "float32"
     """`bf16` computes in bfloat16 where that is safe (autocast); weights and optimiser stay float32."""
-    max_steps: int = 0
+    max_steps: Count = 0
     """Steps the run and its schedule end after, where that is earlier than the last epoch; 0 is no limit."""
-    eval_every: int = 0
+    eval_every: Count = 0
     """Epochs between two evaluations on the validation videos; 0 is never."""
-    metric: str = "mAP"
+    metric: Literal["mAP", "mcAP"] = "mAP"
     """What the best checkpoint is chosen by: `mAP` or `mcAP`."""
-    patience: int = 0
+    patience: Count = 0
     """Evaluations without a better one after which the run ends; 0 is never."""
     deterministic: bool = False
     """Let PyTorch use algorithms alone that give the same bits each time; slower on a GPU, needless on a CPU."""
-    seed: int = 0
-    log_every: int = 10
+    seed: Count = 0
+    log_every: Positive = 10
     """Steps between two lines of the log. A run can be resumed from any of them."""
-    teacher: int = 0
+    teacher: Count = 0
     """Chunks of the future that a teacher sees of each chunk: a model of the same kind that is trained first, and whose
     scores are learned from beside the labels. After Zhao et al. (arXiv 2011.09158), the details are ours. 0 is none."""
-    teacher_weight: float = 1.0
+    teacher_weight: Amount = 1.0
     """What learning from the teacher weighs beside the labels."""
-    temperature: float = 2.0
+    temperature: PositiveAmount = 2.0
     """What the logits of model and teacher are divided by where they are compared; a higher one tells more of the
     classes that the teacher holds for unlikely."""
-    save_seconds: float = 30.0
+    save_seconds: Amount = 30.0
     """Seconds between two saves, more where a save takes over a twentieth of that; has no part in the result."""
 
     def __post_init__(self) -> None:
-        below = {"warmup": 1, "hide_long": 1, "average": 1}
-        check_range(self, above={"lr": 0, "temperature": 0}, below=below, choices=CHOICES, prefix="train.")
+        super().__post_init__()
         if self.patience and not self.eval_every:
             raise ConfigError("train.patience counts evaluations, and there are none.", "give --eval-every too.")
         for name, plain in (("teacher_weight", 1.0), ("temperature", 2.0)):
@@ -100,18 +99,6 @@ class TrainConfig:
                     f"train.{name} is {getattr(self, name)}, and there is no teacher.",
                     "Give --set train.teacher=8 too, or another number of chunks.",
                 )
-
-
-CHOICES = {
-    "optimiser": ("adam", "adamw"),
-    "schedule": ("paper", "published", "onecycle", "tenths", "constant"),
-    "windows": ("random", "tiled", "every"),
-    "targets": ("multi-hot", "unit"),
-    "ambiguous": ("ignored", "class"),
-    "long_sampling": ("consistent", "stretched"),
-    "precision": ("float32", "bf16"),
-    "metric": ("mAP", "mcAP"),
-}
 
 
 def presets() -> dict[str, tuple[WindowConfig, TrainConfig]]:
@@ -174,9 +161,9 @@ def small_preset(kind: str) -> tuple[WindowConfig, TrainConfig]:
     sizes = {name: min(getattr(model, name), most) for name, most in SMALL_SIZES.items() if hasattr(model, name)}
     if not described.uses.long_memory:
         sizes["long_length"] = 0
-    small = replace(known["lstr-small"][1], **{name: getattr(train, name) for name in OWN_TRAINING})
+    small = known["lstr-small"][1].replace(**{name: getattr(train, name) for name in OWN_TRAINING})
     if train.windows == "every":
-        small = replace(small, epochs=small.epochs // 4, stride=max(4, train.stride))
+        small = small.replace(epochs=small.epochs // 4, stride=max(4, train.stride))
     return change(model, {**sizes, "dropout": known["rnn-small"][0].dropout}), small
 
 
@@ -203,16 +190,16 @@ def resolve(
     kind = {**file["model"], **parts["model"]}.get("kind", plain.kind)
     if not plain.long_length and kind not in (plain.kind, "lstr") and kind in KINDS and KINDS[kind].uses.long_memory:
         plain = change(plain, {"kind": kind, "long_length": LONG_MEMORY})
-    model = change(replace(plain, rgb_dim=dims[0], flow_dim=dims[1]), file["model"])
+    model = change(plain.replace(rgb_dim=dims[0], flow_dim=dims[1]), file["model"])
     return change(model, parts["model"]), override(override(training, file["train"]), parts["train"])
 
 
 def changes_from(preset: str, model: WindowConfig, train: TrainConfig) -> dict[str, object]:
     """What is set otherwise than by a preset, as {"model.NAME" or "train.NAME": value}; widths of features aside."""
     plain, training = preset_named(preset)
-    plain = replace(plain, rgb_dim=model.rgb_dim, flow_dim=model.flow_dim)
-    made_of = {**asdict(type(model)()), **asdict(plain)}  # of what the preset's kind has not, the defaults
-    pairs = (("model", made_of, asdict(model)), ("train", asdict(training), asdict(train)))
+    plain = plain.replace(rgb_dim=model.rgb_dim, flow_dim=model.flow_dim)
+    made_of = {**type(model)().to_dict(), **plain.to_dict()}  # of what the preset's kind has not, the defaults
+    pairs = (("model", made_of, model.to_dict()), ("train", training.to_dict(), train.to_dict()))
     return {f"{part}.{name}": ours[name] for part, theirs, ours in pairs for name in ours if ours[name] != theirs[name]}
 
 

@@ -4,7 +4,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
 
 from lstr.errors import ConfigError, RecipeError
 from lstr.extractors.backbones.network import SMALLEST, Network
@@ -15,89 +17,86 @@ from lstr.extractors.images.crops import View
 from lstr.extractors.presets import FAST, KINETICS, PRESETS, Preset
 from lstr.pipelines.networks.recipes import choose_recipe
 from lstr.pipelines.training.initial_weights import Initial, initial_weights
-from lstr.settings import check_range, override
+from lstr.settings import Amount, Count, Positive, PositiveAmount, Settings, Share, override
+
+AtLeastOne = Annotated[float, Meta(ge=1)]
 
 
-@dataclass(frozen=True)
-class FinetuneConfig:
+class FinetuneConfig(Settings, frozen=True):
     """How to train one stream's recogniser; `--set NAME=VALUE` changes an entry."""
 
-    epochs: int = 30
+    epochs: Count = 30
     """0 leaves the network as it begins."""
-    draws: int = 0
+    draws: Count = 0
     """Samples per epoch; 0 for as many as the training videos have chunks, and `fewest_draws` at least."""
-    fewest_draws: int = 512  # or an epoch of a few short videos would be a handful of steps
-    samples: str = "segments"
+    fewest_draws: Positive = 512  # or an epoch of a few short videos would be a handful of steps
+    samples: Literal["segments", "chunks"] = "segments"
     """What is drawn: labelled `segments`, and pieces of background as long; or single `chunks` of them all."""
-    batch_size: int = 24
+    batch_size: Positive = 24
     """Samples per step, of all processes together, each of `segments` images."""
-    segments: int = 1
+    segments: Positive = 1
     """Parts that a labelled segment is cut in, a chunk drawn from each; their class scores are averaged (TSN)."""
-    optimiser: str = "adamw"
+    optimiser: Literal["adamw", "sgd"] = "adamw"
     """`adamw`, or `sgd` with momentum 0.9 (published TSN)."""
-    lr: float = 1e-3
-    head_lr: float = 0.0
+    lr: PositiveAmount = 1e-3
+    head_lr: Amount = 0.0
     """The rate of the classifier, which always begins with random weights; 0 for `lr`."""
-    weight_decay: float = 0.05
-    warmup: float = 0.05
+    weight_decay: Amount = 0.05
+    warmup: Share = 0.05
     """Share of all steps in which the rate rises; then half a cosine to 0."""
-    warmup_steps: int = 0
+    warmup_steps: Count = 0
     """The same in steps; 0 for the share."""
-    clip: float = 20.0
+    clip: Amount = 20.0
     """Norm that gradients are cut to (published TSN); 0 leaves them as they are."""
-    dropout: float = 0.5
+    dropout: Share = 0.5
     """Before the classifier."""
     partial_bn: bool | None = None
     """Whether all batch norms but the first keep their statistics (TSN, section 3.3); None for when the network
     begins with trained weights. Random weights have no statistics worth keeping."""
     mirror: bool = True
     """Whether images are mirrored half of the time; not where left and right are different actions."""
-    mixup: float = 0.4
+    mixup: Amount = 0.4
     """Parameter of the Beta distribution that blends two samples of a step (Zhang et al. 2018); 0 blends none."""
-    colour: float = 0.0
+    colour: Share = 0.0
     """Share by which contrast, brightness and saturation of RGB images are changed; some are grey then, or swapped."""
-    contrast: float = 0.0
+    contrast: Share = 0.0
     """Share by which the contrast of images of any kind is changed, around the middle of the scale."""
-    brightness: float = 0.0
+    brightness: Amount = 0.0
     """Levels of 255 by which images of any kind are made brighter or darker."""
-    shake: float = 0.0
+    shake: Share = 0.0
     """The largest step of a camera that shakes, from frame to frame, as a share of the width: half of the samples of
     `grey`, `difference` and `change` are moved by up to so much. 0 is a camera that stands still."""
-    balanced: float = 1.0
+    balanced: Amount = 1.0
     """The power of a class's number of samples that its chances are divided by: with 1 (or true) every class is drawn
     as often as any other, with 0 (or false) as often as it is there, and 0.5 lies between."""
-    crop_range: float = 0.0
+    crop_range: Amount = 0.0
     """How many times larger than `short_side`, or than height and width, images are before what the network sees is cut
     from anywhere in them; 0 cuts parts of TSN's four sizes in 13 places."""
-    zoom: float = 1.0
+    zoom: AtLeastOne = 1.0
     """How many times nearer than the camera another one may be: the size of what is cut is drawn too, between so many
     times smaller than what the network sees and all of the image that `crop_range` makes. 1 cuts what it sees."""
-    short_side: int = 64
+    short_side: Positive = 64
     """Pixels that an image is fitted to, and the sides of what is cut from it. The features will be made so too."""
-    crop: int = 64
-    height: int = 0
+    crop: Positive = 64
+    height: Count = 0
     """Pixels of what the network sees of the whole picture, and of `width`; 0 for the square of `crop` pixels."""
-    width: int = 0
-    margin: float = 1.15
+    width: Count = 0
+    margin: AtLeastOne = 1.15
     """How many times larger than height and width the picture is made, whose middle the features see."""
-    precision: str = FAST
+    precision: Literal["fast", "float32", "bf16"] = FAST
     """`bf16` computes in bfloat16 where that is safe (autocast); weights and optimiser stay float32. `fast` does so
     where device and network gain by it, and `float32` never does."""
-    eval_every: int = 2
+    eval_every: Positive = 2
     """Epochs between two evaluations on the validation videos."""
-    patience: int = 0
+    patience: Count = 0
     """Evaluations without a better one after which training ends; 0 is never."""
-    chosen_by: str = "mAP"
+    chosen_by: Literal["mAP", "loss"] = "mAP"
     """What of the validation videos says which epoch is best, and when training ends early: their `mAP`, or the `loss`
     of their chunks."""
-    seed: int = 0
+    seed: Count = 0
 
     def __post_init__(self) -> None:
-        if self.partial_bn not in (None, True, False):
-            raise ConfigError(f"partial_bn is {self.partial_bn!r}.", "use true or false.")
-        below = dict.fromkeys(("warmup", "dropout", "colour", "contrast", "shake"), 1)
-        above, least = {"lr": 0}, {"epochs": 0, "margin": 1, "zoom": 1}
-        check_range(self, above=above, below=below, least=least, choices=CHOICES)
+        super().__post_init__()
         if bool(self.height) != bool(self.width) or 0 < min(self.height, self.width) < SMALLEST:
             raise ConfigError(
                 f"height and width are {self.height} and {self.width}.",
@@ -138,13 +137,6 @@ class FinetuneConfig:
             return View(self.size, 1, margin=self.crop_range or self.margin)
         return View(self.size, 1, short_side=round(self.short_side * (self.crop_range or 1)))
 
-
-CHOICES = {
-    "precision": (FAST, "float32", "bf16"),
-    "optimiser": ("adamw", "sgd"),
-    "samples": ("segments", "chunks"),
-    "chosen_by": ("mAP", "loss"),
-}
 
 RANDOM = {
     "flow": FinetuneConfig(partial_bn=False),
@@ -220,11 +212,11 @@ def defaults(stream: str, begun: str | None, network: Network = RESNET50) -> Fin
     """The settings of a stream whose first weights were trained on a data set (`begun`), or are random."""
     if begun == "imagenet":
         if stream == "change":  # it compares what ImageNet taught it to see
-            return replace(PICTURES, epochs=0)
+            return PICTURES.replace(epochs=0)
         # what has a sign has a middle: to flow another brightness would be a moving camera
-        return replace(PICTURES, brightness=0.0) if stream in ("flow", "difference") else PICTURES
+        return PICTURES.replace(brightness=0.0) if stream in ("flow", "difference") else PICTURES
     own: Mapping[str, Any] = network.finetuning.get(stream, {})
-    return PUBLISHED if begun else replace(RANDOM[stream], **own)
+    return PUBLISHED if begun else RANDOM[stream].replace(**own)
 
 
 def resolve(
@@ -258,7 +250,7 @@ def resolve(
         config = override(plain[stream], {**own, **seen, **of_all, **alone})
         if config.precision == FAST:
             slower = device == "cpu" and networks[stream].depthwise
-            config = replace(config, precision="float32" if slower else fast_precision(device))
+            config = config.replace(precision="float32" if slower else fast_precision(device))
         configs[stream] = config
     sizes = {(config.short_side, config.crop) for config in configs.values() if not config.height}
     if len(sizes) > 1:
@@ -293,7 +285,7 @@ class NetworksToTrain:
         preset, configs = self.preset.seeing(shape), dict(self.configs)
         for stream, part in preset.parts.items():
             if part.follows and part.size:
-                configs[stream] = replace(configs[stream], height=part.size[0], width=part.size[1])
+                configs[stream] = configs[stream].replace(height=part.size[0], width=part.size[1])
         return replace(self, preset=preset, configs=configs)
 
 

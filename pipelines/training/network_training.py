@@ -69,7 +69,7 @@ class Training:
         for entries in settled.values():
             entries.pop("follows")  # its size is that of these videos
         streams = {
-            stream: {**asdict(config), "init": initial[stream].sha256, **settled[stream]}
+            stream: {**config.to_dict(), "init": initial[stream].sha256, **settled[stream]}
             for stream, config in self.networks.configs.items()
         }
         videos = {}

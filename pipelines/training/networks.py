@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from time import perf_counter
@@ -89,7 +89,7 @@ def _finish(training: Training, folder: Path, settings: dict, device: str) -> No
     details = {
         "validation": {i: training.videos[i].sha256 for i in whole.validation},
         "metrics": results,
-        "config": {stream: asdict(config) for stream, config in training.networks.configs.items()},
+        "config": {stream: config.to_dict() for stream, config in training.networks.configs.items()},
         "seconds": round(sum(result["seconds"] for pairs in results.values() for result in pairs.values()), 2),
         "versions": settings["made_by"]["versions"],
     }

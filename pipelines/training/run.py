@@ -82,7 +82,7 @@ class Task:
         if self.teacher:
             data["delay"] = self.teacher.delay
         named = {"preset": preset, "changed": changes_from(preset, self.model, self.config)} if preset else {}
-        made = {"model": asdict(self.model), "train": asdict(self.config), "data": data}
+        made = {"model": self.model.to_dict(), "train": self.config.to_dict(), "data": data}
         return {**named, **made, "made_by": provenance(device, ranks.size)}
 
 
@@ -192,7 +192,7 @@ def changes_between(before: dict, now: dict) -> list[str]:
 
     A setting that there was not before has its default; a run of before does not state its labels and arrays.
     """
-    model, train = asdict(configure(now["model"]["kind"])), asdict(TrainConfig())
+    model, train = configure(now["model"]["kind"]).to_dict(), TrainConfig().to_dict()
     plain: dict[str, dict] = {"model": model, "train": train, "data": {}}
     before = {**before, "train": without_removed(before["train"])}
     if store := before["data"].get("store"):  # earlier runs state the order of the axes too

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from lstr.errors import CheckpointError, few
@@ -69,7 +69,7 @@ def begin_training(folder: Path, settings: Mapping, resume: bool) -> None:
 
 def differences(before: Mapping, now: Mapping) -> list[str]:
     """What of two settings differs and has a part in the result, in words."""
-    changed, unsaid = [], asdict(FinetuneConfig())  # a setting that is newer than a run has its default there
+    changed, unsaid = [], FinetuneConfig().to_dict()  # a setting that is newer than a run has its default there
     for stream in STREAMS:
         a, b = (values["streams"].get(stream) for values in (before, now))
         if a is None or b is None:

@@ -8,7 +8,7 @@ left in the checkpoint: the model takes what its kind takes, and costs what its 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from torch import Tensor
@@ -58,8 +58,8 @@ def teacher_of(model: WindowConfig, config: TrainConfig, folder: Path) -> Teache
         return None
     plain = TrainConfig()
     own = {name: getattr(plain, name) for name in ("teacher", "teacher_weight", "temperature")}
-    longer = replace(model, work_length=model.work_length + config.teacher, anticipation=0)
-    alone = replace(config, **own, eval_every=0, patience=0)
+    longer = model.replace(work_length=model.work_length + config.teacher, anticipation=0)
+    alone = config.replace(**own, eval_every=0, patience=0)
     return Teacher(config.teacher, longer, alone, folder / f"teacher-{config.teacher}")
 
 

@@ -13,11 +13,10 @@ that they are those of the last work tokens too, and each of those tokens sees a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 
+from lstr.config import Size, SizeOrZero
 from lstr.layers.transformer import DecoderLayer, Stack, causal_mask
 from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.foresight.foresight import Foresight, ForesightConfig, PublishedForesight
@@ -31,14 +30,13 @@ WEIGHTS = (0.1, 1.0, 0.5)
 """Weights of the losses of the first and the middle work tokens, the last ones, the generated future (published)."""
 
 
-@dataclass(frozen=True)
-class CMeRTConfig(ForesightConfig):
+class CMeRTConfig(ForesightConfig, frozen=True):
     """What a CMeRT is made of."""
 
     kind: str = "cmert"
-    context: int = 0
+    context: SizeOrZero = 0
     """Chunks before the work memory that the decoder sees too."""
-    refine_times: int = 1
+    refine_times: Size = 1
     """How often the work tokens see the generated future (published code)."""
 
     @property

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from lstr.config import Uses, WindowConfig
+from lstr.config import Size, Uses, WindowConfig
 from lstr.errors import ConfigError
 from lstr.layers.heads import PositionalEncoding
 from lstr.layers.packing import pack
@@ -33,17 +33,16 @@ from lstr.windows.windows import Outputs, Part, Windows
 KEYS, VALUES = "long_keys", "long_values"
 
 
-@dataclass(frozen=True)
-class ForesightConfig(WindowConfig):
+class ForesightConfig(WindowConfig, frozen=True):
     """What the settings of CMeRT and MAT share."""
 
     uses: ClassVar[Uses] = Uses(anticipation=True)
 
-    future: int = 48
+    future: Size = 48
     """Chunks that the generated tokens stand for in training; at least `anticipation`."""
-    n_generated: int = 32
+    n_generated: Size = 32
     """Queries of the tokens of the future that are generated."""
-    l_gen: int = 2
+    l_gen: Size = 2
     """Layers that generate those."""
 
     def check(self) -> None:

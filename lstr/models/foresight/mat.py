@@ -16,15 +16,16 @@ every slot an output, it is as published.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from msgspec import Meta
 from torch import Tensor
 
+from lstr.config import MOST, Size, SizeOrZero
 from lstr.errors import ConfigError
 from lstr.layers.transformer import Attention, DecoderLayer, EncoderLayer, Stack, module_list
 from lstr.metrics.scoring_rule import ScoringRule
@@ -98,21 +99,17 @@ class BestEncoderLayer(EncoderLayer):
         return self.norm2(x + self.dropout(self.linear2(self.dropout(F.gelu(self.linear1(x))))))
 
 
-@dataclass(frozen=True)
-class MATConfig(ForesightConfig):
+class MATConfig(ForesightConfig, frozen=True):
     """What a MAT is made of."""
 
-    choices: ClassVar[Mapping[str, Iterable[str]]] = {**ForesightConfig.choices, "grouping": ("window", "batch")}
-    least: ClassVar[Mapping[str, int]] = {**ForesightConfig.least, "refinements": 2}
-
     kind: str = "mat"
-    refinements: int = 2
+    refinements: Annotated[int, Meta(ge=2, lt=MOST)] = 2
     """How often it refines the work tokens, two times at least; the future is refined once less."""
-    l_stage1: int = 1
+    l_stage1: Size = 1
     """Layers of encoder stage 1 (`ENC_MODULE` of the published code)."""
-    groups: int = 0
+    groups: SizeOrZero = 0
     """Runs that it sums the long memory up in where fewer of its slots than these are hidden; 0 is none."""
-    grouping: str = "window"
+    grouping: Literal["window", "batch"] = "window"
     """Where hidden slots are counted for `groups`. window: in each window; batch (published code): in all windows of a
     batch, in training and for whole videos, where batches are of 16; a stream has windows."""
 

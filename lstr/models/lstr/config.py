@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, get_args
 
 from lstr.config import Uses, WindowConfig
 from lstr.errors import ConfigError
 from lstr.models.kind import Preset
 
-ENCODERS = (
+Encoder = Literal[
     "two-stage",
     "one-stage",
     "stage2-self-attention",
@@ -18,28 +16,23 @@ ENCODERS = (
     "projection",
     "none",
     "joined",
-)
-INTEGRATIONS = ("cross-attention", "average", "concatenation", "mlp")
+]
+Integration = Literal["cross-attention", "average", "concatenation", "mlp"]
+ENCODERS: tuple[str, ...] = get_args(Encoder)
+INTEGRATIONS: tuple[str, ...] = get_args(Integration)
 
 
-@dataclass(frozen=True)
-class LSTRConfig(WindowConfig):
+class LSTRConfig(WindowConfig, frozen=True):
     """What an LSTR is made of."""
 
     uses: ClassVar[Uses] = Uses(anticipation=True)
-    choices: ClassVar[Mapping[str, Iterable[str]]] = {
-        **WindowConfig.choices,
-        "positions": ("slot", "distance"),
-        "encoder": ENCODERS,
-        "integration": INTEGRATIONS,
-    }
 
     kind: str = "lstr"
-    positions: str = "slot"
+    positions: Literal["slot", "distance"] = "slot"
     """slot: a token's place in the window (published code). distance: chunks before the newest (paper)."""
-    encoder: str = "two-stage"
+    encoder: Encoder = "two-stage"
     """How the long memory is compressed; `Network` of models.lstr has a line for each."""
-    integration: str = "cross-attention"
+    integration: Integration = "cross-attention"
     """How the compressed long memory and the work memory meet; `Network` of models.lstr has a line for each."""
     gru: bool = False
     """Let a GRU sum up everything older than the memories, as one more token for the decoder (paper, figure 3)."""

@@ -11,10 +11,12 @@ stream keeps scores and values of chunks in rings (`lstr.models.lstr.caches`), w
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Annotated
 
 import numpy as np
 import torch
+from msgspec import Meta
 from torch import Tensor
 
 from lstr.errors import ConfigError
@@ -26,20 +28,17 @@ from lstr.models.publication import AHEAD, KINETICS, LISTING, Publication, Resul
 from lstr.windows.windows import Outputs, Part
 
 
-@dataclass(frozen=True)
-class TeSTraConfig(LSTRConfig):
+class TeSTraConfig(LSTRConfig, frozen=True):
     """What a TeSTra is made of: an LSTR of the proposed design, and its kernel."""
 
     kind: str = "testra"
-    decay: float = 1.0
+    decay: Annotated[float, Meta(gt=0, le=1)] = 1.0
     """What a slot of the long memory weighs beside the next newer one: 1 is the box kernel, less
     than 1 a Laplace kernel."""
 
     def check(self) -> None:
         """Like `WindowConfig.check`."""
         super().check()
-        if not 0 < self.decay <= 1:
-            raise ConfigError(f"decay is {self.decay}.", "Give a number above 0 and not above 1.")
         if self.gru:
             raise ConfigError(f"gru is true and kind is {self.kind}.", "Leave gru false, or use kind lstr.")
         fixed = {"encoder": "two-stage", "integration": "cross-attention", "positions": "slot"}
@@ -118,7 +117,7 @@ KIND = Kind(
     ),
     {
         "testra-thumos14": Preset(PUBLISHED, PUBLISHED_TRAINING),
-        "testra-laplace-thumos14": Preset(replace(PUBLISHED, decay=0.97), PUBLISHED_TRAINING),
+        "testra-laplace-thumos14": Preset(PUBLISHED.replace(decay=0.97), PUBLISHED_TRAINING),
     },
     PublishedTeSTra(),
 )

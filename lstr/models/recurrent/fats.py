@@ -16,7 +16,6 @@ at test time; here those are probabilities both times.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lstr.config import Uses, WindowConfig
+from lstr.config import Size, Uses, WindowConfig
 from lstr.layers.heads import Head, Scaled
 from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.kind import Kind, Model, Preset
@@ -45,16 +44,15 @@ PUBLISHED_NAMES = {
 """First part of a published tensor's name to ours, where they differ."""
 
 
-@dataclass(frozen=True)
-class FATSConfig(WindowConfig):
+class FATSConfig(WindowConfig, frozen=True):
     """What a FATS is made of."""
 
     uses: ClassVar[Uses] = Uses(long_memory=False, teacher=False, heads=False)
 
     kind: str = "fats"
-    generated: int = 12
+    generated: Size = 12
     """Chunks whose features it imagines."""
-    runs: int = 4
+    runs: Size = 4
     """Beginnings that it averages over."""
 
 

@@ -8,7 +8,6 @@ what the head says, goes on to the next chunk, where TRN has a mean of the imagi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -30,8 +29,7 @@ REACH = 64
 """Chunks before and after a window whose labels are read in training, to know how long its actions are."""
 
 
-@dataclass(frozen=True)
-class LapLikeConfig(WindowConfig):
+class LapLikeConfig(WindowConfig, frozen=True):
     """What a model of kind lap-like is made of."""
 
     uses: ClassVar[Uses] = Uses(long_memory=False, anticipation=True, ahead=8, heads=False)

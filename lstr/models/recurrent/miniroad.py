@@ -7,14 +7,13 @@ after a few chunks. A video and a stream carry the state on without end.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lstr.config import Uses, WindowConfig
+from lstr.config import Size, Uses, WindowConfig
 from lstr.layers.heads import Head
 from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.kind import Kind, Preset
@@ -34,14 +33,13 @@ PUBLISHED_NAMES = {
 """First part of a published tensor's name to ours."""
 
 
-@dataclass(frozen=True)
-class MiniROADConfig(WindowConfig):
+class MiniROADConfig(WindowConfig, frozen=True):
     """What a MiniROAD is made of."""
 
     uses: ClassVar[Uses] = Uses(long_memory=False, anticipation=True, heads=False)
 
     kind: str = "miniroad"
-    n_layers: int = 1
+    n_layers: Size = 1
     """Layers of the GRU."""
 
 

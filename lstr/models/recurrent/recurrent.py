@@ -6,9 +6,7 @@ their first chunk, so that what they remember has no bound but the cell's own fo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -66,15 +64,13 @@ class Recurrent(Model):
         return logits[:, 0], after
 
 
-@dataclass(frozen=True)
-class RNNConfig(WindowConfig):
+class RNNConfig(WindowConfig, frozen=True):
     """What an RNN is made of."""
 
     uses: ClassVar[Uses] = Uses(long_memory=False, heads=False)
-    choices: ClassVar[Mapping[str, Iterable[str]]] = {**WindowConfig.choices, "cell": ("lstm", "gru")}
 
     kind: str = "rnn"
-    cell: str = "lstm"
+    cell: Literal["lstm", "gru"] = "lstm"
     """lstm or gru."""
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lstr.config import Uses, WindowConfig
+from lstr.config import SizeOrZero, Uses, WindowConfig
 from lstr.layers.heads import FeatureHead
 from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.kind import Kind, Preset, Tensors
@@ -31,20 +29,17 @@ PUBLISHED_NAMES = {
 """First part of a published TRN tensor's name to ours."""
 
 
-@dataclass(frozen=True)
-class TRNConfig(WindowConfig):
+class TRNConfig(WindowConfig, frozen=True):
     """What a TRN is made of."""
 
     uses: ClassVar[Uses] = Uses(long_memory=False, anticipation=True, ahead=8, heads=False)
-    least: ClassVar[Mapping[str, int]] = {**WindowConfig.least, "decoder_from": 0}
-    below: ClassVar[Mapping[str, int]] = {**WindowConfig.below, "decoder_from": 2}
 
     kind: str = "trn"
-    d_token: int = 0
+    d_token: SizeOrZero = 0
     """Width of a chunk's token; 0 is d_model."""
     shared_classifier: bool = False
     """Whether the decoder scores by the classifier of the present (published code)."""
-    decoder_from: int = 1
+    decoder_from: Literal[0, 1] = 1
     """Chunks ahead that the first step of the decoder is about: 1 (paper), or 0, the chunk itself (published code),
     whose own score is not the decoder's."""
 

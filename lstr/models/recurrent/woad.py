@@ -13,15 +13,14 @@ every two videos of a batch that share a class are compared, for batches are not
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from collections.abc import Iterable
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lstr.config import Uses, WindowConfig
+from lstr.config import Size, Uses, WindowConfig
 from lstr.layers.heads import FeatureHead
 from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.kind import Kind, Preset
@@ -60,17 +59,15 @@ PUBLISHED_NAMES = {
 """First part of a published tensor's name to ours."""
 
 
-@dataclass(frozen=True)
-class WOADConfig(WindowConfig):
+class WOADConfig(WindowConfig, frozen=True):
     """What a WOAD is made of."""
 
     uses: ClassVar[Uses] = Uses(long_memory=False, teacher=False, heads=False)
-    choices: ClassVar[Mapping[str, Iterable[str]]] = {**WindowConfig.choices, "supervision": ("segment", "video")}
 
     kind: str = "woad"
-    unroll: int = 64
+    unroll: Size = 64
     """Chunks that it trains its LSTM through, from a state of zeros."""
-    supervision: str = "segment"
+    supervision: Literal["segment", "video"] = "segment"
     """What it learns from: segment, the labels of chunks; video, which classes are in a window and no more."""
 
 
@@ -313,7 +310,7 @@ KIND = Kind(
     ),
     {
         "woad-thumos14": Preset(PUBLISHED, TRAINING),
-        "woad-video-thumos14": Preset(replace(PUBLISHED, supervision="video"), TRAINING),
+        "woad-video-thumos14": Preset(PUBLISHED.replace(supervision="video"), TRAINING),
     },
     PublishedWOAD(),
 )

@@ -18,14 +18,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lstr.config import Uses, WindowConfig
+from lstr.config import Size, Uses, WindowConfig
 from lstr.errors import CheckpointError
 from lstr.layers.heads import Head
 from lstr.metrics.scoring_rule import ScoringRule
@@ -47,14 +46,13 @@ BRANCHES = ("model_static", "model_dynamic")
 """What the published code saves its two tables of tensors as."""
 
 
-@dataclass(frozen=True)
-class ColarConfig(WindowConfig):
+class ColarConfig(WindowConfig, frozen=True):
     """What a Colar is made of."""
 
     uses: ClassVar[Uses] = Uses(long_memory=False, heads=False)
 
     kind: str = "colar"
-    exemplars: int = 10
+    exemplars: Size = 10
     """Training chunks of each class that it compares with."""
 
 

@@ -8,7 +8,6 @@ more.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import torch.nn.functional as F
@@ -26,8 +25,7 @@ HALVED = 4
 """A block is as long as a multiple of this, with tokens of zeros before its first chunk."""
 
 
-@dataclass(frozen=True)
-class ConvDeconvConfig(WindowConfig):
+class ConvDeconvConfig(WindowConfig, frozen=True):
     """What a model of kind conv-deconv is made of."""
 
     uses: ClassVar[Uses] = Uses(long_memory=False, heads=False)

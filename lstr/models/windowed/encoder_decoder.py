@@ -18,7 +18,6 @@ window has them; the classes ahead are known in any case.
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -39,8 +38,7 @@ FORGETTING = 0.99
 """What a step leaves of the running mean that a reward is compared with."""
 
 
-@dataclass(frozen=True)
-class EDConfig(WindowConfig):
+class EDConfig(WindowConfig, frozen=True):
     """What an ED is made of."""
 
     uses: ClassVar[Uses] = Uses(long_memory=False, anticipation=True, ahead=8, heads=False)
@@ -48,15 +46,13 @@ class EDConfig(WindowConfig):
     kind: str = "ed"
 
 
-@dataclass(frozen=True)
-class EFCConfig(EDConfig):
+class EFCConfig(EDConfig, frozen=True):
     """What an EFC is made of."""
 
     kind: str = "efc"
 
 
-@dataclass(frozen=True)
-class REDConfig(EDConfig):
+class REDConfig(EDConfig, frozen=True):
     """What a RED is made of."""
 
     kind: str = "red"

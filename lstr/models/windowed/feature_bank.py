@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -45,8 +44,7 @@ class NonLocalBlock(nn.Module):
         return short + self.dropout(self.out(F.relu(self.norm(attended))))
 
 
-@dataclass(frozen=True)
-class LFBConfig(WindowConfig):
+class LFBConfig(WindowConfig, frozen=True):
     """What an LFB is made of."""
 
     uses: ClassVar[Uses] = Uses(heads=False)

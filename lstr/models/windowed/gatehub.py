@@ -35,6 +35,7 @@ from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.kind import Model
 from lstr.models.stream import Tensors, begun, put, take
 from lstr.plans.long import History, history_chunks, history_rows
+from lstr.settings import Amount
 from lstr.windows import indices as memory
 from lstr.windows.loss import Supervision, loss_mask, mean_of_kept, without
 from lstr.windows.windows import Windows
@@ -62,16 +63,15 @@ class Gates:
     """(work_length, 3 * d_model), and to its query, key and value in the first layer"""
 
 
-@dataclass(frozen=True)
-class GateHUBConfig(WindowConfig):
+class GateHUBConfig(WindowConfig, frozen=True):
     """What a GateHUB is made of."""
 
     uses: ClassVar[Uses] = Uses(padded=True)
 
     kind: str = "gatehub"
-    gamma: float = 0.05
+    gamma: Amount = 0.05
     """Exponent of the focal loss for chunks of actions, of the published code; its page says the paper has others."""
-    gamma_background: float = 0.1
+    gamma_background: Amount = 0.1
     """The same for chunks of background."""
 
 

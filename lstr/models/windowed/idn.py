@@ -12,7 +12,6 @@ two others wrote them again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -55,8 +54,7 @@ def hard_sigmoid(x: Tensor) -> Tensor:
     return (0.2 * x + 0.5).clamp(0, 1)
 
 
-@dataclass(frozen=True)
-class IDNConfig(WindowConfig):
+class IDNConfig(WindowConfig, frozen=True):
     """What an IDN is made of."""
 
     uses: ClassVar[Uses] = Uses(long_memory=False, heads=False)

@@ -12,14 +12,14 @@ video's end, and takes its softmax without the ambiguous class; here every chunk
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lstr.config import Uses, WindowConfig
+from lstr.config import SizeOrZero, Uses, WindowConfig
 from lstr.layers.blocks import CausalBlock, packed_blocks
 from lstr.layers.heads import Head
 from lstr.layers.transformer import module_list
@@ -67,16 +67,15 @@ class PreNormBlock(nn.Module):
         return x + self.dropout(self.linear2(self.dropout(F.gelu(self.linear1(self.norm2(x))))))
 
 
-@dataclass(frozen=True)
-class OadTRConfig(WindowConfig):
+class OadTRConfig(WindowConfig, frozen=True):
     """What an OadTR is made of."""
 
     uses: ClassVar[Uses] = Uses(long_memory=False, anticipation=True, ahead=8)
 
     kind: str = "oadtr"
-    decoder_heads: int = 0
+    decoder_heads: SizeOrZero = 0
     """Heads of the decoder; 0 is n_heads."""
-    decoder_feedforward: int = 0
+    decoder_feedforward: SizeOrZero = 0
     """Width inside the feed-forward layers of the decoder; 0 is d_feedforward."""
 
     def check(self) -> None:

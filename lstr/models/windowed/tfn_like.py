@@ -7,7 +7,6 @@ as the newest one. The newest chunk's embedding and the mean of the scored ones 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -25,8 +24,7 @@ from lstr.windows.loss import Supervision, loss_mask, loss_of, mean_of_kept
 from lstr.windows.windows import Outputs, Part, Windows
 
 
-@dataclass(frozen=True)
-class TfnLikeConfig(WindowConfig):
+class TfnLikeConfig(WindowConfig, frozen=True):
     """What a model of kind tfn-like is made of."""
 
     uses: ClassVar[Uses] = Uses(long_memory=False, heads=False)

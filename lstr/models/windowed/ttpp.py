@@ -7,7 +7,6 @@ the next token. What is said of the newest chunk itself is from its features alo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -22,8 +21,7 @@ from lstr.models.windowed.encoder_decoder import TRAINING, Looking
 from lstr.models.windowed.windowed import at_slot
 
 
-@dataclass(frozen=True)
-class TTPPConfig(WindowConfig):
+class TTPPConfig(WindowConfig, frozen=True):
     """What a TTPP is made of."""
 
     uses: ClassVar[Uses] = Uses(long_memory=False, anticipation=True, ahead=8)

@@ -185,7 +185,7 @@ def test_woad_of_videos_reads_no_times():
         torch.manual_seed(1)
         losses.append(model.loss(model(windows), windows, Supervision(targets, windows.work_mask)).item())
     assert losses[0] == losses[1] > 0
-    model.config = replace(model.config, supervision="segment")
+    model.config = model.config.replace(supervision="segment")
     torch.manual_seed(1)
     assert model.loss(model(windows), windows, Supervision(targets, windows.work_mask)).item() != losses[1]
 

@@ -26,7 +26,7 @@ def test_imagenet_weights_have_defaults_of_their_own():
     begins = initial_weights(LITE, "imagenet", {})["rgb"]
     assert begins.dataset == "imagenet"
     preset, configs = resolve(LITE, {"rgb": begins.dataset}, {}, "cpu")
-    assert configs["rgb"] == replace(PICTURES, precision="float32") and preset.crop == PICTURES.crop == 112
+    assert configs["rgb"] == PICTURES.replace(precision="float32") and preset.crop == PICTURES.crop == 112
     both = replace(PRESETS["fast"], rgb=LITE.rgb)  # whose flow network takes multiples of 32 alone
     assert resolve(both, {"rgb": "imagenet", "flow": None}, {}, "cpu")[0].crop == 128
     assert defaults("flow", "imagenet").brightness == 0 < PICTURES.brightness

@@ -1,7 +1,6 @@
 """Features of other people from training to events: each form, each rate, and what does not belong together."""
 
 import json
-from dataclasses import asdict
 from fractions import Fraction
 
 import numpy as np
@@ -140,7 +139,7 @@ def test_a_run_goes_on_with_the_same_features_alone(tmp_path):
 
 
 def test_a_run_that_states_the_axes_of_its_arrays_goes_on():
-    same = {"model": asdict(configure("rnn")), "train": asdict(TrainConfig())}
+    same = {"model": configure("rnn").to_dict(), "train": TrainConfig().to_dict()}
     settings = {**same, "data": {"store": {"rate": "15/2"}}}
     before = {**settings, "data": {"store": {"rate": "15/2", "layouts": {"rgb": "TD"}, "key": "features"}}}
     assert changes_between(before, settings) == []

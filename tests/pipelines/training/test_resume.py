@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -105,7 +104,7 @@ def test_an_average_of_the_weights_goes_on_to_the_bit(split, tmp_path):
     list(train_model(Task(split, model, config), tmp_path / "parts", resume=True))
     assert same(tmp_path / "whole", tmp_path / "parts")
 
-    list(train_model(Task(split, model, replace(config, average=0.0)), tmp_path / "none"))
+    list(train_model(Task(split, model, config.replace(average=0.0)), tmp_path / "none"))
     states = [torch.load(tmp_path / name / "resume.pt", weights_only=True) for name in ("whole", "none")]
     assert all(torch.equal(tensor, states[1]["model"][name]) for name, tensor in states[0]["model"].items())
     saved = load(tmp_path / "whole" / "checkpoint.pt").model.state_dict()
@@ -124,7 +123,7 @@ def test_a_run_from_before_there_was_a_setting_goes_on(split, tmp_path):
     del settings["train"]["average"], settings["model"]["gru"]
     settings["train"] |= {"background": "all", "shots": 0, "text": ""}  # settings that earlier versions had
     torch.save(state | {"settings": json.dumps(settings)}, tmp_path / "resume.pt")
-    averaged = replace(config, average=0.5)
+    averaged = config.replace(average=0.5)
     with pytest.raises(CheckpointError, match=r"train\.average was 0\.0, is 0\.5"):
         list(train_model(Task(split, model, averaged), tmp_path, resume=True))
     config_file = tmp_path / "config.json"
@@ -134,5 +133,5 @@ def test_a_run_from_before_there_was_a_setting_goes_on(split, tmp_path):
     config_file.write_text(json.dumps({**written, "train": {**written["train"], "shots": 4}}))
     with pytest.raises(ConfigError, match=r"train\.shots is 4"):
         read_config(config_file)
-    seldom = replace(config, save_seconds=99.0)  # which has no part in the result
+    seldom = config.replace(save_seconds=99.0)  # which has no part in the result
     assert list(train_model(Task(split, model, seldom), tmp_path, resume=True))[-1].step == 12
