@@ -83,7 +83,7 @@ class FinetuneConfig(Settings, frozen=True):
     width: Count = 0
     margin: AtLeastOne = 1.15
     """How many times larger than height and width the picture is made, whose middle the features see."""
-    precision: Literal["fast", "float32", "bf16"] = FAST
+    precision: Literal["fast", "float32", "bf16"] = "fast"
     """`bf16` computes in bfloat16 where that is safe (autocast); weights and optimiser stay float32. `fast` does so
     where device and network gain by it, and `float32` never does."""
     eval_every: Positive = 2

@@ -214,7 +214,7 @@ def test_what_a_published_file_contradicts(tmp_path):
         ({"long_length": 0}, "long_memory is 0 .* but 1"),
         ({"encoder": "none"}, r"unknown tensors: enc_modules\.0"),
         ({"kind": "rnn"}, "lacks tensors"),
-        ({"gru": "yes"}, r"lacks tensors: gru\."),
+        ({"gru": "true"}, r"lacks tensors: gru\."),
     ):
         with pytest.raises(CheckpointError, match=words) as caught:
             checkpoint.load(tmp_path / "a.pth", {"n_heads": 4, **overrides})

@@ -110,7 +110,7 @@ def test_cublas_is_told_before_cuda_begins(way, feature_set, tmp_path, monkeypat
         raise LstrError("CUDA begins here.", "end here.")
 
     monkeypatch.setattr("lstr.pipelines.training.train.choose_device", began)
-    made = {"setting": {"settings": {"train.deterministic": "yes"}}, "file": {"config": tmp_path / "config.json"}}
+    made = {"setting": {"settings": {"train.deterministic": "true"}}, "file": {"config": tmp_path / "config.json"}}
     with pytest.raises(LstrError, match="begins here"):
         next(train(replace(options, **made.get(way, {}))))
     assert told == [None if way == "none" else ":4096:8"]

@@ -1,9 +1,9 @@
 """A kind that is named alone has its own settings at a small size, by every command."""
 
 import json
-from dataclasses import asdict, fields
 
 import pytest
+from msgspec import structs
 
 from lstr.config import WindowConfig
 from lstr.errors import ConfigError
@@ -33,7 +33,7 @@ def test_it_is_the_published_kind_but_for_its_size(kind):
     name, model, train = alone(kind)
     published = KINDS[kind].published_preset
     plain, training = preset_named(published) if published else (KINDS[kind].config(), TrainConfig())
-    own = {field.name for field in fields(model)} - OF_SIZE
+    own = {field.name for field in structs.fields(model)} - OF_SIZE
     assert {n: getattr(model, n) for n in own} == {n: getattr(plain, n) for n in own}
     assert (train.windows, train.targets, train.ambiguous) == (training.windows, training.targets, training.ambiguous)
     assert name.endswith("small") and changes_from(name, model, train) == {}, "it is no other preset that was changed"
@@ -70,7 +70,7 @@ def test_train_and_learn_have_the_same(lstr, feature_set, tmp_path):
     assert code == 0, err
     shown, (name, model, train) = json.loads(out), alone(kind)
     of_features = {"rgb_dim": shown["model"]["rgb_dim"], "flow_dim": shown["model"]["flow_dim"]}
-    assert shown["model"] == asdict(model) | of_features and shown["train"] == asdict(train)
+    assert shown["model"] == model.to_dict() | of_features and shown["train"] == train.to_dict()
     assert (shown["preset"], shown["changed"]) == (name, {})
     options = LearnOptions(["v"], "l", "m.lstr", settings={"model.kind": kind})
     assert options.of_model == {"model.kind": kind} and preset_for(1000, options.of_model) == name
