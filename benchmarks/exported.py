@@ -30,7 +30,7 @@ from many_streams import FPS, SETTLING, Film, make_film, random_checkpoint
 from many_streams import run as watch
 
 from lstr.extractors.video.frames import CHUNK_SECONDS
-from lstr.pipelines.files.json_files import write_json
+from lstr.files.content import write_json
 from lstr.pipelines.provenance import about_machine, peak_memory_of
 from lstr.pipelines.speed.chain import rendered
 

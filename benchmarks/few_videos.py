@@ -23,9 +23,9 @@ from time import perf_counter
 import numpy as np
 
 from lstr.chunk import CHUNK_SECONDS
+from lstr.files.content import write_json
 from lstr.labels.segment import Segment
 from lstr.pipelines.evaluation.watching import FULL_SCALE, NO_SCORE
-from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.pages.figure import write_figure
 from lstr.pipelines.provenance import about_machine

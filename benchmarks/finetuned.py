@@ -28,13 +28,13 @@ import numpy as np
 from lstr.batch import predict
 from lstr.checkpoints.checkpoint import load
 from lstr.extractors.streams import STREAMS
+from lstr.files.atomic import replacing
+from lstr.files.content import write_json
 from lstr.labels.label_set import Labels, read_labels, targets
 from lstr.metrics import bootstrap
 from lstr.metrics import per_frame as metrics
 from lstr.pipelines.features.dataset import LabelledVideo, Split, TwoStreamArray
 from lstr.pipelines.features.folder import FeatureFolder, open_features
-from lstr.pipelines.files.atomic import replacing
-from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.provenance import about_machine
 from lstr.pipelines.training.config import resolve
 from lstr.pipelines.training.run import Task, train_model

@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from lstr.pipelines.files.json_files import write_json
+from lstr.files.content import write_json
 from lstr.pipelines.provenance import about_machine
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 from finetuned import RESAMPLES, HeldOut, Scores, Settings, folds_of, judge, lstr, write_labels
 
+from lstr.files.content import write_json
 from lstr.labels.label_set import read_labels
 from lstr.metrics import per_frame as metrics
 from lstr.pipelines.features.folder import open_features
-from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.provenance import about_machine
 
 PRESET = "lstr-small"

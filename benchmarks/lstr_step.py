@@ -24,12 +24,12 @@ from lstr.checkpoints import checkpoint
 from lstr.config import WindowConfig
 from lstr.errors import CheckpointError
 from lstr.extractors.devices import choose_device
+from lstr.files.atomic import check_writable
+from lstr.files.content import write_json
 from lstr.kinds import KINDS, change
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.models.kind import Model
 from lstr.models.lstr.config import ENCODERS, INTEGRATIONS, LSTRConfig
-from lstr.pipelines.files.atomic import check_writable
-from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.progress import Finished, Progress
 from lstr.pipelines.provenance import about_machine
 from lstr.pipelines.speed.chain import Measuring, Result, build, filled, full_age, progress_of

@@ -38,8 +38,8 @@ from lstr.extractors.presets import PRESETS
 from lstr.extractors.twostream import build_twostream
 from lstr.extractors.video.frames import CHUNK, CHUNK_SECONDS, n_frames_until
 from lstr.extractors.weights.sources import WeightSources
+from lstr.files.content import write_json
 from lstr.kinds import configure, make_model
-from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.provenance import about_machine, peak_memory_of
 from lstr.pipelines.speed.chain import rendered
 

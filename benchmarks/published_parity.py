@@ -30,11 +30,11 @@ import torch
 from lstr.batch import predict
 from lstr.checkpoints import checkpoint
 from lstr.chunk import FEATURES_PER_SECOND
+from lstr.files.content import write_json
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.metrics.per_frame import per_frame
 from lstr.metrics.stages import published_per_stage
 from lstr.pipelines.features.dataset import LabelledVideo, Split, read_dataset
-from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.provenance import about_machine
 from lstr.pipelines.training.batches import PieceMaker
 from lstr.pipelines.training.config import resolve

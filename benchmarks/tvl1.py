@@ -18,7 +18,7 @@ from lstr.extractors.flow import tvl1
 from lstr.extractors.flow.workers import opencv_flow
 from lstr.extractors.video.file_reader import FrameReader, read_chunks
 from lstr.extractors.video.probe import probe
-from lstr.pipelines.files.json_files import write_json
+from lstr.files.content import write_json
 from lstr.pipelines.provenance import about_machine
 
 SIZES = ((320, 180), (320, 240), (340, 256))

@@ -1,16 +1,18 @@
-"""Where networks run: the processor, or a GPU that torch can use. Torch is imported where there may be a GPU."""
+"""Devices that networks run on: this processor and its instruction sets, or a GPU. Imports torch only for a GPU."""
 
 import ctypes
 import sys
+from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
 
 from lstr.errors import DeviceError
-from lstr.extractors.processor import gains_by_bfloat16
 
 READERS = 3  # videos at once beside a GPU, which computes sooner than one is read; not measured
+CPU = Path("/proc/cpuinfo")
+NOTED = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "asimddp", "bf16", "i8mm")
 CAPTURING = Lock()
 """Held by a process while it captures a CUDA graph: PyTorch captures one at a time."""
 
@@ -99,3 +101,44 @@ def release_memory() -> None:
     torch = sys.modules.get("torch")
     if torch and torch.cuda.is_initialized():
         torch.cuda.empty_cache()
+
+
+def _cpu_lines() -> list[str]:
+    """Return what Linux says about the first core, one fact a line; empty on another system."""
+    with suppress(OSError):
+        return CPU.read_text(encoding="utf-8").split("\n\n")[0].splitlines()
+    return []
+
+
+def _facts() -> dict[str, str]:
+    return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in _cpu_lines())}
+
+
+def extensions() -> set[str]:
+    """Instruction sets as Linux abbreviates them: avx512_vnni, amx_tile; none on another system."""
+    facts = _facts()
+    return set(f"{facts.get('flags', '')} {facts.get('Features', '')}".split())
+
+
+def processor_lines() -> list[str]:
+    """Model and instruction sets of the processor; nothing on another system."""
+    return [line for line in _cpu_lines() if line.startswith(("model name", "flags", "Features", "CPU part"))]
+
+
+def about_processor() -> dict:
+    """The name of the processor, and which instructions it has of those that networks gain by."""
+    known = extensions()
+    return {
+        "processor": _facts().get("model name", ""),
+        "extensions": [name for name in NOTED if name in known],
+    }
+
+
+def gains_by_bfloat16() -> bool:
+    """Whether networks are faster in bfloat16 than in float32: with AMX, which multiplies tiles, and on AMD's AVX-512.
+
+    The AVX-512 of an Intel Xeon multiplies bfloat16 too, but no faster than float32, and the conversions cost time. On
+    AMD's, Zen 5, networks took half the time. What is not known, such as ARM, counts as not.
+    """
+    known = extensions()
+    return "amx_bf16" in known or (_facts().get("vendor_id") == "AuthenticAMD" and "avx512_bf16" in known)

@@ -18,12 +18,12 @@ from msgspec import Meta
 from lstr.errors import MissingPathError, RecipeError
 from lstr.extractors.backbones.network import TIMM, is_network_name
 from lstr.extractors.backbones.networks import known_network
-from lstr.extractors.entries import Text, brief, built, read_text
 from lstr.extractors.flow.workers import ALGORITHMS
-from lstr.extractors.recipe import CROPS, PRECISIONS, RGB_FRAME, Recipe
+from lstr.extractors.recipe import CROPS, PRECISIONS, RGB_FRAME, Recipe, brief
 from lstr.extractors.streams import STREAMS, OfStreams
 from lstr.extractors.video.frames import CHUNK
 from lstr.extractors.weights.model_card import published_as
+from lstr.files.content import MOST_TEXT, Text, built, read_text
 
 LITE, IMAGENET = "efficientnet-lite0", "imagenet"
 FAST = "fast"  # a precision: bf16 where the device gains by it, else float32
@@ -189,7 +189,7 @@ def read_preset(path: str | Path) -> Preset:
     """
     path = Path(path)
     try:
-        values = json.loads(read_text(path))
+        values = json.loads(read_text(path, most=MOST_TEXT))
     except OSError as error:
         raise MissingPathError(f"{path} cannot be read ({error.strerror}).", "check the path of the recipe.") from error
     except (ValueError, RecursionError) as error:

@@ -11,11 +11,11 @@ from msgspec import Meta
 from lstr.errors import RecipeError
 from lstr.extractors.backbones.network import MEAN, TIMM, Network, is_network_name
 from lstr.extractors.backbones.networks import NETWORKS, network_of
-from lstr.extractors.entries import Number, PositiveNumber, brief, built
 from lstr.extractors.flow.workers import ALGORITHMS, BOUND, algorithm_of
-from lstr.extractors.names import is_slug
 from lstr.extractors.streams import MODEL_STREAMS, PICTURES, STREAMS, OfStreams, model_stream
 from lstr.extractors.video.frames import CHUNK, FPS
+from lstr.files.content import Number, PositiveNumber, built
+from lstr.files.names import is_slug
 
 Size = Annotated[int, Meta(ge=16, le=4096)]
 Side = Annotated[int, Meta(ge=1, le=4096)]
@@ -256,3 +256,15 @@ def _differences(a: Mapping, b: Mapping, prefix: str = "") -> Iterator[str]:
             yield from _differences(left, right, f"{prefix}{key}.")
         elif left != right:
             yield f"{prefix}{key}: {brief(left)} against {brief(right)}"
+
+
+def brief(value: object) -> str:
+    """Return a value of a recipe in few characters, for messages."""
+    if isinstance(value, Mapping) and "network" in value:
+        return f"{value.get('weights')} {value['network']}"
+    if value is None:
+        return "none"
+    if isinstance(value, int) and value.bit_length() > 64:  # Python makes no text of very many digits
+        return f"a number of {value.bit_length()} bits"
+    text = json.dumps(value)
+    return text if len(text) <= 40 else text[:37] + "…"

@@ -81,8 +81,8 @@ def command(ctx, what, output, as_json, **options):
     if what == "recipes" and of_chain:
         raise click.UsageError(f"{of_chain[0]} is an option of `lstr bench chain`.", ctx)
     from lstr.extractors.presets import Preset
-    from lstr.pipelines.files.atomic import check_writable
-    from lstr.pipelines.files.json_files import write_json
+    from lstr.files.atomic import check_writable
+    from lstr.files.content import write_json
     from lstr.pipelines.networks.recipes import choose_recipe
     from lstr.pipelines.speed.chain import bench_chain
     from lstr.pipelines.speed.choice import bench_choices

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.table import Column, Table
 from rich.text import Text
 
-from lstr.extractors.addresses import displayed, without_credentials
+from lstr.files.names import displayed, without_credentials
 from lstr.pipelines.progress import Finished, LabelFindings, Notice
 from lstr.pipelines.progress import Progress as Done
 

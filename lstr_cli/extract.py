@@ -115,9 +115,8 @@ def command(videos, lists, endings, root, dry_run, as_json, **options):
     if not videos and not lists:
         raise click.UsageError("Give a video, a folder, a pattern or a --list.")
     console.say_waiting("loading networks…")
-    from lstr.extractors.video.inputs import VIDEO_SUFFIXES
+    from lstr.extractors.video.inputs import VIDEO_SUFFIXES, find_sources
     from lstr.pipelines.extraction.job import extract, plan
-    from lstr.pipelines.files.videos import find_sources
 
     chosen = _options(**options)
     found = find_sources([*videos, *lists], endings or VIDEO_SUFFIXES, root, console.say)
@@ -138,9 +137,9 @@ def _options(
     output: str, recipe: str | None, weights: tuple[str, ...], calibrate: str | None, cache: str | None, **others: Any
 ) -> "ExtractOptions":
     """The job's options; what is not taken from `others` has the same name there."""
+    from lstr.files.remote import place
     from lstr.pipelines.extraction.chunk_cache import find_cache
     from lstr.pipelines.extraction.options import ExtractOptions
-    from lstr.pipelines.files.remote import place
     from lstr.pipelines.networks.recipes import choose_recipe, default_recipe, weights_for
     from lstr.pipelines.weights.published import weights_by_stream
 

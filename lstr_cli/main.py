@@ -9,7 +9,7 @@ from contextlib import suppress
 import click
 
 from lstr import __version__
-from lstr.extractors.addresses import displayed
+from lstr.files.names import displayed
 from lstr_cli.command import Group
 from lstr_cli.interruption import HINT, Interruptions
 from lstr_cli.standard_streams import occupy, refusal

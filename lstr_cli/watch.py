@@ -11,7 +11,7 @@ from signal import SIGHUP
 
 import click
 
-from lstr.extractors.addresses import displayed
+from lstr.files.names import displayed
 from lstr_cli import console, interruption
 from lstr_cli.command import Command
 from lstr_cli.options import PATH
@@ -48,7 +48,7 @@ def command(config, begin, only_check, log_format):
     from lstr.pipelines.watching.template import template
 
     if begin:
-        from lstr.pipelines.files.atomic import write_text
+        from lstr.files.atomic import write_text
 
         if config.exists():
             raise click.UsageError(f"{config} exists already; name another file, or delete it.")

@@ -38,8 +38,8 @@ def list_command(as_json):
       lstr weights list
       lstr weights list --json | jq -r '.[].address'
     """
-    from lstr.extractors.home import home
     from lstr.extractors.weights.published_files import read_manifest
+    from lstr.files.home import home
 
     rows = [{**vars(entry), "here": entry.place.is_file()} for entry in read_manifest()]
     if as_json:
@@ -81,8 +81,8 @@ def fetch_command(names, mirror, accept_licence, sha256):
       lstr weights fetch kinetics --from /mnt/weights
       lstr weights fetch 1410c1ccb470 --from https://mirror.example.org/flow.pth
     """
-    from lstr.extractors.home import home
     from lstr.extractors.weights.published_files import PINS
+    from lstr.files.home import home
     from lstr.pipelines.weights.published import fetch
 
     recipes: list[str] = []

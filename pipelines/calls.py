@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from lstr.errors import ConfigError, MissingPathError, OutputError
-from lstr.extractors.video.inputs import VIDEO_SUFFIXES
+from lstr.extractors.video.inputs import VIDEO_SUFFIXES, find_sources
+from lstr.files.remote import Place, place
 from lstr.pipelines.annotations.format import ConvertOptions
 from lstr.pipelines.annotations.formats import Conversion
 from lstr.pipelines.annotations.formats import convert as convert_all
@@ -18,8 +19,6 @@ from lstr.pipelines.extraction import job as extraction
 from lstr.pipelines.extraction.chunk_cache import find_cache
 from lstr.pipelines.extraction.options import ExtractOptions
 from lstr.pipelines.extraction.resume import Summary
-from lstr.pipelines.files.remote import Place, place
-from lstr.pipelines.files.videos import find_sources
 from lstr.pipelines.learning.job import Learnt
 from lstr.pipelines.learning.job import learn as learning
 from lstr.pipelines.learning.options import LearnOptions

@@ -1,23 +1,37 @@
-"""Processes of this machine that work for this one, over a socket: started, asked to end, and their own first lines.
+"""Processes of this machine that work for this one: started, connected by a socket, and ended with their parent.
 
-A process may send what it wants to tell; it ends when its parent does, and leaves nothing half-written.
+A process watches its parent itself, which works on every system. Linux could do it (PR_SET_PDEATHSIG), but
+does so as soon as the *thread* ends that started the process.
 """
 
+import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, suppress
 from multiprocessing.connection import Connection
-from time import monotonic
+from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
+import lstr
 from lstr.errors import ExtractorError, LstrError
-from lstr.extractors.lifeline import command_of, package_environment
 from lstr.pipelines.failures import described
 from lstr.pipelines.progress import Progress
 
+TICK = 0.5  # seconds between two looks at the parent
+GRACE = 3.0  # seconds to tidy up
+# it watches its parent before the seconds that other imports take
+PROGRAM = """
+import sys
+from lstr.pipelines.child_process import end_with_parent
+end_with_parent(int(sys.argv.pop(1)))
+from {module} import main
+main()
+"""
 PATIENCE = 1.0  # seconds between two requests to end
 PROGRESS_SECONDS = 0.2  # between two reports of progress by a process
 REQUESTS = 3  # so many, then a process is killed
@@ -106,3 +120,28 @@ def serve_parent(serve: Callable[[Connection], None]) -> None:
     with suppress(KeyboardInterrupt, BrokenPipeError):
         serve(Connection(int(sys.argv[1])))
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it is ending
+
+
+def command_of(module: str, *words: str) -> list[str]:
+    """Return the command that runs `main` of a module with these arguments, and ends gently with this process."""
+    return [sys.executable, "-P", "-c", PROGRAM.format(module=module), str(os.getpid()), *words]
+
+
+def package_environment() -> dict[str, str]:
+    """Return the environment of a process that imports this very package, wherever it was started from."""
+    root = str(Path(lstr.__file__).parents[1])
+    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "PYTHONPATH": path}
+
+
+def end_with_parent(parent: int) -> None:
+    """Send this process SIGTERM within a second of the end of process `parent`, and kill it GRACE seconds later."""
+    threading.Thread(target=_watch, args=(parent,), name="lifeline", daemon=True).start()
+
+
+def _watch(parent: int) -> None:
+    while os.getppid() == parent:
+        sleep(TICK)
+    os.kill(os.getpid(), signal.SIGTERM)
+    sleep(GRACE)
+    os.kill(os.getpid(), signal.SIGKILL)

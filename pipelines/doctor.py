@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 from lstr.errors import ExtractorError
-from lstr.extractors.home import default_model, home
 from lstr.extractors.weights.published_files import read_manifest
+from lstr.files.home import default_model, home
 
 OPTIONAL = ("decord",)  # PyAV decodes without it
 PACKAGES = (

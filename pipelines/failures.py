@@ -11,12 +11,12 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from lstr.errors import ExhaustedError, LstrError, OutputError
-from lstr.extractors.addresses import without_credentials
-from lstr.extractors.home import home
 from lstr.extractors.stages import WRITE, stage_of
-from lstr.pipelines.files.atomic import write_bytes
-from lstr.pipelines.files.json_files import append_jsonl, read_jsonl, write_jsonl
-from lstr.pipelines.files.remote import Place, has_no_room
+from lstr.files.atomic import write_bytes
+from lstr.files.content import append_jsonl, read_jsonl, write_jsonl
+from lstr.files.home import home
+from lstr.files.names import without_credentials
+from lstr.files.remote import Place, has_no_room
 from lstr.pipelines.progress import Failed
 
 NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "Insufficient memory")
@@ -134,7 +134,7 @@ def entry(source_id: str, source: object, failure: Failure) -> dict[str, Any]:
 class FailureLog:
     """The failures of one run, written to its output folder as they come; `events` has them.
 
-    Without a folder the logs alone are kept, in that of `lstr.extractors.home`. `keeps_list` is false where
+    Without a folder the logs alone are kept, in that of `lstr.files.home`. `keeps_list` is false where
     failed.jsonl would say no more than the run does, or has the name of another file of the folder.
     """
 

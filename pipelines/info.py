@@ -12,7 +12,7 @@ from lstr.errors import MissingPathError, WeightsError
 from lstr.extractors.video.file_reader import FrameReader
 from lstr.extractors.video.inputs import find_videos
 from lstr.extractors.video.probe import probe
-from lstr.files.text import read_text
+from lstr.files.content import read_text
 from lstr.pipelines.annotations.formats import recognise
 from lstr.pipelines.annotations.label_file import describe_labels, is_label_file
 from lstr.pipelines.progress import Tell

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from lstr.checkpoints.checkpoint import library_versions
-from lstr.extractors.processor import about_processor
+from lstr.extractors.devices import about_processor
 
 SOURCE = Path(__file__).resolve().parents[1]
 STATUS = Path("/proc/self/status")

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lstr.extractors.names import is_slug
+from lstr.files.names import is_slug
 
 if TYPE_CHECKING:
     from torch import nn

@@ -22,8 +22,8 @@ from lstr.errors import MissingPathError, RecipeError, first_line
 from lstr.extractors.backbones.mmaction_config import FETCHING, TORCHVISION, check_backbone
 from lstr.extractors.backbones.mmaction_registry import quiet, registry
 from lstr.extractors.backbones.network import CHANNELS, RESNET50_COST, Input, Network, torchvision_name
-from lstr.extractors.names import slug
 from lstr.extractors.streams import model_stream
+from lstr.files.names import slug
 
 Channels = tuple[float, ...]
 """A number per channel."""

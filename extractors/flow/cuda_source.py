@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from lstr.errors import FlowError, first_line
-from lstr.extractors.home import home
+from lstr.files.home import home
 
 FOLDER = "kernels"  # of the home folder
 CHECK = 4  # bytes of a file's sum, its first

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from lstr.errors import RecipeError, WeightsError
 from lstr.extractors.backbones.network import COLOURS, MEAN, Network
 from lstr.extractors.backbones.networks import NETWORKS, entry_of
-from lstr.extractors.entries import read_object
 from lstr.extractors.networks.weights import (
     fingerprint,
     load_statistics,
@@ -23,6 +22,7 @@ from lstr.extractors.streams import CHANNELS_OF
 from lstr.extractors.weights.model_card import network_file, read_card
 from lstr.extractors.weights.published_files import dataset_of
 from lstr.extractors.weights.sources import WeightSources
+from lstr.files.content import read_object
 
 SEED = 2021  # of random weights
 

@@ -15,7 +15,7 @@ import av
 from av.codec.hwaccel import HWAccel
 
 from lstr.errors import VideoError
-from lstr.extractors.addresses import shown
+from lstr.files.names import shown
 
 MOST_PIXELS = 2**26  # 8K is 2**25; a header that declares more is a bomb, not a video
 LIMITS = {"max_pixels": str(MOST_PIXELS)}  # of a decoder, whose stream may declare more than its container

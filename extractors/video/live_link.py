@@ -4,9 +4,9 @@ from datetime import datetime, timedelta
 from time import monotonic
 
 from lstr.errors import StalledError, VideoError
-from lstr.extractors.addresses import shown
 from lstr.extractors.video.live_input import Input
 from lstr.extractors.video.stretches import GAP_SECONDS
+from lstr.files.names import shown
 
 QUIET = 2.0  # seconds without a frame after which a source counts as stalled
 

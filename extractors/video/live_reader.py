@@ -20,7 +20,6 @@ from fractions import Fraction
 from time import monotonic
 
 from lstr.errors import StalledError, VideoError
-from lstr.extractors.addresses import shown
 from lstr.extractors.stages import DECODE
 from lstr.extractors.video.backdrop import Backdrop
 from lstr.extractors.video.containers import Opening
@@ -32,6 +31,7 @@ from lstr.extractors.video.probe import AVERAGE_RATE, comes_later
 from lstr.extractors.video.pyav_reader import PyAVReader
 from lstr.extractors.video.stretches import GAP_SECONDS, SILENCE, Gap, counted_on, joined, stretches
 from lstr.extractors.video.zones import Zones
+from lstr.files.names import shown
 
 LONGEST_GAP = 24 * 3600  # seconds; a clock that jumps farther is wrong, and goes on from where it was
 DELAYS = (0.5, 1.0, 2.0, 4.0, 8.0)  # seconds before each attempt to connect again; the last one for all others

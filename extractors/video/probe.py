@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr.errors import MissingPathError, VideoError
-from lstr.extractors.addresses import STDIN
 from lstr.extractors.video.containers import best_video, open_container
 from lstr.extractors.video.frames import CHUNK, FPS, n_frames_until, upright, working_size
+from lstr.files.names import STDIN
 
 MISSING_SECONDS = 0.5  # a container that ends earlier than it announces by more than this was cut off
 AVERAGE_RATE = "average rate"

@@ -18,7 +18,6 @@ from av.video.reformatter import VideoReformatter
 from numpy.typing import NDArray
 
 from lstr.errors import StalledError, VideoError
-from lstr.extractors.addresses import shown
 from lstr.extractors.video.containers import PLAIN, Opening, Source, best_video, open_container
 from lstr.extractors.video.frames import SourceFrame, shrink, upright, working_size
 from lstr.extractors.video.packet_ring import PacketSink
@@ -33,6 +32,7 @@ from lstr.extractors.video.probe import (
     seconds,
     unreadable,
 )
+from lstr.files.names import shown
 
 JUMP_SECONDS = 1  # timestamps that step back by more begin anew; by less, the frame is shown at once, as FFmpeg does
 TIMELESS = ("mpjpeg", "mjpeg", "h264", "hevc")  # FFmpeg's demuxers of pictures alone

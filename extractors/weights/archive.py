@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr.errors import OutputError, WeightsError
-from lstr.extractors.names import is_slug
 from lstr.extractors.streams import STREAMS
 from lstr.extractors.weights.graph_file import check_graph
+from lstr.files.names import is_slug
 
 if TYPE_CHECKING:  # what is read needs none, but for `tensors`
     from torch import Tensor

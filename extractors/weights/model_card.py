@@ -7,17 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from lstr.errors import WeightsError
-from lstr.extractors.entries import Number, built
-from lstr.extractors.names import is_slug
 from lstr.extractors.weights.archive import Archive, is_archive, is_member, member_path
 from lstr.extractors.weights.content import read_content
-from lstr.extractors.weights.published_files import (
-    Origin,
-    PublishedFile,
-    published_by_hash,
-    read_manifest,
-    sha256_of,
-)
+from lstr.extractors.weights.published_files import Origin, PublishedFile, published_by_hash, read_manifest, sha256_of
+from lstr.files.content import Number, built
+from lstr.files.names import is_slug
 
 FORMAT = "lstr-weights/1"
 ENTRY = "lstr"  # of a weights file, beside its state_dict

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from lstr.errors import RecipeError, WeightsError
 from lstr.extractors.backbones.network import TIMM
-from lstr.extractors.entries import built, read_object
-from lstr.extractors.home import home
-from lstr.extractors.names import is_slug, slug
 from lstr.extractors.weights.archive import Archive, is_member
+from lstr.files.content import built, read_object
+from lstr.files.home import home
+from lstr.files.names import is_slug, slug
 
 PINS = "fetched.json"  # of the home folder: files whose hash was taken at their first fetch
 HUB = "https://huggingface.co"

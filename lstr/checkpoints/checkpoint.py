@@ -21,7 +21,7 @@ from lstr.checkpoints.loaded import CALIBRATION, FORMAT, TENSORS, Checkpoint
 from lstr.checkpoints.published import published_classes, read_published, tables_of, taken_for
 from lstr.config import WindowConfig
 from lstr.errors import CheckpointError, ConfigError
-from lstr.files.atomic import replacing, write_tensors
+from lstr.files.atomic import temporary_for, write_tensors
 from lstr.kinds import KINDS, change, from_json, make_model
 from lstr.models.kind import Model
 from lstr.settings import to_json
@@ -83,7 +83,7 @@ def write_atomically(path: str | Path, content: Any) -> None:
     """torch.save, whole or not at all, and on the disk when it returns. Raises CheckpointError."""
     path = Path(path)
     try:
-        with replacing(path) as temporary:
+        with temporary_for(path) as temporary:
             write_tensors(temporary, content)
     except (OSError, RuntimeError) as error:
         raise CheckpointError(

@@ -1,31 +1,43 @@
-"""Files that appear whole or not at all."""
+"""Files that are written completely or not at all, scratch folders, locks, and what a killed process leaves."""
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import glob
 import os
 import secrets
-from collections.abc import Iterator
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+from lstr.errors import OutputError, VideoError
+from lstr.files.remote import Place, RemoteFile
+
+SCRATCH_PREFIX = "lstr-scratch-"
+SCRATCH_AGE_S = 60  # an unlocked scratch folder that is older was left by a killed process
+STAGE = "lstr_stage"  # attribute of an error: the stage of the work that raised it (extractors/stages.py)
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; it takes the name on success and goes away on failure.
+def temporary_for(path: Path) -> Iterator[Path]:
+    """Yield a temporary path next to `path`, which takes its name on success and is removed on failure.
 
-    A kill leaves the temporary file, and never the lock on it. Raises OSError.
+    A killed process leaves the temporary file without its lock, for `sweep`. Raises OSError.
     """
     while True:
-        temporary = path.parent / f".{_part(path.name)}.tmp-{secrets.token_hex(4)}"
+        # the name is cut, because with the ending a long one would exceed what file systems take
+        temporary = path.parent / f".{path.name[:32]}.tmp-{secrets.token_hex(4)}"
         with suppress(FileExistsError):
-            # the permissions of any new file, as the system gives them: to ask a process for its umask is to change it
+            # not tempfile: a new file gets the usual permissions, and reading the umask would change it
             handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
             break
     try:
-        with suppress(OSError):  # some file systems know no locks
+        with suppress(OSError):  # some file systems have no locks
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield temporary
         os.replace(temporary, path)
@@ -34,26 +46,135 @@ def replacing(path: Path) -> Iterator[Path]:
         os.close(handle)
 
 
-def temporaries_of(name: str) -> str:
-    """The pattern of the temporary files that become a file of this name."""
-    return f".{glob.escape(_part(name))}.tmp-*"
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Make the folder, and yield a temporary path as `temporary_for` does.
+
+    Raises OutputError where the folder cannot be written or the disk is full. An OSError of reading a source, while its
+    result is written, stays as it is.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary_for(path) as temporary:
+            yield temporary
+    except OSError as error:
+        if getattr(error, STAGE, "write") != "write":
+            raise
+        raise unwritable(path.parent, error) from error
 
 
-def _part(name: str) -> str:
-    """A part of a name, so that with more a long one stays within what file systems take."""
-    return name[:32]
+def leftovers(folder: Path, beside: str = "") -> list[Path]:
+    """Return the temporary files below a folder that no living process writes.
+
+    Args:
+        folder: Searched with its subfolders.
+        beside: A file name; then only temporary files of that file, directly in the folder.
+    """
+    found = []
+    for path in folder.glob(f".{glob.escape(beside[:32])}.tmp-*") if beside else folder.rglob(".*.tmp-*"):
+        with suppress(OSError), path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            found.append(path)
+    return found
+
+
+def sweep(folder: Path, beside: str = "") -> None:
+    """Remove the temporary files of killed processes; arguments as of `leftovers`."""
+    for path in leftovers(folder, beside):
+        with suppress(OSError):
+            path.unlink()
+
+
+def unwritable(folder: Path, error: OSError) -> OutputError:
+    """Return the error for a folder that cannot be written."""
+    return OutputError(
+        f"{folder} cannot be written ({error.strerror or error}).",
+        "choose another output folder with -o, or make room.",
+    )
+
+
+def check_kept(path: Path) -> None:
+    """Raise OutputError if a file was deleted during the work, because its folder has lost earlier results too."""
+    if not path.exists():
+        raise unwritable(path.parent, OSError(errno.ENOENT, "it was deleted meanwhile"))
+
+
+def check_writable(folder: Path) -> None:
+    """Raise OutputError if an output folder cannot be made or written."""
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not there.is_dir():
+        raise unwritable(folder, NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)))
+    if not os.access(there, os.W_OK | os.X_OK):
+        reason = errno.EROFS if os.statvfs(there).f_flag & os.ST_RDONLY else errno.EACCES
+        raise unwritable(folder, OSError(reason, os.strerror(reason)))
+
+
+def write_bytes(place: Place, pieces: Iterable[bytes]) -> None:
+    """Write a local or remote file, completely or not at all."""
+    if isinstance(place, RemoteFile):
+        place.write(b"".join(pieces))
+        return
+    with replacing(place) as temporary, temporary.open("wb") as file:
+        file.writelines(pieces)
+
+
+def write_text(place: Place, text: str | Iterable[str]) -> None:
+    """Write a local or remote text file in UTF-8, completely or not at all. The text may come in pieces."""
+    write_bytes(place, (piece.encode() for piece in ([text] if isinstance(text, str) else text)))
 
 
 def write_tensors(path: Path, content: Any) -> None:
-    """torch.save, on the disk when it returns. Raises OSError where the disk is full, as every other file does."""
+    """Save as `torch.save` does, and flush to disk. Raises OSError if the disk is full, as other writers do."""
     import torch
 
     with path.open("wb") as file:
         try:
             torch.save(content, file)
-        except RuntimeError as error:  # torch's own writer hides what the file said
+        except RuntimeError as error:  # torch's own writer hides the error of the file
             if isinstance(error.__context__, OSError):
                 raise error.__context__ from None
             raise
         file.flush()
         os.fsync(file.fileno())
+
+
+def lock(file: IO[Any]) -> bool:
+    """Lock an open file until it is closed; the system frees the lock of a killed process.
+
+    Returns:
+        False if another process has the lock. On a file system without locks always True.
+    """
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """Yield a new folder below $TMPDIR, and remove it at the end. Removes those of killed processes first."""
+    top = Path(tempfile.gettempdir())
+    for left in top.glob(f"{SCRATCH_PREFIX}*"):
+        with suppress(OSError):
+            if time.time() - left.stat().st_mtime > SCRATCH_AGE_S:
+                handle = os.open(left, os.O_RDONLY)
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(left, ignore_errors=True)
+                finally:
+                    os.close(handle)
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX, dir=top))
+    except OSError as error:
+        raise VideoError(f"{top} cannot be written ({error.strerror}).", "set TMPDIR to a folder with room.") from error
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # some file systems have no locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(handle)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from lstr.chunk import CLOCK, Clock
 from lstr.errors import LabelsError, brief
-from lstr.files.text import read_text
+from lstr.files.content import read_text
 from lstr.labels.segment import Segment, clock_seconds, is_name, is_time, mistake
 
 BACKGROUND = "Background"

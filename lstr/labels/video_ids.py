@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Collection, Iterable
 from pathlib import PurePath
 
 from lstr.errors import LabelsError, brief
+from lstr.files.names import fault_of
 
 NUMBER = re.compile(r"[0-9]+")
 LONGEST = 255  # bytes of a file name
@@ -16,22 +16,6 @@ MOST_COMPARED = 20
 HINT = "Write it as the video's path in its folder, without the ending: part_1/video_07."
 
 MATCH_HINT = "name each video by its path in the folder without the ending, or give the folder that holds the videos."
-
-
-def fault_of(video_id: object) -> str:
-    """Why a video id names no file inside a folder, to follow "is"; empty where it does."""
-    if not isinstance(video_id, str) or not video_id.strip("/."):
-        return "no name of a video"
-    parts = video_id.split("/")
-    if not parts[0] or ".." in parts:
-        return "a path that leads out of its folder"
-    try:
-        encoded = [os.fsencode(part) for part in parts]
-    except UnicodeEncodeError:
-        encoded = []
-    if "\0" in video_id or not encoded:
-        return "no name that a file can have"
-    return "longer than a file name can be" if max(map(len, encoded)) > LONGEST else ""
 
 
 def check_ids(video_ids: Iterable[object], where: str) -> None:

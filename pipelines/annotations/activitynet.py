@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any
 
 from lstr.errors import LabelsError
+from lstr.files.atomic import write_text
 from lstr.labels.label_set import BACKGROUND, read_activitynet
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
 from lstr.pipelines.annotations.format import EVERYTHING, FILES, ConvertOptions, Detection, File, TextFormat
 from lstr.pipelines.annotations.timeline_json import to_text
-from lstr.pipelines.files.atomic import write_text
 
 
 class ActivityNetJson(TextFormat):

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr.errors import LabelsError
-from lstr.files.text import read_bytes, read_text
+from lstr.files.atomic import write_text
+from lstr.files.content import read_bytes, read_text
 from lstr.labels.label_set import Note
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
 from lstr.pipelines.annotations.times import RateOf, unknown
-from lstr.pipelines.files.atomic import write_text
 
 FILES = frozenset({"videos without segments"})
 """What a format of one file per video holds for that alone."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lstr.errors import LabelsError, MissingPathError, OutputError
 from lstr.extractors.video.inputs import find_videos
-from lstr.labels.video_ids import fault_of
+from lstr.files.names import fault_of
 from lstr.pipelines.annotations.activitynet import ActivityNetJson
 from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.annotations.binary import Binary

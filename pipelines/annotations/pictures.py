@@ -6,11 +6,11 @@ import numpy as np
 
 from lstr.errors import MissingPathError
 from lstr.extractors.video.inputs import LANES_SUFFIX
+from lstr.files.atomic import replacing
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.annotations.format import ConvertOptions, Detection, Format, each_video
 from lstr.pipelines.annotations.timeline_json import to_events, to_timeline
-from lstr.pipelines.files.atomic import replacing
 
 # Each draws with modules of lstr.pipelines.pages imported where it does, for they load a video stack.
 

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from lstr.errors import LabelsError, brief
+from lstr.files.atomic import write_text
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet, plain_line
@@ -15,7 +16,6 @@ from lstr.pipelines.annotations.format import ConvertOptions, Detection, File, T
 from lstr.pipelines.annotations.rows import first_line
 from lstr.pipelines.annotations.tables import number_text
 from lstr.pipelines.annotations.times import number_of
-from lstr.pipelines.files.atomic import write_text
 
 SUBSETS = {"train": "training", "val": "validation", "test": "testing"}
 """Endings of THUMOS annotation files, and the subset they hold."""

@@ -7,11 +7,11 @@ from typing import Any
 
 from lstr.chunk import CHUNK_SECONDS, CLOCK
 from lstr.errors import LabelsError
+from lstr.files.content import write_json
 from lstr.labels.label_set import BACKGROUND
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
 from lstr.pipelines.annotations.format import ConvertOptions, Detection, File, Format
-from lstr.pipelines.files.json_files import write_json
 from lstr.timeline import FORMAT
 
 

@@ -9,8 +9,10 @@ from typing import Any
 
 from lstr.errors import CheckpointError, SeenError, few
 from lstr.extractors.devices import choose_device
-from lstr.extractors.video.inputs import VIDEO_SUFFIXES
+from lstr.extractors.video.inputs import VIDEO_SUFFIXES, find_sources
 from lstr.extractors.weights.published_files import sha256_of
+from lstr.files.atomic import check_writable
+from lstr.files.remote import Place
 from lstr.labels.check import check, stop_at_errors
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels, subset_named, with_ambiguous
 from lstr.pipelines.annotations.footage import footage_of_files
@@ -26,9 +28,6 @@ from lstr.pipelines.extraction.options import ExtractOptions
 from lstr.pipelines.extraction.resume import Outcome
 from lstr.pipelines.features.dataset import Dataset, Split
 from lstr.pipelines.features.joined_folders import open_roots
-from lstr.pipelines.files.atomic import check_writable
-from lstr.pipelines.files.remote import Place
-from lstr.pipelines.files.videos import find_sources
 from lstr.pipelines.model_files.model_file import ModelFile, chosen_on, open_model
 from lstr.pipelines.networks.recipes import choose_recipe, weights_for
 from lstr.pipelines.progress import Failed, Finished, Notice, Progress

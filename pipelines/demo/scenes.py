@@ -18,9 +18,9 @@ import cv2
 import numpy as np
 
 from lstr.extractors.flow.workers import default_workers
+from lstr.files.atomic import replacing, sweep
+from lstr.files.content import write_json
 from lstr.labels.segment import Segment
-from lstr.pipelines.files.atomic import replacing, sweep
-from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.progress import Progress
 
 ACTIONS = ("wave", "jump", "walk", "squat", "punch")

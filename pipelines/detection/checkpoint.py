@@ -8,8 +8,8 @@ from typing import Any
 
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import CheckpointError, ConfigError, DeviceError
-from lstr.extractors.home import DEFAULTS, default_model, home
-from lstr.pipelines.files.atomic import replacing
+from lstr.files.atomic import replacing
+from lstr.files.home import DEFAULTS, default_model, home
 from lstr.pipelines.model_files.description import is_demo
 from lstr.pipelines.model_files.exported_file import load_exported
 from lstr.pipelines.model_files.model_file import is_model, load, open_checkpoint, open_model

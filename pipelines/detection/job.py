@@ -13,6 +13,7 @@ from lstr.extractors.devices import choose_device
 from lstr.extractors.networks.runtimes.runtimes import choose_runtime
 from lstr.extractors.video.live_input import Input
 from lstr.extractors.video.live_reader import LiveOptions
+from lstr.files.atomic import check_writable
 from lstr.labels.video_ids import check_match
 from lstr.pipelines.annotations.label_file import with_plain_ids
 from lstr.pipelines.detection.checkpoint import exported_path, load_checkpoint, processor_of
@@ -27,7 +28,6 @@ from lstr.pipelines.detection.sources import ALL, Limits, Recorded, find_recorde
 from lstr.pipelines.detection.streams import SharedStreams
 from lstr.pipelines.detection.warnings import warnings_of
 from lstr.pipelines.failures import FAILED, FailureLog
-from lstr.pipelines.files.atomic import check_writable
 from lstr.pipelines.pages.fonts import illegible_warning
 from lstr.pipelines.pages.timeline_page import index_path, write_index
 from lstr.pipelines.progress import Failed, Finished, Notice

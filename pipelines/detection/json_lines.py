@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from lstr.extractors.stages import WRITE
+from lstr.files.atomic import unwritable
 from lstr.pipelines.detection.decision import Decision
 from lstr.pipelines.detection.events import Opened
 from lstr.pipelines.detection.sink import End, Sink
-from lstr.pipelines.files.atomic import unwritable
 
 
 class JsonLines(Sink):

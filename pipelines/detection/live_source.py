@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 from time import monotonic
 
-from lstr.extractors.addresses import shown
 from lstr.extractors.video.frames import Chunk
 from lstr.extractors.video.live_input import Input
 from lstr.extractors.video.live_reader import LiveReader
+from lstr.files.names import shown
 from lstr.pipelines.detection.effort import Since
 from lstr.pipelines.detection.running import Deciding, Running
 from lstr.pipelines.detection.sink import End

@@ -7,7 +7,7 @@ from pathlib import Path
 from lstr.errors import MissingPathError
 from lstr.extractors.video.inputs import find_videos
 from lstr.extractors.video.live_input import Input, parse_live
-from lstr.labels.video_ids import fault_of
+from lstr.files.names import fault_of
 
 NO_NAMES: Mapping[str, str | Path] = {}
 

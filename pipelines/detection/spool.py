@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.pipelines.files.atomic import unwritable
+from lstr.files.atomic import unwritable
 
 EMPTY_ROWS = 4096  # written at a time where a source was away
 

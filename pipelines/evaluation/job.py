@@ -9,6 +9,7 @@ from typing import Any, Literal
 from lstr.batch import predict
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import ConfigError, LabelsError, RecipeError, few
+from lstr.files.atomic import check_writable
 from lstr.labels.label_set import subset_named
 from lstr.metrics.actions import length_text
 from lstr.metrics.rates import interval_text, rate_interval
@@ -28,7 +29,6 @@ from lstr.pipelines.evaluation.report import write_evaluation
 from lstr.pipelines.evaluation.scoring import Fold, Scoring, check_fit, score_split
 from lstr.pipelines.features.dataset import Dataset, Split, read_dataset
 from lstr.pipelines.features.seen_videos import seen_in, warn_of_training
-from lstr.pipelines.files.atomic import check_writable
 from lstr.pipelines.model_files.model_file import assumptions_of, open_checkpoint
 from lstr.pipelines.networks.checkpoint_recipe import streams_taken
 from lstr.pipelines.progress import Finished, Notice, Progress

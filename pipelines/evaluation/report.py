@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from lstr.extractors.names import slug
+from lstr.files.atomic import write_text
+from lstr.files.content import write_json
+from lstr.files.names import slug
 from lstr.metrics.starts import OFFSETS
 from lstr.pipelines.evaluation import figures, instance_rows
 from lstr.pipelines.evaluation.event_rows import csv_rows
 from lstr.pipelines.evaluation.findings import Findings, Judged, without_nan
 from lstr.pipelines.evaluation.page import Drawing, draw_page
 from lstr.pipelines.evaluation.watching import describe_watching
-from lstr.pipelines.files.atomic import write_text
-from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.pages.figure import save
 from lstr.pipelines.pages.table import cell_of
 

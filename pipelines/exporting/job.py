@@ -31,9 +31,9 @@ from lstr.extractors.weights.archive import GRAPH
 from lstr.extractors.weights.graph_file import check_graph
 from lstr.extractors.weights.published_files import sha256_of
 from lstr.extractors.weights.sources import WeightSources
+from lstr.files.atomic import check_writable
 from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
 from lstr.pipelines.exporting.side_by_side import Alike, compare_networks, compare_steps
-from lstr.pipelines.files.atomic import check_writable
 from lstr.pipelines.model_files.exported_file import STEP
 from lstr.pipelines.model_files.model_file import ModelFile, open_model
 from lstr.pipelines.model_files.packing import free_path, write_changed

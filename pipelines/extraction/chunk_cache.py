@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 
 from lstr.errors import CacheError, MissingPathError, OutputError, VideoError
 from lstr.extractors.flow.workers import ALGORITHMS, FlowWorkers
-from lstr.extractors.home import home
 from lstr.extractors.images.crops import WITHOUT_COLOUR, grey_of, picture_of
 from lstr.extractors.images.shaking import Movement, shaken
 from lstr.extractors.prefetch import ahead, closed_after
@@ -32,10 +31,10 @@ from lstr.extractors.stages import DECODE, WRITE
 from lstr.extractors.video.file_reader import FrameReader
 from lstr.extractors.video.frames import CHUNK, CHUNK_SECONDS, Chunk, n_frames_until
 from lstr.extractors.video.probe import Video
-from lstr.files.arrays import open_array
-from lstr.pipelines.files.atomic import replacing
-from lstr.pipelines.files.json_files import write_json
-from lstr.pipelines.files.npy_rows import RowFile
+from lstr.files.arrays import RowFile, open_array
+from lstr.files.atomic import replacing
+from lstr.files.content import write_json
+from lstr.files.home import home
 from lstr.pipelines.progress import Progress
 
 FIELDS = ("fps", "chunk", "rgb_frame", "long_side", "resize", "flow_algorithm", "flow_bound")

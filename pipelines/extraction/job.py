@@ -11,7 +11,10 @@ from lstr.extractors.devices import choose_device, release_memory, videos_at_onc
 from lstr.extractors.flow.workers import choose_backend, flow_workers
 from lstr.extractors.networks.runtimes.runtimes import choose_runtime
 from lstr.extractors.recipe import Recipe
-from lstr.labels.video_ids import HINT, fault_of
+from lstr.files.atomic import check_writable
+from lstr.files.names import fault_of
+from lstr.files.remote import Place
+from lstr.labels.video_ids import HINT
 from lstr.pipelines.extraction.chunk_cache import caches_of
 from lstr.pipelines.extraction.options import ExtractOptions
 from lstr.pipelines.extraction.plan import Plan, Share, make_plan, share, this_machine
@@ -20,8 +23,6 @@ from lstr.pipelines.extraction.processes import over_processes
 from lstr.pipelines.extraction.ray_cluster import Portion, cluster, nodes, over_cluster, portion_of, share_cluster
 from lstr.pipelines.extraction.resume import Engine, Outcome, Summary, resume
 from lstr.pipelines.extraction.video import VideoExtractor
-from lstr.pipelines.files.atomic import check_writable
-from lstr.pipelines.files.remote import Place
 from lstr.pipelines.networks.converted import run_on
 from lstr.pipelines.networks.fold_networks import FoldNetworks
 from lstr.pipelines.progress import Failed, Finished, Notice, Progress

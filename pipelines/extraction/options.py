@@ -10,7 +10,7 @@ from lstr.extractors.flow.workers import BACKENDS
 from lstr.extractors.presets import PRESETS, Preset
 from lstr.extractors.recipe import PRECISIONS
 from lstr.extractors.weights.sources import WeightSources
-from lstr.pipelines.files.remote import Place
+from lstr.files.remote import Place
 from lstr.pipelines.networks.recipes import StoredRecipe
 from lstr.settings import check_range
 

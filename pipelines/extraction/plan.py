@@ -21,12 +21,12 @@ from lstr.extractors.presets import Preset
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.stages import PROBE
 from lstr.extractors.video.frames import CHUNK_SECONDS
+from lstr.extractors.video.inputs import announced_seconds
 from lstr.extractors.video.probe import probe
+from lstr.files.remote import Place, RemoteFile
 from lstr.pipelines.extraction.resume import together
 from lstr.pipelines.failures import failure_of, read_failures
 from lstr.pipelines.features.remote_folder import open_folder
-from lstr.pipelines.files.remote import Place, RemoteFile
-from lstr.pipelines.files.videos import announced_seconds
 from lstr.pipelines.networks.recipes import StoredRecipe
 
 RECORD_BYTES = 2048

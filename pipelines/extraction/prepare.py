@@ -16,15 +16,15 @@ from lstr.extractors.presets import shape_of
 from lstr.extractors.run import TwoStream
 from lstr.extractors.twostream import build_twostream, calibration_of, rebuild_twostream
 from lstr.extractors.video.file_reader import open_chunks
+from lstr.extractors.video.inputs import at_hand
 from lstr.extractors.video.probe import probe
-from lstr.files.text import read_text
+from lstr.files.content import read_text
+from lstr.files.remote import Place, RemoteFile, place
 from lstr.pipelines.annotations.label_file import is_label_file, read_label_file
 from lstr.pipelines.extraction.options import ExtractOptions
 from lstr.pipelines.failures import left_out
 from lstr.pipelines.features.any_folder import Features
 from lstr.pipelines.features.remote_folder import create_folder, open_folder
-from lstr.pipelines.files.remote import Place, RemoteFile, place
-from lstr.pipelines.files.videos import at_hand
 from lstr.pipelines.networks.recipes import StoredRecipe
 from lstr.pipelines.progress import Progress
 

@@ -13,13 +13,13 @@ from pathlib import Path
 
 from lstr.errors import ExtractorError, LstrError
 from lstr.extractors.flow.workers import default_workers
+from lstr.files.atomic import sweep
+from lstr.files.remote import Place
 from lstr.pipelines.child_process import ChildProcess, end, serve_parent, tell_parent
 from lstr.pipelines.extraction.options import WorkerConfig
 from lstr.pipelines.extraction.resume import Outcome, failed
 from lstr.pipelines.extraction.video import open_worker
 from lstr.pipelines.failures import Failure
-from lstr.pipelines.files.atomic import sweep
-from lstr.pipelines.files.remote import Place
 from lstr.pipelines.progress import Progress
 
 STARTS = 3  # processes that may die in a row while they start, before the machine is taken to be at fault

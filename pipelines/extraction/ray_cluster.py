@@ -26,13 +26,13 @@ from lstr.extractors.streams import STREAMS
 from lstr.extractors.weights.archive import TENSORS
 from lstr.extractors.weights.content import read_content
 from lstr.extractors.weights.model_card import network_files
+from lstr.files.atomic import scratch
+from lstr.files.remote import Place
 from lstr.pipelines.extraction.options import WorkerConfig
 from lstr.pipelines.extraction.plan import Share
 from lstr.pipelines.extraction.resume import Outcome, chunks_done, failed
 from lstr.pipelines.extraction.video import VideoExtractor, open_worker
 from lstr.pipelines.failures import Failure
-from lstr.pipelines.files.atomic import scratch
-from lstr.pipelines.files.remote import Place
 from lstr.pipelines.progress import Notice
 
 RETRIES = 5  # of a video whose node or process was lost

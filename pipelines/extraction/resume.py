@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 from lstr.extractors.prefetch import closed_after
 from lstr.extractors.video.frames import CHUNK_SECONDS
+from lstr.files.remote import Place
 from lstr.pipelines.failures import Failure, FailureLog
 from lstr.pipelines.features.any_folder import Features
-from lstr.pipelines.files.remote import Place
 from lstr.pipelines.progress import Notice, Progress
 
 LOOKS = 32  # at videos and their features at a time; those may be far away

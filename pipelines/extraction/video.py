@@ -19,7 +19,12 @@ from lstr.extractors.stages import WRITE
 from lstr.extractors.twostream import rebuild_twostream
 from lstr.extractors.video.file_reader import open_chunks
 from lstr.extractors.video.frames import CHUNK
+from lstr.extractors.video.inputs import at_hand
 from lstr.extractors.weights.published_files import sha256_of
+from lstr.files.arrays import RowFile, fingerprints
+from lstr.files.atomic import replacing
+from lstr.files.content import write_json
+from lstr.files.remote import Place
 from lstr.pipelines.extraction.chunk_cache import CachedVideo, ChunkCache, cached_chunks, caches_of, decoded_facts
 from lstr.pipelines.extraction.options import WorkerConfig
 from lstr.pipelines.extraction.resume import Outcome, failed
@@ -27,11 +32,6 @@ from lstr.pipelines.failures import failure_of
 from lstr.pipelines.features.any_folder import Features
 from lstr.pipelines.features.folder import FeatureFolder
 from lstr.pipelines.features.remote_folder import open_folder
-from lstr.pipelines.files.atomic import replacing
-from lstr.pipelines.files.json_files import write_json
-from lstr.pipelines.files.npy_rows import RowFile, fingerprints
-from lstr.pipelines.files.remote import Place
-from lstr.pipelines.files.videos import at_hand
 from lstr.pipelines.networks.converted import run_on
 from lstr.pipelines.networks.fold_networks import FoldNetworks
 from lstr.pipelines.progress import Progress

@@ -11,8 +11,8 @@ from lstr.checkpoints.entries import is_tables
 from lstr.errors import CheckpointError, RecipeError, VideoError
 from lstr.extractors.recipe import Recipe
 from lstr.files.arrays import ZIP
-from lstr.pipelines.files.json_files import read_jsonl, write_jsonl
-from lstr.pipelines.files.remote import Place, RemoteFile, content_of
+from lstr.files.content import read_jsonl, write_jsonl
+from lstr.files.remote import Place, RemoteFile, content_of
 
 Where = TypeVar("Where", Path, RemoteFile)
 

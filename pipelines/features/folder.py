@@ -20,14 +20,13 @@ from lstr.errors import MissingPathError, RecipeError
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.streams import MODEL_STREAMS, PICTURES
 from lstr.extractors.weights.model_card import is_weights_folder
-from lstr.files.arrays import open_array
+from lstr.files.arrays import open_array, signature
+from lstr.files.atomic import check_kept, sweep, unwritable
 from lstr.pipelines.features.any_folder import Features
 from lstr.pipelines.features.loose_files import AGAIN, PICKLES, files_below, ids_below, is_loose, refuse_pickles
 from lstr.pipelines.features.rows import joined
 from lstr.pipelines.features.stated import NOTHING, Stated, stated_beside
 from lstr.pipelines.features.store import FORMS, Store, has_streams, open_store
-from lstr.pipelines.files.atomic import check_kept, sweep, unwritable
-from lstr.pipelines.files.npy_rows import signature
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,11 @@ from typing import Any
 from lstr.errors import OutputError, RecipeError
 from lstr.extractors.recipe import Recipe, differences
 from lstr.extractors.streams import MODEL_STREAMS
-from lstr.files.arrays import read_header
+from lstr.files.arrays import HEADER_BYTES, read_header, signature_of
+from lstr.files.atomic import scratch, write_bytes, write_text
+from lstr.files.remote import Place, RemoteFile
 from lstr.pipelines.features.any_folder import Features
 from lstr.pipelines.features.folder import FeatureFolder, open_features, read_recipe
-from lstr.pipelines.files.atomic import scratch, write_bytes, write_text
-from lstr.pipelines.files.npy_rows import HEADER_BYTES, signature_of
-from lstr.pipelines.files.remote import Place, RemoteFile
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr.errors import RecipeError
-from lstr.pipelines.files.npy_rows import file_of
+from lstr.files.arrays import file_of
 
 
 class Array(Protocol):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lstr.chunk import MOST, STORED, Clock
 from lstr.errors import ConfigError, RecipeError, brief
-from lstr.files.text import read_text
+from lstr.files.content import read_text
 
 BESIDE = "features.json"
 PREFIX = "features."

@@ -10,9 +10,9 @@ import numpy as np
 
 from lstr.extractors.weights.published_files import sha256_of
 from lstr.files.arrays import open_array
+from lstr.files.atomic import leftovers
 from lstr.pipelines.features.folder import FeatureFolder
 from lstr.pipelines.features.loose_files import ids_below
-from lstr.pipelines.files.atomic import leftovers
 from lstr.pipelines.progress import Tell
 
 

@@ -9,13 +9,13 @@ from typing import Any
 from starlette.types import ASGIApp
 
 from lstr.errors import LabelsError
-from lstr.extractors.home import home
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES, Tell, find_videos
+from lstr.files.atomic import check_writable
+from lstr.files.content import read_jsonl
+from lstr.files.home import home
 from lstr.labels.label_set import Labels
 from lstr.pipelines.annotations.footage import footage_of_files
 from lstr.pipelines.annotations.label_files import read_label_files
-from lstr.pipelines.files.atomic import check_writable
-from lstr.pipelines.files.json_files import read_jsonl
 from lstr.pipelines.labelling.column_site import ColumnSite
 from lstr.pipelines.labelling.columns import Choice, UnnamedTable, remarks, unnamed_table
 from lstr.pipelines.labelling.journal import journal_of

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from lstr.errors import OutputError
-from lstr.pipelines.files.atomic import unwritable
-from lstr.pipelines.files.json_files import read_jsonl, to_json
-from lstr.pipelines.files.locks import lock
+from lstr.files.atomic import lock, unwritable
+from lstr.files.content import read_jsonl, to_json
 
 
 def journal_of(labels: Path) -> Path:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from lstr.errors import ConflictError, LabelsError, OutputError, RequestError, brief
+from lstr.files.atomic import replacing, sweep
+from lstr.files.content import to_json
+from lstr.files.names import fault_of
 from lstr.labels.label_set import Labels, read_json
-from lstr.labels.video_ids import fault_of
-from lstr.pipelines.files.atomic import replacing, sweep
-from lstr.pipelines.files.json_files import to_json
 from lstr.pipelines.labelling.document import OURS, from_document, from_labels, is_ours, to_document
 from lstr.pipelines.labelling.history import Deed, Entry, History, entry_of, video_of
 from lstr.pipelines.labelling.journal import Journal, journal_of

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from lstr.errors import LstrError, RequestError
-from lstr.extractors.lifeline import command_of, package_environment
-from lstr.pipelines.files.json_files import write_json
+from lstr.files.content import write_json
+from lstr.pipelines.child_process import command_of, package_environment
 from lstr.pipelines.labelling.document import to_document
 from lstr.pipelines.labelling.project import Project
 from lstr.pipelines.labelling.state import State

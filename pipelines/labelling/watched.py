@@ -13,9 +13,9 @@ import cv2
 import numpy as np
 
 from lstr.errors import ExtractorError
-from lstr.extractors.home import home
 from lstr.extractors.video.exact_frames import ExactFrames, index_frames
 from lstr.extractors.video.probe import Video
+from lstr.files.home import home
 from lstr.pipelines.pages.proxy import is_playable, write_proxy
 
 OPEN_AT_ONCE = 3

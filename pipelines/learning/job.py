@@ -11,13 +11,13 @@ from typing import Any
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.errors import CheckpointError, LabelsError, SeenError
 from lstr.extractors.prefetch import torch_threads
+from lstr.files.atomic import sweep
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.metrics.actions import sentence
 from lstr.pipelines.comparison.job import ComparisonOptions, compare_models
 from lstr.pipelines.evaluation.event_rows import figure_text
 from lstr.pipelines.evaluation.page import add_comparison
 from lstr.pipelines.features.folder import open_features
-from lstr.pipelines.files.atomic import sweep
 from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.learning.parts import TESTING
 from lstr.pipelines.learning.plan import Compared, Doing

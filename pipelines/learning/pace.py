@@ -19,13 +19,13 @@ from lstr.extractors.prefetch import closed_after, torch_threads
 from lstr.extractors.presets import Preset
 from lstr.extractors.streams import CHANNELS_OF, PICTURES
 from lstr.extractors.video.file_reader import open_chunks
+from lstr.extractors.video.inputs import at_hand
+from lstr.files.remote import Place
 from lstr.labels.label_set import BACKGROUND
 from lstr.pipelines.extraction.chunk_cache import planes_of
 from lstr.pipelines.extraction.plan import cost_of, row_bytes, widths_of
 from lstr.pipelines.failures import left_out
 from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
-from lstr.pipelines.files.remote import Place
-from lstr.pipelines.files.videos import at_hand
 from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.learning.parts import N_FOLDS, TESTING, TRAINING, VALIDATION, LabelParts, folds_of
 from lstr.pipelines.learning.plan import Costs, LearnPlan, fit_epochs, make_steps, passes_of

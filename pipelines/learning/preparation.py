@@ -12,13 +12,13 @@ from lstr.chunk import FEATURES_PER_SECOND
 from lstr.errors import ConfigError, LabelsError, OutputError, TooShortError, VideoError
 from lstr.extractors.devices import choose_device
 from lstr.extractors.presets import PRESETS, Preset, shape_of
+from lstr.extractors.video.inputs import announced_seconds
 from lstr.extractors.video.probe import probe
 from lstr.extractors.weights.published_files import sha256_of
+from lstr.files.remote import Place, RemoteFile
 from lstr.labels.label_set import Labels
 from lstr.pipelines.extraction.resume import together
 from lstr.pipelines.failures import Failure, failure_of
-from lstr.pipelines.files.remote import Place, RemoteFile
-from lstr.pipelines.files.videos import announced_seconds
 from lstr.pipelines.learning.options import OF_ONE, Features, LearnOptions, features_of, recipe_of, settings_of
 from lstr.pipelines.learning.pace import Header, measured_plan
 from lstr.pipelines.learning.parts import N_FOLDS, TRAINING, VALIDATION, LabelParts, divide, folds_of

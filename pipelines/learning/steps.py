@@ -10,6 +10,7 @@ from typing import Any
 from lstr.batch import predict
 from lstr.checkpoints.checkpoint import Checkpoint, load
 from lstr.errors import CacheError, VideoError
+from lstr.files.remote import Place, place
 from lstr.labels.recordings import recording_of
 from lstr.pipelines.evaluation.job import EvaluateOptions, evaluate
 from lstr.pipelines.evaluation.scoring import Fold
@@ -19,7 +20,6 @@ from lstr.pipelines.extraction.options import ExtractOptions
 from lstr.pipelines.extraction.plan import Plan as ExtractPlan
 from lstr.pipelines.extraction.resume import Outcome
 from lstr.pipelines.features.dataset import read_split
-from lstr.pipelines.files.remote import Place, place
 from lstr.pipelines.learning.crossing import Crossing
 from lstr.pipelines.learning.deciding import Decided, decide_seen, decide_unseen
 from lstr.pipelines.learning.options import LearnOptions

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import TextIO
 
 from lstr.errors import OutputError
+from lstr.files.atomic import lock, unwritable
+from lstr.files.content import write_json
 from lstr.labels.label_set import Labels
 from lstr.pipelines.annotations.activitynet import to_activitynet
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
-from lstr.pipelines.files.atomic import unwritable
-from lstr.pipelines.files.json_files import write_json
-from lstr.pipelines.files.locks import lock
 from lstr.pipelines.learning.plan import LearnPlan
 from lstr.pipelines.training.run_folder import SETTINGS
 

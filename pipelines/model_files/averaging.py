@@ -12,7 +12,7 @@ from lstr.checkpoints.loaded import FORMAT, Checkpoint
 from lstr.errors import CheckpointError, RecipeError
 from lstr.extractors.recipe import Recipe, differences
 from lstr.extractors.streams import streams_of_model
-from lstr.pipelines.files.atomic import unwritable
+from lstr.files.atomic import unwritable
 from lstr.pipelines.model_files.model_file import chosen_on, is_model, load, open_model
 from lstr.pipelines.weights.known import find_networks
 

@@ -19,12 +19,12 @@ from lstr.errors import CheckpointError, ConfigError, RecipeError, WeightsError
 from lstr.exported.description import StepDescription
 from lstr.extractors.backbones.network import is_network_name
 from lstr.extractors.devices import choose_device
-from lstr.extractors.entries import built
-from lstr.extractors.names import is_slug
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.weights.archive import AGAIN, CARD, DOCUMENT, FOREIGN, GRAPH, SUFFIX, TENSORS, Archive, is_archive
 from lstr.extractors.weights.published_files import Origin
 from lstr.extractors.weights.sources import WeightSources
+from lstr.files.content import built
+from lstr.files.names import is_slug
 from lstr.labels.segment import is_name
 from lstr.pipelines.weights.known import published_path
 

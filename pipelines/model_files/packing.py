@@ -12,7 +12,6 @@ from lstr.checkpoints.checkpoint import FORMAT, interpret, read
 from lstr.checkpoints.checkpoint import TENSORS as OF_MODEL
 from lstr.checkpoints.loaded import CALIBRATION, Checkpoint
 from lstr.errors import CheckpointError, OutputError, RecipeError, WeightsError
-from lstr.extractors.home import home
 from lstr.extractors.networks.build import build_network
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.streams import streams_of_model
@@ -20,7 +19,8 @@ from lstr.extractors.weights.archive import CARD, DOCUMENT, TENSORS, Archive, Te
 from lstr.extractors.weights.content import read_state_dict
 from lstr.extractors.weights.model_card import network_file, origin_of, read_card
 from lstr.extractors.weights.sources import WeightSources
-from lstr.pipelines.files.atomic import replacing, sweep
+from lstr.files.atomic import replacing, sweep
+from lstr.files.home import home
 from lstr.pipelines.model_files.card import card_of
 from lstr.pipelines.model_files.model_file import MODEL, SEPARATOR, ModelFile, is_model, open_model, refusals
 from lstr.pipelines.weights.known import find_networks, published_file

@@ -9,10 +9,8 @@ from lstr.errors import MissingPathError, OutputError
 from lstr.extractors.weights.archive import CARD, Archive, member_path
 from lstr.extractors.weights.content import read_content
 from lstr.extractors.weights.model_card import DESCRIPTION, FORMAT, file_name, read_card
-from lstr.files.atomic import write_tensors
-from lstr.files.text import read_text
-from lstr.pipelines.files.atomic import replacing, write_bytes, write_text
-from lstr.pipelines.files.json_files import write_json
+from lstr.files.atomic import replacing, write_bytes, write_tensors, write_text
+from lstr.files.content import read_text, write_json
 from lstr.pipelines.model_files.model_file import ModelFile, open_model
 
 HINT = "give what `lstr evaluate MODEL FEATURES --labels FILE --json` prints."

@@ -11,14 +11,14 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from lstr.errors import OutputError
-from lstr.extractors.entries import read_object
+from lstr.extractors.devices import processor_lines
 from lstr.extractors.flow.workers import default_workers
-from lstr.extractors.home import home
 from lstr.extractors.networks.runtimes.runtimes import AUTO, RUNTIMES, choose_runtime
-from lstr.extractors.processor import processor_lines
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.run import RunOptions, TwoStream
-from lstr.pipelines.files.atomic import replacing, sweep, write_text
+from lstr.files.atomic import replacing, sweep, write_text
+from lstr.files.content import read_object
+from lstr.files.home import home
 
 FOLDER = "runtimes"  # of the home folder
 SUFFIX = ".network"

@@ -11,14 +11,14 @@ from torch import Tensor
 from lstr.checkpoints import checkpoint
 from lstr.errors import RecipeError, WeightsError
 from lstr.extractors.devices import default_device
-from lstr.extractors.entries import read_object
 from lstr.extractors.presets import PRESETS, Preset, read_preset
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.streams import STREAMS, streams_of_model
 from lstr.extractors.weights.model_card import DESCRIPTION, is_weights_folder
+from lstr.files.content import read_object
+from lstr.files.remote import Place
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.features.remote_folder import open_folder
-from lstr.pipelines.files.remote import Place
 from lstr.pipelines.model_files.model_file import is_meant_as_model, open_model
 from lstr.pipelines.weights.folder import open_weights
 from lstr.pipelines.weights.known import RECORD, find_networks, recorded_weights

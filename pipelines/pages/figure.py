@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, fontManager
 from numpy.typing import NDArray
 
+from lstr.files.atomic import replacing
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.labels.segment import Segment
-from lstr.pipelines.files.atomic import replacing
 from lstr.pipelines.pages.fonts import FIRST, font_of
 from lstr.pipelines.pages.palette import TRUTH, colours_of, dark, light
 

@@ -34,7 +34,7 @@ from starlette.requests import cookie_parser
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from lstr.files.atomic import replacing
+from lstr.files.atomic import temporary_for
 
 TOKEN = re.compile(r"[A-Za-z0-9_-]{32,64}")
 METHODS = ("GET", "HEAD", "POST")
@@ -152,7 +152,7 @@ class KeptAddress:
         """Remember it for the next time; where the folder cannot be written, the next address is a new one."""
         with suppress(OSError):
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with replacing(self.path) as temporary:
+            with temporary_for(self.path) as temporary:
                 descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
                 with open(descriptor, "w", encoding="utf-8") as file:
                     os.fchmod(descriptor, 0o600)  # before the token is in it

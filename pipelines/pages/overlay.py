@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from lstr.errors import OutputError, VideoError
 from lstr.extractors.video.containers import best_video, open_container
 from lstr.extractors.video.frames import CHUNK_SECONDS, FPS
+from lstr.files.atomic import replacing
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
-from lstr.pipelines.files.atomic import replacing
 from lstr.pipelines.pages.fonts import letters
 from lstr.pipelines.pages.palette import colours_of, dark, rgb_of
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lstr.extractors.addresses import without_credentials
+from lstr.files.names import without_credentials
 from lstr.pipelines.pages.palette import css_variables
 
 if TYPE_CHECKING:

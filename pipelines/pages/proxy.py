@@ -13,7 +13,7 @@ from lstr.extractors.video.file_reader import FrameReader
 from lstr.extractors.video.frames import FPS, resample
 from lstr.extractors.video.inputs import PROXY_SUFFIX
 from lstr.extractors.video.probe import probe
-from lstr.pipelines.files.atomic import replacing
+from lstr.files.atomic import replacing
 
 LONG_SIDE = 640
 QUALITY = {"crf": "26", "preset": "veryfast", "g": str(FPS)}  # one key frame per second, so that seeking is quick

@@ -15,8 +15,8 @@ import numpy as np
 
 from lstr.errors import VideoError
 from lstr.extractors.video.probe import find_start
+from lstr.files.atomic import write_text
 from lstr.labels.segment import Segment
-from lstr.pipelines.files.atomic import write_text
 from lstr.pipelines.pages.page import Script, build_page, plain
 from lstr.pipelines.pages.palette import CLASSES, colours_of
 from lstr.pipelines.pages.proxy import is_playable, write_proxy

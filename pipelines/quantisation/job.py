@@ -20,8 +20,8 @@ from lstr.extractors.recipe import INT8, Recipe
 from lstr.extractors.run import TwoStream
 from lstr.extractors.twostream import build_as
 from lstr.extractors.video.inputs import find_videos
+from lstr.files.atomic import check_writable
 from lstr.pipelines.extraction.prepare import sampled_inputs
-from lstr.pipelines.files.atomic import check_writable
 from lstr.pipelines.model_files.model_file import ModelFile, open_model
 from lstr.pipelines.model_files.packing import change_precision, free_path
 from lstr.pipelines.networks.converted import run_on

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from lstr import kinds
 from lstr.config import WindowConfig
 from lstr.errors import ConfigError
-from lstr.files.text import read_text
+from lstr.files.content import read_text
 from lstr.kinds import KINDS, change
 from lstr.settings import Amount, Count, Positive, PositiveAmount, Settings, Share, override
 

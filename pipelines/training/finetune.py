@@ -9,10 +9,11 @@ from time import perf_counter
 from lstr.errors import ConfigError, few
 from lstr.extractors.devices import choose_device
 from lstr.extractors.flow.workers import ALGORITHMS, BACKENDS, flow_workers
-from lstr.extractors.home import home
 from lstr.extractors.presets import Preset, shape_of
-from lstr.extractors.video.inputs import VIDEO_SUFFIXES, Tell
+from lstr.extractors.video.inputs import VIDEO_SUFFIXES, Tell, find_sources
 from lstr.extractors.weights.model_card import is_weights_folder
+from lstr.files.home import home
+from lstr.files.remote import Place
 from lstr.labels.check import check, stop_at_errors
 from lstr.labels.label_set import Labels
 from lstr.pipelines.annotations.footage import footage_of_files
@@ -20,8 +21,6 @@ from lstr.pipelines.annotations.label_files import read_label_files
 from lstr.pipelines.extraction.chunk_cache import DEFAULT_SIZE, ChunkCache
 from lstr.pipelines.extraction.resume import Outcome
 from lstr.pipelines.failures import FailureLog
-from lstr.pipelines.files.remote import Place
-from lstr.pipelines.files.videos import find_sources
 from lstr.pipelines.progress import Failed, Finished, LabelFindings, Notice, Progress
 from lstr.pipelines.training.folds import Pair, check_blind, check_labels, make_pairs, parts_of, unlearnt
 from lstr.pipelines.training.frame_cache import (

@@ -22,9 +22,8 @@ from lstr.extractors.twostream import build_twostream
 from lstr.extractors.weights.content import read_content
 from lstr.extractors.weights.model_card import network_file
 from lstr.extractors.weights.sources import WeightSources
-from lstr.files.atomic import write_tensors
+from lstr.files.atomic import replacing, write_tensors
 from lstr.pipelines.extraction.chunk_cache import CachedVideo, cached_chunks
-from lstr.pipelines.files.atomic import replacing
 
 MOST_CHUNKS = 20_000  # many times the width of the features; of more, evenly chosen ones are used
 PENALTY = 1.0  # on features of unit variance, per chunk; .1 and 10 did as well

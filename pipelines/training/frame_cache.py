@@ -13,12 +13,12 @@ from lstr.extractors.presets import Preset
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.streams import MODEL_STREAMS
 from lstr.extractors.video.file_reader import open_chunks
+from lstr.extractors.video.inputs import at_hand
 from lstr.extractors.weights.published_files import sha256_of
+from lstr.files.remote import Place
 from lstr.pipelines.extraction.chunk_cache import CachedVideo, ChunkCache, chunk_recipe, serving
 from lstr.pipelines.extraction.resume import Outcome, together
 from lstr.pipelines.failures import Failure, FailureLog, failure_of
-from lstr.pipelines.files.remote import Place
-from lstr.pipelines.files.videos import at_hand
 from lstr.pipelines.progress import Failed, Notice, Progress
 
 

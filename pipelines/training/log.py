@@ -10,8 +10,8 @@ from typing import TypeVar
 import torch
 
 from lstr.errors import OutputError
-from lstr.pipelines.files.atomic import replacing
-from lstr.pipelines.files.json_files import append_jsonl, keep_jsonl, read_jsonl
+from lstr.files.atomic import replacing
+from lstr.files.content import append_jsonl, keep_jsonl, read_jsonl
 from lstr.pipelines.pages.palette import colour_of
 from lstr.pipelines.provenance import peak_memory_mb
 from lstr.pipelines.training.ranks import Ranks

@@ -21,12 +21,11 @@ import numpy as np
 import torch
 
 from lstr.errors import CacheError, ConfigError, LstrError
-from lstr.files.atomic import write_tensors
+from lstr.files.atomic import check_kept, replacing, write_tensors
+from lstr.files.content import append_jsonl
 from lstr.labels.label_set import Labels, targets
 from lstr.metrics import per_frame as metrics
 from lstr.pipelines.extraction.chunk_cache import CachedVideo
-from lstr.pipelines.files.atomic import check_kept, replacing
-from lstr.pipelines.files.json_files import append_jsonl
 from lstr.pipelines.progress import Progress
 from lstr.pipelines.training.batches import read_ahead
 from lstr.pipelines.training.log import Step

@@ -11,9 +11,9 @@ from lstr.errors import LabelsError
 from lstr.extractors.flow.workers import DIFFERENCE
 from lstr.extractors.streams import STREAMS, in_training_order
 from lstr.extractors.weights.model_card import ModelCard
+from lstr.files.content import keep_jsonl, write_json
 from lstr.labels.label_set import BACKGROUND, Labels
 from lstr.pipelines.extraction.plan import cost_of
-from lstr.pipelines.files.json_files import keep_jsonl, write_json
 from lstr.pipelines.progress import Progress
 from lstr.pipelines.provenance import provenance
 from lstr.pipelines.training.folds import Pair

@@ -18,14 +18,13 @@ from lstr.checkpoints.loaded import Checkpoint
 from lstr.config import WindowConfig
 from lstr.errors import CheckpointError
 from lstr.extractors.streams import streams_of_model
-from lstr.files.atomic import write_tensors
+from lstr.files.atomic import check_kept, replacing, sweep, write_tensors
+from lstr.files.content import write_json
 from lstr.kinds import configure
 from lstr.models.kind import Model
 from lstr.pipelines.evaluation.scoring import Scoring, score_split
 from lstr.pipelines.features.dataset import Split
 from lstr.pipelines.features.seen_videos import seen_in, streams_of
-from lstr.pipelines.files.atomic import check_kept, replacing, sweep
-from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.networks.checkpoint_recipe import ARRAYS
 from lstr.pipelines.progress import result_of
 from lstr.pipelines.provenance import make_reproducible, provenance

@@ -8,9 +8,9 @@ from pathlib import Path
 from lstr.errors import CheckpointError, few
 from lstr.extractors.streams import STREAMS
 from lstr.extractors.weights.model_card import DESCRIPTION, network_file
+from lstr.files.atomic import check_writable, sweep
+from lstr.files.content import write_json
 from lstr.pipelines.failures import FAILED, LOGS
-from lstr.pipelines.files.atomic import check_writable, sweep
-from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.training.loop import Position
 from lstr.pipelines.training.network_config import FinetuneConfig
 

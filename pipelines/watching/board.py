@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr.errors import HistoryError
-from lstr.extractors.addresses import without_credentials
 from lstr.extractors.video.frames import Chunk
 from lstr.extractors.video.zones import Zones
+from lstr.files.names import without_credentials
 from lstr.pipelines.detection.decision import Decision
 from lstr.pipelines.detection.events import Opened
 from lstr.pipelines.detection.sink import End, Sink

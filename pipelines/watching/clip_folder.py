@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lstr.pipelines.files.atomic import check_writable, sweep, unwritable
+from lstr.files.atomic import check_writable, sweep, unwritable
 
 ID = re.compile(r"[0-9]{8}T[0-9]{6}-[0-9a-f]{8}")
 """What `event.new_id` makes; nothing else is a name in the folder."""

@@ -21,7 +21,7 @@ import cv2
 from lstr.errors import HistoryError
 from lstr.extractors.video.clip_file import picture_of
 from lstr.extractors.video.packet_ring import PacketRing, PacketSink, time_at
-from lstr.files.atomic import replacing
+from lstr.files.atomic import temporary_for
 from lstr.pipelines.watching.clip_folder import ABOUT, FILM, PICTURE, ClipFolder
 from lstr.pipelines.watching.config import ClipsConfig
 from lstr.pipelines.watching.event import WatchedEvent
@@ -265,7 +265,7 @@ class Clips:
             return
         whole, data = cv2.imencode(".jpg", image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, 85])
         assert whole
-        with replacing(self._folder.file(event_id, PICTURE)) as temporary:
+        with temporary_for(self._folder.file(event_id, PICTURE)) as temporary:
             temporary.write_bytes(data.tobytes())
         self._folder.count(event_id)
         self._attach(event_id, picture=f"{event_id}{PICTURE}")

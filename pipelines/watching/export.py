@@ -6,12 +6,12 @@ from datetime import datetime
 from pathlib import Path
 
 from lstr.errors import LabelsError
+from lstr.files.atomic import write_text
 from lstr.labels.label_set import AMBIGUOUS
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.activitynet import to_activitynet
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
 from lstr.pipelines.annotations.timeline_json import to_text
-from lstr.pipelines.files.atomic import write_text
 from lstr.pipelines.watching.clip_folder import about_clip
 from lstr.pipelines.watching.event import WatchedEvent
 from lstr.pipelines.watching.history import History, Wanted

@@ -11,7 +11,7 @@ from time import monotonic
 
 from lstr.extractors.video.clip_file import ClipFile
 from lstr.extractors.video.packet_ring import TICKS, PacketRing, time_at
-from lstr.files.atomic import replacing
+from lstr.files.atomic import temporary_for
 from lstr.pipelines.watching.event import WatchedEvent
 from lstr.timeline import iso
 
@@ -54,7 +54,7 @@ class Film:
         # of pictures that have changed their coding since, those of the decision
         coding = next((p.coding for p in reversed(packets) if p.dts <= decided), packets[0].coding)
         first = next(p for p in packets if p.coding is coding)
-        self._path = self._temporary.enter_context(replacing(path))
+        self._path = self._temporary.enter_context(temporary_for(path))
         self.file = ClipFile(self._path, first)
         self.decided_at = max(0.0, (decided - first.pts) / TICKS)
         return True
@@ -80,7 +80,7 @@ class Film:
         self.file.close()
         with self._path.open("rb") as written:
             os.fsync(written.fileno())
-        with replacing(about) as temporary:
+        with temporary_for(about) as temporary:
             temporary.write_text(json.dumps(self.about(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         self.file = None
         self._temporary.close()

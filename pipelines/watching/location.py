@@ -6,7 +6,7 @@ from io import FileIO
 from pathlib import Path
 
 from lstr.errors import HistoryError, LstrError
-from lstr.pipelines.files.locks import lock
+from lstr.files.atomic import lock
 from lstr.pipelines.watching.config_file import read_data
 
 HISTORY = "history.sqlite"

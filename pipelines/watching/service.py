@@ -10,8 +10,8 @@ from time import monotonic
 
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import CheckpointError, HistoryError, LstrError
-from lstr.extractors.home import home
 from lstr.extractors.video.zones import Zones
+from lstr.files.home import home
 from lstr.pipelines.detection.checkpoint import find_checkpoint
 from lstr.pipelines.detection.sink import MakeSink
 from lstr.pipelines.detection.status import Status

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr.chunk import FEATURES_PER_SECOND
-from lstr.extractors.addresses import without_credentials
 from lstr.extractors.video.zones import Zones
+from lstr.files.names import without_credentials
 from lstr.pipelines.detection.decision import Decision
 from lstr.pipelines.detection.events import Opened
 from lstr.pipelines.detection.status import Status

@@ -18,8 +18,8 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from lstr.errors import HistoryError, LstrError, RequestError
-from lstr.extractors.addresses import without_credentials
 from lstr.extractors.video.zones import MOST_CORNERS, MOST_ZONES, parse_zones
+from lstr.files.names import without_credentials
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.pipelines.pages.page import Script, build_page
 from lstr.pipelines.pages.palette import CLASSES

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from lstr import __version__
 from lstr.errors import OutputError, WeightsError
 from lstr.extractors.weights.published_files import sha256_of
-from lstr.pipelines.files.locks import lock
+from lstr.files.atomic import lock
 from lstr.pipelines.progress import Tell
 
 TIMEOUT = 30.0  # seconds without a byte before a connection counts as cut

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from lstr.errors import MissingPathError, RecipeError, WeightsError
 from lstr.extractors.backbones.networks import known_network
-from lstr.extractors.entries import read_object
-from lstr.extractors.names import is_slug, slug
 from lstr.extractors.presets import Preset
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.twostream import build_twostream
@@ -30,9 +28,9 @@ from lstr.extractors.weights.model_card import (
 )
 from lstr.extractors.weights.published_files import read_manifest
 from lstr.extractors.weights.sources import WeightSources
-from lstr.files.atomic import write_tensors
-from lstr.pipelines.files.atomic import replacing, write_text
-from lstr.pipelines.files.json_files import write_json
+from lstr.files.atomic import replacing, write_tensors, write_text
+from lstr.files.content import read_object, write_json
+from lstr.files.names import is_slug, slug
 
 if TYPE_CHECKING:
     from torch import Tensor

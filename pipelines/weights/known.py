@@ -9,16 +9,15 @@ from typing import Any
 
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import ExtractorError, RecipeError, WeightsError
-from lstr.extractors.entries import read_object
 from lstr.extractors.recipe import NetworkRecipe, Recipe
 from lstr.extractors.streams import STREAMS, model_stream, streams_of_model
 from lstr.extractors.weights.archive import Archive, is_archive
 from lstr.extractors.weights.model_card import is_weights_folder, network_file, origin_of
 from lstr.extractors.weights.published_files import Origin, PublishedFile, read_manifest
+from lstr.files.atomic import write_text
+from lstr.files.content import read_object, to_json
 from lstr.pipelines.features.any_folder import Features
 from lstr.pipelines.features.joined_folders import FeatureFolders
-from lstr.pipelines.files.atomic import write_text
-from lstr.pipelines.files.json_files import to_json
 from lstr.pipelines.weights.published import place_of
 
 RECORD = "weights.json"  # of a feature folder: where the weights of each stream were, by stream

@@ -8,7 +8,6 @@ from pathlib import Path
 from lstr.errors import ConfigError, ExtractorError, MissingPathError, WeightsError, brief
 from lstr.extractors.backbones.network import TIMM, Network
 from lstr.extractors.backbones.networks import known_network
-from lstr.extractors.home import home
 from lstr.extractors.streams import MODEL_STREAMS, STREAMS, model_stream
 from lstr.extractors.weights.archive import Archive, is_archive, member_path
 from lstr.extractors.weights.model_card import origin_of, published_as, read_card
@@ -22,7 +21,8 @@ from lstr.extractors.weights.published_files import (
     sha256_of,
     timm_file,
 )
-from lstr.pipelines.files.json_files import write_json
+from lstr.files.content import write_json
+from lstr.files.home import home
 from lstr.pipelines.progress import Tell
 from lstr.pipelines.weights.download import download, is_address
 from lstr.pipelines.weights.folder import open_weights

@@ -23,8 +23,8 @@ def inject(setattr: Callable, stage: str, error: Exception) -> None:
     from lstr.extractors.images.crops import Inputs
     from lstr.extractors.video import file_reader, probe
     from lstr.extractors.video.file_reader import FrameReader
+    from lstr.files.arrays import RowFile
     from lstr.pipelines.extraction import plan
-    from lstr.pipelines.files.npy_rows import RowFile
 
     if stage == "probe":
         for module in (probe, file_reader, plan):

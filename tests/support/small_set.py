@@ -6,7 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from lstr.extractors.presets import PRESETS, Preset, StreamPreset
-from lstr.pipelines.files.json_files import write_json
+from lstr.files.content import write_json
 
 NAMES = {"rgb": "mobilenetv3", "flow": "shufflenetv2"}
 PUBLISHED = {"rgb": "resnet50", "flow": "bninception"}

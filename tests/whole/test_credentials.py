@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from lstr.extractors.addresses import shown
+from lstr.files.names import shown
 from tests.support.http_folder import Handler, Server
 from tests.support.videos import remux, write_video
 

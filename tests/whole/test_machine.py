@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from lstr.errors import OutputError
-from lstr.files.atomic import write_tensors
+from lstr.files.atomic import replacing, write_tensors
 from lstr.pipelines import provenance
-from lstr.pipelines.files.atomic import replacing
 from tests.support.feature_set import TINY_SETTINGS
 from tests.support.mistakes import mistake
 from tests.support.processes import room

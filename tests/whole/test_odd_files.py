@@ -12,10 +12,9 @@ import pytest
 import lstr as face
 from lstr.checkpoints.checkpoint import load, save
 from lstr.errors import CheckpointError, LabelsError, OutputError, RecipeError
-from lstr.extractors.entries import MOST_TEXT
 from lstr.extractors.weights.archive import CARD, DOCUMENT, Archive
 from lstr.files.arrays import open_array
-from lstr.files.text import MOST
+from lstr.files.content import MOST, MOST_TEXT
 from lstr.labels.label_set import read_labels
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.model_files.model_file import open_model

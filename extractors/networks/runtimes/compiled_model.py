@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.extractors.processor import extensions
+from lstr.extractors.devices import extensions
 
 TELEMETRY = "openvino_telemetry"
 

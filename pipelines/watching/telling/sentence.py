@@ -4,7 +4,7 @@ import math
 import re
 from datetime import datetime
 
-from lstr.extractors.addresses import displayed
+from lstr.files.names import displayed
 from lstr.pipelines.watching.event import WatchedEvent
 
 PLACE = re.compile(r"[^\W\d_]+( [^\W\d_]+)*")

@@ -22,7 +22,7 @@ from lstr.extractors.video.file_reader import read_chunks
 from lstr.extractors.video.live_input import parse_live
 from lstr.extractors.video.live_reader import LiveOptions, LiveReader
 from lstr.extractors.video.pyav_reader import PyAVReader
-from lstr.pipelines.files.atomic import write_text
+from lstr.files.atomic import write_text
 from tests.support.clips import SIDE, indices, read
 from tests.support.patience import patiently
 from tests.support.served import TS_HEAD, camera, served

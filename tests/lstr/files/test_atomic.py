@@ -5,7 +5,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 from lstr.files import atomic
-from lstr.files.atomic import replacing
+from lstr.files.atomic import temporary_for
 
 
 def mode_of_new_file(path) -> int:
@@ -26,7 +26,7 @@ def test_files_of_other_threads_keep_their_permissions(tmp_path):
     with ThreadPoolExecutor(1) as others:
         sys.settrace(look)
         try:
-            with replacing(tmp_path / "written") as temporary:
+            with temporary_for(tmp_path / "written") as temporary:
                 temporary.write_text("whole")
         finally:
             sys.settrace(None)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from lstr.files.content import read_jsonl
 from lstr.labels.label_set import read_labels
 from lstr.labels.segment import Segment
 from lstr.metrics.actions import VideoEvents, measure_events
-from lstr.pipelines.files.json_files import read_jsonl
 from lstr.pipelines.model_files.model_file import open_model
 
 pytestmark = pytest.mark.long

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from lstr.errors import ExtractorError, WeightsError
+from lstr.files.atomic import leftovers, write_text
+from lstr.files.content import read_jsonl
 from lstr.pipelines.extraction.options import WorkerConfig
 from lstr.pipelines.extraction.processes import WorkerProcess, over_processes
 from lstr.pipelines.extraction.resume import Outcome, resume
 from lstr.pipelines.features.folder import open_features
-from lstr.pipelines.files.atomic import leftovers, write_text
-from lstr.pipelines.files.json_files import read_jsonl
 from lstr.pipelines.progress import Progress
 
 

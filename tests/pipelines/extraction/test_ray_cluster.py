@@ -20,12 +20,12 @@ from lstr.errors import MissingPathError
 from lstr.extractors.networks.weights import randomise
 from lstr.extractors.weights.content import read_state_dict
 from lstr.extractors.weights.model_card import network_file, network_files
+from lstr.files.atomic import SCRATCH_PREFIX
+from lstr.files.remote import place
 from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
 from lstr.pipelines.extraction import ray_cluster as ray_extract
 from lstr.pipelines.extraction.options import WorkerConfig
 from lstr.pipelines.extraction.ray_cluster import Portion, cluster, nodes, over_cluster, portion_of, share_cluster
-from lstr.pipelines.files.atomic import SCRATCH
-from lstr.pipelines.files.remote import place
 from tests.support.backbones import build_backbone
 from tests.support.processes import heed_interrupts
 from tests.support.videos import write_video
@@ -95,7 +95,7 @@ class TwoNodes:
 
     def works_on(self) -> set[str]:
         """The videos whose arrays the second node is writing."""
-        return {path.name.split(".")[1] for path in self.scratch.glob(f"{SCRATCH}*/rgb_*/**/.*.npy.tmp-*")}
+        return {path.name.split(".")[1] for path in self.scratch.glob(f"{SCRATCH_PREFIX}*/rgb_*/**/.*.npy.tmp-*")}
 
     def kill_second(self) -> None:
         self._cluster.remove_node(self._second, allow_graceful=False)

@@ -5,9 +5,9 @@ import json
 import fsspec
 import pytest
 
+from lstr.files.remote import RemoteFile
 from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
 from lstr.pipelines.features.folder import open_features
-from lstr.pipelines.files.remote import RemoteFile
 
 
 @pytest.fixture(scope="module")

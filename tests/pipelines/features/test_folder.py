@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from lstr.errors import MissingPathError, RecipeError
+from lstr.files.arrays import RowFile
+from lstr.files.atomic import replacing
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.features.remote_folder import create_folder
-from lstr.pipelines.files.atomic import replacing
-from lstr.pipelines.files.npy_rows import RowFile
 
 
 def test_replacing_is_all_or_nothing(tmp_path):

@@ -11,10 +11,10 @@ import torch
 
 from lstr.errors import RecipeError
 from lstr.extractors.recipe import NetworkRecipe, Recipe
+from lstr.files.arrays import fingerprints
+from lstr.files.content import write_json
+from lstr.files.remote import RemoteFile
 from lstr.pipelines.features.remote_folder import create_folder, open_folder
-from lstr.pipelines.files.json_files import write_json
-from lstr.pipelines.files.npy_rows import fingerprints
-from lstr.pipelines.files.remote import RemoteFile
 
 RECIPE = Recipe(
     NetworkRecipe("resnet50", "random", "0" * 16, 1, (0.0,), (1.0,)),

@@ -8,11 +8,11 @@ import pytest
 
 from lstr.errors import RecipeError
 from lstr.extractors.recipe import NetworkRecipe, Recipe
+from lstr.files.arrays import RowFile, fingerprints
+from lstr.files.content import write_json
 from lstr.pipelines.features.folder import FeatureFolder, open_features
 from lstr.pipelines.features.remote_folder import create_folder
 from lstr.pipelines.features.verify import verify
-from lstr.pipelines.files.json_files import write_json
-from lstr.pipelines.files.npy_rows import RowFile, fingerprints
 
 L = 12
 

@@ -12,8 +12,8 @@ from time import monotonic
 import pytest
 
 from lstr.errors import RequestError
+from lstr.files.content import write_json
 from lstr.labels.label_set import read_labels
-from lstr.pipelines.files.json_files import write_json
 from lstr.pipelines.labelling import training as module
 from lstr.pipelines.labelling.document import to_document
 from lstr.pipelines.labelling.project import Project

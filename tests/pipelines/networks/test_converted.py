@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from lstr.extractors.home import home
 from lstr.extractors.recipe import NetworkRecipe, Recipe
+from lstr.files.home import home
 from lstr.pipelines.networks import converted
 from lstr.pipelines.networks.converted import ConvertedNetworks, recall, remember
 

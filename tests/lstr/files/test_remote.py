@@ -11,10 +11,10 @@ import fsspec
 import pytest
 
 from lstr.errors import MissingPathError, OutputError, VideoError
-from lstr.pipelines.files import remote
-from lstr.pipelines.files.atomic import SCRATCH, scratch
-from lstr.pipelines.files.remote import RemoteFile, place
-from lstr.pipelines.files.videos import announced_seconds, fetch, find_sources
+from lstr.extractors.video.inputs import announced_seconds, fetch, find_sources
+from lstr.files import remote
+from lstr.files.atomic import SCRATCH_PREFIX, scratch
+from lstr.files.remote import RemoteFile, place
 
 
 @pytest.fixture
@@ -256,7 +256,7 @@ def test_a_connection_that_breaks_is_tried_again(memory, tmp_path, monkeypatch, 
 
 def test_scratch_of_killed_processes_is_swept(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    old = tmp_path / f"{SCRATCH}killed"
+    old = tmp_path / f"{SCRATCH_PREFIX}killed"
     old.mkdir()
     (old / "v.mp4").write_text("half")
     os.utime(old, (time.time() - 600,) * 2)

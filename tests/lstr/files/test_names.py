@@ -2,7 +2,7 @@
 
 import pytest
 
-from lstr.extractors.addresses import displayed, without_credentials
+from lstr.files.names import displayed, without_credentials
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lstr.extractors import processor
+from lstr.extractors import devices
 from lstr.extractors.devices import fast_precision
 
 AVX512 = "fpu avx2 avx512f avx512_vnni avx512_bf16"
@@ -22,16 +22,16 @@ CORES = "processor\t: 0\n{}\n\nprocessor\t: 1\nvendor_id\t: another\nflags\t\t: 
     ],
 )
 def test_fast_is_bfloat16_where_it_is_faster(monkeypatch, tmp_path, told, precision):
-    monkeypatch.setattr(processor, "CPU", tmp_path / "cpuinfo")
+    monkeypatch.setattr(devices, "CPU", tmp_path / "cpuinfo")
     assert fast_precision("cpu") == "float32", "of another system nothing is known"
-    processor.CPU.write_text(CORES.format(told))
+    devices.CPU.write_text(CORES.format(told))
     assert fast_precision("cpu") == precision
 
 
 def test_a_record_names_the_processor_and_what_networks_gain_by(monkeypatch, tmp_path):
-    monkeypatch.setattr(processor, "CPU", tmp_path / "cpuinfo")
-    assert processor.about_processor() == {"processor": "", "extensions": []} and processor.processor_lines() == []
+    monkeypatch.setattr(devices, "CPU", tmp_path / "cpuinfo")
+    assert devices.about_processor() == {"processor": "", "extensions": []} and devices.processor_lines() == []
     lines = [f"flags\t\t: {AVX512}", "model name\t: Xeon: a name"]
-    processor.CPU.write_text(CORES.format("\n".join(["stepping\t: 1", *lines])))
-    assert processor.about_processor() == {"processor": "Xeon: a name", "extensions": AVX512.split()[1:]}
-    assert processor.processor_lines() == lines
+    devices.CPU.write_text(CORES.format("\n".join(["stepping\t: 1", *lines])))
+    assert devices.about_processor() == {"processor": "Xeon: a name", "extensions": AVX512.split()[1:]}
+    assert devices.processor_lines() == lines

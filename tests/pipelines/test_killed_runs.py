@@ -15,10 +15,10 @@ import av
 import numpy as np
 import pytest
 
+from lstr.files.atomic import leftovers, replacing, sweep
+from lstr.files.content import write_json
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.features.verify import verify
-from lstr.pipelines.files.atomic import leftovers, replacing, sweep
-from lstr.pipelines.files.json_files import write_json
 from tests.support.small_set import PICTURES
 
 N_VIDEOS = 6

@@ -1,5 +1,8 @@
-"""Addresses of sources as they may be shown: without user, password or token."""
+"""Names that become parts of paths, and addresses as they may be shown: without user, password or token."""
 
+from __future__ import annotations
+
+import os
 import re
 from pathlib import Path
 
@@ -18,6 +21,10 @@ SECRET = re.compile(
 )
 
 
+MAX_SLUG_BYTES = 200  # bytes, so that a stream, weights and an ending beside it still fit a file name
+MADE = 48  # characters of a name that is made here; of four bytes each they are no more than MAX_SLUG_BYTES
+SLUG = re.compile(r"\w[\w.-]*")
+MAX_NAME_BYTES = 255
 STDIN = "standard input"
 
 
@@ -45,3 +52,29 @@ def shown(source: object) -> str:
 
 def _masked(url: re.Match) -> str:
     return url[1] + SECRET.sub(r"\1…", USER.sub("", url[2]))
+
+
+def is_slug(name: object) -> bool:
+    """Whether a name is one part of a path, in the same folder wherever it is put: `resnet50`, `tsn_r18`, `a.pth`."""
+    return isinstance(name, str) and bool(SLUG.fullmatch(name)) and len(name.encode(errors="replace")) <= MAX_SLUG_BYTES
+
+
+def slug(text: str, default: str, longest: int = MADE) -> str:
+    """A text as such a name, of `longest` characters at most; `default` where nothing of it can stay."""
+    return re.sub(r"[^\w.-]+", "-", text).strip("-.")[:longest].rstrip("-.") or default
+
+
+def fault_of(video_id: object) -> str:
+    """Why a video id names no file inside a folder, to follow "is"; empty where it does."""
+    if not isinstance(video_id, str) or not video_id.strip("/."):
+        return "no name of a video"
+    parts = video_id.split("/")
+    if not parts[0] or ".." in parts:
+        return "a path that leads out of its folder"
+    try:
+        encoded = [os.fsencode(part) for part in parts]
+    except UnicodeEncodeError:
+        encoded = []
+    if "\0" in video_id or not encoded:
+        return "no name that a file can have"
+    return "longer than a file name can be" if max(map(len, encoded)) > MAX_NAME_BYTES else ""

@@ -18,12 +18,12 @@ os.kill(os.getpid(), 9)
 """
 CHILD = """
 import signal, sys, time
-from lstr.extractors import lifeline
+from lstr.pipelines import child_process
 
-lifeline.TICK = 0.02
-lifeline.GRACE = 0.2
+child_process.TICK = 0.02
+child_process.GRACE = 0.2
 signal.signal(signal.SIGTERM, signal.default_int_handler)
-lifeline.end_with_parent({parent})
+child_process.end_with_parent({parent})
 print("begun", flush=True)
 try:
     time.sleep(0.2)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from lstr.errors import ExtractorError, MissingPathError, OutputError, VideoError
-from lstr.extractors.addresses import shown
+from lstr.files.names import shown
 
 Got = TypeVar("Got")
 ATTEMPTS = 3  # at a step, beside what a file system tries by itself

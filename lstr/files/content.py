@@ -1,0 +1,134 @@
+"""What files hold: bytes, text, JSON, JSON lines, and the dataclasses that JSON objects are checked against."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from lstr.files.atomic import unwritable, write_text
+from lstr.files.remote import Place, content_of
+
+Built = TypeVar("Built")
+
+LARGEST = 10**9
+MOST_TEXT = 16 << 20
+"""Bytes of a recipe or a record that is read."""
+Number = Annotated[int, Meta(ge=-LARGEST, le=LARGEST)] | Annotated[float, Meta(ge=-LARGEST, le=LARGEST)]
+"""A finite number; one without a fraction stays an int, so that it is written as it was read."""
+PositiveNumber = Annotated[int, Meta(gt=0, le=LARGEST)] | Annotated[float, Meta(gt=0, le=LARGEST)]
+Text = Annotated[str, Meta(pattern=r"^[^\0]{1,4095}\Z")]
+"""A text that can be a path."""
+MOST = 1 << 28
+"""Bytes of a text that is read whole: labels of a million videos have fewer."""
+SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def read_bytes(path: Path, most: int = MOST) -> bytes:
+    """The bytes of a file on a disk. Raises OSError, which says in a phrase what the path is."""
+    with open(path, "rb", opener=_opener) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > most:
+            raise OSError(errno.EFBIG, f"it has {size} bytes, and more than {most} are not read")
+        return file.read(most + 1)
+
+
+def read_text(path: Path, encoding: str = "utf-8", most: int = MOST) -> str:
+    """The text of a file on a disk, its line endings as newlines. Raises OSError, and UnicodeDecodeError."""
+    return read_bytes(path, most).decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _opener(path: str, flags: int) -> int:
+    """Open a path, where it is a file: to open a FIFO is to wait for somebody who writes to it."""
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        raise OSError(errno.EINVAL, "it is no file on a disk, such as a pipe")
+    return os.open(path, flags)
+
+
+def to_json(value: object, indent: int | None = None) -> str:
+    """JSON that can be written as UTF-8, also where a file name is no Unicode (Python then has surrogates in it)."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    return json.dumps(value, indent=indent) if SURROGATE.search(text) else text
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write a JSON file, indented, whole or not at all."""
+    write_text(path, to_json(value, indent=1) + "\n")
+
+
+def write_jsonl(path: Place, values: Iterable[object]) -> None:
+    """Write one JSON object per line, whole or not at all."""
+    write_text(path, "".join(to_json(value) + "\n" for value in values))
+
+
+def append_jsonl(path: Path, value: object) -> None:
+    """Add a line to a JSONL file. Raises OutputError where it cannot be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a+b") as file:
+            file.seek(max(0, file.tell() - 1))
+            cut = file.read() not in (b"", b"\n")  # by a kill, in the middle of a line
+            file.write(b"\n" * cut + to_json(value).encode() + b"\n")
+    except OSError as error:
+        raise unwritable(path.parent, error) from error
+
+
+def keep_jsonl(path: Path, is_kept: Callable[[Any], bool]) -> None:
+    """Leave those values in a JSONL file, where there is one, and no line that a kill cut short."""
+    if path.exists():
+        write_jsonl(path, filter(is_kept, read_jsonl(path)))
+
+
+def read_jsonl(path: Place) -> list[Any]:
+    """The values of a JSONL file, but for a line that a kill cut short; empty when it does not exist."""
+    values = []
+    for line in (content_of(path) or b"").split(b"\n"):  # str.splitlines ends lines in texts too, as at U+2028
+        with suppress(ValueError, RecursionError):
+            values.append(json.loads(line.decode(errors="replace")))
+    return values
+
+
+def read_object(path: Path) -> dict[str, Any] | None:
+    """The JSON object in a file; None where there is none that can be read."""
+    with suppress(OSError, ValueError, RecursionError):
+        values = json.loads(read_text(path, most=MOST_TEXT))
+        return values if isinstance(values, dict) else None
+    return None
+
+
+def built(kind: type[Built], values: object) -> Built:
+    """A dataclass made of a JSON object, with those inside it; a list stands for a tuple.
+
+    Raises ValueError, naming the entry, for one that is unknown, missing, or not of its type.
+    """
+    try:
+        made = msgspec.convert(values, kind)
+    except msgspec.ValidationError as error:
+        reason, _, place = str(error).partition(" - at `$")
+        entry = place.strip(".`")
+        if not error.__cause__:  # msgspec's own words; a dataclass begins its own with the name of an entry
+            raise ValueError(f"{entry or 'it'}: {reason[0].lower()}{reason[1:]}") from error
+        raise ValueError(f"{entry}.{reason}" if entry else reason) from error
+    except (RecursionError, SystemError) as error:  # the second of msgspec before 0.22, for an int beyond any float
+        raise ValueError("it is too deep, or a number in it too large") from error
+    if unknown := next(_unknown(values, made), None):
+        raise ValueError(f"unknown entry {unknown!r}")
+    return made
+
+
+def _unknown(values: Any, made: Any) -> Iterator[str]:
+    known = {field.name for field in fields(made)}
+    for name, value in values.items():
+        if name not in known:
+            yield str(name)
+        elif is_dataclass(part := getattr(made, name)):
+            yield from (f"{name}.{inside}" for inside in _unknown(value, part))

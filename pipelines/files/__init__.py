@@ -1,1 +1,0 @@
-"""Files that are never half written, here and on object stores."""
