@@ -92,8 +92,8 @@ def draw_page(findings: Findings, drawings: Sequence[Drawing], watching: Mapping
     return build_page(
         "evaluation.html",
         f"{len(judged)} checkpoints compared" if several else f"Evaluation of {first.name}",
-        ("evaluation.css",),
-        Script(("marks.js", "zoom.js", "watching.js"), watching),
+        ("lanes.css", "evaluation.css"),
+        Script(("lanes.js", "film.js", "evaluation.js"), watching),
         sentences=_sentences(judged),
         notes=[_about(first.document), *_origins(judged)],
         warnings=findings.warnings,

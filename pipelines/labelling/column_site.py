@@ -65,7 +65,7 @@ class ColumnSite:
             "guess": asdict(guess),
         }
         script = Script(("columns.js",), document, is_served=True)
-        text = build_page("columns.html", "Which column is what?", ("report.css", "columns.css"), script)
+        text = build_page("app.html", "Which column is what?", ("report.css", "columns.css"), script)
         return page_response(text)
 
     async def _try(self, request: Request) -> Response:

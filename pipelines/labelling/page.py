@@ -11,9 +11,9 @@ from lstr.pipelines.labelling.values import LONGEST_COMMENT, NOTHING, RESERVED
 from lstr.pipelines.pages.page import Script, build_page
 from lstr.pipelines.pages.palette import CLASSES
 
-STYLES = ("report.css", "label.css", "label-proposals.css", "label-training.css")
+STYLES = ("lanes.css", "report.css", "label.css", "label-proposals.css", "label-training.css")
 SCRIPTS = (
-    "marks.js", "zoom.js", "drawing.js", "label-project.js", "label-marks.js", "label-frames.js", "label-lanes.js",
+    "lanes.js", "served.js", "label-project.js", "label-marks.js", "label-frames.js", "label-lanes.js",
     "label-edges.js", "label-lists.js", "label-proposals.js", "label-training.js", "label.js",
 )  # fmt: skip
 

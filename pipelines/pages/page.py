@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 WEB = Path(__file__).parent / "web"
-STYLE_FIRST, SCRIPT_FIRST = "look.css", "page.js"  # what all pages share
+STYLES_FIRST, SCRIPTS_FIRST = ("look.css",), ("vendor/preact-htm.js", "page.js")  # what all pages share
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ def build_page(template: str, title: str, styles: Sequence[str], script: Script,
 
     The content security policy names the hashes of the one style and the one script, and no remote origin.
     """
-    style = "\n" + css_variables() + "".join(map(read_part, (STYLE_FIRST, *styles)))
-    source = "\n" + "".join(map(read_part, (SCRIPT_FIRST, *script.parts)))
+    style = "\n" + css_variables() + "".join(map(read_part, (*STYLES_FIRST, *styles)))
+    source = "\n" + "".join(map(read_part, (*SCRIPTS_FIRST, *script.parts)))
     policy, data = policy_of(style, source, script.is_served), embed_json(script.document)
     shared = {"policy": policy, "style": style, "data": data, "script": source, "media": script.media}
     return _templates().get_template(template).render(title=title, **shared, **values)

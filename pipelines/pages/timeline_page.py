@@ -21,12 +21,12 @@ from lstr.pipelines.pages.page import Script, build_page, plain
 from lstr.pipelines.pages.palette import CLASSES, colours_of
 from lstr.pipelines.pages.proxy import is_playable, write_proxy
 
-STYLES = ("report.css",)
+STYLES = ("lanes.css", "report.css")
 SCRIPTS = (
-    "rules.js", "verdict.js", "files.js", "kept.js", "scores.js", "decisions.js", "thresholds.js", "marks.js",
-    "zoom.js", "drawing.js", "lanes.js", "segments.js", "review.js", "filters.js", "player.js", "ways.js", "report.js",
+    "rules.js", "verdict.js", "files.js", "kept.js", "scores.js", "thresholds.js", "lanes.js", "film.js", "segments.js",
+    "review.js", "report.js",
 )  # fmt: skip
-INDEX_SCRIPTS = ("rules.js", "verdict.js", "files.js", "kept.js", "marks.js", "index.js")
+INDEX_SCRIPTS = ("rules.js", "verdict.js", "files.js", "kept.js", "lanes.js", "index.js")
 FULL_SCALE = 65534  # the uint16 code of probability 1; a score is off by at most one step, 1.5e-5
 NO_SCORE = 65535  # the code of a chunk without a score (NaN)
 AT_ONCE = 1 << 16  # scores that are encoded together: those of a camera after days are never in memory as a whole
@@ -94,7 +94,9 @@ def write_report(
     }
     media = base64.b64encode(held.read_bytes()).decode("ascii") if held else ""
     script = Script(SCRIPTS, document, media)
-    before, _, after = build_page("report.html", "Action timeline", STYLES, script).rpartition(PLACE)
+    before, _, after = build_page(
+        "app.html", "Action timeline", STYLES, script, warnings=timeline.get("warnings")
+    ).rpartition(PLACE)
     write_text(path, chain([before], encoded_scores(scores), [after]))
     if held and is_copy:
         held.unlink()
@@ -199,7 +201,6 @@ def write_index(
     document = {
         "classes": list(classes),
         "colours": colours_of(classes),
-        "warnings": sorted({text for timeline in timelines.values() for text in timeline.get("warnings") or ()}),
         "failed": list(failed),
         "videos": [
             {
@@ -217,5 +218,6 @@ def write_index(
     }
     path = path or index_path(folder, timelines)
     script = Script(INDEX_SCRIPTS, document)
-    write_text(path, build_page("index.html", "Action timelines", ("index.css",), script))
+    warnings = sorted({text for timeline in timelines.values() for text in timeline.get("warnings") or ()})
+    write_text(path, build_page("app.html", "Action timelines", ("index.css",), script, warnings=warnings))
     return path

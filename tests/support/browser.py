@@ -112,8 +112,7 @@ def wait_for_picture(page, grey: int) -> None:
 
 def ink(page, lane: int) -> int:
     """How many pixels of a lane's canvas are drawn, once it is."""
-    stale = f"document.querySelectorAll('.line')[{lane}].stale"
-    until(page, f"!(typeof lanes === 'undefined' ? {stale} : lanes[{lane}].dirty)")
+    until(page, f"!document.querySelectorAll('.lane, .line')[{lane}].lane.dirty")
     return page.evaluate(
         """(lane) => {
           const canvas = document.querySelectorAll(".lane canvas, .line canvas")[lane], { width, height } = canvas;

@@ -48,7 +48,7 @@ def installed(wheel, tmp_path_factory):
 def test_a_wheel_holds_code_and_data_and_no_tests(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     lstr = wheel.parent / "source" / "lstr"
-    kept = [lstr / "extractors" / "weights" / "manifest.json", *(lstr / "pipelines" / "pages" / "web").iterdir()]
+    kept = [lstr / "extractors" / "weights" / "manifest.json", *(lstr / "pipelines" / "pages" / "web").rglob("*.*")]
     kept += (lstr / "extractors" / "flow").glob("*.cu")
     code = [path for room in (lstr, lstr / "extractors", lstr / "pipelines") for path in room.rglob("*.py")]
     expected = {path.relative_to(lstr.parent).as_posix() for path in (*code, *kept)}

@@ -38,7 +38,7 @@ function toActivityNet(classes, videos) {
 }
 
 function download(name, text, type) {
-  const link = make("a"), address = URL.createObjectURL(new Blob([text], { type: type + ";charset=utf-8" }));
+  const link = document.createElement("a"), address = URL.createObjectURL(new Blob([text], { type: type + ";charset=utf-8" }));
   link.href = address;
   link.download = name;
   link.click();

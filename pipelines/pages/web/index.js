@@ -4,125 +4,131 @@ const long = videos.some(({ duration }) => duration >= 3600);
 const total = (key) => videos.reduce((sum, video) => sum + video[key], 0);
 const N_MOST = 3;
 const isLabelled = videos.some(({ truth }) => truth);
+const used = new Set(videos.flatMap(({ segments }) => segments.map(([index]) => index)));
+const chosen = { sought: "", action: "", which: "", key: "", descending: false };
+let told = "";
 const spans = (entries) => entries.map(([index, start, end, score]) => ({ label: classes[index], start, end, score: score ?? undefined }));
+const playOn = () => false; /* no video plays here */
+
 for (const video of videos) {
-  video.found = video.falseAlarms = video.labelled = null;
-  video.isMissed = [];
-  video.missed = 0;
+  Object.assign(video, { found: null, falseAlarms: null, labelled: null, missed: 0, foundLabels: [], missedLabels: [] });
+  video.detected = spans(video.segments);
   if (!video.truth) continue;
-  const all = spans(video.truth), labels = all.filter(({ label }) => !UNDECIDABLE.includes(label)), detected = spans(video.segments), { pairs } = judge(labels, detected);
-  const right = new Set(pairs.map(([, detection]) => detection));
-  video.isFalse = detected.map((detection) => !right.has(detection));
-  const caught = new Set(pairs.map(([label]) => label));
-  video.isMissed = all.map((label) => !caught.has(label) && !UNDECIDABLE.includes(label.label));
-  video.missed = labels.length - pairs.length;
+  const all = spans(video.truth), labels = all.filter(({ label }) => !UNDECIDABLE.includes(label)), { pairs } = judge(labels, video.detected);
+  const right = new Set(pairs.map(([, detection]) => detection)), caught = new Set(pairs.map(([label]) => label));
+  for (const detection of video.detected) detection.isFalse = !right.has(detection);
+  video.missedLabels = labels.filter((label) => !caught.has(label));
+  video.foundLabels = all.filter((label) => !video.missedLabels.includes(label));
+  video.missed = video.missedLabels.length;
   [video.labelled, video.found, video.falseAlarms] = [labels.length, pairs.length, video.segments.length - pairs.length];
 }
 
-const near = new IntersectionObserver((entries) => {
-  for (const { target, isIntersecting } of entries) {
-    target.seen = isIntersecting;
-    if (isIntersecting && target.stale) drawLine(target);
+class Line extends Lane {
+  draw() {
+    const { pen, width, height, ratio } = fresh(this.base.firstElementChild), { duration, detected, truth, foundLabels, missedLabels } = this.props.video;
+    const times = (labels) => labels.map(({ start, end }) => [start, end]);
+    this.dirty = false;
+    drawStrip(pen, (time) => time / duration * width, height, ratio, detected, truth && times(foundLabels), times(missedLabels));
   }
-}, { rootMargin: "300px" });
-
-function drawLine(line) {
-  const { pen, width, height, ratio } = fresh(line.firstElementChild);
-  const { duration, segments, truth } = line.video, inset = 5 * ratio;
-  const toX = (time) => time / duration * width, tall = height - 2 * inset - (truth ? 4 * ratio : 0);
-  const fill = (start, end, top, high) => pen.fillRect(toX(start), top, Math.max(ratio, toX(end - start)), high);
-  segments.forEach(([index, start, end], place) => {
-    pen.fillStyle = pen.strokeStyle = colourOf(classes[index]);
-    if (line.video.isFalse && line.video.isFalse[place]) drawFalse(pen, [[start, end]], toX, inset, tall, ratio);
-    else fill(start, end, inset, tall);
-  });
-  const times = (missed) => (truth || []).filter((_, place) => line.video.isMissed[place] === missed).map(([, start, end]) => [start, end]);
-  drawLabels(pen, times(false), times(true), toX, height - inset - 2 * ratio, 3 * ratio, ratio);
-  line.stale = false;
+  render() { return html`<div class="line"><canvas aria-hidden="true" /></div>`; }
 }
 function mostOf(video) {
   const seconds = new Map();
   for (const [index, start, end] of video.segments) seconds.set(index, (seconds.get(index) || 0) + end - start);
   return [...seconds].sort((one, other) => other[1] - one[1]).slice(0, N_MOST);
 }
-function saveCsv(chosen) {
-  const name = chosen.length === 1 ? lastPart(chosen[0].id) : "segments";
-  download(name + ".csv", toCsv(chosen.map(({ id, duration, segments }) => ({ id, duration, segments: spans(segments) }))), "text/csv");
+function saveCsv(some) {
+  const name = some.length === 1 ? lastPart(some[0].id) : "segments";
+  download(name + ".csv", toCsv(some.map(({ id, duration, detected }) => ({ id, duration, segments: detected }))), "text/csv");
 }
-function saveVtt([{ id, segments }]) {
-  download(lastPart(id) + ".vtt", toVtt(spans(segments)), "text/vtt");
-}
-function makeRow(video) {
-  const row = make("tr"), name = make("td"), link = make("a", "", video.id);
-  const line = make("div", "line"), wide = make("td", "wide"), most = make("td", "wide most-cell"), kinds = make("div", "most");
-  const corrected = make("span", "soft corrected", "corrected");
-  link.href = video.page;
-  name.append(link, corrected);
-  line.video = video;
-  line.stale = true;
-  line.append(make("canvas"));
-  line.firstElementChild.setAttribute("aria-hidden", "true");
-  near.observe(line);
-  wide.append(line);
-  for (const [index, seconds] of mostOf(video)) {
-    const kind = make("span");
-    kind.append(spot(classes[index]), make("span", "cut", classes[index]), make("span", "soft", numberText(Number(seconds.toFixed(1))) + " s"));
-    kinds.append(kind);
-  }
-  if (!kinds.childElementCount) kinds.append(make("span", "soft", "nothing detected"));
-  most.append(kinds);
-  const count = make("td", "number", numberText(video.segments.length));
-  count.dataset.unit = video.segments.length === 1 ? "segment" : "segments";
-  const found = make("td", "number found", video.truth ? video.found + " of " + video.labelled : "–");
-  const alarms = make("td", "number found", video.truth ? numberText(video.falseAlarms) : "–"), files = make("td", "files");
-  if (video.truth) [found.dataset.unit, alarms.dataset.unit] = ["found", video.falseAlarms === 1 ? "false alarm" : "false alarms"];
-  for (const [kind, save] of [["CSV", saveCsv], ["VTT", saveVtt]]) {
-    const button = make("button", "", kind);
-    button.type = "button";
-    button.setAttribute("aria-label", "Download the segments of " + video.id + " as " + kind);
-    button.addEventListener("click", () => save([video]));
-    files.append(button);
-  }
-  row.append(name, wide, most, found, alarms, count, make("td", "number", clockText(video.duration, 0, long)), files);
-  return { row, line, video, corrected, has: new Set(video.segments.map(([index]) => index)) };
+const saveVtt = ([{ id, detected }]) => download(lastPart(id) + ".vtt", toVtt(detected), "text/vtt");
+function saveLabels() {
+  const labels = labelledVideos(), named = new Set([...classes, ...labels.flatMap(({ segments }) => segments.map(({ label }) => label))]);
+  download("labels.json", toActivityNet([...named], labels), "application/json");
 }
 
-const rows = videos.map(makeRow);
-function showRows() {
-  const sought = $("find").value.trim().toLowerCase(), wanted = $("class").value, which = $("which").value;
-  let shown = 0;
-  for (const { row, video, has } of rows) {
-    row.hidden = !video.id.toLowerCase().includes(sought) || (wanted !== "" && !has.has(Number(wanted))) || !isAmong(video, which);
-    shown += !row.hidden;
-  }
-  $("count").textContent = shown === rows.length ? countText(shown, "video") : numberText(shown) + " of " + countText(rows.length, "video");
-  $("none").hidden = shown > 0;
-  $("error").disabled = !rows.some(({ row, video }) => !row.hidden && isAmong(video, kindOfErrors() || "errors"));
+function Row({ video }) {
+  const { id, truth, segments, falseAlarms } = video, most = mostOf(video);
+  const unit = (count, noun) => (count === 1 ? noun : noun + "s");
+  return html`<tr>
+    <td><a href=${video.page}>${id}</a>${video.kept && html`<span class="soft corrected">corrected</span>`}</td>
+    <td class="wide"><${Line} video=${video} /></td>
+    <td class="wide most-cell"><div class="most">${most.map(([index, seconds]) => html`<span><${Spot} label=${classes[index]} /><span class="cut">${classes[index]}</span><span class="soft">${numberText(Number(seconds.toFixed(1)))} s</span></span>`)}
+      ${!most.length && html`<span class="soft">nothing detected</span>`}</div></td>
+    <td class="number found" data-unit=${truth ? "found" : null}>${truth ? video.found + " of " + video.labelled : "–"}</td>
+    <td class="number found" data-unit=${truth ? unit(falseAlarms, "false alarm") : null}>${truth ? numberText(falseAlarms) : "–"}</td>
+    <td class="number" data-unit=${unit(segments.length, "segment")}>${numberText(segments.length)}</td>
+    <td class="number">${clockText(video.duration, 0, long)}</td>
+    <td class="files">${[["CSV", saveCsv], ["VTT", saveVtt]].map(([kind, save]) => html`<${Button} aria-label=${"Download the segments of " + id + " as " + kind} onClick=${() => save([video])}>${kind}<//>`)}</td>
+  </tr>`;
 }
+const shareFound = ({ found, labelled }) => (labelled ? found / labelled : -1);
+const compareBy = {
+  id: (one, other) => one.id.localeCompare(other.id, "en", { numeric: true }),
+  count: (one, other) => one.segments.length - other.segments.length,
+  duration: (one, other) => one.duration - other.duration,
+  found: (one, other) => shareFound(one) - shareFound(other),
+  falseAlarms: (one, other) => (one.falseAlarms ?? -1) - (other.falseAlarms ?? -1),
+};
 const isAmong = (video, which) => ({
   errors: video.missed + video.falseAlarms > 0, missed: video.missed > 0, false: video.falseAlarms > 0,
   corrected: Boolean(video.kept), uncorrected: !video.kept,
 })[which] ?? true;
-const kindOfErrors = () => (["errors", "missed", "false"].includes($("which").value) ? $("which").value : "");
-const shownVideos = () => rows.filter(({ row }) => !row.hidden).map(({ video }) => video);
-
-/* What was corrected in the reports, as the browser keeps it. */
-function readCorrections() {
-  for (const { video, corrected } of rows) {
-    video.kept = readKept(keptName(video.page, video.given));
-    corrected.hidden = !video.kept;
-  }
-  const count = videos.filter(({ kept }) => kept).length;
-  $("labels").hidden = !isLabelled && !count;
-  $("corrected").textContent = countText(labelledVideos().length, "video") + ", " + numberText(count) + " corrected";
-  $("which").hidden = !isLabelled && !count;
-  showRows();
+const kindOfErrors = () => (["errors", "missed", "false"].includes(chosen.which) ? chosen.which : "");
+function shownVideos() {
+  const { sought, action, which, key, descending } = chosen;
+  const shown = videos.filter((video) => video.id.toLowerCase().includes(sought) && (!action || video.segments.some(([index]) => index === Number(action))) && isAmong(video, which));
+  return key ? shown.sort((one, other) => compareBy[key](one, other) * (descending ? -1 : 1)) : shown;
 }
 /* Videos without labels that nobody has corrected are left out: nobody knows what happens in them. */
 const labelledVideos = () => videos.filter(({ kept, truth }) => kept || truth).map(({ kept, truth, id, subset, duration }) => ({
   id, subset: subset ?? "training", duration, segments: spans(truth || []), ...(kept && kept.labels),
 }));
+function choose(changes) {
+  Object.assign(chosen, changes);
+  draw();
+}
+function Head({ name, text, look = "number" }) {
+  const sorted = chosen.key === name ? (chosen.descending ? "descending" : "ascending") : "none";
+  return html`<th class=${look} aria-sort=${sorted}><${Button} data-key=${name} onClick=${() => choose({ key: name, descending: sorted === "ascending" })}>${text}<//></th>`;
+}
+function Index() {
+  const shown = shownVideos(), corrected = videos.filter(({ kept }) => kept).length, hasLabels = isLabelled || corrected > 0;
+  const which = [["", "All videos"], ["errors", "With errors"], ["missed", "With missed labels"], ["false", "With false alarms"], ["corrected", "Corrected"], ["uncorrected", "Not corrected"]];
+  return html`<main class="card">
+    <div class="controls">
+      <h2 id="count" role="status">${shown.length === videos.length ? countText(shown.length, "video") : numberText(shown.length) + " of " + countText(videos.length, "video")}</h2>
+      <input type="search" id="find" placeholder="Find a video" aria-label="Find a video" onInput=${({ target }) => choose({ sought: target.value.trim().toLowerCase() })} />
+      <select id="class" aria-label="Only videos with this action" onChange=${({ target }) => choose({ action: target.value })}>${options([["", "All actions"], ...[...classes.entries()].filter(([index]) => used.has(index))])}</select>
+      ${hasLabels && html`<select id="which" aria-label="Which videos" value=${chosen.which} onChange=${({ target }) => choose({ which: target.value })}>${options(which)}</select>`}
+      ${isLabelled && html`<${Button} id="error" aria-keyshortcuts="X" title="The first error of the videos shown (x)" disabled=${!shown.some((video) => isAmong(video, kindOfErrors() || "errors"))} onClick=${goToError}>First error → <kbd aria-hidden="true">x</kbd><//>`}
+    </div>
+    <p id="told" role="status">${told}</p>
+    <table class=${isLabelled ? "" : "unlabelled"}>
+      <thead><tr>
+        <${Head} name="id" text="Video" look="" /><th class="wide">Timeline</th><th class="wide">Most of the time</th>
+        <${Head} name="found" text="Labels found" look="number found" /><${Head} name="falseAlarms" text="False alarms" look="number found" />
+        <${Head} name="count" text="Segments" /><${Head} name="duration" text="Duration" /><th class="wide files" />
+      </tr></thead>
+      <tbody id="videos">${shown.map((video) => html`<${Row} key=${video.id} video=${video} />`)}</tbody>
+    </table>
+    ${!shown.length && html`<p id="none" class="soft">No video fits the search.</p>`}
+    <div class="handout">
+      <span>Segments of the videos shown <${Button} id="all-csv" onClick=${() => saveCsv(shownVideos())}>CSV<//></span>
+      ${hasLabels && html`<span id="labels">Labels of <span id="corrected">${countText(labelledVideos().length, "video") + ", " + numberText(corrected) + " corrected"}</span>
+        <${Button} id="labels-json" title="Download labels as ActivityNet JSON, for --labels" onClick=${saveLabels}>JSON<//>
+        <${Button} id="labels-csv" title="Download labels as CSV" onClick=${() => download("labels.csv", toCsv(labelledVideos()), "text/csv")}>CSV<//></span>`}
+    </div>
+  </main>
+  ${failed.length > 0 && html`<section class="card" id="failed" aria-label="Failed"><h2>${countText(failed.length, "source")} failed</h2><ul>${failed.map((reason) => html`<li>${reason}</li>`)}</ul></section>`}`;
+}
+const draw = () => render(html`<${Index} />`, $("app"));
 
+/* What was corrected in the reports, as the browser keeps it. */
+function readCorrections() {
+  for (const video of videos) video.kept = readKept(keptName(video.page, video.given));
+  draw();
+}
 /* What a report asks for by the address of this page: the video before or after it, or one with errors. */
 const errorOf = (video, error, which) => video.page + "#" + new URLSearchParams({ error, ...(which && { which }) });
 function goToError() {
@@ -139,65 +145,21 @@ function followWay() {
   if (next) return location.replace(isError ? errorOf(next, isBefore ? "last" : "first", which) : next.page);
   history.replaceState(null, "", location.pathname + location.search); /* so that it is not followed again */
   const noun = { missed: "missed label", false: "false alarm" }[which] ?? "error";
-  $("told").textContent = isError ? "No other " + noun + (isBefore ? " before " : " after ") + id + "." : id + " is the " + (isBefore ? "first" : "last") + " video.";
-}
-const shareFound = ({ found, labelled }) => (labelled ? found / labelled : -1);
-const compareBy = {
-  id: (one, other) => one.video.id.localeCompare(other.video.id, "en", { numeric: true }),
-  count: (one, other) => one.video.segments.length - other.video.segments.length,
-  duration: (one, other) => one.video.duration - other.video.duration,
-  found: (one, other) => shareFound(one.video) - shareFound(other.video),
-  falseAlarms: (one, other) => (one.video.falseAlarms ?? -1) - (other.video.falseAlarms ?? -1),
-};
-function sortBy(button) {
-  const head = button.parentElement, descending = head.getAttribute("aria-sort") === "ascending";
-  for (const other of document.querySelectorAll("th[aria-sort]")) other.setAttribute("aria-sort", "none");
-  head.setAttribute("aria-sort", descending ? "descending" : "ascending");
-  rows.sort((one, other) => compareBy[button.dataset.key](one, other) * (descending ? -1 : 1));
-  $("videos").append(...rows.map(({ row }) => row));
-}
-function redraw() {
-  for (const { line } of rows) {
-    line.stale = true;
-    if (line.seen) drawLine(line);
-  }
+  told = isError ? "No other " + noun + (isBefore ? " before " : " after ") + id + "." : id + " is the " + (isBefore ? "first" : "last") + " video.";
+  draw();
 }
 
-term($("facts"), "Videos", numberText(videos.length));
-term($("facts"), "Duration", clockText(total("duration"), 0, long));
-term($("facts"), "Segments", numberText(videos.reduce((sum, { segments }) => sum + segments.length, 0)));
-if (isLabelled) {
-  term($("facts"), "Labels found", numberText(total("found")) + " of " + numberText(total("labelled")));
-  term($("facts"), "False alarms", numberText(total("falseAlarms")));
-}
-document.querySelector("table").classList.toggle("unlabelled", !isLabelled);
-$("all-csv").addEventListener("click", () => saveCsv(shownVideos()));
-$("labels-json").addEventListener("click", () => {
-  const chosen = labelledVideos(), named = new Set([...classes, ...chosen.flatMap(({ segments }) => segments.map(({ label }) => label))]);
-  download("labels.json", toActivityNet([...named], chosen), "application/json");
-});
-$("labels-csv").addEventListener("click", () => download("labels.csv", toCsv(labelledVideos()), "text/csv"));
-$("error").hidden = !isLabelled;
-$("error").addEventListener("click", goToError);
-if (failed.length) term($("facts"), "Failed", numberText(failed.length));
-warn(report.warnings);
-const used = new Set(rows.flatMap(({ has }) => [...has]));
-classes.forEach((label, index) => {
-  if (used.has(index)) $("class").append(option(index, label));
-});
-$("failed").hidden = !failed.length;
-$("failed-count").textContent = countText(failed.length, "source") + " failed";
-$("failed").lastElementChild.append(...failed.map((reason) => make("li", "", reason)));
+showFacts([
+  ["Videos", numberText(videos.length)], ["Duration", clockText(total("duration"), 0, long)], ["Segments", numberText(videos.reduce((sum, { segments }) => sum + segments.length, 0))],
+  ...(isLabelled ? [["Labels found", numberText(total("found")) + " of " + numberText(total("labelled"))], ["False alarms", numberText(total("falseAlarms"))]] : []),
+  ...(failed.length ? [["Failed", numberText(failed.length)]] : []),
+]);
 followTheme(redraw);
-$("videos").append(...rows.map(({ row }) => row));
-for (const button of document.querySelectorAll("th button")) button.addEventListener("click", () => sortBy(button));
-$("find").addEventListener("input", showRows);
-for (const id of ["class", "which"]) $(id).addEventListener("change", showRows);
 document.addEventListener("keydown", (event) => {
   if (event.key === "x" && !event.ctrlKey && !event.metaKey && !event.altKey && event.target.tagName !== "INPUT") goToError();
 });
 addEventListener("pageshow", readCorrections); /* also when somebody comes back from a report */
 addEventListener("storage", readCorrections);
-new ResizeObserver(redraw).observe($("videos"));
 readCorrections();
+new ResizeObserver(redraw).observe($("videos"));
 followWay();

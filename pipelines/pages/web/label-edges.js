@@ -54,13 +54,10 @@ function placeEdges() {
   const draft = !chosen && draftOf(reviewed?.key), lane = lanes.find(({ id, bars }) => (draft ? id === draft.action : bars.some(({ key }) => key === chosen)));
   const bar = draft ? { key: reviewed.key, label: draft, level: 0 } : lane?.bars.find(({ key }) => key === chosen);
   for (const edge of ["start", "end"]) {
-    const handle = $("edge-" + edge), open = bar?.label.end === null && edge === "end";
-    handle.hidden = !bar || open;
-    if (handle.hidden) continue;
-    const time = shownSpan(bar)[edge === "start" ? 0 : 1], x = (time - view[0]) / (view[1] - view[0]) * $("surface").clientWidth;
-    const box = lane.row.getBoundingClientRect(), [y, tall] = placeOf(draft ? { deep: 1 } : lane, bar.level, box.height, 1);
-    handle.hidden = x < -1 || x > $("surface").clientWidth + 1;
-    handle.style.transform = "translate(" + x + "px," + (box.top - $("surface").getBoundingClientRect().top + y - 3) + "px)";
-    handle.style.height = tall + 6 + "px";
+    if (!bar || (bar.label.end === null && edge === "end")) placeHandle($("edge-" + edge), null, 0, 0);
+    else {
+      const box = lanesShown()[lane.index].base.getBoundingClientRect(), [y, tall] = placeOf(draft ? { deep: 1 } : lane, bar.level, box.height, 1);
+      placeHandle($("edge-" + edge), shownSpan(bar)[edge === "start" ? 0 : 1], box.top - $("surface").getBoundingClientRect().top + y - 3, tall + 6);
+    }
   }
 }

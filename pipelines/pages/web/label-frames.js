@@ -1,10 +1,10 @@
 /* The picture: a film while it plays, else the exact frame at the cursor, whose time is the one that is told. */
-const video = $("video"), still = $("still");
 let times = new Float64Array([0]), duration = 1, ahead = 0; /* of the video; seconds that a player's clock is ahead */
 let number = 0, shownNumber = -1, wanted = -1, loading = false; /* frames: at the cursor, on show, asked for */
 let opened = -1; /* the place of the video whose times these are: the chosen one once it is open */
 const isOpening = () => opened !== chosenVideo;
 let rate = 0, lastTick = 0, films = false, filmTime = null; /* rate: of playing; negative is backwards, 0 is still */
+let trouble = null, filmText = ""; /* what is shown where there is no picture: [what, why]; how the video is played */
 let loop = null; /* [start, end] in seconds of a clip that is played again and again */
 const kept = new Map(); /* pictures near the cursor, by number */
 const KEPT = 24, NEAR = [1, 2, -1, 3];
@@ -45,14 +45,14 @@ async function showFrame() {
       continue;
     }
     if (of !== chosenVideo || wanted < 0) continue; /* another video is being opened */
-    $("no-video").hidden = true;
-    still.src = image.src;
-    await still.decode().catch(() => {});
+    showTrouble(null);
+    $("still").src = image.src;
+    await $("still").decode().catch(() => {});
     if (of !== chosenVideo || wanted < 0) continue;
     if (films && rate > 0) break;
     shownNumber = which;
     $("screen").classList.add("still");
-    still.hidden = false;
+    $("still").hidden = false;
     showClock();
     if (which === wanted) for (const step of NEAR) if (rate === 0 && times[which + step] !== undefined) picture(which + step);
   }
@@ -60,25 +60,27 @@ async function showFrame() {
 }
 function cannotShow(which) {
   shownNumber = which;
-  still.hidden = true;
-  $("no-video").hidden = false;
-  $("no-video").replaceChildren(make("b", "", "This frame cannot be decoded"), "Others of the video may be.");
+  showTrouble(["This frame cannot be decoded", "Others of the video may be."]);
   showClock();
+}
+function showTrouble(next) {
+  if (next) $("still").hidden = true;
+  if (next === trouble) return;
+  trouble = next;
+  draw();
 }
 function showClock() {
   const filming = films && rate > 0, time = filming ? now : times[Math.max(0, shownNumber)];
-  $("clock").replaceChildren(make("b", "", clock(time)), " / " + clock(duration) + " · frame " + numberText((filming ? number : shownNumber) + 1));
+  render(html`<b>${clock(time)}</b> / ${clock(duration)} · frame ${numberText((filming ? number : shownNumber) + 1)}`, $("clock"));
 }
 const clock = (time) => clockText(time, 3, duration >= 3600);
 
 function seekFrame(which) {
   number = Math.max(0, Math.min(times.length - 1, which));
   now = times[number];
-  if (films && rate > 0) video.currentTime = now + ahead + 5e-4;
-  if (now < view[0] || now > view[1]) look(now - (view[1] - view[0]) / 2, view[1] - view[0]);
+  if (films && rate > 0) $("video").currentTime = now + ahead + 5e-4;
   if (!(films && rate > 0)) showFrame();
-  moved = true;
-  schedule();
+  lookAtCursor();
 }
 const seek = (time) => seekFrame(numberAt(time));
 function stepBy(by) {
@@ -92,19 +94,18 @@ function setRate(next) {
   if (next === was) return;
   rate = next;
   lastTick = 0;
-  $("play").setAttribute("aria-label", rate ? "Pause" : "Play");
-  $("play").querySelector("path").setAttribute("d", rate ? "M3 1.5h3v11H3zM8.5 1.5h3v11h-3z" : "M3 1.5v11l9-5.5z");
+  draw();
   if (films && rate > 0) {
-    video.playbackRate = Math.min(16, rate);
+    $("video").playbackRate = Math.min(16, rate);
     if (was <= 0) {
-      video.currentTime = now + ahead + 5e-4;
+      $("video").currentTime = now + ahead + 5e-4;
       filmTime = null;
-      video.play().then(() => { if (rate > 0) $("screen").classList.remove("still"); }).catch(() => {});
+      $("video").play().then(() => { if (rate > 0) $("screen").classList.remove("still"); }).catch(() => {});
     }
   } else {
     const filmed = films && was > 0;
-    video.pause();
-    if (filmed) seek(Math.max(0, (filmTime ?? video.currentTime) - ahead)); else showFrame();
+    $("video").pause();
+    if (filmed) seek(Math.max(0, (filmTime ?? $("video").currentTime) - ahead)); else showFrame();
   }
   schedule();
 }
@@ -126,16 +127,16 @@ function playAgain(tick) {
   filmTime = null;
   lastTick = tick;
   seek(loop[0]);
-  if (films) video.play().catch(() => {});
+  if (films) $("video").play().catch(() => {});
 }
 function tickPlaying(tick) {
-  if (loop && rate > 0 && !(films && video.seeking) && (now >= loop[1] || number >= times.length - 1 || (films && video.ended))) playAgain(tick);
+  if (loop && rate > 0 && !(films && $("video").seeking) && (now >= loop[1] || number >= times.length - 1 || (films && $("video").ended))) playAgain(tick);
   else if (films && rate > 0) {
-    const time = Math.max(0, Math.min(duration, (filmTime ?? video.currentTime) - ahead));
+    const time = Math.max(0, Math.min(duration, (filmTime ?? $("video").currentTime) - ahead));
     number = numberAt(time);
     now = times[number];
     showClock();
-    if (video.ended && !loop) setRate(0);
+    if ($("video").ended && !loop) setRate(0);
   } else {
     const passed = lastTick ? (tick - lastTick) / 1000 * rate : 0;
     now = Math.max(0, Math.min(duration, now + passed));
@@ -144,15 +145,13 @@ function tickPlaying(tick) {
     if ((rate > 0 && now >= times.at(-1) && !loop) || (rate < 0 && now <= 0)) setRate(0);
   }
   lastTick = tick;
-  moved = true;
-  if (now > view[1] || now < view[0]) look(now - 0.08 * (view[1] - view[0]), view[1] - view[0]);
 }
 function watchFilm() {
-  const follow = (_, { mediaTime }) => { filmTime = mediaTime; video.requestVideoFrameCallback(follow); };
-  if (video.requestVideoFrameCallback) video.requestVideoFrameCallback(follow);
-  video.addEventListener("seeking", () => { filmTime = null; });
-  video.addEventListener("error", () => { if (films) { films = false; setRate(0); } });
-  for (const shown of [video, still]) shown.addEventListener("click", toggle);
+  const follow = (_, { mediaTime }) => { filmTime = mediaTime; $("video").requestVideoFrameCallback(follow); };
+  if ($("video").requestVideoFrameCallback) $("video").requestVideoFrameCallback(follow);
+  $("video").addEventListener("seeking", () => { filmTime = null; });
+  $("video").addEventListener("error", () => { if (films) { films = false; setRate(0); } });
+  for (const shown of [$("video"), $("still")]) shown.addEventListener("click", toggle);
 }
 
 /* Opens a video: when its frames are, then the first picture; a film as soon as there is one. */
@@ -161,7 +160,7 @@ async function openVideo(at) {
   wanted = shownNumber = -1;
   films = false;
   kept.clear();
-  closeMedia(video);
+  closeMedia($("video"));
   const { answer, content } = await timesOf(at);
   if (at !== chosenVideo) return false;
   if (!answer.ok) {
@@ -169,9 +168,7 @@ async function openVideo(at) {
     opened = at;
     times = new Float64Array([0]);
     duration = videos[at].duration || 1;
-    still.hidden = true;
-    $("no-video").hidden = false;
-    $("no-video").replaceChildren(make("b", "", "This video cannot be shown"), error);
+    showTrouble(["This video cannot be shown", error]);
     return true;
   }
   opened = at;
@@ -197,20 +194,23 @@ async function timesOf(at) {
 async function tellReading(at, asking) {
   const isOver = await Promise.race([asking.then(() => true, () => true), pause(700)]);
   if (isOver || at !== chosenVideo) return;
-  still.hidden = true;
-  $("no-video").hidden = false;
-  $("no-video").replaceChildren(make("b", "", "Reading when each frame is shown"), "Once in each run of lstr label; a long video takes a while.");
+  showTrouble(["Reading when each frame is shown", "Once in each run of lstr label; a long video takes a while."]);
 }
+const FILM_TEXTS = {
+  soon: "A copy that browsers play is being made; until then frames come one by one", copy: "Playing shows a small copy; a still picture is of the video itself",
+  never: "No browser plays this video: frames come one by one",
+};
 async function waitForFilm(at) {
   while (at === chosenVideo) {
     const plays = await fetch("/plays/" + at).then((answer) => answer.json()).then((answer) => answer.plays).catch(() => "soon");
     if (at !== chosenVideo) return;
-    $("playing-state").textContent = { soon: "A copy that browsers play is being made; until then frames come one by one", copy: "Playing shows a small copy; a still picture is of the video itself", never: "No browser plays this video: frames come one by one" }[plays] ?? "";
+    filmText = FILM_TEXTS[plays] ?? "";
+    draw();
     if (plays === "video" || plays === "copy") {
       if (plays === "copy") ahead = 0;
       const was = rate;
       setRate(0); /* a film takes over where frames had come one by one */
-      video.src = "/film/" + at;
+      $("video").src = "/film/" + at;
       films = true;
       setRate(was);
     }

@@ -2,37 +2,23 @@
 let names = [];
 const LEAST_BAR = 5; /* pixels */
 
+let lanes = []; /* of each action: its id, name and key, labels as bars, proposals; its stamp changes with what it shows */
+let gaps = [], stamps = 0;
+
 function buildLanes() {
-  for (const lane of lanes) { near.unobserve(lane.row); lane.row.remove(); }
-  lanes.length = 0;
-  const actions = [...actionsInOrder().map(([id, action]) => ({ id, ...action })), { id: nothing, name: nameOf(nothing), key: "n" }];
+  const actions = [...actionsInOrder().map(([id, { name, key }]) => ({ id, name, key })), { id: nothing, name: nameOf(nothing), key: "n" }];
   names = actions.map(({ name }) => name);
   report.colours = Object.fromEntries(actions.filter(({ id }) => id !== nothing).map(({ name }, at) => [name, report.palette[at % report.palette.length]]));
-  actions.forEach(addLane);
-  widenNames();
-  redraw();
+  lanes = actions.map((action, index) => ({ ...action, index, bars: [], proposals: [], deep: 1, stamp: ++stamps, open: null }));
+  widenNames(names);
 }
-function addLane({ id, name, key }, index) {
-  const row = make("div", "lane"), button = make("button"), plot = make("div", "plot"), canvas = make("canvas");
-  const lane = { index, id, row, button, canvas, seen: false, dirty: true, bars: [] };
-  button.type = "button";
-  button.title = name + (key ? " starts and stops by " + key : "");
-  paint(button, name);
-  button.append(make("span", id === nothing ? "spot hollow" : "spot"), make("span", "cut", name), make("output"));
-  if (key) button.append(make("kbd", "", key));
-  button.addEventListener("click", () => pressAction(id, button));
-  canvas.setAttribute("aria-hidden", "true");
-  plot.append(canvas);
-  row.append(button, plot);
-  row.lane = lane;
-  $("lanes").append(row);
-  lanes.push(lane);
-  near.observe(row);
-}
+const LaneRow = ({ lane: { id, name, key, open, stamp }, lane }) => html`<${Lane} stamp=${stamp} content=${() => ({ colour: colourOf(name), paint: (pen, box) => paintLane(pen, box, lane) })}>
+  <${Button} title=${name + (key ? " starts and stops by " + key : "")} style=${spotStyle(name)} aria-pressed=${Boolean(open)} onClick=${({ currentTarget }) => pressAction(id, currentTarget)}>
+    <span class=${id === nothing ? "spot hollow" : "spot"} /><span class="cut">${name}</span><output>${open && "from " + clockText(open.start, 1)}</output>${key && html`<kbd>${key}</kbd>`}<//><//>`;
 /* The bars of each lane: labels of one action that overlap stand below each other. */
 function fillLanes() {
   const byAction = new Map(lanes.map((lane) => [lane.id, lane]));
-  const before = new Map(lanes.map((lane) => [lane, { bars: lane.bars, proposals: lane.proposals ?? [] }])), gapsBefore = gaps;
+  const before = new Map(lanes.map((lane) => [lane, { bars: lane.bars, proposals: lane.proposals }])), gapsBefore = gaps;
   for (const lane of lanes) { lane.bars = []; lane.deep = 1; }
   const free = new Map();
   for (const [key, label] of inOrder()) {
@@ -46,16 +32,11 @@ function fillLanes() {
     lane.bars.push({ key, label, level });
     lane.deep = ends.length;
   }
-  for (const lane of lanes) {
-    const open = lane.bars.filter(({ label }) => label.end === null);
-    lane.open = open.length > 0;
-    lane.button.setAttribute("aria-pressed", String(lane.open));
-    lane.button.querySelector("output").textContent = open.length ? "from " + clockText(open[0].label.start, 1) : "";
-  }
+  for (const lane of lanes) lane.open = lane.bars.find(({ label }) => label.end === null)?.label ?? null;
   fillProposals();
   gaps = unknownStretches();
   const stay = isSame(gaps, gapsBefore, ([start, end], [from, to]) => start === from && end === to);
-  for (const lane of lanes) lane.dirty ||= !stay || isOther(lane, before.get(lane));
+  for (const lane of lanes) if (!stay || isOther(lane, before.get(lane))) lane.stamp = ++stamps;
   overview = null;
 }
 const isSame = (some, others, areAlike) => some.length === others.length && some.every((one, at) => areAlike(one, others[at]));
@@ -71,11 +52,8 @@ function placeOf(lane, level, height, ratio) {
   const space = 4 * ratio, each = (height - 2 * space) / lane.deep;
   return [space + level * each, Math.max(2 * ratio, each - (lane.deep > 1 ? ratio : 0))];
 }
-function drawLane(lane) {
-  const { pen, width, height, ratio } = fresh(lane.canvas), span = view[1] - view[0], toX = (time) => (time - view[0]) / span * width;
-  pen.strokeStyle = theme.line;
-  pen.lineWidth = ratio;
-  for (const [x, wide] of placed(pen, gaps, toX, 1)) hatchBox(pen, x, 0, wide, height, 7 * ratio);
+function paintLane(pen, { toX, height, ratio }, lane) {
+  hatch(pen, gaps, toX, height, ratio, theme.line, 7);
   drawProposals(pen, lane, toX, height, ratio);
   const colour = colourOf(names[lane.index]), hollow = lane.id === nothing, plain = new Path2D();
   const boxOf = (bar) => {
@@ -106,7 +84,6 @@ function drawLane(lane) {
     const text = [bar.label.subject, bar.label.comment && "…"].filter(Boolean).join(" ");
     if (text) drawText(pen, text, left, y, wide, tall, ratio, hollow ? theme.ink : "#fff");
   }
-  lane.dirty = lane.open && rate !== 0;
 }
 /* Narrow ones have no corners that anybody sees. */
 function addBar(path, [left, y, wide, tall], ratio) {
@@ -127,7 +104,7 @@ function drawText(pen, text, left, y, wide, tall, ratio, colour) {
 /* Which label is under the pointer, and whether at one of its edges; the one that is chosen comes first. */
 function barAt(x, y, reach = 6) {
   for (const lane of lanes) {
-    const box = lane.canvas.getBoundingClientRect();
+    const box = lanesShown()[lane.index].base.lastElementChild.getBoundingClientRect();
     if (y < box.top || y >= box.bottom) continue;
     const toX = (time) => box.left + (time - view[0]) / (view[1] - view[0]) * box.width;
     const hits = lane.bars.filter((bar) => {
@@ -143,24 +120,16 @@ function barAt(x, y, reach = 6) {
   return null;
 }
 
-let gaps = [], overview = null;
-function drawOverview() {
-  const { pen, width, height, ratio } = fresh($("overview").firstElementChild), toX = (time) => time / duration * width;
-  if (!overview || overview.width !== width || overview.height !== height) {
-    overview = new OffscreenCanvas(width, height);
-    const brush = overview.getContext("2d"), inset = 4 * ratio;
-    brush.strokeStyle = theme.truth;
-    brush.lineWidth = ratio * 0.75;
-    for (const [x, wide] of placed(brush, gaps, toX, 1)) hatchBox(brush, x, 0, wide, height, 6 * ratio);
-    for (const lane of lanes) {
-      brush.fillStyle = colourOf(names[lane.index]);
-      const y = inset + (height - 2 * inset) * lane.index / lanes.length, tall = Math.max(ratio, (height - 2 * inset) / lanes.length - ratio / 2);
-      brush.globalAlpha = 0.4;
-      for (const [, { start, end }] of lane.proposals ?? []) brush.fillRect(toX(start), y, Math.max(ratio, toX(end) - toX(start)), tall);
-      brush.globalAlpha = 1;
-      for (const { label } of lane.bars) brush.fillRect(toX(label.start), y, Math.max(ratio, toX(endOf(label)) - toX(label.start)), tall);
-    }
+function paintOverview(pen, toX, height, ratio) {
+  const inset = 4 * ratio;
+  hatch(pen, gaps, toX, height, ratio);
+  for (const lane of lanes) {
+    pen.fillStyle = colourOf(lane.name);
+    const y = inset + (height - 2 * inset) * lane.index / lanes.length, tall = Math.max(ratio, (height - 2 * inset) / lanes.length - ratio / 2);
+    const fill = (start, end) => pen.fillRect(toX(start), y, Math.max(ratio, toX(end) - toX(start)), tall);
+    pen.globalAlpha = 0.4;
+    for (const [, { start, end }] of lane.proposals) fill(start, end);
+    pen.globalAlpha = 1;
+    for (const { label } of lane.bars) fill(label.start, endOf(label));
   }
-  pen.drawImage(overview, 0, 0);
-  drawPart(pen, toX, width, height, ratio);
 }

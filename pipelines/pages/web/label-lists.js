@@ -1,146 +1,83 @@
 /* Videos, actions, subjects, the labels in a list, and the fields of the chosen one. */
 const ROWS_AT_ONCE = 20, MOST_ROWS = 3 * ROWS_AT_ONCE; /* of labels, around the cursor: thousands would make each key wait */
-let listed = null; /* which rows are there: of which labels, from which on */
-let rowsOf = new Map(); /* what stands in the list, by key: {label, item}; forgotten when an action changes, whose name and colour they have */
-let rowsDirty = false;
-function showRows() {
-  rowsDirty = true;
-  schedule();
+let typed = null; /* the field in which a person is typing: what comes from elsewhere leaves it */
+const unlessTyping = (id, value) => (typed === id ? undefined : String(value));
+
+function Videos() {
+  const text = ({ id }) => {
+    const labels = Object.keys(labelsOf(id)).length;
+    return (aboutOf(id).complete ? "✓ " : labels ? "… " : "") + id + (labels ? " (" + countText(labels, "label") + ")" : "");
+  };
+  return html`<nav id="ways" aria-label="Videos">
+    <select id="videos" aria-label="Video" value=${chosenVideo} onChange=${({ target }) => { goVideo(Number(target.value)); target.blur(); }}>${options(videos.map((video, at) => [at, text(video)]))}</select>
+    <${Button} id="video-before" title="The video before (page up)" disabled=${chosenVideo === 0} onClick=${() => goVideo(chosenVideo - 1)}>← Previous<//>
+    <${Button} id="video-after" title="The next video (page down)" disabled=${chosenVideo === videos.length - 1} onClick=${() => goVideo(chosenVideo + 1)}>Next →<//>
+    <label id="complete-box" title="All that happens is labelled: the rest is background (shift C)"><input type="checkbox" id="complete" checked=${aboutOf().complete} onChange=${({ target }) => setComplete(target.checked)} /> Complete</label>
+  </nav>`;
+}
+const facts = () => [
+  ["Videos", numberText(videos.length)], ["With labels", numberText(videos.filter(({ id }) => Object.keys(labelsOf(id)).length).length)],
+  ["Complete", numberText(videos.filter(({ id }) => aboutOf(id).complete).length)],
+];
+function ActionMenu() {
+  const change = (id, changes) => ask(() => [{ kind: "action", key: id, after: { ...held.action[id], ...changes } }], () => tell("Changed"));
+  return html`<details class="menu" id="action-menu"><summary>Actions</summary><div class="sheet"><ul id="actions">${actionsInOrder().map(([id, { name, key }]) => html`<li key=${id}><${Spot} label=${name} />
+    <input type="text" class="key" maxlength="1" aria-label=${"Key of " + name} value=${key} onChange=${({ target }) => change(id, { key: target.value.trim() })} />
+    <input type="text" class="name" maxlength="200" aria-label=${"Name of " + name} value=${name} onChange=${({ target }) => change(id, { name: target.value.trim() })} />
+    <${Button} onClick=${() => ask(() => [{ kind: "action", key: id, after: null }])}>Remove<//></li>`)}</ul></div></details>`;
+}
+function addNamed(event) {
+  const field = $("new-action"), name = field.value.trim();
+  event.preventDefault();
+  if (name) addAction(name);
+  field.value = "";
+  field.blur();
 }
 
-function showVideos() {
-  const list = $("videos");
-  list.replaceChildren(...videos.map(({ id }, at) => {
-    const labels = Object.keys(labelsOf(id)).length, mark = aboutOf(id).complete ? "✓ " : labels ? "… " : "";
-    return option(at, mark + id + (labels ? " (" + countText(labels, "label") + ")" : ""));
-  }));
-  list.value = chosenVideo;
-  $("video-before").disabled = chosenVideo === 0;
-  $("video-after").disabled = chosenVideo === videos.length - 1;
-  $("complete").checked = aboutOf().complete;
-  if (document.activeElement !== $("video-comment")) $("video-comment").value = aboutOf().comment;
-  const complete = videos.filter(({ id }) => aboutOf(id).complete).length, started = videos.filter(({ id }) => Object.keys(labelsOf(id)).length).length;
-  $("facts").replaceChildren();
-  term($("facts"), "Videos", numberText(videos.length));
-  term($("facts"), "With labels", numberText(started));
-  term($("facts"), "Complete", numberText(complete));
-}
-function showActions() {
-  $("actions").replaceChildren(...actionsInOrder().map(([id, action]) => {
-    const item = make("li"), key = make("input", "key"), name = make("input", "name"), remove = make("button", "", "Remove");
-    key.type = name.type = "text";
-    key.maxLength = 1;
-    name.maxLength = 200;
-    [key.value, name.value] = [action.key, action.name];
-    key.setAttribute("aria-label", "Key of " + action.name);
-    name.setAttribute("aria-label", "Name of " + action.name);
-    const change = (changes) => ask(() => [{ kind: "action", key: id, after: { ...held.action[id], ...changes } }], () => tell("Changed"));
-    key.addEventListener("change", () => change({ key: key.value.trim() }));
-    name.addEventListener("change", () => change({ name: name.value.trim() }));
-    remove.type = "button";
-    remove.addEventListener("click", () => ask(() => [{ kind: "action", key: id, after: null }]));
-    item.append(spot(action.name), key, name, remove);
-    return item;
-  }));
-  $("label-action").replaceChildren(...[...actionsInOrder().map(([id]) => id), nothing].map((id) => option(id, nameOf(id))));
-  $("subject-names").replaceChildren(...Object.keys(held.subject).sort().map((name) => option(name)));
-}
-function drawRows() {
-  rowsDirty = false;
+/* The labels, some around the chosen one or the cursor; in steps, so that from one to the next the rows mostly stay. */
+function Labels() {
   const order = inOrder(), at = order.findIndex(([key]) => key === chosen);
   const middle = at >= 0 ? at : Math.max(0, order.findIndex(([, label]) => label.start >= now));
-  /* in steps, so that from one label to the next the rows mostly stay */
   const wanted = Math.floor(middle / ROWS_AT_ONCE) * ROWS_AT_ONCE - ROWS_AT_ONCE;
   const first = Math.max(0, Math.min(wanted, order.length - MOST_ROWS)), last = Math.min(order.length, first + MOST_ROWS);
-  if (listed && listed.first === first && listed.revision === revision && listed.video === chosenVideo) return markRow();
-  listed = { first, revision, video: chosenVideo };
-  $("count").textContent = order.length ? countText(order.length, "label") : "No labels yet";
-  const before = rowsOf;
-  rowsOf = new Map(order.slice(first, last).map(([key, label]) => {
-    const old = before.get(key);
-    return [key, old?.label === label ? old : { label, item: makeRow(key, label) }];
-  }));
-  const more = (count, where) => (count ? [make("li", "more", countText(count, "label") + " " + where)] : []);
-  putRows([...more(first, "before these"), ...[...rowsOf.values()].map(({ item }) => item), ...more(order.length - last, "after these")]);
-  markRow();
+  const more = (count, where) => count > 0 && html`<li key=${where} class="more">${countText(count, "label") + " " + where}</li>`;
+  return html`<section class="card" id="list" aria-label="Labels">
+    <div class="heading"><h2 id="count">${order.length ? countText(order.length, "label") : "No labels yet"}</h2><p class="soft" id="saved" role="status">${unsavedText ? "" : "All saved in " + lastPart(report.file)}</p></div>
+    <ol id="rows">${more(first, "before these")}${order.slice(first, last).map(([key, label]) => html`<${LabelRow} key=${key} id=${key} label=${label} isChosen=${key === chosen} name=${nameOf(label.action)} />`)}${more(order.length - last, "after these")}</ol>
+  </section>`;
 }
-function makeRow(key, label) {
-  const item = make("li"), row = make("button");
-  row.type = "button";
-  row.tabIndex = -1; /* the arrow keys go through labels */
-  row.dataset.key = key;
-  row.append(spot(nameOf(label.action), label.action === nothing ? "spot hollow" : "spot"), make("span", "cut", nameOf(label.action)), make("span", "cut subject", label.subject),
-    make("span", "time", clock(label.start)), make("span", "time", label.end === null ? "open" : clock(label.end)), make("span", "cut comment", label.comment));
-  item.append(row);
-  return item;
-}
-/* Only what changes is touched: to lay out all rows anew makes a key wait. */
-function putRows(items) {
-  const list = $("rows"), kept = new Set(items);
-  for (const item of [...list.children]) if (!kept.has(item)) item.remove();
-  let at = list.firstChild;
-  for (const item of items) {
-    if (item === at) at = at.nextSibling;
-    else list.insertBefore(item, at);
+class LabelRow extends Component {
+  shouldComponentUpdate({ label, isChosen, name }) { return label !== this.props.label || isChosen !== this.props.isChosen || name !== this.props.name; }
+  /* the arrow keys go through labels */
+  render({ id, label, isChosen, name }) {
+    return html`<li><${Button} tabindex="-1" data-key=${id} aria-current=${isChosen} onClick=${() => { chooseLabel(id); seek(label.start); }}>
+      <${Spot} label=${name} look=${label.action === nothing ? "hollow" : ""} /><span class="cut">${name}</span><span class="cut subject">${label.subject}</span><span class="time">${clock(label.start)}</span>
+      <span class="time">${label.end === null ? "open" : clock(label.end)}</span><span class="cut comment">${label.comment}</span><//></li>`;
   }
 }
-/* Which row is chosen, and in sight. */
-function markRow() {
-  for (const one of $("rows").querySelectorAll('[aria-current="true"]')) one.setAttribute("aria-current", "false");
-  const row = rowsOf.get(chosen)?.item.firstChild;
-  if (!row) return;
-  row.setAttribute("aria-current", "true");
-  $("rows").scrollTop = row.offsetTop - $("rows").clientHeight / 2;
+
+/* The fields of the chosen label. */
+function Fields() {
+  const label = chosen && labelsOf()[chosen], actions = [...actionsInOrder().map(([id]) => id), nothing].map((id) => [id, nameOf(id)]);
+  const snapped = (text) => (Number(text) >= duration - 1e-6 ? duration : times[numberAt(Number(text))]);
+  const field = (name, value, change, others) => html`<input type="text" id=${"label-" + name} value=${unlessTyping("label-" + name, value)} autocomplete="off" onChange=${({ target }) => { typed = null; change(target.value); }} ...${others} />`;
+  const edge = (name, text, key) => html`<span><label>${text} ${field(name, label[name] ?? "", (value) => { if (value) changeChosen({ [name]: snapped(value) }); }, { type: "number", min: 0, step: "any" })} s</label>${" "}
+    <${Button} id=${name + "-here"} title=${text + " at the cursor (" + key + ")"} onClick=${() => changeChosen({ [name]: name === "end" ? endNow() : now })}>at cursor<//></span>`;
+  return html`<section class="card" id="edit-card" aria-label="The chosen label">
+    ${!label && html`<p class="soft" id="none-chosen">No label is chosen. An action's key starts it at the cursor, and stops it there.</p>`}
+    ${label && html`<div key=${chosen} id="editor" role="group" aria-label="Label" onInput=${({ target }) => { typed = target.id; }} onfocusout=${() => { if (typed) { typed = null; draw(); } }}>
+      <label>Action <select id="label-action" value=${label.action} onChange=${({ target }) => { typed = null; changeChosen({ action: target.value }); }}>${options(actions)}</select></label>
+      <label>Subject ${field("subject", label.subject, (value) => { addSubject(value.trim()); changeChosen({ subject: value.trim() }); }, { list: "subject-names", maxlength: 200 })}</label>
+      ${edge("start", "Start", "[")}${edge("end", "End", "]")}
+      <label class="wide">Comment ${field("comment", label.comment, (value) => changeChosen({ comment: value }), { maxlength: report.longest })}</label>
+      <span><${Button} id="delete" title="Delete the label (delete)" onClick=${removeChosen}>Delete<//> <${Button} id="let-go" title="Choose none (escape)" onClick=${() => chooseLabel(null)}>Done<//></span>
+    </div>`}
+    <${VideoComment} key=${videoId()} id=${videoId()} />
+  </section>`;
 }
-let edited = null, typed = null; /* the label whose values the fields have; the field in which a person is typing */
-function showChosen() {
-  const label = chosen && labelsOf()[chosen];
-  if (edited !== chosen) typed = null;
-  edited = chosen;
-  $("editor").hidden = !label;
-  $("none-chosen").hidden = Boolean(label);
-  if (label) {
-    const fields = { "label-action": label.action, "label-subject": label.subject, "label-start": label.start, "label-end": label.end ?? "", "label-comment": label.comment };
-    for (const [id, value] of Object.entries(fields)) if ($(id) !== typed) $(id).value = value;
-  }
-  showRows();
-}
-function buildFields() {
-  $("rows").addEventListener("click", (event) => {
-    const key = event.target.closest("button")?.dataset.key, label = key && labelsOf()[key];
-    if (label) { chooseLabel(key); seek(label.start); }
-  });
-  const snapped = (text) => {
-    const time = Number(text), at = numberAt(time);
-    return time >= duration - 1e-6 ? duration : times[at];
-  };
-  $("editor").addEventListener("input", ({ target }) => { typed = target; });
-  $("editor").addEventListener("change", () => { typed = null; }, true);
-  $("editor").addEventListener("focusout", () => { if (typed) { typed = null; showChosen(); } });
-  $("label-comment").maxLength = $("video-comment").maxLength = report.longest;
-  $("label-action").addEventListener("change", () => changeChosen({ action: $("label-action").value }));
-  $("label-subject").addEventListener("change", () => { addSubject($("label-subject").value.trim()); changeChosen({ subject: $("label-subject").value.trim() }); });
-  $("label-comment").addEventListener("change", () => changeChosen({ comment: $("label-comment").value }));
-  for (const edge of ["start", "end"]) {
-    $("label-" + edge).addEventListener("change", () => { if ($("label-" + edge).value) changeChosen({ [edge]: snapped($("label-" + edge).value) }); });
-    $(edge + "-here").addEventListener("click", () => changeChosen({ [edge]: edge === "end" ? endNow() : now }));
-  }
-  $("delete").addEventListener("click", removeChosen);
-  $("let-go").addEventListener("click", () => chooseLabel(null));
-  let written = ""; /* the video whose comment is being written: what another window decides may lead to the next one */
-  $("video-comment").addEventListener("focus", () => { written = videoId(); });
-  $("video-comment").addEventListener("change", () => {
-    const id = written, comment = $("video-comment").value;
-    ask(() => [{ kind: "about", video: id, after: { ...aboutOf(id), comment } }]);
-  });
-  $("video-comment").addEventListener("blur", () => { if (written !== videoId()) $("video-comment").value = aboutOf().comment; });
-  $("complete").addEventListener("change", () => setComplete($("complete").checked));
-  $("subject").addEventListener("change", () => addSubject(subjectNow()));
-  $("add-action").addEventListener("submit", (event) => {
-    event.preventDefault();
-    const name = $("new-action").value.trim();
-    if (name) addAction(name);
-    $("new-action").value = "";
-    $("new-action").blur();
-  });
+/* Of one video: what another window decides may lead to the next one while it is being written. */
+function VideoComment({ id }) {
+  const about = aboutOf(id), isTyping = document.activeElement?.id === "video-comment";
+  return html`<label class="wide">About this video <input type="text" id="video-comment" autocomplete="off" placeholder="Comment" maxlength=${report.longest} value=${isTyping ? undefined : about.comment}
+    onChange=${({ target }) => { const comment = target.value; ask(() => [{ kind: "about", video: id, after: { ...aboutOf(id), comment } }]); }} /></label>`;
 }

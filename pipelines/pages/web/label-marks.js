@@ -37,7 +37,7 @@ function toggleAction(action) {
 }
 /* Changes what is chosen; an edge never passes the other one, nor the ends of the video. */
 function changeChosen(changes, key = chosen) {
-  if (("start" in changes || "end" in changes) && refusedWhileOpening()) return showChosen();
+  if (("start" in changes || "end" in changes) && refusedWhileOpening()) return draw();
   const video = videoId();
   ask(() => {
     const label = held.label[video]?.[key];
@@ -48,7 +48,7 @@ function changeChosen(changes, key = chosen) {
     return [putLabel(video, key, after)];
   });
 }
-function told(text) { tell(text); showChosen(); return null; }
+function told(text) { tell(text); draw(); return null; }
 function removeChosen() {
   const video = videoId(), key = chosen;
   ask(() => (held.label[video]?.[key] ? [putLabel(video, key, null)] : null));
@@ -83,8 +83,8 @@ function chooseLabel(key, goes = true) {
     if (now < label.start - 1e-6 || now > (label.end ?? label.start) + 1e-6) seek(label.start);
     if (label.start < view[0] || label.start > view[1]) look(label.start - (view[1] - view[0]) / 3, view[1] - view[0]);
   }
-  showChosen();
-  for (const lane of lanes) if (lane.bars.some(({ key }) => key === before || key === chosen)) lane.dirty = true;
+  for (const lane of lanes) if (lane.bars.some(({ key: one }) => one === before || one === chosen)) lane.stamp = ++stamps;
+  draw();
   moved = true;
   schedule();
 }

@@ -102,15 +102,10 @@ function listen() {
     if (events.readyState === EventSource.CLOSED) pause(1000).then(listen); /* it was refused, for good */
   });
 }
+let unsavedText = ""; /* why changes are not saved yet */
 function showUnsaved(text) {
-  $("unsaved").hidden = !text;
-  $("unsaved").textContent = text;
-  $("saved").textContent = text ? "" : "All saved in " + lastPart(report.file);
-}
-let telling = 0;
-function tell(text) {
-  $("told").textContent = text;
-  clearTimeout(telling);
-  telling = setTimeout(() => { $("told").textContent = ""; }, 3500);
+  if (text === unsavedText) return;
+  unsavedText = text;
+  draw();
 }
 const newKey = () => crypto.randomUUID().slice(0, 13);

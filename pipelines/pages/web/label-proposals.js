@@ -1,5 +1,6 @@
 /* What a model proposes: outlines in the lanes, a list in an order, and a review of one after the other, its clip in a loop. */
 const AROUND = 1; /* seconds of a clip before and after its proposal */
+let order = report.orders[0]; /* by which proposals are sorted */
 let proposalOrder = [], search = { model: "", is_running: false }; /* [place of its video, id] each; how far the search is */
 let reviewed = null; /* the proposal on show: {at, key, draft: {action, start, end}, ready} */
 let following = false, followAgain = false;
@@ -19,11 +20,12 @@ async function followProposals() {
   following = true;
   while (followAgain || search.is_running) {
     followAgain = false;
-    const answer = await fetch("/proposals?order=" + encodeURIComponent($("order").value)).then((got) => got.json()).catch(() => null);
+    const answer = await fetch("/proposals?order=" + encodeURIComponent(order)).then((got) => got.json()).catch(() => null);
     if (answer) {
       await reach(answer.revision);
       [proposalOrder, search] = [answer.order, answer.search];
-      showProposals();
+      fillLanes();
+      draw();
     }
     if (!followAgain && (search.is_running || !answer)) await pause(answer ? 700 : 2000);
   }
@@ -34,7 +36,6 @@ function proposalsChanged(changes) {
   if (!changes.some(isAbout)) return;
   followProposals();
   if (reviewed && !isOpen([reviewed.at, reviewed.key])) reviewBeside(1);
-  else showProposals();
 }
 
 /* Outlines of what waits, below the labels; of near misses broken ones. */
@@ -43,8 +44,8 @@ function fillProposals() {
   for (const lane of lanes) lane.proposals = open.filter(([, { action }]) => action === lane.id);
 }
 function drawProposals(pen, lane, toX, height, ratio) {
-  const colour = colourOf(names[lane.index]);
-  for (const [key, proposal] of lane.proposals ?? []) {
+  const colour = colourOf(lane.name);
+  for (const [key, proposal] of lane.proposals) {
     const draft = draftOf(key), { start, end } = dragged?.key === key ? dragged : draft ?? proposal;
     if (end < view[0] || start > view[1]) continue;
     const left = toX(start), wide = Math.max(LEAST_BAR * ratio, toX(end) - left), inset = 3 * ratio;
@@ -83,8 +84,7 @@ async function review([at, key]) {
   setRate(0);
   seek(from);
   if (times.length > 1) setRate(speed());
-  showChosen();
-  showProposals();
+  draw();
   redraw();
 }
 function fitLoop() {
@@ -96,7 +96,7 @@ function leaveReview() {
   reviewed = loop = null;
   decidedIn.length = 0;
   setRate(0);
-  showProposals();
+  draw();
   redraw();
 }
 /* The next one that waits, or the one before; after the last come those that were passed over. */
@@ -138,7 +138,7 @@ function changeDraft(changes) {
   if (after.start >= after.end) return tell("A label starts before it ends");
   reviewed.draft = after;
   fitLoop();
-  showProposals();
+  draw();
   return redraw();
 }
 function resetDraft() {
@@ -171,35 +171,39 @@ function reviewKey({ key: pressed, repeat }, action) {
 /* The card with the list, and the bar below the picture. */
 const timeText = (time) => clockText(time, 1, time >= 3600);
 const sureText = (proposal) => proposal.peak.toFixed(2) + (isNearMiss(proposal) ? " < " : " ≥ ") + proposal.threshold.toFixed(2);
-function showProposals() {
-  const open = openInOrder(), isHere = ([at, key]) => reviewed?.at === at && reviewed.key === key;
-  $("proposals").hidden = !open.length && !search.model;
-  $("proposal-count").textContent = open.length ? countText(open.length, "proposal") : "No proposal waits";
-  $("review-them").disabled = !open.length;
-  $("search").textContent = searchText();
-  const first = Math.max(0, open.findIndex(isHere) - MOST_ROWS / 2), some = open.slice(first, first + MOST_ROWS);
-  $("proposal-rows").replaceChildren(...some.map((place) => {
-    const item = make("li"), row = make("button"), proposal = proposalAt(place), name = nameOf(proposal.action);
-    row.type = "button";
-    row.tabIndex = -1;
-    row.setAttribute("aria-current", String(isHere(place)));
-    row.append(spot(name, "spot"), make("span", "cut", name), make("span", "cut", videos[place[0]].id), make("span", "time", timeText(proposal.start)), make("span", "time", sureText(proposal)));
-    row.addEventListener("click", () => { row.blur(); review(place); });
-    item.append(row);
-    return item;
-  }), ...(open.length > first + some.length ? [make("li", "more", countText(open.length - first - some.length, "proposal") + " after these")] : []));
-  const row = $("proposal-rows").querySelector('[aria-current="true"]');
-  if (row) $("proposal-rows").scrollTop = row.offsetTop - $("proposal-rows").clientHeight / 2;
-  fillProposals();
-  showReview(open.length);
+const isOnShow = ([at, key]) => reviewed?.at === at && reviewed.key === key;
+const blurred = (act) => ({ currentTarget }) => { currentTarget.blur(); act(); }; /* so that enter accepts the next one, and presses no button */
+function ProposalRow({ place }) {
+  const proposal = proposalAt(place), name = nameOf(proposal.action);
+  return html`<li><${Button} tabindex="-1" aria-current=${isOnShow(place)} onClick=${blurred(() => review(place))}><${Spot} label=${name} /><span class="cut">${name}</span><span class="cut">${videos[place[0]].id}</span>
+    <span class="time">${timeText(proposal.start)}</span><span class="time">${sureText(proposal)}</span><//></li>`;
 }
-function showReview(left) {
+function Proposals() {
+  const open = openInOrder(), first = Math.max(0, open.findIndex(isOnShow) - MOST_ROWS / 2), some = open.slice(first, first + MOST_ROWS), left = open.length - first - some.length;
+  return html`<section class="card" id="proposals" aria-label="Proposals" hidden=${!open.length && !search.model}>
+    <div class="heading">
+      <h2 id="proposal-count">${open.length ? countText(open.length, "proposal") : "No proposal waits"}</h2>
+      <label>Order <select id="order" onChange=${({ target }) => { order = target.value; target.blur(); followProposals(); }}>${options(report.orders.map((name) => [name]))}</select></label>
+      <div class="buttons"><${Button} id="review-them" title="One after the other (shift R)" disabled=${!open.length} onClick=${blurred(startReview)}>Review<//></div>
+    </div>
+    <p class="soft" id="search" role="status">${searchText()}</p>
+    <ol id="proposal-rows">${some.map((place) => html`<${ProposalRow} key=${place.join()} place=${place} />`)}${left > 0 && html`<li class="more">${countText(left, "proposal")} after these</li>`}</ol>
+  </section>`;
+}
+/* What is on show, below the picture. */
+function Reviewing() {
   const proposal = reviewed && proposalAt([reviewed.at, reviewed.key]);
-  $("reviewing").hidden = !proposal;
-  if (!proposal) return;
+  if (!proposal) return null;
   const { draft } = reviewed, isChanged = draft.start !== proposal.start || draft.end !== proposal.end, name = nameOf(draft.action);
-  $("review-what").replaceChildren(spot(name, "spot"), make("b", "", name + "?"), make("span", "time", clock(draft.start) + " – " + clock(draft.end)));
-  $("review-facts").textContent = (isNearMiss(proposal) ? "Near miss: " : "") + sureText(proposal) + " · " + numberText(left) + " left" + (isChanged ? " · edges changed" : "");
+  const button = (id, act, title, text, key) => html`<${Button} id=${id} title=${title} onClick=${blurred(act)}>${text}${key && html`<kbd>${key}</kbd>`}<//>`;
+  return html`<div id="reviewing" role="group" aria-label="Review of a proposal">
+    <p id="review-what" role="status"><${Spot} label=${name} /><b>${name}?</b><span class="time">${clock(draft.start) + " – " + clock(draft.end)}</span></p>
+    <p id="review-facts">${(isNearMiss(proposal) ? "Near miss: " : "") + sureText(proposal) + " · " + numberText(openInOrder().length) + " left" + (isChanged ? " · edges changed" : "")}</p>
+    <div id="review-acts">
+      ${button("review-accept", () => decide("accept"), "Accept (enter); an action's key accepts it as that action", "Accept", "enter")}${button("review-reject", () => decide("reject"), "Reject (delete): nothing happens here", "Reject", "del")}
+      ${button("review-skip", () => reviewBeside(1), "The next proposal (↓)", "Skip", "↓")}${button("review-leave", leaveReview, "End the review (escape)", "End")}
+    </div>
+  </div>`;
 }
 function searchText() {
   const { model, is_running, done, total, video, share, failed, trouble } = search;
@@ -208,15 +212,4 @@ function searchText() {
   const parts = [is_running && !video && !done ? model + " is being loaded" : is_running ? model + " looks through the videos (" + done + " of " + total + where + ")" : trouble ? "" : model + " has looked through all videos that are not complete"];
   for (const [name, reason] of failed) parts.push("Not in " + name + ": " + reason);
   return [...parts, trouble].filter(Boolean).join(". ");
-}
-function buildProposals() {
-  $("order").replaceChildren(...report.orders.map((name) => option(name)));
-  $("order").addEventListener("change", () => { $("order").blur(); followProposals(); });
-  const acts = {
-    "review-them": startReview, "review-accept": () => decide("accept"), "review-reject": () => decide("reject"),
-    "review-skip": () => reviewBeside(1), "review-leave": leaveReview,
-  };
-  for (const [id, act] of Object.entries(acts)) $(id).addEventListener("click", () => { $(id).blur(); act(); });
-  showProposals();
-  followProposals();
 }

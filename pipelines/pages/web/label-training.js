@@ -1,5 +1,6 @@
 /* Training on the labels: a button, the progress, and the models with their results. */
-let training = { progress: null, warnings: [], error: "", hint: "", models: [], command: "" }, latestModel = 0;
+let timeLimit = "", ownMinutes = 30, trainSaid = ""; /* trainSaid: for a screen reader, each step once */
+let training = { progress: null, warnings: [], error: "", hint: "", models: [], command: "" };
 const TIME_LIMITS = [["", "no time limit"], ["720", "at most 12 minutes"], ["3600", "at most 1 hour"], ["own", "at most …"]];
 
 /* "40 s", "3 min", "2 h 5 min" of seconds. */
@@ -11,106 +12,55 @@ function lengthText(seconds) {
 const quoted = (path) => (/^[\w@%+=:,./-]+$/.test(path) ? path : "'" + path.replaceAll("'", "'\"'\"'") + "'");
 const inSentence = (text) => text[0].toUpperCase() + text.slice(1);
 
-/* Show a command to copy. */
-function showCommand(line, text, label) {
-  const code = make("code", "", text), copy = make("button", "", "Copy");
-  code.tabIndex = 0;
-  code.setAttribute("aria-label", label);
-  copy.type = "button";
-  copy.addEventListener("click", () => copyText(text, code, tell));
-  line.replaceChildren(code, copy);
+/* A command to copy. */
+function Command({ text, label }) {
+  const copy = ({ currentTarget }) => copyText(text, currentTarget.previousElementSibling, tell);
+  return html`<div class="command"><code tabindex="0" aria-label=${label}>${text}</code><${Button} onClick=${copy}>Copy<//></div>`;
 }
-function timeLimit() {
-  const chosen = $("train-time").value;
-  return chosen === "own" ? Number($("train-minutes").value) * 60 : chosen ? Number(chosen) : null;
-}
-function showTrainCommand() {
-  const seconds = timeLimit();
-  showCommand($("train-command"), training.command + (seconds ? " --time " + seconds / 60 + "m" : ""), "The command that trains such a model");
-}
-
-async function askTraining(deed, content = {}) {
-  try {
-    const answer = await fetch("/training/" + deed, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ project: report.project, ...content }) });
-    if (answer.ok) return;
-    const { error, hint } = await answer.json();
-    tell(error + " " + hint);
-  } catch {
-    tell("Nothing answers: is lstr label still running?");
-  }
-}
+const timeSeconds = () => (timeLimit === "own" ? ownMinutes * 60 : timeLimit ? Number(timeLimit) : null);
+const askTraining = (deed, content = {}) => post("/training/" + deed, { project: report.project, ...content }).catch((error) => tell(error instanceof TypeError ? "Nothing answers: is lstr label still running?" : error.message));
 
 /* Show a state from the stream of events. */
 function showTraining(state) {
-  const { progress, warnings, error, hint, models } = state, before = training;
+  const before = training, parts = [$("train-form"), $("train-run")], hadFocus = parts.some((part) => part.contains(document.activeElement));
   training = state;
-  const form = $("train-form"), run = $("train-run"), focus = [form, run].some((part) => part.contains(document.activeElement));
-  const changes = Boolean(progress) !== Boolean(before.progress);
-  form.hidden = Boolean(progress);
-  run.hidden = !progress;
-  if (focus && changes) $(progress ? "train-stop" : "train").focus({ preventScroll: true }); /* what had the focus is hidden now */
-  if (progress) showProgress(progress);
-  else $("train-said").textContent = "";
-  $("train-error").hidden = !error;
-  $("train-error").textContent = error && "Training failed: " + error + " " + inSentence(hint || " ");
-  $("train-warnings").hidden = !warnings.length;
-  if (warnings.length !== before.warnings.length) {
-    const [summary, list] = $("train-warnings").children;
-    summary.textContent = countText(warnings.length, "warning");
-    list.replaceChildren(...warnings.map((text) => make("li", "", text)));
-  }
-  if (state.command !== before.command) showTrainCommand();
-  if (JSON.stringify(models) !== JSON.stringify(before.models)) showModels(models);
+  const { progress, models } = state;
+  trainSaid = progress ? saidOf(progress) : "";
+  draw();
+  if (hadFocus && Boolean(progress) !== Boolean(before.progress)) $(progress ? "train-stop" : "train").focus({ preventScroll: true }); /* what had the focus is hidden now */
+  if ((models[0]?.number ?? 0) !== (before.models[0]?.number ?? 0)) followProposals(); /* the latest model proposes */
 }
-function showProgress({ number, step, steps, name, share, seconds_left: left }) {
-  $("train-bar").style.setProperty("--part", share);
-  $("train-bar").parentElement.setAttribute("aria-valuenow", Math.round(share * 100));
-  const said = "Model " + number + ": " + (step ? "step " + step + " of " + steps + ", " + name : name + " …");
-  $("train-left").textContent = said + (left === null ? "" : "; about " + lengthText(left) + " left in all");
-  if ($("train-said").textContent !== said) $("train-said").textContent = said; /* a screen reader hears each step once */
+const saidOf = ({ number, step, steps, name }) => "Model " + number + ": " + (step ? "step " + step + " of " + steps + ", " + name : name + " …");
+function ModelRow({ model: { number, path, result, report: hasReport }, isLatest }) {
+  return html`<li id=${"model-" + number}><p><b>Model ${number}</b>${hasReport && html` · <a href=${"/training/" + number + "/report/report.html"} target="_blank">Report</a>`}</p>
+    <p>${inSentence(result[0])}</p><p class="soft">${result[1]}</p>
+    ${isLatest && html`<${Command} text=${"lstr detect VIDEO -m " + quoted(path) + " -o timeline"} label=${"The command that detects with model " + number} />`}</li>`;
 }
-function showModels(models) {
-  const latest = models[0]?.number ?? 0;
-  if (latest !== latestModel) followProposals(); /* the latest model proposes */
-  latestModel = latest;
-  $("models").replaceChildren(...models.map((one, at) => {
-    const item = make("li"), line = make("p");
-    item.id = "model-" + one.number;
-    line.append(make("b", "", "Model " + one.number));
-    if (one.report) {
-      const link = Object.assign(make("a", "", "Report"), { href: "/training/" + one.number + "/report/report.html", target: "_blank" });
-      line.append(" · ", link);
-    }
-    item.append(line, make("p", "", inSentence(one.result[0])), make("p", "soft", one.result[1]));
-    if (!at) {
-      const detect = make("div", "command");
-      showCommand(detect, "lstr detect VIDEO -m " + quoted(one.path) + " -o timeline", "The command that detects with model " + one.number);
-      item.append(detect);
-    }
-    return item;
-  }));
-}
-function showTrainingLabels() {
+function Training() {
   const known = videos.filter(({ id }) => aboutOf(id).complete || Object.values(labelsOf(id)).some(({ end }) => end !== null));
   const count = known.reduce((sum, { id }) => sum + Object.values(labelsOf(id)).filter(({ action, end }) => action !== nothing && end !== null).length, 0);
-  $("train-from").textContent = count ? "On " + countText(count, "label") + " in " + countText(known.length, "video") + ", as they are when you press the button."
-    : "Label an action in a few videos first.";
-  $("train").disabled = !count;
-}
-
-function buildTraining() {
-  const times = $("train-time");
-  times.replaceChildren(...TIME_LIMITS.map(([value, text]) => option(value, text)));
-  times.addEventListener("change", () => {
-    $("train-own").hidden = times.value !== "own";
-    if (times.value === "own") $("train-minutes").focus();
-    showTrainCommand();
-  });
-  $("train-minutes").addEventListener("input", showTrainCommand);
-  $("train-form").addEventListener("submit", (event) => {
-    event.preventDefault();
-    askTraining("begin", { seconds: timeLimit() });
-  });
-  $("train-stop").addEventListener("click", () => askTraining("stop"));
-  showTrainingLabels();
+  const { progress, error, hint, warnings, models, command } = training, percent = progress && Math.round(progress.share * 100), seconds = timeSeconds();
+  const chooseTime = ({ target }) => {
+    timeLimit = target.value;
+    draw();
+    if (timeLimit === "own") $("train-minutes").focus();
+  };
+  return html`<section class="card" id="training" aria-label="Train">
+    <div class="heading"><h2>Train a model</h2><p class="soft" id="train-from">${count ? "On " + countText(count, "label") + " in " + countText(known.length, "video") + ", as they are when you press the button." : "Label an action in a few videos first."}</p></div>
+    <form id="train-form" hidden=${Boolean(progress)} onSubmit=${(event) => { event.preventDefault(); askTraining("begin", { seconds }); }}>
+      <button type="submit" id="train" title="Train a model on all labels, in the background" disabled=${!count}>Train on these labels</button>
+      <select id="train-time" aria-label="Time limit" onChange=${chooseTime}>${options(TIME_LIMITS)}</select>
+      ${timeLimit === "own" && html`<label><input type="number" id="train-minutes" min="1" max="10080" step="1" value=${ownMinutes} aria-label="Minutes of training" onInput=${({ target }) => { ownMinutes = Number(target.value); draw(); }} /> minutes</label>`}
+      <details><summary>The command that does the same</summary><${Command} text=${command + (seconds ? " --time " + seconds / 60 + "m" : "")} label="The command that trains such a model" /></details>
+    </form>
+    <div id="train-run" hidden=${!progress}>
+      <p id="train-left">${progress && saidOf(progress) + (progress.seconds_left === null ? "" : "; about " + lengthText(progress.seconds_left) + " left in all")}</p>
+      <div class="bar" role="progressbar" aria-label="Of this step" aria-valuemin="0" aria-valuemax="100" aria-valuenow=${percent}><i id="train-bar" style=${{ "--part": progress?.share ?? 0 }} /></div>
+      <div class="buttons"><${Button} id="train-stop" onClick=${() => askTraining("stop")}>Cancel<//><p class="soft">You can label meanwhile. What is finished is kept, and used when you train again.</p></div>
+    </div>
+    <p id="train-error" role="alert" hidden=${!error}>${error && "Training failed: " + error + " " + inSentence(hint || " ")}</p>
+    ${warnings.length > 0 && html`<details id="train-warnings"><summary>${countText(warnings.length, "warning")}</summary><ul>${warnings.map((text) => html`<li>${text}</li>`)}</ul></details>`}
+    <p class="unseen" id="train-said" role="status">${trainSaid}</p>
+    <ol id="models">${models.map((model, at) => html`<${ModelRow} key=${model.number} model=${model} isLatest=${!at} />`)}</ol>
+  </section>`;
 }

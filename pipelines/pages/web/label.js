@@ -1,40 +1,77 @@
-/* Keys, the choice of a video, and what is drawn each time; then everything begins. */
+/* The page as a whole, keys, and the choice of a video; then everything begins. */
 let chosenVideo = Math.max(0, Math.min(videos.length - 1, Number(location.hash.slice(1)) || 0));
 const step = 1 / 16; /* seconds, eight of which always stay in view */
 
-function frame(tick) {
-  frameAsked = false;
-  if (rate) tickPlaying(tick);
-  if (moved) {
-    moved = false;
-    $("cursor").style.transform = "translateX(" + (now - view[0]) / (view[1] - view[0]) * $("surface").clientWidth + "px)";
-    $("surface").setAttribute("aria-valuenow", now.toFixed(3));
-    $("surface").setAttribute("aria-valuetext", clock(now));
-    for (const lane of lanes) if (lane.open) lane.dirty = true;
-    drawOverview();
-  }
-  if (axisDirty) drawTimes($("axis").firstElementChild, view, duration);
-  axisDirty = false;
-  placeEdges();
-  if (rowsDirty) drawRows();
-  for (const lane of lanes) if (lane.seen && lane.dirty) drawLane(lane);
-  if (rate) schedule();
-}
 const wholeSeconds = () => duration;
-function viewChanged() {
-  axisDirty = true;
-  redraw();
+const momentText = () => clock(now);
+function playOn(tick) {
+  if (rate) tickPlaying(tick);
+  return rate !== 0;
+}
+function showMoment(plays) {
+  for (const lane of lanes) if (lane.open && plays) lanesShown()[lane.index].dirty = true;
+  drawOverview(paintOverview);
+  placeEdges();
 }
 function projectChanged(changes) {
-  if (changes.some(({ kind }) => kind === "action")) { buildLanes(); rowsOf.clear(); }
+  if (changes.some(({ kind }) => kind === "action")) buildLanes();
   if (chosen && !labelsOf()[chosen]) chosen = null;
   fillLanes();
-  showVideos();
-  if (changes.some(({ kind }) => kind === "action" || kind === "subject")) showActions();
-  showChosen();
+  draw();
   proposalsChanged(changes);
-  showTrainingLabels();
-  redraw();
+  moved = true;
+  schedule();
+}
+
+const RATES = [["0.25", "¼×"], ["0.5", "½×"], ["1", "1×"], ["2", "2×"], ["4", "4×"], ["8", "8×"]];
+function Player() {
+  return html`<section class="card" aria-label="Player">
+    <div class="screen" id="screen">
+      <video id="video" playsinline preload="auto" tabindex="-1" aria-label="The video, playing" />
+      <img id="still" alt="The frame at the cursor" />
+      ${trouble && html`<p id="no-video" role="status"><b>${trouble[0]}</b>${trouble[1]}</p>`}
+    </div>
+    <div class="transport">
+      <${Button} id="step-back" aria-label="One frame back" title="One frame back (←)" onClick=${() => stepBy(-1)}>‹<//>
+      <${Button} id="play" aria-label=${rate ? "Pause" : "Play"} onClick=${toggle}><svg width="14" height="14" viewBox="0 0 14 14" aria-hidden="true"><path d=${rate ? "M3 1.5h3v11H3zM8.5 1.5h3v11h-3z" : "M3 1.5v11l9-5.5z"} /></svg><//>
+      <${Button} id="step-on" aria-label="One frame on" title="One frame on (→)" onClick=${() => stepBy(1)}>›<//>
+      <output id="clock" aria-live="off" />
+      <select id="rate" aria-label="Playback speed" onChange=${() => { if (rate) setRate(Math.sign(rate) * speed()); }}>${RATES.map(([value, text]) => html`<option value=${value} selected=${value === "1"}>${text}</option>`)}</select>
+    </div>
+    <p class="soft" id="playing-state" role="status">${filmText}</p>
+    <${Reviewing} />
+  </section>`;
+}
+function Timeline() {
+  const handles = ["start", "end"].map((edge) => html`<div class="edge" id=${"edge-" + edge} aria-hidden="true" hidden />`);
+  return html`<section class="card" id="timeline" aria-label="Timeline">
+    <div class="heading">
+      <h2>Timeline</h2>
+      <label class="who">Subject <input type="text" id="subject" list="subject-names" autocomplete="off" maxlength="200" placeholder="anybody" onChange=${() => addSubject(subjectNow())} /></label>
+      <datalist id="subject-names">${options(Object.keys(held.subject).sort().map((name) => [name]))}</datalist>
+      <div class="buttons"><${Button} id="undo" title="Undo (ctrl Z)" onClick=${() => turnHere("undo")}>Undo<//><${Button} id="redo" title="Redo (ctrl shift Z)" onClick=${() => turnHere("redo")}>Redo<//></div>
+      <${ActionMenu} /><${Zoom} />
+    </div>
+    <${Lanes} overview="All labels of the video" over=${handles} resized=${() => widenNames(names)}>${lanes.map((lane) => html`<${LaneRow} key=${lane.id} lane=${lane} />`)}<//>
+    <form id="add-action" onSubmit=${addNamed}><input type="text" id="new-action" maxlength="200" autocomplete="off" placeholder="Name of an action" aria-label="Name of a new action" /><button type="submit">Add action</button></form>
+    <div id="legend">
+      <span><i />labelled</span><span><i class="empty" />nothing happens here</span><span><i class="proposed" />proposed, here as a near miss</span><span><i class="gap" />not labelled yet: nothing is learnt from it</span>
+    </div>
+  </section>`;
+}
+const Page = () => html`
+  <p class="warnings" id="unsaved" role="alert" hidden=${!unsavedText}>${unsavedText}</p>
+  <${Videos} />
+  <main><div class="left"><${Player} /><${Fields} /></div><div class="right"><${Timeline} /><${Proposals} /><${Labels} /><${Training} /></div></main>`;
+let brought = ""; /* what of the lists was brought into sight */
+function draw() {
+  render(html`<${Page} />`, $("app"));
+  showFacts(facts());
+  const wanted = [chosenVideo, chosen, reviewed?.key, revision, proposalOrder.length].join();
+  if (wanted === brought) return;
+  brought = wanted;
+  bringCurrent($("rows"));
+  bringCurrent($("proposal-rows"));
 }
 async function goVideo(at) {
   if (at < 0 || at >= videos.length) return;
@@ -43,13 +80,11 @@ async function goVideo(at) {
   chosen = null;
   history.replaceState(null, "", "#" + at);
   $("title").textContent = document.title = videos[at].id;
-  showVideos();
-  showChosen();
+  draw();
   if (!(await openVideo(at))) return;
-  $("surface").setAttribute("aria-valuemax", duration.toFixed(3));
   fillLanes();
   lookAtAll();
-  showChosen();
+  draw();
   seekFrame(0);
 }
 
@@ -86,30 +121,12 @@ function key(event) {
 
 buildLanes();
 fillLanes();
-showActions();
-buildFields();
-buildZoom();
+draw();
 buildEdges();
-buildProposals();
-buildTraining();
 watchFilm();
-followTheme(() => { overview = null; axisDirty = true; redraw(); });
-scrub($("surface"), () => view, true);
-scrub($("axis"), () => view);
-scrub($("overview"), () => [0, duration]);
-$("plot").addEventListener("wheel", wheel, { passive: false });
-$("play").addEventListener("click", toggle);
-$("step-back").addEventListener("click", () => stepBy(-1));
-$("step-on").addEventListener("click", () => stepBy(1));
-$("rate").addEventListener("change", () => { if (rate) setRate(Math.sign(rate) * speed()); });
-$("undo").addEventListener("click", () => turnHere("undo"));
-$("redo").addEventListener("click", () => turnHere("redo"));
-$("videos").addEventListener("change", () => { goVideo(Number($("videos").value)); $("videos").blur(); });
-$("video-before").addEventListener("click", () => goVideo(chosenVideo - 1));
-$("video-after").addEventListener("click", () => goVideo(chosenVideo + 1));
+followProposals();
+followTheme(() => { overview = null; redraw(); });
 document.addEventListener("keydown", key);
 addEventListener("beforeunload", (event) => { if (asked.length) event.preventDefault(); });
-new ResizeObserver(() => { widenNames(); axisDirty = true; redraw(); }).observe($("plot"));
 listen();
-showUnsaved("");
 goVideo(chosenVideo);

@@ -1,30 +1,36 @@
 "use strict";
-/* What every page shares: elements, words and numbers, colours, canvases. */
+/* What every page shares: small parts, words and numbers, colours, canvases. */
+const { html, render, Component } = htmPreact;
 const $ = (id) => document.getElementById(id);
 const report = JSON.parse($("data").textContent);
 
-function make(tag, className, text) {
-  const element = document.createElement(tag);
-  if (className) element.className = className;
-  if (text !== undefined) element.textContent = text;
-  return element;
+/* Small parts of pages. A page draws all of itself anew after a change: what has not changed stays as it is. */
+const spotStyle = (label) => ({ "--spot": report.colours[label] ?? "var(--no-action)" });
+const Spot = ({ label, look = "" }) => html`<span class=${("spot " + look).trim()} style=${spotStyle(label)} />`;
+const Button = ({ children, ...others }) => html`<button type="button" ...${others}>${children}</button>`;
+const options = (pairs) => pairs.map(([value, text]) => html`<option value=${value}>${text ?? value}</option>`);
+const Terms = ({ pairs }) => pairs.map(([name, value, look]) => html`<div class=${look}><dt>${name}</dt><dd>${value}</dd></div>`);
+const showFacts = (pairs) => render(html`<${Terms} pairs=${pairs} />`, $("facts"));
+/* Scrolls a list, and never the page, so that its current row is in the middle. */
+function bringCurrent(list) {
+  const row = list?.querySelector('[aria-current="true"]');
+  if (row) list.scrollTop = row.offsetTop - list.clientHeight / 2;
 }
-const option = (value, text = value) => Object.assign(make("option", "", text), { value });
-function term(list, name, value, className) {
-  const item = make("div", className);
-  item.append(make("dt", "", name), make("dd", "", value));
-  list.append(item);
-}
+/* Menus close by escape, and by a press elsewhere. */
+document.addEventListener("pointerdown", ({ target }) => {
+  for (const menu of document.querySelectorAll(".menu[open]")) if (!menu.contains(target)) menu.open = false;
+});
+document.addEventListener("keydown", (event) => {
+  const menu = event.key === "Escape" && event.target.closest(".menu[open], #add[open]");
+  if (!menu) return;
+  menu.open = false;
+  menu.querySelector("summary").focus();
+});
 /* A player without a source would keep its film, and tell of it later what is no longer shown, until it is told to load. */
 function closeMedia(player) {
   player.removeAttribute("src");
   player.load();
 }
-function warn(texts) {
-  $("warnings").hidden = !texts || !texts.length;
-  for (const text of texts || []) $("warnings").append(make("div", "", text));
-}
-
 /* Copies a text that an element shows; where the clipboard is closed it is selected there instead. */
 async function copyText(text, element, tell) {
   try {
@@ -62,7 +68,7 @@ const middle = (values) => {
 /* Colours: of the theme as values for canvases, of classes as the data has them. */
 const theme = {};
 function readTheme() {
-  const probe = document.body.appendChild(make("span"));
+  const probe = document.body.appendChild(document.createElement("span"));
   for (const name of ["ink", "soft", "line", "card", "well", "truth", "no-action"]) {
     probe.style.color = "var(--" + name + ")";
     theme[name] = getComputedStyle(probe).color;
@@ -70,11 +76,6 @@ function readTheme() {
   probe.remove();
 }
 const colourOf = (label) => report.colours[label] ?? theme["no-action"];
-function paint(element, label) {
-  element.style.setProperty("--spot", report.colours[label] ?? "var(--no-action)");
-  return element;
-}
-const spot = (label, className = "spot") => paint(make("span", className), label);
 
 /* Light or dark as the system has it, until the button says otherwise. */
 function followTheme(changed) {

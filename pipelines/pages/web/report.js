@@ -1,4 +1,4 @@
-/* Header and footer, pointer and keys; then everything begins. */
+/* The page of a report: the video and the decision beside lanes and segments, what is said of the run, pointer and keys. */
 const speedNames = {
   seconds: "Processing time, s", decisions_per_second: "Decisions per second", realtime_factor: "Times real time",
   lstr_step_ms_median: "LSTR step, median ms",
@@ -16,83 +16,231 @@ function videoText() {
   try { address = decodeURI(address); } catch { /* a name that is not UTF-8 stays as it is */ }
   return "linked: " + address + (copy && ", " + copy);
 }
-function showFacts() {
-  const facts = $("facts");
-  facts.replaceChildren();
-  term(facts, "Duration", clock(duration, 0));
-  term(facts, "Decisions", numberText(timeline.decided ?? chunks));
-  term(facts, "Segments", numberText(segments.length));
-  if (truth && verdict.labelled) term(facts, "Labels found", verdict.found + " of " + numberText(verdict.labelled));
-  if (truth && (verdict.labelled || verdict.falseAlarms)) term(facts, "False alarms", numberText(verdict.falseAlarms));
-  if (verdict.delay !== null) term(facts, "Median delay", signed(verdict.delay));
+function facts() {
+  const pairs = [["Duration", clock(duration, 0)], ["Decisions", numberText(timeline.decided ?? chunks)], ["Segments", numberText(segments.length)]];
+  if (truth && verdict.labelled) pairs.push(["Labels found", verdict.found + " of " + numberText(verdict.labelled)]);
+  if (truth && (verdict.labelled || verdict.falseAlarms)) pairs.push(["False alarms", numberText(verdict.falseAlarms)]);
+  if (verdict.delay !== null) pairs.push(["Median delay", signed(verdict.delay)]);
+  return pairs;
 }
-function describe() {
-  const name = timeline.name ?? lastPart(timeline.source ?? "Action timeline"), { recipe, checkpoint, speed } = timeline;
-  document.title = name + " – action timeline";
-  $("title").textContent = name;
-  warn(timeline.warnings);
-
-  const paths = (text) => (typeof text === "string" ? text : JSON.stringify(text));
-  const whole = report.recipe || (recipe && typeof recipe === "object" ? recipe : null);
-  const id = typeof recipe === "string" ? recipe : recipe && (recipe.id || recipe.recipe_id);
-  const run = $("run");
-  term(run, "Source", paths(timeline.source ?? "–"), "wide");
-  if (report.video || report.embedded) term(run, "Video", videoText(), "wide");
-  term(run, "Model", paths(checkpoint ?? "–"), "wide");
+const { recipe, checkpoint, speed } = timeline;
+const title = timeline.name ?? lastPart(timeline.source ?? "Action timeline");
+const plainText = (text) => (typeof text === "string" ? text : JSON.stringify(text));
+function runFacts() {
+  const pairs = [["Source", plainText(timeline.source ?? "–"), "wide"]], add = (...pair) => pairs.push(pair);
+  if (report.video || report.embedded) add("Video", videoText(), "wide");
+  add("Model", plainText(checkpoint ?? "–"), "wide");
   const streamsOf = new Map(); /* one line, however many networks began so */
   for (const [stream, origin] of Object.entries(report.origins)) streamsOf.set(origin, [...(streamsOf.get(origin) || []), stream]);
   for (const [origin, streams] of streamsOf) {
-    const names = streams.slice(0, -1).join(", ") + (streams.length > 1 ? " and " : "") + streams.at(-1);
-    term(run, "Its " + names + " network" + (streams.length > 1 ? "s" : "") + " began with", origin, "wide");
+    const listed = streams.slice(0, -1).join(", ") + (streams.length > 1 ? " and " : "") + streams.at(-1);
+    add("Its " + listed + " network" + (streams.length > 1 ? "s" : "") + " began with", origin, "wide");
   }
-  if (timeline.live?.began) term(run, "Began", timeline.live.began.replace("T", " "), "wide");
-  term(run, "Duration", numberText(duration) + " s");
-  term(run, "Decisions", numberText(timeline.decided ?? chunks) + ", one each " + numberText(step) + " s");
-  term(run, "Classes", numberText(classes.length - 1) + " and " + (classes[0] ?? "none"));
-  if (gaps.length) term(run, "Gaps", gaps.length + ", " + numberText(gaps.reduce((sum, [start, end]) => sum + end - start, 0)) + " s");
-  if (typeof rules.on === "number") term(run, "Thresholds", "on at " + numberText(rules.on) + ", off below " + numberText(rules.off));
-  else if (timeline.thresholds) term(run, "Thresholds", "of each class, from validation data");
-  for (const [key, name] of [["min_length", "Shortest action"], ["merge_gap", "Gap closed"]]) {
-    if (rules[key]) term(run, name, numberText(rules[key]) + " s");
-  }
-  if (Object.values(timeline.thresholds || {}).some((rule) => rule === true || rule?.highest)) term(run, "One at a time", "the action with the highest score");
-  const backdates = Object.entries(typeof rules.on === "number" ? { "all actions": rules } : timeline.thresholds || {}).filter(([, rule]) => rule?.backdate);
-  if (backdates.length) term(run, "Starts backdated", backdates.map(([label, { backdate }]) => label + " " + numberText(backdate) + " s").join(", "), "wide");
-  for (const [key, value] of flat(speed)) term($("speed"), key, numberText(value));
-  if (id) term($("speed"), "Recipe of the features", id);
-  if (whole) $("recipe").textContent = JSON.stringify(whole, null, 2);
-  $("recipe").hidden = !whole;
-  $("details").hidden = !speed && !id && !whole;
-  $("legend-onset").hidden = !timeline.thresholds;
-  $("legend-expected").hidden = !expected.length;
-  $("legend-gap").hidden = !gaps.length;
+  if (timeline.live?.began) add("Began", timeline.live.began.replace("T", " "), "wide");
+  add("Duration", numberText(duration) + " s");
+  add("Decisions", numberText(timeline.decided ?? chunks) + ", one each " + numberText(step) + " s");
+  add("Classes", numberText(classes.length - 1) + " and " + (classes[0] ?? "none"));
+  if (gaps.length) add("Gaps", gaps.length + ", " + numberText(gaps.reduce((sum, [start, end]) => sum + end - start, 0)) + " s");
+  if (uniform) add("Thresholds", "on at " + numberText(rules.on) + ", off below " + numberText(rules.off));
+  else if (timeline.thresholds) add("Thresholds", "of each class, from validation data");
+  for (const [key, name] of [["min_length", "Shortest action"], ["merge_gap", "Gap closed"]]) if (rules[key]) add(name, numberText(rules[key]) + " s");
+  if (Object.values(timeline.thresholds || {}).some((rule) => rule === true || rule?.highest)) add("One at a time", "the action with the highest score");
+  const backdates = Object.entries(uniform ? { "all actions": rules } : timeline.thresholds || {}).filter(([, rule]) => rule?.backdate);
+  if (backdates.length) add("Starts backdated", backdates.map(([label, { backdate }]) => label + " " + numberText(backdate) + " s").join(", "), "wide");
+  return pairs;
 }
+function About() {
+  const whole = report.recipe || (recipe && typeof recipe === "object" ? recipe : null), id = typeof recipe === "string" ? recipe : recipe && (recipe.id || recipe.recipe_id);
+  const measured = [...flat(speed).map(([key, value]) => [key, numberText(value)]), ...(id ? [["Recipe of the features", id]] : [])];
+  return html`<footer class="card" aria-label="About this run">
+    <h2>About this run</h2>
+    <dl class="terms" id="run"><${Terms} pairs=${runFacts()} /></dl>
+    ${(speed || id || whole) && html`<details id="details"><summary>Speed and features</summary>
+      <dl class="terms" id="speed"><${Terms} pairs=${measured} /></dl>
+      ${whole && html`<pre tabindex="0" id="recipe" aria-label="The whole recipe of the features">${JSON.stringify(whole, null, 2)}</pre>`}</details>`}
+    <p class="keys soft"><kbd>space</kbd> play · <kbd>←</kbd> <kbd>→</kbd> one decision · <kbd>shift</kbd> with them one second ·
+      <kbd>p</kbd> <kbd>n</kbd> previous, next segment · <kbd>x</kbd> next error, <kbd>shift</kbd> <kbd>x</kbd> the one before${report.index && html`, through all videos · <kbd>shift</kbd> with <kbd>p</kbd> <kbd>n</kbd> previous, next video`} · <kbd>+</kbd> <kbd>−</kbd> <kbd>0</kbd> zoom · <kbd>ctrl</kbd> with the wheel zooms,
+      <kbd>shift</kbd> with it moves · a class name leads to its next segment ·
+      <kbd>r</kbd> right <kbd>w</kbd> wrong <kbd>m</kbd> add missed <kbd>e</kbd> edit <kbd>[</kbd> <kbd>]</kbd> start, end at the cursor
+      <kbd>delete</kbd> · <kbd>ctrl</kbd> <kbd>Z</kbd> undo</p>
+  </footer>`;
+}
+
+/* The lanes: one for each class that the filters leave, Background last. */
+let stamp = 0, rover = null; /* counts what lanes have to be drawn again for; the lane whose name the tab key reaches */
+const shownIndices = () => [...names.keys()].filter((index) => !filter.hidden.has(index)).sort((one, other) => !one - !other || one - other);
+const times = (entries) => entries.map(({ start, end }) => [start, end]);
+function laneOf(index) {
+  const label = names[index], rule = ruleOf(label), own = segments.filter((segment) => segment.label === label && passes(segment)), kept = own.filter((segment) => !isFalse(segment));
+  const labels = truth && truth.filter((entry) => entry.label === label);
+  return {
+    colour: colourOf(label), gaps, expected: expected.filter((one) => one.label === label),
+    curve: index < classes.length && { codes, first: index * chunks, count: chunks, begin, step, fullScale, missing },
+    rules: rule ? [{ score: rule.on, alpha: 0.75 }, ...(tries() ? [{ score: rule.off, alpha: 0.35 }] : [])] : [],
+    solid: times(kept), isFalse: times(own.filter(isFalse)),
+    announced: kept.map(({ start, end, announced }) => [Math.max(start, Math.min(announced ?? start, end - step / 2)), end]),
+    found: labels && times(labels.filter((entry) => entry.found)), missed: labels && times(labels.filter((entry) => !entry.found)),
+  };
+}
+function seekNext(label) {
+  const kept = segments.filter((segment) => segment.label === label && passes(segment)), starts = (kept.length ? kept : (truth || []).filter((entry) => entry.label === label)).map(({ start }) => start);
+  if (starts.length) seek(starts.find((start) => start > now + 1e-3) ?? starts[0]);
+}
+function LaneRow({ index, shown, chunk, best }) {
+  const label = names[index], code = codeAt(index, chunk), at = shown.indexOf(index);
+  const rove = (event) => {
+    const next = { ArrowDown: shown[at + 1], ArrowUp: shown[at - 1], Home: shown[0], End: shown.at(-1) }[event.key];
+    if (next === undefined) return;
+    event.preventDefault();
+    $("lanes").querySelector('[data-index="' + next + '"] button').focus();
+  };
+  return html`<${Lane} look=${best === index ? "first" : ""} index=${index} stamp=${stamp} content=${() => laneOf(index)}>
+    <${Button} tabindex=${(shown.includes(rover) ? rover : shown[0]) === index ? 0 : -1} title=${label} aria-label=${"Next segment of " + label} onClick=${() => seekNext(label)} onFocus=${() => { rover = index; draw(); }} onKeyDown=${rove}>
+      <${Spot} label=${label} /><span class="cut">${label}</span><output aria-live="off">${code === missing ? "–" : scoreText(code / fullScale)}</output><//><//>`;
+}
+function Filters() {
+  const counts = names.map((label) => segments.filter((segment) => segment.label === label).length), hidden = filter.hidden;
+  const all = names.length - 1, count = names.filter((_, index) => index && !hidden.has(index)).length;
+  const words = [count === all ? "All classes" : count + " of " + all + " classes", filter.score ? "from " + filter.score.toFixed(2) : ""];
+  const pick = (wanted) => () => { filter.hidden = new Set([...names.keys()].filter((index) => !wanted(index))); refresh(); };
+  const toggle = (index) => ({ target }) => { if (target.checked) hidden.delete(index); else hidden.add(index); refresh(); };
+  return html`<details class="menu" id="class-menu"><summary>${words.filter(Boolean).join(", ")}</summary><div class="sheet">
+    <input type="search" id="find-class" placeholder="Find a class" aria-label="Find a class" onInput=${({ target }) => { filter.sought = target.value.trim().toLowerCase(); draw(); }} />
+    <div class="picks"><${Button} onClick=${pick((index) => index > 0)}>All<//><${Button} onClick=${pick(() => false)}>None<//><${Button} onClick=${pick((index) => index > 0 && counts[index] > 0)}>Detected<//></div>
+    <label class="slider">Score from <input type="range" id="least" min="0" max="1" step="0.01" value=${filter.score} aria-label="Least score of a segment" onInput=${({ target }) => { filter.score = Number(target.value); refresh(); }} /><output for="least" aria-live="off">${filter.score.toFixed(2)}</output></label>
+    <ul id="class-list" aria-label="Classes, with their number of segments">${[...names.keys()].sort((one, other) => !one - !other || one - other).map((index) => html`<li key=${index} hidden=${!names[index].toLowerCase().includes(filter.sought)}><label>
+      <input type="checkbox" checked=${!hidden.has(index)} onChange=${toggle(index)} /><${Spot} label=${names[index]} /><span class="cut">${names[index]}</span><span>${index ? counts[index] || "–" : ""}</span></label></li>`)}</ul>
+  </div></details>`;
+}
+function Legend() {
+  const entry = (look, text, isShown = true) => isShown && html`<span id=${look && "legend-" + look}><i class=${look} />${text}</span>`;
+  return html`<div id="legend">${entry("curve", "score")}${entry("onset", "threshold", timeline.thresholds)}${entry("", "detected")}${entry("expected", "expected", expected.length)}
+    ${entry("waiting", "not yet announced", segments.some(({ announced }) => announced !== undefined))}${entry("false", "false alarm", segments.some(isFalse))}
+    ${entry("truth", "labelled", truth)}${entry("missed", "labelled, missed", truth)}${entry("gap", "gap in the source", gaps.length)}</div>`;
+}
+function Decision({ chunk, best }) {
+  const first = best[0], end = begin + (chunk + 1) * step, labels = truth && truth.filter((label) => chunk >= 0 && label.start < end && begin + chunk * step < label.end);
+  return html`<section class="card now" aria-label="Decision at the cursor">
+    <h2 class="soft" id="chunk">${chunk < 0 ? "After the last decision" : (gaps.length ? "Chunk " : "Decision ") + numberText(chunk + 1) + " of " + numberText(chunks) + " · made at " + clock(end) + (isLive ? " (" + wall(end) + ")" : "")}</h2>
+    <p class="decision"><${Spot} label=${first ? classes[first.index] : ""} /><span class="cut" id="decision">${first ? classes[first.index] : "No decision"}</span><output id="decision-score" aria-live="off">${first && scoreText(first.score)}</output></p>
+    <ol id="top" aria-label="Highest scores">${best.map(({ index, score }) => html`<li><span class="cut">${classes[index]}</span><span class="bar"><i style=${{ ...spotStyle(classes[index]), "--part": score }} /></span><span>${scoreText(score)}</span></li>`)}</ol>
+    ${labels && html`<p id="labelled">Labelled: <b>${[...new Set(labels.map(({ label }) => label))].join(", ") || "nothing"}</b></p>`}
+  </section>`;
+}
+function Transport() {
+  const mute = ({ currentTarget }) => { $("video").muted = !$("video").muted; currentTarget.setAttribute("aria-pressed", String($("video").muted)); };
+  const rates = [["0.25", "¼×"], ["0.5", "½×"], ["1", "1×"], ["2", "2×"], ["4", "4×"], ["8", "8×"]];
+  return html`<div class="transport">
+    <${Button} id="play" aria-label=${playing ? "Pause" : "Play"} onClick=${toggle}><svg width="14" height="14" viewBox="0 0 14 14" aria-hidden="true"><path d=${playing ? "M3 1.5h3v11H3zM8.5 1.5h3v11h-3z" : "M3 1.5v11l9-5.5z"} /></svg><//>
+    <output id="clock" aria-live="off" />
+    <${Button} id="sound" aria-label="Mute" aria-pressed="false" hidden=${Boolean(film.trouble) || report.proxy} onClick=${mute}><svg width="16" height="14" viewBox="0 0 16 14" aria-hidden="true"><path d="M1 5v4h3l4 3.5v-11L4 5z" /><path d="M10 4.2v1.2a2 2 0 0 1 0 3.2v1.2a3.2 3.2 0 0 0 0-5.6zm0-2.9v1.1a5 5 0 0 1 0 9.2v1.1a6.1 6.1 0 0 0 0-11.4z" /></svg><//>
+    <select id="rate" aria-label="Playback speed" onChange=${({ target }) => { rate = Number(target.value); $("video").playbackRate = rate; }}>${rates.map(([value, text]) => html`<option value=${value} selected=${value === "1"}>${text}</option>`)}</select>
+  </div>`;
+}
+function Page() {
+  const chunk = chunkAt(now), best = ranked(chunk, 3), shown = shownIndices();
+  return html`${report.index && html`<nav id="ways" aria-label="Other videos">
+    <a id="way-index" href=${report.index}>All videos</a>
+    <a id="way-before" aria-keyshortcuts="Shift+P" title="The video before (shift p)" href=${way("before")}>← Previous video</a>
+    <a id="way-after" aria-keyshortcuts="Shift+N" title="The next video (shift n)" href=${way("after")}>Next video →</a></nav>`}
+  <main>
+    <div class="left">
+      <section class="card" aria-label="Player"><${Film} label="The video that was watched" tabindex="-1" onClick=${toggleFilm} /><${Transport} /></section>
+      <${Decision} chunk=${chunk} best=${best} />
+    </div>
+    <div class="right">
+      <section class="card" id="timeline" aria-label="Timeline">
+        <div class="heading"><h2>Timeline</h2><${Filters} /><${Zoom} /></div>
+        <${Lanes} overview="All segments of the video" tight=${laneHeight < 40} resized=${() => { widenNames(names); draw(); }} hidden=${!shown.length} onPointerMove=${hover} onPointerLeave=${leave} onPointerCancel=${leave}
+          over=${html`<div id="pointer" hidden /><${Edge} name="start" /><${Edge} name="end" />`}>${shown.map((index) => html`<${LaneRow} key=${index} index=${index} shown=${shown} chunk=${chunk} best=${best[0]?.index} />`)}<//>
+        ${!shown.length && html`<p id="nothing">No class is shown. Choose some above.</p>`}
+        <${Legend} />
+        ${canTry && html`<${Rules} />`}
+      </section>
+      <${Segments} />
+    </div>
+  </main>
+  <${About} />
+  <div id="tip" role="presentation" hidden />`;
+}
+const draw = () => render(html`<${Page} />`, $("app"));
 /* All that depends on segments, labels and filters. */
 function refresh() {
   overview = null;
+  stamp++;
   compare();
-  fillLanes();
-  showFilters();
-  showFacts();
-  showLanes();
   listSegments();
-  showRules();
-  showReview();
-  $("legend-announced").hidden = !segments.some(({ announced }) => announced !== undefined);
-  $("legend-false").hidden = !segments.some(isFalse);
-  $("legend-truth").hidden = $("legend-missed").hidden = $("labelled").hidden = !truth;
-  shown = -2; /* what is labelled at the cursor may have changed */
+  showFacts(facts());
+  draw();
+  redraw();
+}
+
+/* The cursor: the video leads it where it plays, a clock does where it cannot. */
+let rate = 1, lastTick = 0, shownChunk = -2;
+function playOn(tick) {
+  if (playing) now = watchable ? filmTime() : Math.min(duration, now + (lastTick ? (tick - lastTick) / 1000 * rate : 0));
+  lastTick = playing ? tick : 0;
+  if (playing && !watchable && now >= duration) filmPlays(false);
+  return playing;
+}
+function showMoment() {
+  const chunk = chunkAt(now);
+  $("clock").textContent = clock(now) + " / " + clock(duration);
+  drawOverview((pen, toX, height, ratio) => {
+    hatch(pen, gaps, toX, height, ratio);
+    const labels = truth ? truth.filter(shows) : [], some = (wanted) => times(labels.filter((label) => Boolean(label.found) === wanted));
+    drawStrip(pen, toX, height, ratio, segments.filter(passes).map((segment) => ({ ...segment, isFalse: isFalse(segment) })), truth && some(true), some(false));
+  });
+  placeEdges();
+  if (chunk === shownChunk) return;
+  shownChunk = chunk;
+  draw();
+  followRows();
+}
+const momentText = () => clock(now) + ", " + $("decision").textContent + " " + $("decision-score").textContent;
+function seek(time) {
+  now = Math.max(0, Math.min(duration, time));
+  seekFilm();
+  lookAtCursor();
+}
+/* The chunk that the keys step from; in the tail, one past the last. */
+const stepFrom = () => (chunkAt(now) < 0 ? chunks : Math.floor((now - begin) / step + 1e-6));
+function toggle() {
+  if (!playing && now >= duration - 1e-3) seek(0);
+  if (watchable) toggleFilm(); else filmPlays(!playing);
+}
+/* The address of a video that the page itself holds, or null. */
+function embedded() {
+  const holder = $("media");
+  if (!holder) return null;
+  const text = holder.textContent;
+  holder.remove(); /* the text is not kept beside the bytes */
+  const bytes = Uint8Array.fromBase64 ? Uint8Array.fromBase64(text) : Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  return URL.createObjectURL(new Blob([bytes], report.embedded));
+}
+function openVideo() {
+  const address = report.video || embedded();
+  openFilm({ address, name: timeline.name ?? lastPart(timeline.source ?? "the video"), ahead: report.ahead, trouble: address ? null : ["No video beside this report", "The timeline works without it."] });
+}
+
+/* From a report to the index, to other videos, and to their errors. The index knows which these are: it is asked by its address. */
+const way = (kind) => report.index + "#" + new URLSearchParams({ [kind]: report.id, ...(which && { which }) });
+const go = (kind) => { if (report.index) location.assign(way(kind)); };
+/* A report that another one led to begins with its first or last error; one without errors is passed over. */
+function followWay() {
+  const asked = new URLSearchParams(location.hash.slice(1)), direction = { first: 1, last: -1 }[asked.get("error")];
+  if (!direction) return;
+  which = ["errors", "missed", "false"].includes(asked.get("which")) ? asked.get("which") : "";
+  refresh();
+  if (direction < 0) now = duration;
+  if (report.index && !errorsShown().length) location.replace(way(direction > 0 ? "error-after" : "error-before"));
+  else seekError(direction);
 }
 
 function hover(event) {
   if (event.pointerType === "touch") return;
-  const surface = $("surface"), tip = $("tip"), time = timeAt(surface, event.clientX, view), chunk = chunkAt(time);
-  const best = ranked(chunk, 3).map(({ index, score }) => {
-    const line = make("div");
-    line.append(spot(classes[index]), make("span", "cut", classes[index]), make("span", "", scoreText(score)));
-    return line;
-  });
-  tip.replaceChildren(make("b", "", clock(time)), ...(best.length ? best : [make("div", "soft", "no decision")]));
+  const surface = $("surface"), tip = $("tip"), time = timeAt(surface, event.clientX, view), best = ranked(chunkAt(time), 3);
+  render(html`<b>${clock(time)}</b>${best.map(({ index, score }) => html`<div><${Spot} label=${classes[index]} /><span class="cut">${classes[index]}</span><span>${scoreText(score)}</span></div>`)}${!best.length && html`<div class="soft">no decision</div>`}`, tip);
   tip.hidden = $("pointer").hidden = false;
   $("pointer").style.transform = "translateX(" + (event.clientX - surface.getBoundingClientRect().left) + "px)";
   const box = tip.getBoundingClientRect();
@@ -121,38 +269,21 @@ function key(event) {
   }
   if (!actions[event.key]) return;
   event.preventDefault();
+  leave();
   actions[event.key]();
 }
 
-describe();
-buildLanes();
-buildRules();
-buildRows();
-buildReview();
-buildFilters();
-buildZoom();
-followTheme(() => { overview = null; axisDirty = true; redraw(); });
-buildWays();
+
+const laneHeight = names.length <= 9 ? 50 : names.length <= 21 ? 40 : 30;
+document.title = title + " – action timeline";
+$("title").textContent = title;
+document.documentElement.style.setProperty("--lane", laneHeight + "px");
+followTheme(() => { overview = null; redraw(); });
 refresh();
+widenNames(names);
 lookAtAll();
 followWay();
-$("surface").setAttribute("aria-valuemax", duration.toFixed(2));
-scrub($("surface"), () => view, true);
-scrub($("axis"), () => view);
-scrub($("overview"), () => [0, duration]);
-$("surface").addEventListener("pointermove", hover);
-for (const kind of ["pointerleave", "pointercancel"]) $("surface").addEventListener(kind, leave);
-$("plot").addEventListener("wheel", wheel, { passive: false });
-$("play").addEventListener("click", toggle);
-$("error-before").addEventListener("click", () => seekError(-1));
-$("error-after").addEventListener("click", () => seekError(1));
-$("which").addEventListener("change", refresh);
-$("sound").addEventListener("click", () => {
-  video.muted = !video.muted;
-  $("sound").setAttribute("aria-pressed", String(video.muted));
-});
-$("rate").addEventListener("change", () => { video.playbackRate = Number($("rate").value); });
+$("plot").addEventListener("wheel", leave);
 document.addEventListener("keydown", key);
-new ResizeObserver(() => { widenNames(); axisDirty = true; redraw(); showRows(); }).observe($("plot"));
 /* an embedded video stands after this script, so that the page is there before it */
 document.addEventListener("DOMContentLoaded", openVideo);

@@ -1,9 +1,11 @@
 /* A person's own verdict: segments marked right or wrong, labels added, moved, named and deleted; each step undone. */
+const dayText = new Intl.DateTimeFormat("en", { dateStyle: "medium", timeStyle: "short" });
 const SHORTEST = 0.05; /* seconds that a label lasts at least */
 const ADDED_SECONDS = 2; /* that a new label lasts */
 const limit = timeline.duration || duration; /* a label that ends later would be an error in a label file */
 const past = kept ? [given] : [], future = []; /* what truth and wrongs were */
-let unsaved = false, editing = false;
+let unsaved = false, editing = false, keptText = kept ? "As you left it, " + dayText.format(kept.at) : "";
+let takeRest = kept?.rest ?? true, subset = kept?.labels.subset ?? report.subset ?? "training"; /* what is downloaded */
 
 function change(next, goesOn = false) {
   if (!goesOn) past.push({ truth, wrongs });
@@ -21,7 +23,6 @@ function turnBack(from, to) {
 }
 
 /* The browser keeps what is corrected, a moment after the last change: an edge that is dragged changes often. */
-const dayText = new Intl.DateTimeFormat("en", { dateStyle: "medium", timeStyle: "short" });
 let keeping = 0;
 function keepSoon() {
   clearTimeout(keeping);
@@ -32,9 +33,10 @@ function keep() {
   clearTimeout(keeping);
   if (!unsaved) return;
   const plain = (pieces) => pieces && pieces.map(({ label, start, end, made }) => ({ label, start, end, made }));
-  const entry = { truth: plain(truth), wrongs: plain(wrongs), labels: labelled(), rest: $("take-rest").checked, at: Date.now() };
+  const entry = { truth: plain(truth), wrongs: plain(wrongs), labels: labelled(), rest: takeRest, at: Date.now() };
   unsaved = !writeKept(keptName(location.href, report.given), past.length ? entry : null);
-  $("kept-state").textContent = unsaved ? "Not kept: download the labels before you close this page" : past.length ? "Kept in this browser" : "";
+  keptText = unsaved ? "Not kept: download the labels before you close this page" : past.length ? "Kept in this browser" : "";
+  draw();
 }
 const undo = () => turnBack(past, future);
 const redo = () => turnBack(future, past);
@@ -77,11 +79,7 @@ function changeLabel(entry, changes, goesOn = false) {
   const old = labelOf(entry), from = old || entry, next = { ...pieceOf(from), made: true, ...changes };
   if (changes.start !== undefined) next.start = Math.max(0, Math.min(hundredths(changes.start), next.end - SHORTEST));
   if (changes.end !== undefined) next.end = Math.min(limit, Math.max(hundredths(changes.end), next.start + SHORTEST));
-  if (addClass(next.label)) {
-    addLane(names.length - 1);
-    addBox(names.length - 1);
-    widenNames();
-  }
+  if (addClass(next.label)) widenNames(names);
   change({ truth: [...without(old), next].sort(byStart), wrongs: clearedOf(next) }, goesOn);
   chooseLabel(next);
 }
@@ -102,7 +100,7 @@ function edit() {
   if (chosen < 0 && meant()) choose(entries.indexOf(meant()));
   if (chosen < 0) return;
   editing = true;
-  showChosen();
+  draw();
   $("label-name").focus();
   $("label-name").select();
 }
@@ -125,110 +123,93 @@ function reviewKey(event) {
   return true;
 }
 
-function showReview() {
-  const { wrong, unmarked } = verdict, made = (truth || []).filter((label) => label.made).length;
+const unlessTyping = (id, value) => (document.activeElement?.id === id ? undefined : value);
+function Review() {
+  const { wrong, unmarked } = verdict, made = (truth || []).filter((label) => label.made).length, entry = entries[chosen];
   const words = [countText((truth || []).length, "label")];
   if (wasLabelled && made) words.push(numberText(made) + " of them new or changed");
   if (wrong) words.push(countText(wrong, "segment") + " marked wrong");
   if (!wasLabelled && unmarked) words.push(numberText(unmarked) + " not marked yet");
-  $("review-state").textContent = words.join(" · ");
-  $("rest").hidden = wasLabelled || !unmarked;
-  $("rest-count").textContent = countText(unmarked, "segment");
-  $("undo").disabled = !past.length;
-  $("redo").disabled = !future.length;
-  $("class-names").replaceChildren(...names.filter((name) => !UNDECIDABLE.includes(name)).map((name) => option(name)));
-  for (const id of ["error-before", "error-after"]) $(id).disabled = !errorsShown().length && !report.index;
-  $("errors").hidden = !truth && !wrongs.length;
-  showChosen();
+  const mark = (kind, look, title, text, act) => html`<${Button} id=${"mark-" + kind} class=${look} title=${title} aria-pressed=${Boolean(entry) && markOf(entry) === kind} onClick=${act}>${text}<//>`;
+  return html`<div id="review" role="group" aria-label="Correct the segments">
+    <div class="buttons">
+      ${mark("right", "yes", "This happens (r)", "Right", () => act(markRight))}${mark("wrong", "no", "This does not happen (w)", "Wrong", () => act(markWrong))}
+      <${Button} id="add" title="Add what was missed, at the cursor (m)" onClick=${addLabel}>Add missed<//>
+      <${Button} id="edit" title="Name it and move its edges (e)" onClick=${edit}>Edit<//>
+      <${Button} id="undo" title="Undo (ctrl Z)" disabled=${!past.length} onClick=${undo}>Undo<//><${Button} id="redo" title="Redo (ctrl shift Z)" disabled=${!future.length} onClick=${redo}>Redo<//>
+    </div>
+    ${editing && entry && html`<${Editor} entry=${entry} />`}
+    <div class="labels">
+      <span id="review-state" role="status">${words.join(" · ")}</span><span id="kept-state" role="status">${keptText}</span>
+      <label id="rest" hidden=${wasLabelled || !unmarked}><input type="checkbox" id="take-rest" checked=${takeRest} onChange=${({ target }) => { takeRest = target.checked; keepChoice(); }} /> with the <span>${countText(unmarked, "segment")}</span> not marked</label>
+      <span><label>Download labels for <select id="subset" aria-label="Subset of the labels" value=${subset} onChange=${({ target }) => { subset = target.value; keepChoice(); }}>${options([["training"], ["validation"], ["testing"]])}</select></label>
+        <${Button} id="labels-json" title="Download labels as ActivityNet JSON, for --labels" onClick=${() => download(fileName() + ".labels.json", toActivityNet(names, [labelled()]), "application/json")}>JSON<//>
+        <${Button} id="labels-csv" title="Download labels as CSV" onClick=${() => download(fileName() + ".labels.csv", toCsv([labelled()]), "text/csv")}>CSV<//></span>
+    </div>
+  </div>`;
 }
-/* The fields of what is chosen, and the handles of its edges. */
-function showChosen() {
-  const entry = entries[chosen], from = entry && (labelOf(entry) || entry);
-  for (const id of ["mark-right", "mark-wrong"]) $(id).setAttribute("aria-pressed", String(Boolean(entry) && id === "mark-" + markOf(entry)));
-  $("editor").hidden = !editing || !entry;
-  if (!entry) return placeEdges();
-  $("delete").disabled = !labelOf(entry);
-  for (const [id, value] of [["label-name", from.label], ["label-start", from.start], ["label-end", from.end]]) {
-    if (document.activeElement !== $(id)) $(id).value = typeof value === "number" ? hundredths(value) : value;
-  }
-  placeEdges();
+/* The fields of the label of an entry; what is refused does not stay in them. */
+function Editor({ entry }) {
+  const from = labelOf(entry) || entry, shownNow = (name) => hundredths((labelOf(entries[chosen]) || entries[chosen])[name]);
+  const rename = ({ target }) => {
+    const name = target.value.trim();
+    if (name && !UNDECIDABLE.includes(name)) act((one) => changeLabel(one, { label: name }));
+  };
+  const move = (name) => ({ target }) => {
+    if (Number.isFinite(target.valueAsNumber)) act((one) => changeLabel(one, { [name]: target.valueAsNumber }));
+    target.value = entries[chosen] ? shownNow(name) : "";
+  };
+  const edge = (name, text, key) => html`<span><label>${text} <input type="number" id=${"label-" + name} min="0" step="0.05" value=${unlessTyping("label-" + name, hundredths(from[name]))} onChange=${move(name)} /> s</label>${" "}
+    <${Button} id=${name + "-here"} title=${text + " at the cursor (" + key + ")"} onClick=${() => act((one) => changeLabel(one, { [name]: now }))}>at cursor<//></span>`;
+  return html`<div id="editor" role="group" aria-label="Label" onKeyDown=${({ key: pressed }) => { if (pressed === "Escape") closeEditor(); }}>
+    <label>Action <input type="text" id="label-name" list="class-names" autocomplete="off" value=${unlessTyping("label-name", from.label)} onChange=${rename} /></label>
+    <datalist id="class-names">${options(names.filter((name) => !UNDECIDABLE.includes(name)).map((name) => [name]))}</datalist>
+    ${edge("start", "Start", "[")}${edge("end", "End", "]")}
+    <span><${Button} id="delete" title="Delete the label (delete)" disabled=${!labelOf(entry)} onClick=${() => act(remove)}>Delete<//> <${Button} id="close-editor" onClick=${closeEditor}>Done<//></span>
+  </div>`;
 }
+function closeEditor() {
+  editing = false;
+  draw();
+  $("rows").focus();
+}
+const keepChoice = () => { draw(); if (past.length) keepSoon(); };
+
+/* The handles of the edges of what is chosen. */
 function placeEdges() {
-  const entry = entries[chosen], from = entry && (labelOf(entry) || entry);
-  const lane = from && lanes.find((other) => names[other.index] === from.label), box = $("surface");
-  for (const name of ["start", "end"]) {
-    const handle = $("edge-" + name), x = from ? (from[name] - view[0]) / (view[1] - view[0]) * box.clientWidth : -1;
-    handle.hidden = !lane || lane.row.hidden || x < 0 || x > box.clientWidth;
-    if (handle.hidden) continue;
-    handle.style.transform = "translate(" + x + "px," + lane.row.offsetTop + "px)";
-    handle.style.height = lane.row.offsetHeight + "px";
-  }
+  const entry = entries[chosen], from = entry && (labelOf(entry) || entry), row = from && $("lanes").querySelector('.lane[data-index="' + names.indexOf(from.label) + '"]');
+  for (const name of ["start", "end"]) placeHandle($("edge-" + name), row ? from[name] : null, row?.offsetTop, row?.offsetHeight);
 }
-function dragEdge(name) {
-  const handle = $("edge-" + name);
-  let held = null, moves = false;
-  handle.addEventListener("pointerdown", (event) => {
-    if (event.button) return;
+let held = null, moves = false; /* the entry whose edge is dragged, and whether it has moved */
+function Edge({ name }) {
+  const press = (event) => {
     event.stopPropagation();
+    if (event.button) return;
     event.preventDefault();
-    handle.setPointerCapture(event.pointerId);
+    event.target.setPointerCapture(event.pointerId);
     [held, moves] = [entries[chosen], false];
-  });
-  handle.addEventListener("pointermove", (event) => {
+  };
+  const drag = (event) => {
     event.stopPropagation();
     if (!held || !entries[chosen]) return;
     const time = timeAt($("surface"), event.clientX, view);
     changeLabel(entries[chosen], { [name]: time }, moves);
     moves = true;
     seek(time);
-  });
-  for (const kind of ["pointerup", "pointercancel"]) handle.addEventListener(kind, (event) => { event.stopPropagation(); held = null; });
+  };
+  const release = (event) => { event.stopPropagation(); held = null; };
+  return html`<div class="edge" id=${"edge-" + name} aria-hidden="true" onPointerDown=${press} onPointerMove=${drag} onPointerUp=${release} onPointerCancel=${release} />`;
 }
 
 /* Everything that is a label now; without a label file, on wish the segments that nobody has marked too. */
 function labelled() {
-  const rest = wasLabelled || !$("take-rest").checked ? [] : segments.filter((segment) => passes(segment) && !segment.match && !isWrong(segment));
+  const rest = wasLabelled || !takeRest ? [] : segments.filter((segment) => passes(segment) && !segment.match && !isWrong(segment));
   const kept = [...(truth || []), ...rest.map(pieceOf)].sort(byStart).map(({ label, start, end }) => ({ label, start, end }));
-  return { id: report.id, subset: $("subset").value, duration: timeline.duration ?? duration, segments: kept };
+  return { id: report.id, subset, duration: limit, segments: kept };
 }
 const fileName = () => lastPart(report.id);
-function buildReview() {
-  for (const [id, action] of [
-    ["mark-right", () => act(markRight)], ["mark-wrong", () => act(markWrong)], ["add", addLabel], ["edit", edit], ["undo", undo], ["redo", redo],
-    ["delete", () => act(remove)], ["start-here", () => act((entry) => changeLabel(entry, { start: now }))],
-    ["end-here", () => act((entry) => changeLabel(entry, { end: now }))], ["close-editor", () => { editing = false; showChosen(); $("rows").focus(); }],
-    ["labels-json", () => download(fileName() + ".labels.json", toActivityNet(names, [labelled()]), "application/json")],
-    ["labels-csv", () => download(fileName() + ".labels.csv", toCsv([labelled()]), "text/csv")],
-    ["segments-csv", () => download(fileName() + ".csv", toCsv([{ id: report.id, duration: timeline.duration ?? duration, segments: segments.filter(passes) }]), "text/csv")],
-    ["segments-vtt", () => download(fileName() + ".vtt", toVtt(segments.filter(passes)), "text/vtt")],
-  ]) $(id).addEventListener("click", action);
-  $("label-name").addEventListener("change", () => {
-    const name = $("label-name").value.trim();
-    if (name && !UNDECIDABLE.includes(name)) act((entry) => changeLabel(entry, { label: name }));
-    else showChosen();
-  });
-  for (const name of ["start", "end"]) {
-    $("label-" + name).addEventListener("change", (event) => {
-      const seconds = event.target.valueAsNumber;
-      if (Number.isFinite(seconds)) act((entry) => changeLabel(entry, { [name]: seconds }));
-      const entry = entries[chosen];
-      event.target.value = entry ? hundredths((labelOf(entry) || entry)[name]) : "";
-    });
-    dragEdge(name);
-  }
-  $("editor").addEventListener("keydown", (event) => {
-    if (event.key === "Escape") $("close-editor").click();
-  });
-  if (report.subset) $("subset").value = report.subset;
-  if (kept) {
-    $("subset").value = kept.labels.subset;
-    $("take-rest").checked = kept.rest;
-    $("kept-state").textContent = "As you left it, " + dayText.format(kept.at);
-  }
-  for (const id of ["subset", "take-rest"]) $(id).addEventListener("change", () => { if (past.length) keepSoon(); });
-  addEventListener("pagehide", keep);
-  addEventListener("beforeunload", (event) => {
-    keep();
-    if (unsaved) event.preventDefault();
-  });
-}
+addEventListener("pagehide", keep);
+addEventListener("beforeunload", (event) => {
+  keep();
+  if (unsaved) event.preventDefault();
+});

@@ -8,6 +8,7 @@ const begin = (() => { /* seconds at which the first chunk begins */
 })();
 const decided = begin + chunks * step;
 const duration = Math.max(timeline.duration || 0, decided, step);
+const wholeSeconds = () => duration;
 const clock = (time, digits = 2) => clockText(time, digits, duration >= 3600);
 /* Of a live source, when its seconds were on the clock of the machine that watched it: at its beginning, at the edges of
    actions and gaps, and between them as time goes. */
@@ -61,7 +62,7 @@ const { full_scale: fullScale, missing } = report.scores;
 }
 
 /* Filters: classes that are hidden, and the least score of a segment. Background is hidden at first. */
-const filter = { hidden: new Set([0]), score: 0 };
+const filter = { hidden: new Set([0]), score: 0, sought: "" };
 const shows = (entry) => !filter.hidden.has(classOf.get(entry.label));
 const passes = (segment) => shows(segment) && !(segment.score < filter.score);
 
@@ -82,4 +83,23 @@ function compare() {
     labelled: labels.length, found: labels.filter(({ found }) => found).length, wrong: wrong.length, unmarked: unmarked.length,
     falseAlarms: judged.filter(({ match }) => !match).length, falseSeconds, delay: delays.length ? middle(delays) : null,
   };
+}
+const codeAt = (index, chunk) => (chunk < 0 || index >= classes.length ? missing : codes[index * chunks + chunk]);
+
+/* The chunk that covers a time, or -1 in a tail that is shorter than a chunk. */
+function chunkAt(time) {
+  if (!chunks || time > decided + 1e-6) return -1;
+  return Math.max(0, Math.min(chunks - 1, Math.floor((time - begin) / step + 1e-6)));
+}
+function ranked(chunk, count) {
+  if (chunk < 0) return [];
+  const best = [];
+  for (let index = 0; index < classes.length; index++) {
+    const code = codes[index * chunks + chunk];
+    if (code === missing || (best.length === count && code <= best[count - 1].code)) continue;
+    best.push({ index, code });
+    best.sort((one, other) => other.code - one.code);
+    if (best.length > count) best.pop();
+  }
+  return best.map(({ index, code }) => ({ index, score: code / fullScale }));
 }

@@ -1,6 +1,6 @@
 /* The list of detected segments, and of labels that nothing found. Only the rows in sight are elements. */
 let entries = [], chosen = -1;
-const drawn = new Map(); /* index to element */
+let which = "", told = ""; /* of which errors the list is; which error is on show, for a screen reader */
 
 const signed = (seconds) => (seconds < 0 ? "−" : "+") + Math.abs(seconds).toFixed(2) + " s";
 function lateText({ item, lost }) {
@@ -35,11 +35,6 @@ function sortEntries() {
     const order = typeof first === "string" ? first.localeCompare(second, "en", { numeric: true }) : first === second ? 0 : first - second;
     return order * turn || byStart(one, other);
   });
-  for (const button of document.querySelectorAll(".names button")) {
-    const chosenHere = button.dataset.key === sorting.key;
-    button.classList.toggle("down", chosenHere && sorting.descending);
-    button.setAttribute("aria-pressed", String(chosenHere));
-  }
 }
 function listSegments() {
   const passing = segments.filter(passes), lost = (truth || []).filter((entry) => shows(entry) && !entry.found), before = entries[chosen];
@@ -47,87 +42,8 @@ function listSegments() {
   sortEntries();
   /* what was chosen stays chosen where it is still listed */
   chosen = before ? entries.findIndex(({ item }) => item === before.item || (item.label === before.label && item.start === before.start)) : -1;
-  const all = countText(segments.length, "segment");
-  $("count").textContent = passing.length === segments.length ? all : numberText(passing.length) + " of " + all;
-  const { labelled, found, falseAlarms, falseSeconds, delay } = verdict;
-  $("verdict").hidden = !truth || !(labelled || falseAlarms);
-  const words = [make("b", "", numberText(found) + " of " + countText(labelled, "label")), " found"];
-  if (delay !== null) words.push(", announced ", make("b", "", signed(delay)), " from their start (median)");
-  words.push(" · ", make("b", "", countText(falseAlarms, "false alarm")));
-  if (falseSeconds > 0.005) words.push(" · ", make("b", "", falseSeconds.toFixed(1) + " s"), " detected outside labels");
-  $("verdict").replaceChildren(...words);
-  $("list").classList.toggle("unannounced", !segments.some(({ announced }) => announced !== undefined));
-  $("list").classList.toggle("unlabelled", !truth && !wrongs.length);
-  document.querySelector(".names").hidden = !entries.length;
-  $("none").hidden = entries.length > 0;
-  $("rows").hidden = !entries.length;
-  for (const row of drawn.values()) row.remove();
-  drawn.clear();
-  showRows();
-}
-/* When a segment ended; of one that was on when the video ended nobody knows. */
-function makeEnd(entry) {
-  const end = makeMoment("to", entry.end);
-  if (entry.still_on) { end.textContent += "…"; end.title = STILL_ON; }
-  return end;
-}
-/* Of a live source on the clock of the wall, its second in the title. */
-function makeMoment(look, time) {
-  const moment = make("span", look, isLive ? wall(time) : clock(time));
-  if (isLive) moment.title = clock(time);
-  return moment;
-}
-function makeRow(index) {
-  const entry = entries[index], row = make("div", entry.lost ? "row missed" : isFalse(entry.item) ? "row false" : "row"), name = make("span"), marks = make("span", "marks");
-  name.append(spot(entry.label, entry.lost ? "spot hollow" : isFalse(entry.item) ? "spot hatched" : "spot"), make("span", "cut", entry.label));
-  for (const [look, kind, act] of [["yes", "right", markRight], ["no", "wrong", markWrong]]) {
-    const button = make("button", look);
-    button.type = "button";
-    button.tabIndex = -1; /* the keys r and w, and the buttons above the list, do the same */
-    button.title = kind === "right" ? "Right (r)" : "Wrong (w)";
-    button.setAttribute("aria-hidden", "true");
-    button.classList.toggle("on", kind === markOf(entry));
-    button.addEventListener("click", (event) => {
-      event.stopPropagation();
-      choose(index, false);
-      act(entry);
-    });
-    marks.append(button);
-  }
-  row.append(name, makeMoment("from", entry.start), makeEnd(entry),
-    make("span", "span", (entry.end - entry.start).toFixed(2) + " s"),
-    make("span", "announced", entry.lost || entry.announced === undefined ? "–" : signed(entry.announced - entry.start)),
-    make("span", "late", lateText(entry)), make("span", "mean", entry.lost ? "–" : scoreText(entry.score)), marks);
-  row.id = "row-" + index;
-  row.setAttribute("role", "option");
-  row.setAttribute("aria-label", spoken(entry));
-  row.setAttribute("aria-setsize", entries.length);
-  row.setAttribute("aria-posinset", index + 1);
-  row.addEventListener("click", () => { choose(index, false); seek(entry.start); });
-  return row;
 }
 const rowHeight = () => parseFloat(getComputedStyle(document.documentElement).getPropertyValue("--row"));
-function showRows() {
-  const box = $("rows"), height = rowHeight();
-  $("filling").style.height = entries.length * height + "px";
-  const first = Math.max(0, Math.floor(box.scrollTop / height) - 4);
-  const last = Math.min(entries.length, Math.ceil((box.scrollTop + box.clientHeight) / height) + 4);
-  for (const [index, row] of drawn) {
-    if (index >= first && index < last) continue;
-    row.remove();
-    drawn.delete(index);
-  }
-  for (let index = first; index < last; index++) {
-    if (!drawn.has(index)) {
-      drawn.set(index, makeRow(index));
-      $("filling").append(drawn.get(index));
-    }
-    const row = drawn.get(index), { start, end } = entries[index];
-    row.style.transform = "translateY(" + index * height + "px)";
-    row.classList.toggle("on", start <= now + 1e-6 && now < end - 1e-6);
-    row.setAttribute("aria-selected", String(index === chosen));
-  }
-}
 function bringRow(index) {
   const box = $("rows"), height = rowHeight(), top = index * height;
   if (top < box.scrollTop) box.scrollTop = top;
@@ -136,40 +52,97 @@ function bringRow(index) {
 function choose(index, bring = true) {
   chosen = index;
   if (bring) bringRow(index);
-  showRows();
-  $("rows").setAttribute("aria-activedescendant", "row-" + index);
-  showChosen();
+  draw();
+  moved = true; /* the handles of its edges */
+  schedule();
 }
 /* Scrolls the list alone, never the page, and not under a hand that is using it. */
 function followRows() {
   const box = $("rows"), current = entries.findLast(({ start, end }) => start <= now + 1e-6 && now < end - 1e-6);
   if (current && !box.matches(":hover, :focus")) bringRow(entries.indexOf(current));
-  showRows();
 }
-function buildRows() {
-  const box = $("rows");
-  for (const button of document.querySelectorAll(".names button")) button.addEventListener("click", () => {
-    sorting.descending = sorting.key === button.dataset.key && !sorting.descending;
-    sorting.key = button.dataset.key;
-    listSegments();
-  });
-  box.addEventListener("scroll", showRows, { passive: true });
-  box.addEventListener("focus", () => {
-    if (chosen < 0 && entries.length) choose(Math.max(0, entries.findIndex(({ end }) => end > now)));
-  });
-  box.addEventListener("keydown", (event) => {
-    const page = Math.max(1, Math.floor(box.clientHeight / rowHeight()) - 1), last = entries.length - 1;
-    const to = { ArrowDown: chosen + 1, ArrowUp: chosen - 1, PageDown: chosen + page, PageUp: chosen - page, Home: 0, End: last }[event.key];
-    if (event.ctrlKey || event.metaKey || event.altKey || last < 0) return;
-    if (event.key === "Enter" && chosen >= 0) seek(entries[chosen].start);
-    else if (to !== undefined) choose(Math.max(0, Math.min(last, to)));
-    else return;
-    event.preventDefault();
-    event.stopPropagation();
-  });
+/* A moment, of a live source on the clock of the wall with its second in the title. Nobody knows when a segment ended that was on when the video did. */
+function Moment({ look, time, isOpen }) {
+  return html`<span class=${look} title=${isOpen ? STILL_ON : isLive ? clock(time) : null}>${(isLive ? wall(time) : clock(time)) + (isOpen ? "…" : "")}</span>`;
+}
+function Row({ entry, index }) {
+  const { label, start, end, lost, item, announced } = entry, isFalseAlarm = !lost && isFalse(item), isNow = start <= now + 1e-6 && now < end - 1e-6;
+  /* the keys r and w, and the buttons above the list, do the same as the buttons of a row */
+  const mark = (look, kind, title, act) => html`<${Button} class=${kind === markOf(entry) ? look + " on" : look} tabindex="-1" title=${title} aria-hidden="true"
+    onClick=${(event) => { event.stopPropagation(); choose(index, false); act(entry); }} />`;
+  return html`<div id=${"row-" + index} class=${["row", lost && "missed", isFalseAlarm && "false", isNow && "on"].filter(Boolean).join(" ")} role="option" aria-label=${spoken(entry)} aria-setsize=${entries.length}
+    aria-posinset=${index + 1} aria-selected=${index === chosen} style=${{ transform: "translateY(" + index * rowHeight() + "px)" }} onClick=${() => { choose(index, false); seek(start); }}>
+    <span><${Spot} label=${label} look=${lost ? "hollow" : isFalseAlarm ? "hatched" : ""} /><span class="cut">${label}</span></span>
+    <${Moment} look="from" time=${start} /><${Moment} look="to" time=${end} isOpen=${entry.still_on} />
+    <span class="span">${(end - start).toFixed(2)} s</span><span class="announced">${lost || announced === undefined ? "–" : signed(announced - start)}</span>
+    <span class="late">${lateText(entry)}</span><span class="mean">${lost ? "–" : scoreText(entry.score)}</span>
+    <span class="marks">${mark("yes", "right", "Right (r)", markRight)}${mark("no", "wrong", "Wrong (w)", markWrong)}</span>
+  </div>`;
+}
+/* Only the rows in sight are elements. */
+class Rows extends Component {
+  componentDidMount() { this.componentDidUpdate(); }
+  componentDidUpdate() {
+    if (this.height === this.base.clientHeight) return;
+    this.height = this.base.clientHeight;
+    this.forceUpdate();
+  }
+  render() {
+    const box = this.base, height = rowHeight(), last = entries.length - 1;
+    const first = box ? Math.max(0, Math.floor(box.scrollTop / height) - 4) : 0, end = box ? Math.min(entries.length, Math.ceil((box.scrollTop + box.clientHeight) / height) + 4) : 0;
+    const key = (event) => {
+      const page = Math.max(1, Math.floor(box.clientHeight / height) - 1);
+      const to = { ArrowDown: chosen + 1, ArrowUp: chosen - 1, PageDown: chosen + page, PageUp: chosen - page, Home: 0, End: last }[event.key];
+      if (event.ctrlKey || event.metaKey || event.altKey || last < 0) return;
+      if (event.key === "Enter" && chosen >= 0) seek(entries[chosen].start);
+      else if (to !== undefined) choose(Math.max(0, Math.min(last, to)));
+      else return;
+      event.preventDefault();
+      event.stopPropagation();
+    };
+    const focus = () => { if (chosen < 0 && entries.length) choose(Math.max(0, entries.findIndex(({ end: until }) => until > now))); };
+    return html`<div id="rows" role="listbox" tabindex="0" aria-label="Segments: enter seeks, r marks right, w marks wrong" aria-activedescendant=${chosen < 0 ? null : "row-" + chosen}
+      hidden=${!entries.length} onScroll=${() => this.forceUpdate()} onFocus=${focus} onKeyDown=${key}>
+      <div id="filling" role="presentation" style=${{ height: entries.length * height + "px" }}>
+        ${entries.slice(first, end).map((entry, at) => html`<${Row} key=${first + at} entry=${entry} index=${first + at} />`)}
+      </div></div>`;
+  }
+}
+function Verdict() {
+  const { labelled, found, falseAlarms, falseSeconds, delay } = verdict;
+  return html`<p id="verdict" role="status" hidden=${!truth || !(labelled || falseAlarms)}><b>${numberText(found) + " of " + countText(labelled, "label")}</b> found
+    ${delay !== null && html`, announced <b>${signed(delay)}</b> from their start (median)`} · <b>${countText(falseAlarms, "false alarm")}</b>
+    ${falseSeconds > 0.005 && html` · <b>${falseSeconds.toFixed(1)} s</b> detected outside labels`}</p>`;
+}
+const COLUMNS = [["label", "Action"], ["start", "Start"], ["end", "End"], ["span", "Length"], ["announced", "Announced"], ["late", "From label"], ["mean", "Score"]];
+function sortBy(key) {
+  Object.assign(sorting, { key, descending: sorting.key === key && !sorting.descending });
+  refresh();
+}
+function Segments() {
+  const passing = segments.filter(passes).length, all = countText(segments.length, "segment"), looks = ["card", !segments.some(({ announced }) => announced !== undefined) && "unannounced", !truth && !wrongs.length && "unlabelled"];
+  const hasErrors = errorsShown().length > 0 || report.index, save = (form, write, kind) => () => download(fileName() + form, write(segments.filter(passes)), kind);
+  return html`<section class=${looks.filter(Boolean).join(" ")} id="list" aria-label="Segments">
+    <div class="heading">
+      <h2 id="count">${passing === segments.length ? all : numberText(passing) + " of " + all}</h2><${Verdict} /><p class="unseen" id="error" role="status">${told}</p>
+      <div class="buttons" id="errors" role="group" aria-label="Errors" hidden=${!truth && !wrongs.length}>
+        <select id="which" aria-label="Which are listed" value=${which} onChange=${({ target }) => { which = target.value; refresh(); }}>${options([["", "All"], ["errors", "Errors"], ["missed", "Missed"], ["false", "False alarms"]])}</select>
+        <${Button} id="error-before" aria-keyshortcuts="Shift+X" title="The error before (shift x)" disabled=${!hasErrors} onClick=${() => seekError(-1)}>← Error before<//>
+        <${Button} id="error-after" aria-keyshortcuts="X" title="The next error (x)" disabled=${!hasErrors} onClick=${() => seekError(1)}>Next error → <kbd aria-hidden="true">x</kbd><//>
+      </div>
+      <div class="buttons" role="group" aria-label="Download the segments">
+        <${Button} id="segments-csv" title="Download the segments as CSV" onClick=${save(".csv", (some) => toCsv([{ id: report.id, duration: limit, segments: some }]), "text/csv")}>CSV<//>
+        <${Button} id="segments-vtt" title="Download the segments as WebVTT subtitles" onClick=${save(".vtt", toVtt, "text/vtt")}>VTT<//></div>
+    </div>
+    <${Review} />
+    <div class="row names" role="group" aria-label="Sort the list" hidden=${!entries.length}>${COLUMNS.map(([key, text]) => html`<${Button} data-key=${key}
+      class=${[["span", "announced", "late", "mean"].includes(key) && key, sorting.key === key && sorting.descending && "down"].filter(Boolean).join(" ")} aria-pressed=${sorting.key === key} onClick=${() => sortBy(key)}>${text}<//>`)}<span /></div>
+    <${Rows} />
+    <p id="none" class="soft" hidden=${entries.length > 0}>Nothing to list.</p>
+  </section>`;
 }
 const isError = ({ item, lost }) => lost || isFalse(item);
-const isListed = (entry) => ({ errors: isError(entry), missed: entry.lost, false: !entry.lost && isFalse(entry.item) })[$("which").value] ?? true;
+const isListed = (entry) => ({ errors: isError(entry), missed: entry.lost, false: !entry.lost && isFalse(entry.item) })[which] ?? true;
 const errorsShown = () => entries.filter(isError).sort(byStart);
 /* To the next false alarm or missed label in the order of time, or back to the one before; it is told to a screen reader.
    After the last one of a video come those of the next video. */
@@ -178,8 +151,9 @@ function seekError(direction) {
   const after = errors.findIndex(({ start }) => start > now - 1e-3), next = after < 0 ? errors.length : after;
   const before = errors.findLastIndex(({ start }) => start < now - 1e-3);
   const to = at >= 0 ? at + direction : direction > 0 ? next : before, error = errors[to];
-  $("error").textContent = error ? "Error " + numberText(to + 1) + " of " + numberText(errors.length) + ": " + spoken(error)
+  told = error ? "Error " + numberText(to + 1) + " of " + numberText(errors.length) + ": " + spoken(error)
     : errors.length ? "No other error" : "No error";
+  draw();
   if (!error) return go(direction > 0 ? "error-after" : "error-before");
   choose(entries.indexOf(error));
   seek(error.start);

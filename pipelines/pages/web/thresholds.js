@@ -78,31 +78,23 @@ function commandWords() {
   }
   return words.join(" ");
 }
-function showRules() {
-  $("rules").hidden = !canTry;
+function Rules() {
   const shown = changedRules(uniform ? rules : {}, tried), own = !uniform && tried.on === null, words = commandWords();
-  for (const name of ["on", "off"]) {
-    $(name).value = shown[name];
-    $(name + "-value").textContent = own ? "by class" : shown[name].toFixed(2);
-  }
-  for (const name of ["min_length", "merge_gap"]) {
-    if (document.activeElement !== $(name)) $(name).value = uniform || tried[name] !== null ? shown[name] : "";
-  }
-  $("as-detected").disabled = !tries();
-  $("copy").disabled = !words;
-  $("words").textContent = words || "each class its own";
+  const slider = (name, text, label, least, act) => html`<label class="slider" for=${name}>${text} <input type="range" id=${name} min=${least} max="1" step="0.01" aria-label=${label} value=${shown[name]} onInput=${({ target }) => act(Number(target.value))} />
+    <output for=${name} aria-live="off">${own ? "by class" : shown[name].toFixed(2)}</output></label>`;
+  const seconds = (name, text, label) => html`<label>${text} <input type="number" id=${name} min="0" step="0.25" aria-label=${label} value=${unlessTyping(name, uniform || tried[name] !== null ? shown[name] : "")}
+    onInput=${({ target }) => { if (target.value !== "") trySeconds(name, Number(target.value)); }} /> s</label>`;
+  return html`<div id="rules" role="group" aria-label="Thresholds, of all classes">
+    ${slider("on", "Begins at", "Score at which an action begins", "0.01", tryOn)}${slider("off", "Ends below", "Score below which an action ends", "0", tryOff)}
+    ${seconds("min_length", "Shortest", "Shortest action in seconds")}${seconds("merge_gap", "Join gaps to", "Longest gap that is joined, in seconds")}
+    <${Button} id="as-detected" disabled=${!tries()} onClick=${asDetected}>As detected<//>
+    <${Button} id="copy" title="Copy the options for lstr detect" disabled=${!words} onClick=${copyWords}><code id="words">${words || "each class its own"}</code><b>Copy</b><//>
+    <span id="copied" role="status">${copied}</span>
+  </div>`;
 }
+let copied = "";
 function copyWords() {
-  copyText(commandWords(), $("words"), (text) => { $("copied").textContent = text; });
-  setTimeout(() => { $("copied").textContent = ""; }, 2000);
-}
-
-function buildRules() {
-  $("on").addEventListener("input", () => tryOn(Number($("on").value)));
-  $("off").addEventListener("input", () => tryOff(Number($("off").value)));
-  for (const name of ["min_length", "merge_gap"]) {
-    $(name).addEventListener("input", () => { if ($(name).value !== "") trySeconds(name, Number($(name).value)); });
-  }
-  $("as-detected").addEventListener("click", asDetected);
-  $("copy").addEventListener("click", copyWords);
+  const say = (text) => { copied = text; draw(); };
+  copyText(commandWords(), $("words"), say);
+  setTimeout(say, 2000, "");
 }

@@ -1,16 +1,13 @@
 /* The list of events: those that are on first, then the newest; filters, verdicts, clips. */
 const PAGE = 50, RECENT = 600e3; /* rows at a time; milliseconds that events stay in the lanes */
+const ALL = { action: "", source: "", day: "", score: 0 };
 const shownEvents = new Map(); /* id to event, of what the filters leave */
-const drawnEvents = new Map(); /* id to row */
-let asked = 0, atEnd = false;
+let wanted = { ...ALL }, asked = 0, atEnd = false, focused = null, clip = null; /* clip: {event, trouble} that is open */
 
 const isOn = (event) => !event.end;
 const newestFirst = (one, other) => isOn(other) - isOn(one) || wallOf(other.start) - wallOf(one.start) || (one.id < other.id ? 1 : -1);
-const filters = () => ({ action: $("by-action").value, source: $("by-source").value, day: $("by-day").value, score: Number($("by-score").value) || "" });
-const fits = (event) => {
-  const { action, source, day, score } = filters();
-  return (!action || event.action === action) && (!source || event.source === source) && (!day || event.start.slice(0, 10) === day) && event.top_score >= (score || 0);
-};
+const fits = (event) => (!wanted.action || event.action === wanted.action) && (!wanted.source || event.source === wanted.source)
+  && (!wanted.day || event.start.slice(0, 10) === wanted.day) && event.top_score >= wanted.score;
 function secondsText(seconds) {
   if (seconds < 60) return (seconds < 10 ? Math.round(seconds * 10) / 10 : Math.round(seconds)) + " s";
   return clockText(seconds, 0) + (seconds < 3600 ? " min" : " h");
@@ -22,68 +19,48 @@ function whenText(event) {
   return day + lastTime(event.start) + " · " + length + " · score " + scoreText(event.top_score);
 }
 
-function makeRow(event) {
-  const row = make("li", "event");
-  row.tabIndex = -1;
-  row.dataset.id = event.id;
-  row.append(spot(event.action), make("p", "what"), make("p", "when"), make("div", "marks"));
-  const marks = row.lastChild, mark = (className, verdict, name) => {
-    const made = button(className, "", () => judge(event.id, verdict));
-    made.setAttribute("aria-label", name);
-    made.title = name;
-    return made;
-  };
-  marks.append(mark("yes", "right", "Right: it happened (r)"), mark("no", "wrong", "Wrong: it did not happen (w)"));
-  row.addEventListener("focusin", () => { for (const one of drawnEvents.values()) one.tabIndex = one === row ? 0 : -1; });
-  return row;
+function EventRow({ event, isFirst }) {
+  const picture = event.picture ? html`<img loading="lazy" alt="" src=${"thumb/" + event.id} />` : "Clip";
+  const mark = (look, verdict, name) => html`<${Button} class=${look} aria-label=${name} title=${name} aria-pressed=${event.verdict === verdict} onClick=${() => judge(event.id, verdict)} />`;
+  return html`<li class=${isOn(event) ? "event on" : "event"} style=${spotStyle(event.action)} tabindex=${focused === event.id || isFirst ? 0 : -1} data-id=${event.id} onfocusin=${() => { focused = event.id; showEvents(); }}>
+    <${Spot} label=${event.action} />
+    <p class="what">${event.action}<span class="soft">in ${event.source}</span></p><p class="when">${whenText(event)}</p>
+    <div class="marks">${mark("yes", "right", "Right: it happened (r)")}${mark("no", "wrong", "Wrong: it did not happen (w)")}</div>
+    ${event.clip ? html`<${Button} class="thumb" aria-label="Play the clip (c)" onClick=${() => play(event.id)}>${picture}<//>` : event.picture && html`<div class="thumb">${picture}</div>`}
+  </li>`;
 }
-function fillRow(row, event) {
-  paint(row, event.action).classList.toggle("on", isOn(event));
-  const [, what, when, marks] = row.children;
-  what.replaceChildren(event.action, make("span", "soft", "in " + event.source));
-  when.textContent = whenText(event);
-  marks.firstChild.setAttribute("aria-pressed", String(event.verdict === "right"));
-  marks.lastChild.setAttribute("aria-pressed", String(event.verdict === "wrong"));
-  const held = row.querySelector(".thumb"), wanted = event.clip || event.picture;
-  if (held && !wanted) held.remove();
-  if (!wanted || held?.dataset.of === event.clip + "|" + event.picture) return;
-  held?.remove();
-  const thumb = event.clip ? button("thumb", "", () => play(event.id)) : make("div", "thumb");
-  thumb.dataset.of = event.clip + "|" + event.picture;
-  if (event.clip) thumb.setAttribute("aria-label", "Play the clip (c)");
-  if (event.picture) {
-    const image = make("img");
-    image.loading = "lazy";
-    image.alt = "";
-    image.src = "thumb/" + event.id;
-    thumb.append(image);
-  } else thumb.textContent = "Clip";
-  row.append(thumb);
+function Events() {
+  const order = [...shownEvents.values()].sort(newestFirst), on = order.filter(isOn).length, isFiltered = Object.values(wanted).some(Boolean);
+  const choose = (name) => ({ target }) => askFor({ ...wanted, [name]: name === "score" ? Number(target.value) : target.value });
+  const choices = (all, values, kept) => options([["", all], ...[...new Set([...values, kept])].filter(Boolean).map((value) => [value])]);
+  const actions = [...sources.values()].flatMap((source) => actionsOf(source).map((index) => source.classes[index]));
+  return html`
+  <div class="heading">
+    <h2 id="count">${on ? "Events, " + on + " on now" : "Events"}</h2>
+    <div class="filters">
+      <select id="by-action" aria-label="Action" value=${wanted.action} onChange=${choose("action")}>${choices("All actions", actions, wanted.action)}</select>
+      <select id="by-source" aria-label="Source" value=${wanted.source} onChange=${choose("source")}>${choices("All sources", sources.keys(), wanted.source)}</select>
+      <input type="date" id="by-day" aria-label="Day" value=${wanted.day} onChange=${choose("day")} />
+      <label class="slider"><span>Score from</span> <input type="range" id="by-score" min="0" max="1" step="0.05" value=${wanted.score} onInput=${choose("score")} /><output for="by-score">${wanted.score.toFixed(2)}</output></label>
+      ${isFiltered && html`<${Button} id="show-all" onClick=${() => askFor(ALL)}>Show all<//>`}
+    </div>
+  </div>
+  <ol id="event-rows">${order.map((event, at) => html`<${EventRow} key=${event.id} event=${event} isFirst=${!at && !shownEvents.has(focused)} />`)}</ol>
+  <p id="no-events" class="soft" hidden=${order.length > 0}>${isFiltered ? "No event fits: choose another action, source or day, or a lower score."
+    : sources.size ? "Nothing has happened yet. What is decided from now on is listed here." : "No event yet: add a source first."}</p>
+  <p class="older"><${Button} id="older" hidden=${atEnd} onClick=${() => askEvents(true)}>Older events<//></p>`;
 }
-function listEvents() {
-  const order = [...shownEvents.values()].sort(newestFirst);
-  for (const [id, row] of drawnEvents) if (!shownEvents.has(id)) { row.remove(); drawnEvents.delete(id); }
-  order.forEach((event, at) => {
-    const row = drawnEvents.get(event.id) ?? makeRow(event);
-    fillRow(row, event);
-    drawnEvents.set(event.id, row);
-    if ($("event-rows").children[at] !== row) $("event-rows").insertBefore(row, $("event-rows").children[at] ?? null);
-  });
-  const first = $("event-rows").firstElementChild;
-  if (first && ![...drawnEvents.values()].some((row) => row.tabIndex === 0)) first.tabIndex = 0;
-  const on = order.filter(isOn).length, { action, source, day, score } = filters(), filtered = action || source || day || score;
-  $("count").textContent = on ? "Events, " + on + " on now" : "Events";
-  $("show-all").hidden = !filtered;
-  $("older").hidden = atEnd;
-  $("no-events").hidden = order.length > 0;
-  $("no-events").textContent = filtered ? "No event fits: choose another action, source or day, or a lower score."
-    : sources.size ? "Nothing has happened yet. What is decided from now on is listed here." : "No event yet: add a source first.";
+const showEvents = () => render(html`<${Events} />`, $("events"));
+function askFor(filters) {
+  wanted = { ...filters };
+  showEvents();
+  askEvents(false);
 }
 /* Ask for the events that the filters want; `older` than the ones that are listed, or anew. */
 async function askEvents(older) {
   const number = ++asked, oldest = [...shownEvents.values()].filter((event) => !isOn(event)).sort(newestFirst).at(-1);
   const query = new URLSearchParams({ limit: PAGE });
-  for (const [key, value] of Object.entries(filters())) if (value) query.set(key, value);
+  for (const [key, value] of Object.entries(wanted)) if (value) query.set(key, value);
   if (older && oldest) query.set("before", oldest.id);
   const answer = await fetch("events?" + query).catch(() => null);
   if (number !== asked) return;
@@ -94,9 +71,9 @@ async function askEvents(older) {
   for (const event of events) { shownEvents.set(event.id, event); keepInLane(event); }
   for (const source of sources.values()) {
     for (const event of source.events) if (isOn(event) && fits(event)) shownEvents.set(event.id, event);
-    showScores(source);
+    showSource(source);
   }
-  listEvents();
+  showEvents();
 }
 /* An event in the lanes of its source, for as long as they reach. */
 function keepInLane(event) {
@@ -105,6 +82,7 @@ function keepInLane(event) {
   const least = Math.max(source.at || 0, wallOf(event.seen)) - RECENT;
   source.events = source.events.filter((one) => one.id !== event.id && (isOn(one) || wallOf(one.end) > least));
   if (isOn(event) || wallOf(event.end) > least) source.events.push(event);
+  showSource(source);
 }
 function readEvent({ phase, event }) {
   keepInLane(event);
@@ -113,79 +91,53 @@ function readEvent({ phase, event }) {
   const over = [...shownEvents.values()].sort(newestFirst).slice(20 * PAGE); /* a page that is open for weeks */
   for (const { id } of over) shownEvents.delete(id);
   if (over.length) atEnd = false;
-  if (sources.has(event.source)) showScores(sources.get(event.source));
-  listEvents();
+  showEvents();
   const words = event.action + " in " + event.source;
   if (phase === "new") $("announced").textContent = words + ", " + lastTime(event.start) + ", score " + scoreText(event.score);
   if (phase === "end") $("announced").textContent = words + " has ended after " + secondsText(event.seconds);
 }
 /* Events that are on become longer. */
 function lengthen() {
-  const at = wallOf(nowText());
-  for (const event of shownEvents.values()) {
-    if (!isOn(event)) continue;
-    event.seconds = Math.max(event.seconds, (at - wallOf(event.start)) / 1000);
-    const row = drawnEvents.get(event.id);
-    if (row) row.children[2].textContent = whenText(event);
-  }
+  const at = wallOf(nowText()), on = [...shownEvents.values()].filter(isOn);
+  for (const event of on) event.seconds = Math.max(event.seconds, (at - wallOf(event.start)) / 1000);
+  if (on.length) showEvents();
 }
-
 function judge(id, verdict) {
   const event = shownEvents.get(id);
   if (event) act("event/" + id + "/verdict", { verdict: event.verdict === verdict ? "" : verdict }, ({ event: judged }) => readEvent({ phase: "update", event: judged }));
-}
-function play(id) {
-  const event = shownEvents.get(id);
-  if (!event?.clip) return tell("Of this event there is no clip.");
-  $("player-title").textContent = event.action + " in " + event.source + ", " + lastTime(event.start);
-  $("save").download = [event.source, event.action, event.start.slice(0, 19).replaceAll(":", "-")].join(" ") + event.clip.slice(event.clip.lastIndexOf("."));
-  $("save").href = $("clip").src = "clip/" + id;
-  $("clip").hidden = $("save").hidden = false;
-  $("no-clip").hidden = true;
-  $("player").showModal();
-  $("clip").play().catch(() => {}); /* where a browser waits for a press */
-}
-/* A clip is kept as the camera sent it, in a codec that not every browser knows (HEVC): some show black then, some nothing. */
-async function showUnplayable() {
-  const path = $("clip").getAttribute("src");
-  if (!path) return;
-  const answer = await fetch(path, { method: "HEAD" }).catch(() => null);
-  if ($("clip").getAttribute("src") !== path) return;
-  $("no-clip").textContent = answer?.ok ? "This browser cannot play the clip, which is as the camera sent it. Save it, and open it in a player such as VLC."
-    : "The clip is no longer there.";
-  $("save").hidden = !answer?.ok;
-  $("clip").hidden = true;
-  $("no-clip").hidden = false;
 }
 /* The row that has the focus, or the one before or after it. */
 function eventAt(move) {
   const rows = [...$("event-rows").children], at = rows.findIndex((row) => row.contains(document.activeElement));
   return move === 0 ? rows[at] : rows[at < 0 ? (move > 0 ? 0 : -1) : at + move];
 }
-function refill(select, all, values) {
-  const kept = select.value;
-  select.replaceChildren(new Option(all, ""), ...values.map((value) => new Option(value, value)));
-  if (kept && !values.includes(kept)) select.append(new Option(kept, kept));
-  select.value = kept;
+
+/* The clip of an event, in a dialog. */
+function Clip() {
+  const { event, trouble, isGone } = clip ?? {}, address = event ? "clip/" + event.id : null;
+  const name = event && [event.source, event.action, event.start.slice(0, 19).replaceAll(":", "-")].join(" ") + event.clip.slice(event.clip.lastIndexOf("."));
+  return html`
+  <div class="heading"><h2 id="player-title">${event && event.action + " in " + event.source + ", " + lastTime(event.start)}</h2>
+    ${event && !isGone && html`<a href=${address} download=${name}>Save the clip</a>`}<${Button} onClick=${() => $("player").close()}>Close <kbd>esc</kbd><//></div>
+  <video id="clip" controls playsinline muted hidden=${Boolean(trouble)} onError=${clipFailed} onLoadedMetadata=${({ target }) => { if (!target.videoWidth) clipFailed(); }} />
+  ${trouble && html`<p id="no-clip" role="alert">${trouble}</p>`}`;
 }
-function fillFilters() {
-  refill($("by-source"), "All sources", [...sources.keys()]);
-  refill($("by-action"), "All actions", [...new Set([...sources.values()].flatMap((source) => source.classes))].filter((label) => !report.undecidable.includes(label)));
+function showClip(next) {
+  clip = next;
+  render(html`<${Clip} />`, $("player"));
 }
-function buildEvents() {
-  for (const id of ["by-action", "by-source", "by-day", "by-score"]) {
-    $(id).addEventListener("change", () => askEvents(false));
-  }
-  $("by-score").addEventListener("input", () => { $("by-score-value").textContent = Number($("by-score").value).toFixed(2); });
-  $("show-all").addEventListener("click", () => {
-    for (const id of ["by-action", "by-source", "by-day"]) $(id).value = "";
-    $("by-score").value = 0;
-    $("by-score-value").textContent = "0.00";
-    askEvents(false);
-  });
-  $("older").addEventListener("click", () => askEvents(true));
-  $("player-close").addEventListener("click", () => $("player").close());
-  $("player").addEventListener("close", () => closeMedia($("clip")));
-  $("clip").addEventListener("error", showUnplayable);
-  $("clip").addEventListener("loadedmetadata", () => { if (!$("clip").videoWidth) showUnplayable(); });
+function play(id) {
+  const event = shownEvents.get(id);
+  if (!event?.clip) return tell("Of this event there is no clip.");
+  showClip({ event });
+  $("clip").src = "clip/" + id;
+  $("player").showModal();
+  return $("clip").play().catch(() => {}); /* where a browser waits for a press */
+}
+/* A clip is kept as the camera sent it, in a codec that not every browser knows (HEVC): some show black then, some nothing. */
+async function clipFailed() {
+  const failing = clip, answer = clip && (await fetch("clip/" + clip.event.id, { method: "HEAD" }).catch(() => null));
+  if (!failing || clip !== failing) return;
+  const trouble = answer?.ok ? "This browser cannot play the clip, which is as the camera sent it. Save it, and open it in a player such as VLC." : "The clip is no longer there.";
+  showClip({ ...clip, trouble, isGone: !answer?.ok });
 }

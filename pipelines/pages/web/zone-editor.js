@@ -1,5 +1,6 @@
-/* Zones are drawn in a dialog, by pointer or by keys, over the picture as it comes; nothing changes before it is saved.
-   A corner is called by its polygon (a zone's place, or `open` for the one that is being drawn) and its place in it. */
+/* Zones of a source: where motion counts, the rest of its picture is dimmed. They are drawn in a dialog, by pointer or by
+   keys, over the picture as it comes; nothing changes before it is saved. Corners are fractions of the picture's width and
+   height; where the sides of a zone cross, the even-odd rule says what is inside, as it does for the service. A corner is called by its polygon (a zone's place, or `open` for the one that is being drawn) and its place in it. */
 const LEAST_CORNERS = 3, STEP = 0.01, FAR = 0.05; /* of the picture, that an arrow moves a corner */
 const RECTANGLE = [[0.25, 0.25], [0.75, 0.25], [0.75, 0.75], [0.25, 0.75]];
 let edited = null; /* { source, zones, open, at, before, sure } */
@@ -12,7 +13,10 @@ function placeOf(name) {
   return [polygon === "open" ? polygon : Number(polygon), Number(corner)];
 }
 const isChanged = () => Boolean(edited.open?.length) || JSON.stringify(edited.zones) !== edited.before;
-const tellZones = (text) => { $("zones-told").textContent = text; };
+function tellZones(text) {
+  edited.told = text;
+  drawZones();
+}
 const percentText = (value) => Math.round(value * 100) + " %";
 function placeText(polygon, corner) {
   const [x, y] = cornersOf(polygon)[corner];
@@ -20,13 +24,22 @@ function placeText(polygon, corner) {
   return "Corner " + (corner + 1) + " of " + whose + ": " + percentText(x) + " from the left, " + percentText(y) + " from the top";
 }
 
+/* What dims a picture of this size outside the zones, and their sides. `id` is this drawing's own. */
+function Veil({ id, zones, size: [width, height], chosen = null }) {
+  if (!zones.length) return null;
+  const polygon = (zone, look, index) => html`<polygon points=${pointsOf(zone, width, height)} fill-rule="evenodd" class=${look} data-zone=${index} />`;
+  return html`<mask id=${id} maskUnits="userSpaceOnUse" x="0" y="0" width=${width} height=${height}><rect fill="#fff" width=${width} height=${height} />
+      ${zones.map((zone) => html`<polygon points=${pointsOf(zone, width, height)} fill-rule="evenodd" fill="#000" />`)}</mask>
+    <rect class="dim" mask=${"url(#" + CSS.escape(id) + ")"} width=${width} height=${height} />
+    ${zones.map((zone, index) => [polygon(zone, "halo"), polygon(zone, index === chosen ? "zone chosen" : "zone", index)])}`;
+}
+const pointsOf = (corners, width, height) => corners.map(([x, y]) => (x * width).toFixed(2) + "," + (y * height).toFixed(2)).join(" ");
+
 function editZones(source) {
   if (!source.size) return tell("No picture of " + source.name + " yet: zones are drawn on one.");
-  edited = { source, zones: structuredClone(source.zones), open: null, at: null, before: JSON.stringify(source.zones), sure: false };
-  $("zones-title").textContent = "Where motion counts in " + source.name;
-  $("zones-file").hidden = !source.drawn;
-  tellZones("");
+  edited = { source, zones: structuredClone(source.zones), open: null, at: null, before: JSON.stringify(source.zones), sure: false, told: "" };
   $("zones").showModal();
+  drawZones();
   paintZones(source);
   drawZones();
 }
@@ -34,43 +47,46 @@ function editZones(source) {
 function paintZones(source) {
   if (edited?.source !== source) return;
   const { image, size } = source, canvas = $("zones-picture");
-  $("stage").style.setProperty("--ratio", size[0] / size[1]);
   [canvas.width, canvas.height] = size;
   if (image.naturalWidth) canvas.getContext("2d").drawImage(image, 0, 0); /* else the next one is coming */
 }
 function leaveZones(source) {
   if (edited && (!source || edited.source === source)) $("zones").close();
 }
-
-function drawZones() {
-  if (!edited) return;
-  const { zones, open } = edited, stage = $("zones-shapes"), { width, height } = stage.getBoundingClientRect();
-  const focused = document.activeElement?.dataset?.corner;
-  const knobs = (corners, polygon) => corners.map(([x, y], corner) => shape("g", {
-    class: "corner", "data-corner": cornerName(polygon, corner), tabindex: 0, role: "button",
-    transform: "translate(" + x * width + " " + y * height + ")", "aria-label": placeText(polygon, corner),
-  }, shape("circle", { class: "reach" }), shape("circle", { class: "knob" })));
-  const drawn = open ? ["halo", "zone"].map((name) => shape("polyline", { class: name + " open", points: pointsOf(open, width, height) })) : [];
-  stage.setAttribute("viewBox", "0 0 " + width + " " + height);
-  stage.replaceChildren(...veilOf("veil-edited", zones, width, height), ...drawn, ...zones.flatMap(knobs), ...knobs(open ?? [], "open"));
-  stage.classList.toggle("drawing", Boolean(open));
-  if (focused) cornerNamed(focused)?.focus();
-  showChosen();
+function ZoneEditor() {
+  const { source, zones, open, at, told } = edited, chosen = at === null ? null : placeOf(at), corners = chosen ? cornersOf(chosen[0]) : [];
+  const { width, height } = $("zones-shapes")?.getBoundingClientRect() ?? { width: 1, height: 1 }, isFull = zones.length >= report.most_zones;
+  const knobs = (polygon) => cornersOf(polygon).map(([x, y], corner) => {
+    const name = cornerName(polygon, corner);
+    return html`<g key=${name} class=${name === at ? "corner chosen" : "corner"} data-corner=${name} tabindex="0" role="button" aria-label=${placeText(polygon, corner)}
+      transform=${"translate(" + x * width + " " + y * height + ")"}><circle class="reach" /><circle class="knob" /></g>`;
+  });
+  const tool = (id, act, text, disabled) => html`<${Button} id=${id} disabled=${disabled} onClick=${act}>${text}<//>`;
+  return html`
+  <div class="heading"><h2 id="zones-title">Where motion counts in ${source.name}</h2></div>
+  <div class="ground"><div id="stage" style=${{ "--ratio": source.size[0] / source.size[1] }} onfocusin=${({ target }) => { edited.at = target.dataset.corner ?? edited.at; drawZones(); }}>
+    <canvas id="zones-picture" aria-hidden="true" />
+    <svg id="zones-shapes" role="group" aria-label="Corners of the zones" class=${open ? "drawing" : ""} viewBox=${"0 0 " + width + " " + height}
+      onPointerDown=${pressZones} onPointerMove=${dragZones} onPointerUp=${releaseZones} onPointerCancel=${releaseZones} onClick=${clickZones}>
+      <${Veil} id="veil-edited" zones=${zones} size=${[width, height]} chosen=${chosen?.[0]} />
+      ${open && ["halo", "zone"].map((look) => html`<polyline class=${look + " open"} points=${pointsOf(open, width, height)} />`)}
+      ${zones.map((_, polygon) => knobs(polygon))}${knobs("open")}
+    </svg></div></div>
+  <p id="zones-told" role="status">${told}</p>
+  <div class="tools">
+    ${tool("zone-new", beginZone, "New zone", isFull || Boolean(open))}${tool("zone-close", closeZone, "Close the zone", (open?.length ?? 0) < LEAST_CORNERS)}
+    ${tool("zone-rectangle", addRectangle, "Add a rectangle", isFull)}${tool("corner-add", addCorner, "Add a corner", !chosen || chosen[0] === "open" || corners.length >= report.most_corners)}
+    ${tool("corner-delete", deleteCorner, "Delete the corner", !chosen || (chosen[0] !== "open" && corners.length <= LEAST_CORNERS))}${tool("zone-delete", deleteZone, "Delete the zone", !chosen)}
+  </div>
+  <p class="keys soft">Press the picture for each corner of a zone, the first one again to close it; drag a corner to move it. What moves outside all zones does not count; without a zone all of the picture does.</p>
+  <p class="keys soft by-keys"><kbd>tab</kbd> the next corner: <kbd>←</kbd> <kbd>↑</kbd> <kbd>↓</kbd> <kbd>→</kbd> move it, with <kbd>shift</kbd> farther, <kbd>+</kbd> adds one after it, <kbd>delete</kbd> takes it away · <kbd>esc</kbd> cancels</p>
+  <div class="tools ends">
+    <${Button} id="zones-file" hidden=${!source.drawn} onClick=${() => sendZones(null)}>As the file says<//>
+    <${Button} id="zones-cancel" class="last" onClick=${giveUp}>Cancel<//><${Button} id="zones-save" onClick=${saveZones}>Save<//>
+  </div>`;
 }
+const drawZones = () => { if (edited) render(html`<${ZoneEditor} />`, $("zones")); };
 const cornerNamed = (name) => $("zones-shapes").querySelector('[data-corner="' + name + '"]');
-/* Which corner the buttons are for. */
-function showChosen() {
-  const { zones, open, at } = edited, chosen = at === null ? null : placeOf(at), corners = chosen ? cornersOf(chosen[0]) : [];
-  for (const knob of $("zones-shapes").querySelectorAll(".corner")) knob.classList.toggle("chosen", knob.dataset.corner === at);
-  for (const side of $("zones-shapes").querySelectorAll("[data-zone]")) side.classList.toggle("chosen", Number(side.dataset.zone) === chosen?.[0]);
-  const isFull = zones.length >= report.most_zones;
-  $("zone-new").disabled = isFull || Boolean(open);
-  $("zone-rectangle").disabled = isFull;
-  $("zone-close").disabled = (open?.length ?? 0) < LEAST_CORNERS;
-  $("corner-add").disabled = !chosen || chosen[0] === "open" || corners.length >= report.most_corners;
-  $("corner-delete").disabled = !chosen || (chosen[0] !== "open" && corners.length <= LEAST_CORNERS);
-  $("zone-delete").disabled = !chosen;
-}
 function chooseCorner(name) {
   edited.at = name;
   drawZones();
@@ -82,7 +98,6 @@ function beginZone() {
   edited.open = [];
   edited.at = null;
   tellZones("Press the places of its corners; the first one again closes it.");
-  drawZones();
 }
 function addRectangle() {
   if (edited.zones.length >= report.most_zones) return;
@@ -98,7 +113,6 @@ function putCorner(x, y) {
   open.push([clamped(x), clamped(y)]);
   edited.at = null;
   tellZones(open.length < LEAST_CORNERS ? countText(LEAST_CORNERS - open.length, "corner") + " more at least." : "The first corner again closes the zone.");
-  drawZones();
 }
 function closeZone() {
   if ((edited.open?.length ?? 0) < LEAST_CORNERS) return;
@@ -138,8 +152,7 @@ function deleteZone() {
 function giveUp() {
   if (edited.open) {
     edited.open = edited.at = null;
-    tellZones("");
-    return drawZones();
+    return tellZones("");
   }
   if (isChanged() && !edited.sure) {
     edited.sure = true;
@@ -156,7 +169,7 @@ function saveZones() {
   sendZones(edited.zones);
 }
 
-/* By pointer. A press on a corner draws it anew, so that no click follows: what is not dragged was clicked. */
+/* By pointer. */
 let pressed = null; /* { name, x, y, moved, isDown } of the corner that was pressed last, if it was one */
 function fractionsOf(event) {
   const box = $("zones-shapes").getBoundingClientRect();
@@ -167,7 +180,7 @@ function pressZones(event) {
   pressed = name === undefined ? null : { name, x: event.clientX, y: event.clientY, moved: false, isDown: true };
   edited.sure = false;
   if (!pressed) return;
-  event.preventDefault(); /* or the focus goes with the element that is drawn anew */
+  event.preventDefault(); /* the focus goes to the corner */
   chooseCorner(name);
   $("zones-shapes").setPointerCapture(event.pointerId);
 }
@@ -214,15 +227,7 @@ function keyOfZones(event) {
 }
 
 function buildZones() {
-  const shapes = $("zones-shapes");
-  const acts = {
-    "zone-new": beginZone, "zone-rectangle": addRectangle, "zone-close": closeZone, "corner-add": addCorner, "corner-delete": deleteCorner,
-    "zone-delete": deleteZone, "zones-file": () => sendZones(null), "zones-cancel": giveUp, "zones-save": saveZones,
-  };
-  for (const [id, act] of Object.entries(acts)) $(id).addEventListener("click", act);
-  for (const [kind, act] of Object.entries({ pointerdown: pressZones, pointermove: dragZones, pointerup: releaseZones, pointercancel: releaseZones, click: clickZones })) shapes.addEventListener(kind, act);
-  $("stage").addEventListener("focusin", ({ target }) => { if (edited) { edited.at = target.dataset.corner ?? edited.at; showChosen(); } });
   document.addEventListener("keydown", keyOfZones); /* wherever a click has left the focus */
   $("zones").addEventListener("close", () => { edited = pressed = null; });
-  new ResizeObserver(drawZones).observe(shapes);
+  addEventListener("resize", drawZones);
 }

@@ -7,8 +7,11 @@ import re
 import pytest
 
 from lstr.labels.segment import Segment
+from lstr.pipelines.pages.page import read_part
 from lstr.pipelines.pages.timeline_page import write_index
 from tests.support.pages import HOSTILE, Page, make_timeline
+
+LIBRARY = read_part("vendor/preact-htm.js")
 
 
 def links(page: Page) -> dict[str, str]:
@@ -47,13 +50,16 @@ def test_it_does_not_take_the_place_of_a_video_called_index(tmp_path):
 
 
 def test_hostile_text_stays_text_and_nothing_is_asked_of_the_network(tmp_path):
-    calm = Page(write_index(tmp_path / "calm", {"a": make_timeline(8, ["Background", "hug"])}))
+    calm = Page(write_index(tmp_path / "calm", {"a": make_timeline(8, ["Background", "hug"], warnings=["calm"])}))
     timeline = make_timeline(8, ["Background", HOSTILE], warnings=[HOSTILE])
     page = Page(write_index(tmp_path, {HOSTILE: timeline}, failed=["rtsp://me:hunter2@camera stalled.", HOSTILE]))
     assert page.tags == calm.tags
     assert page.data["failed"] == ["rtsp://camera stalled.", HOSTILE]
-    assert "hunter2" not in page.markup and "http:" not in page.markup and "https:" not in page.markup
-    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b", page.texts[2])
+    own = page.markup.replace(LIBRARY, "")  # which names the namespace of SVG
+    assert "hunter2" not in own and "http:" not in own and "https:" not in own
+    assert not re.search(
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b", page.texts[2].replace(LIBRARY, "")
+    )
     policy = next(a["content"] for _, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
     assert policy.startswith("default-src 'none'; ") and "unsafe" not in policy
     assert json.loads(page.texts[1])["classes"] == ["Background", HOSTILE]

@@ -56,15 +56,15 @@ def test_it_plays_and_the_cursor_follows(show, report):
     until(page, "playing")  # the browser tells the page of it later than the click returns
     assert page.get_attribute("#play", "aria-label") == "Pause"
     until(page, "now > 2.1")
-    page.evaluate("video.pause()")
+    page.evaluate("$('video').pause()")
     until(page, "!playing && !frameAsked")
-    at = page.evaluate("video.currentTime")
+    at = page.evaluate("$('video').currentTime")
     assert seconds(page) == pytest.approx(at, abs=0.1)
     wait_for_picture(page, GREYS[min(4, int(at / 2))])
     click_at(page, 9.6)
     page.select_option("#rate", "8")
     page.click("#play")
-    until(page, "video.ended && !playing")
+    until(page, "$('video').ended && !playing")
     assert page.get_attribute("#play", "aria-label") == "Play"
     until(page, "!frameAsked")
     moved_to = page.evaluate("new DOMMatrix(getComputedStyle($('cursor')).transform).e / $('surface').clientWidth")
@@ -115,12 +115,12 @@ def test_two_hours_of_fifty_classes(show, tmp_path):
     timeline = {"source": "day.mp4", "duration": 7200.0, "classes": classes, "chunks": chunks, "segments": segments}
     write_report(tmp_path / "big.html", timeline, scores)
     page = show(tmp_path / "big.html")
-    drawn = "lanes.map((lane, index) => (lane.dirty ? -1 : index)).filter((index) => index >= 0)"
+    drawn = "lanesShown().map((lane, index) => (lane.dirty ? -1 : index)).filter((index) => index >= 0)"
     until(page, f"{drawn}.length > 5")
     assert max(page.evaluate(drawn)) < 45
     assert page.locator("#rows .row").count() < 40
     page.locator(".lane").nth(49).scroll_into_view_if_needed()
-    until(page, "!lanes[49].dirty")
+    until(page, "!lanesShown()[49].dirty")
     assert ink(page, 49) > 2000
     page.focus("#rows")
     page.keyboard.press("End")

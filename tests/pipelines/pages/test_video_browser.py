@@ -14,7 +14,7 @@ def test_an_embedded_copy_of_what_browsers_cannot_play_needs_no_other_file(show,
     assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
     page = show(path)
     until(page, "watchable")
-    assert page.evaluate("video.duration") == pytest.approx(SECONDS, abs=0.05)
+    assert page.evaluate("$('video').duration") == pytest.approx(SECONDS, abs=0.05)
     click_at(page, 5.1)
     wait_for_picture(page, GREYS[2])
 
@@ -27,9 +27,9 @@ def test_pictures_that_begin_after_the_sound(show, tmp_path):
     wait_for_picture(page, GREYS[0])
     click_at(page, 3.5)
     wait_for_picture(page, GREYS[1])
-    assert page.evaluate("video.currentTime") == pytest.approx(4.5, abs=0.05)
+    assert page.evaluate("$('video').currentTime") == pytest.approx(4.5, abs=0.05)
     page.click("#play")
     until(page, "now > 3.8")
     page.click("#play")
-    until(page, "video.paused && !playing")
-    assert page.evaluate("video.currentTime - now") == pytest.approx(1, abs=0.05)
+    until(page, "$('video').paused && !playing")
+    assert page.evaluate("$('video').currentTime - now") == pytest.approx(1, abs=0.05)
