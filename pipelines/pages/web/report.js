@@ -58,10 +58,10 @@ function About() {
     ${(speed || id || whole) && html`<details id="details"><summary>Speed and features</summary>
       <dl class="terms" id="speed"><${Terms} pairs=${measured} /></dl>
       ${whole && html`<pre tabindex="0" id="recipe" aria-label="The whole recipe of the features">${JSON.stringify(whole, null, 2)}</pre>`}</details>`}
-    <p class="keys soft"><kbd>space</kbd> play · <kbd>←</kbd> <kbd>→</kbd> one decision · <kbd>shift</kbd> with them one second ·
-      <kbd>p</kbd> <kbd>n</kbd> previous, next segment · <kbd>x</kbd> next error, <kbd>shift</kbd> <kbd>x</kbd> the one before${report.index && html`, through all videos · <kbd>shift</kbd> with <kbd>p</kbd> <kbd>n</kbd> previous, next video`} · <kbd>+</kbd> <kbd>−</kbd> <kbd>0</kbd> zoom · <kbd>ctrl</kbd> with the wheel zooms,
-      <kbd>shift</kbd> with it moves · a class name leads to its next segment ·
-      <kbd>r</kbd> right <kbd>w</kbd> wrong <kbd>m</kbd> add missed <kbd>e</kbd> edit <kbd>[</kbd> <kbd>]</kbd> start, end at the cursor
+    <p class="keys soft"><kbd>space</kbd> play · <kbd>←</kbd> <kbd>→</kbd> one decision · <kbd>shift</kbd> with them one second ·${" "}
+      <kbd>p</kbd> <kbd>n</kbd> previous, next segment · <kbd>x</kbd> next error, <kbd>shift</kbd> <kbd>x</kbd> the one before${report.index && html`, through all videos · <kbd>shift</kbd> with <kbd>p</kbd> <kbd>n</kbd> previous, next video`}${" "}· <kbd>+</kbd> <kbd>−</kbd> <kbd>0</kbd> zoom · <kbd>ctrl</kbd> with the wheel zooms,${" "}
+      <kbd>shift</kbd> with it moves · a class name leads to its next segment ·${" "}
+      <kbd>r</kbd> right <kbd>w</kbd> wrong <kbd>m</kbd> add missed <kbd>e</kbd> edit <kbd>[</kbd> <kbd>]</kbd> start, end at the cursor${" "}
       <kbd>delete</kbd> · <kbd>ctrl</kbd> <kbd>Z</kbd> undo</p>
   </footer>`;
 }
@@ -113,7 +113,7 @@ function Filters() {
   </div></details>`;
 }
 function Legend() {
-  const entry = (look, text, isShown = true) => isShown && html`<span id=${look && "legend-" + look}><i class=${look} />${text}</span>`;
+  const entry = (look, text, ...conditions) => conditions.every(Boolean) && html`<span id=${look && "legend-" + look}><i class=${look} />${text}</span>`;
   return html`<div id="legend">${entry("curve", "score")}${entry("onset", "threshold", timeline.thresholds)}${entry("", "detected")}${entry("expected", "expected", expected.length)}
     ${entry("waiting", "not yet announced", segments.some(({ announced }) => announced !== undefined))}${entry("false", "false alarm", segments.some(isFalse))}
     ${entry("truth", "labelled", truth)}${entry("missed", "labelled, missed", truth)}${entry("gap", "gap in the source", gaps.length)}</div>`;
