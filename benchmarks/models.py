@@ -29,11 +29,10 @@ from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.progress import Finished, Progress
 from lstr.pipelines.provenance import about_machine
 from lstr.pipelines.speed.chain import Measuring, build, filled, progress_of
-from lstr.pipelines.training.batches import PieceMaker, read_ahead
 from lstr.pipelines.training.config import TrainConfig, preset_named
+from lstr.pipelines.training.learner import Learner
 from lstr.pipelines.training.ranks import ALONE
-from lstr.pipelines.training.sampling import draw_windows
-from lstr.pipelines.training.step import Learner
+from lstr.pipelines.training.window_samples import PieceMaker, draw_windows, read_ahead
 
 ROUNDS = 5
 CORES = (1, 2)

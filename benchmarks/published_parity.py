@@ -36,11 +36,11 @@ from lstr.metrics.per_frame import per_frame
 from lstr.metrics.stages import published_per_stage
 from lstr.pipelines.features.dataset import LabelledVideo, Split, read_dataset
 from lstr.pipelines.provenance import about_machine
-from lstr.pipelines.training.batches import PieceMaker
 from lstr.pipelines.training.config import resolve
+from lstr.pipelines.training.learner import Learner
+from lstr.pipelines.training.loop import rates
 from lstr.pipelines.training.ranks import ALONE
-from lstr.pipelines.training.schedule import rates
-from lstr.pipelines.training.step import Learner
+from lstr.pipelines.training.window_samples import PieceMaker
 from lstr.windows import indices as memory
 from lstr.windows.windows import gather
 

@@ -26,7 +26,6 @@ if TYPE_CHECKING:  # they bring torch
     from collections.abc import Iterator
 
     from lstr.pipelines.training.finetune import Event, Finetuned
-    from lstr.pipelines.training.run_folder import Epoch
 
 SOME_FAILED = 3
 
@@ -126,7 +125,7 @@ def command(videos, lists, init, as_json, **options):
 def _follow(events: "Iterator[Event]") -> "Finetuned | None":
     """Show what the job yields until it is finished; its result."""
     from lstr.pipelines.training.finetune import Filled, Filling
-    from lstr.pipelines.training.run_folder import Epoch
+    from lstr.pipelines.training.run_folder import Step
 
     def show(event: Any, bar: console.Bar) -> console.Bar | None:
         match event:
@@ -136,8 +135,8 @@ def _follow(events: "Iterator[Event]") -> "Finetuned | None":
                 line = f"{event.n_chunks} chunks of {event.n_videos} videos in {event.cache}"
                 console.say(f"{line}, {event.n_made} made now")
                 return console.Bar("steps")
-            case Epoch():
-                console.say(_line(event))
+            case Step():
+                console.say(f"{event.stage}: {event.line()}")
             case _:
                 if isinstance(bar, console.JobBar):  # what is read before has no bar of its own
                     bar.finish(event.id)
@@ -146,16 +145,6 @@ def _follow(events: "Iterator[Event]") -> "Finetuned | None":
         return None
 
     return console.follow(events, "steps", show)
-
-
-def _line(epoch: "Epoch") -> str:
-    """An epoch for people."""
-    name = f"{epoch.stream} without fold {epoch.fold}" if epoch.fold else epoch.stream
-    scores = "" if epoch.mAP is None else f" mAP {epoch.mAP:.4f} (best {epoch.best:.4f})"
-    return (
-        f"{name}: epoch {epoch.epoch}/{epoch.epochs} loss {epoch.loss:.3f} lr {epoch.lr:.1e} "
-        f"{epoch.rate:.1f} images/s, waited {100 * epoch.waiting:.0f} %{scores}"
-    )
 
 
 def _show(result: "Finetuned", as_json: bool) -> None:

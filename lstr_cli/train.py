@@ -72,19 +72,13 @@ def _train(options: "TrainOptions", make_default: bool) -> None:
     """Train, with a line of progress, and one that stays for each evaluation and the end."""
     from lstr.pipelines.training.train import Started, train
 
-    epochs = 0
-
     def show(event: Any, bar: console.Bar) -> None:
-        nonlocal epochs
         if isinstance(event, Started):
-            epochs = event.epochs
             console.say(f"{event.n_videos} videos, {event.n_chunks} chunks, {event.n_classes} classes")
             return
-        line = f"{event.epoch}/{epochs} loss {event.loss:.3f} lr {event.lr:.1e} {event.rate:.1f}/s"
-        bar.update(event.stage or "train", event.step, event.steps, f"epoch {line}")
+        bar.update(event.stage or "train", event.step, event.steps, event.line())
         if event.evaluation or event.step == event.steps:
-            stage = f"{event.stage}: " if event.stage else ""
-            console.say(f"{stage}step {event.step}/{event.steps} epoch {line}{_means(event.evaluation)}")
+            console.say(f"{f'{event.stage}: ' if event.stage else ''}step {event.step}/{event.steps} {event.line()}")
 
     trained = console.follow(train(options), "steps", show)
     if trained is None:  # another process of the run speaks
@@ -97,8 +91,3 @@ def _train(options: "TrainOptions", make_default: bool) -> None:
         console.say(f"default model: {leave(trained.checkpoint)}")
     features, labels = [str(path) for path in options.features], str(options.labels)
     console.say_next(*after_train(trained.checkpoint, features, labels, trained.held_out))
-
-
-def _means(evaluation: dict | None) -> str:
-    means = ((name, evaluation[name]) for name in ("mAP", "mcAP") if evaluation)
-    return "".join(f" {name} {'none' if mean is None else f'{mean:.4f}'}" for name, mean in means)

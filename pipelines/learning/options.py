@@ -13,8 +13,8 @@ from lstr.extractors.recipe import Recipe
 from lstr.extractors.weights.model_card import is_weights_folder
 from lstr.pipelines.model_files.model_file import is_model, open_model
 from lstr.pipelines.training.finetune import VideoOptions
-from lstr.pipelines.training.initial_weights import initial_weights
 from lstr.pipelines.training.network_config import defaults, trainable, trainable_network
+from lstr.pipelines.training.recogniser import initial_weights
 from lstr.pipelines.weights.folder import open_weights
 from lstr.settings import check_range
 

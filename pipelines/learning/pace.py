@@ -30,17 +30,16 @@ from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.learning.parts import N_FOLDS, TESTING, TRAINING, VALIDATION, LabelParts, folds_of
 from lstr.pipelines.learning.plan import Costs, LearnPlan, fit_epochs, make_steps, passes_of
 from lstr.pipelines.learning.ways import Candidate, Run, candidates_of, measured_runs, share_of, ways_of
-from lstr.pipelines.training.batches import PieceMaker
 from lstr.pipelines.training.config import TrainConfig, resolve
 from lstr.pipelines.training.frame_cache import check_room, chunks_of
-from lstr.pipelines.training.memory import kept_memory
-from lstr.pipelines.training.network_config import FinetuneConfig, NetworksToTrain
-from lstr.pipelines.training.network_processes import best_at_once, threads_of
+from lstr.pipelines.training.learner import Learner
+from lstr.pipelines.training.loop import kept_memory
+from lstr.pipelines.training.model_run import check_teacher
+from lstr.pipelines.training.network_config import FinetuneConfig
+from lstr.pipelines.training.networks import best_at_once, threads_of
 from lstr.pipelines.training.ranks import ALONE
-from lstr.pipelines.training.recogniser import make_optimiser, recogniser
-from lstr.pipelines.training.sampling import count_steps, draw_windows
-from lstr.pipelines.training.step import Learner
-from lstr.pipelines.training.teacher import check_teacher
+from lstr.pipelines.training.recogniser import NetworksToTrain, make_optimiser, recogniser
+from lstr.pipelines.training.window_samples import PieceMaker, count_steps, draw_windows
 
 Measured = TypeVar("Measured")
 CHUNKS = 12  # of the first video that are decoded, 3 s of it

@@ -28,8 +28,7 @@ from lstr.pipelines.model_files.model_file import SUFFIX, is_model, open_model
 from lstr.pipelines.progress import Failed, LabelFindings, Notice
 from lstr.pipelines.training.finetune import not_learnt
 from lstr.pipelines.training.folds import FEWEST, actions_of
-from lstr.pipelines.training.initial_weights import Initial
-from lstr.pipelines.training.network_config import settle
+from lstr.pipelines.training.recogniser import Initial, settle
 
 LESS = {
     True: "only one of the folds is measured on, and all videos are learnt from",

@@ -45,8 +45,8 @@ from lstr.pipelines.networks.recipes import StoredRecipe, choose_recipe, weights
 from lstr.pipelines.progress import Failed, Finished, Notice, Progress
 from lstr.pipelines.thresholds.by_actions import Scored
 from lstr.pipelines.training.finetune import Filled, Filling, FinetuneOptions, VideoOptions, finetune
-from lstr.pipelines.training.log import Step
-from lstr.pipelines.training.run_folder import SETTINGS, NetworkFiles
+from lstr.pipelines.training.networks import NetworkFiles
+from lstr.pipelines.training.run_folder import CONFIG, Step
 from lstr.pipelines.training.train import TrainOptions, train
 from lstr.pipelines.weights.folder import WeightsFolder, open_weights
 
@@ -135,7 +135,7 @@ class Steps:
         shared = {field.name: getattr(self.options, field.name) for field in fields(VideoOptions)}
         shared |= {"labels": str(self.workspace.labels), "output": weights, "seed": None}
         shared |= {"settings": {**others, **epochs, "draws": str(self.plan.draws)}}
-        shared |= {"seconds": self._seconds_of_networks(), "resume": (weights / SETTINGS).is_file()}
+        shared |= {"seconds": self._seconds_of_networks(), "resume": (weights / CONFIG).is_file()}
         folds, pairs = self.plan.folds, self.plan.measured
         options = FinetuneOptions(
             **shared,

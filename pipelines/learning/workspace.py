@@ -16,7 +16,7 @@ from lstr.labels.label_set import Labels
 from lstr.pipelines.annotations.activitynet import to_activitynet
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
 from lstr.pipelines.learning.plan import LearnPlan
-from lstr.pipelines.training.run_folder import SETTINGS
+from lstr.pipelines.training.run_folder import CONFIG
 
 FORMAT = "lstr-learn/1"
 LOCK = "lock"
@@ -65,7 +65,7 @@ class Workspace:
     @property
     def has_networks(self) -> bool:
         """Whether the training of networks has begun, whose epochs are settled then."""
-        return (self.weights / SETTINGS).is_file()
+        return (self.weights / CONFIG).is_file()
 
     @contextmanager
     def held(self) -> Iterator[None]:

@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 
-from lstr.errors import ConfigError, few
+from lstr.errors import CheckpointError, ConfigError, few
 from lstr.extractors.devices import choose_device
 from lstr.extractors.flow.workers import ALGORITHMS, BACKENDS, flow_workers
 from lstr.extractors.presets import Preset, shape_of
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES, Tell, find_sources
 from lstr.extractors.weights.model_card import is_weights_folder
+from lstr.files.atomic import check_writable
 from lstr.files.home import home
 from lstr.files.remote import Place
 from lstr.labels.check import check, stop_at_errors
@@ -20,7 +21,7 @@ from lstr.pipelines.annotations.footage import footage_of_files
 from lstr.pipelines.annotations.label_files import read_label_files
 from lstr.pipelines.extraction.chunk_cache import DEFAULT_SIZE, ChunkCache
 from lstr.pipelines.extraction.resume import Outcome
-from lstr.pipelines.failures import FailureLog
+from lstr.pipelines.failures import FAILED, LOGS, FailureLog
 from lstr.pipelines.progress import Failed, Finished, LabelFindings, Notice, Progress
 from lstr.pipelines.training.folds import Pair, check_blind, check_labels, make_pairs, parts_of, unlearnt
 from lstr.pipelines.training.frame_cache import (
@@ -33,10 +34,9 @@ from lstr.pipelines.training.frame_cache import (
     find_cached,
     look_at,
 )
-from lstr.pipelines.training.initial_weights import RANDOM
-from lstr.pipelines.training.network_config import NetworksToTrain, settle
 from lstr.pipelines.training.ranks import Ranks, join_ranks
-from lstr.pipelines.training.run_folder import Epoch, check_output, is_begun
+from lstr.pipelines.training.recogniser import RANDOM, NetworksToTrain, settle
+from lstr.pipelines.training.run_folder import CONFIG, LOG, RunFolder, Step
 from lstr.pipelines.weights.folder import WeightsFolder, open_weights
 from lstr.settings import check_range
 
@@ -169,14 +169,14 @@ class Finetuned:
     """with those"""
 
 
-Event = LabelFindings | Notice | Failed | Filling | Progress | Outcome | Filled | Epoch | Finished[Finetuned]
+Event = LabelFindings | Notice | Failed | Filling | Progress | Outcome | Filled | Step | Finished[Finetuned]
 
 
 def finetune(options: FinetuneOptions) -> Generator[Event, None, None]:
-    """Train the networks, or go on with a training. Started by torchrun, rank 0 alone yields events, and writes.
+    """Train the networks, or resume a training. Started by torchrun, rank 0 alone yields events, and writes.
 
     Yields LabelFindings and Notices; Failed of each video that cannot be read; Filling, then Progress by video id and
-    an Outcome of each video whose chunks are in the cache, and Filled; Progress by network after each step, an Epoch
+    an Outcome of each video whose chunks are in the cache, and Filled; Progress by network after each step, a Step
     after each; and Finished with Finetuned. Close the generator to end what it started; what is finished is kept.
     Raises CheckpointError, ConfigError, LabelsError, OutputError, RecipeError, VideoError or WeightsError.
     """
@@ -186,18 +186,22 @@ def finetune(options: FinetuneOptions) -> Generator[Event, None, None]:
 
 
 def _events(options: FinetuneOptions, device: str, ranks: Ranks) -> Generator[Event, None, None]:
-    from lstr.pipelines.training.network_training import Training
-    from lstr.pipelines.training.networks import train_networks
+    from lstr.pipelines.training.networks import Training, train_networks
 
     started, output = perf_counter(), Path(options.output)
-    check_output(output, options.resume)
-    if options.resume and is_weights_folder(output):
+    run = RunFolder(output)
+    run.check_free(options.resume)
+    if is_weights_folder(output):
         text = f"{output} is finished; to train its networks further, use `--init {output}` and another folder."
         yield Notice(text, warning=False)
         yield Finished(Finetuned(open_weights(output)))
         return
-    if options.resume and not is_begun(output):
-        yield Notice(f"{output} holds no training that could go on: a new one begins.", warning=False)
+    if not run.is_begun():
+        if output.is_dir() and any(path.name not in (CONFIG, LOG, FAILED, LOGS) for path in output.iterdir()):
+            raise CheckpointError(f"{output} is not empty, and holds no run.", "choose a new folder with -o.")
+        check_writable(output)  # before hours of flow
+        if options.resume:
+            yield Notice(f"{output} holds no run to resume: a new one starts.", warning=False)
     networks = settle(
         (options.recipe, options.stream, options.algorithm),
         {**options.settings, **({"seed": str(options.seed)} if options.seed is not None else {})},

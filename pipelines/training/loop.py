@@ -1,9 +1,12 @@
-"""The training loop, of LSTR, its baselines and both feature networks alike.
+"""The training loop of models and feature networks, its learning rate, and when it saves.
 
-It knows no model: a Run makes the batches, takes the steps, evaluates and writes the files. All randomness follows from
-a seed and from where in the run it is needed, so that a Position and a Run's tensors are all that a resumed run needs.
+It knows no model: a Run makes the batches, takes the steps, evaluates and saves. All randomness follows from a seed and
+from where in the run it is needed, so that a Position and a Run's tensors are all that a resumed run needs.
 """
 
+import ctypes
+import math
+import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,40 +16,27 @@ from typing import Protocol, TypeVar
 import torch
 
 from lstr.pipelines.progress import Progress
-from lstr.pipelines.training.log import Interval, Step
+from lstr.pipelines.provenance import peak_memory_mb
+from lstr.pipelines.training.config import TrainConfig
 from lstr.pipelines.training.ranks import Ranks
+from lstr.pipelines.training.run_folder import Position, RunLog, Step
 
 Batch = TypeVar("Batch")
+Item = TypeVar("Item")
 SHARE_OF_SAVING = 0.05  # of the time, at most: at the published size a save of LSTR writes a gigabyte
-
-
-@dataclass
-class Position:
-    """How far a run has come."""
-
-    epoch: int = 0
-    batch: int = 0
-    """batches done in this epoch"""
-    step: int = 0
-    best: float | None = None
-    """the best validation metric so far"""
-    stale: int = 0
-    """evaluations since then"""
-
-    def judge(self, score: float | None) -> bool:
-        """Count one evaluation; whether its score is the best so far."""
-        better = score is not None and (self.best is None or score > self.best)
-        if better:
-            self.best, self.stale = score, 0
-        else:
-            self.stale += 1
-        return better
+TRIM_THRESHOLD, MMAP_THRESHOLD, MMAP_MAX = -1, -3, -4  # names of glibc's settings (malloc.h)
+NEVER = -1
+USUAL = {MMAP_MAX: 65536, MMAP_THRESHOLD: 32 << 20, TRIM_THRESHOLD: 64 << 20}
+"""What glibc itself comes to in a program that has once freed a block of 32 MB."""
+OWN = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_MAX_", "GLIBC_TUNABLES", "LD_PRELOAD")
+"""Variables by which a person says how memory is to be kept."""
 
 
 @dataclass(frozen=True)
 class StepPlan:
     """How long a run is, and what happens when."""
 
+    epochs: int
     steps: int
     rate: Callable[[int], float]
     """the learning rate of a step"""
@@ -56,14 +46,14 @@ class StepPlan:
     """epochs between two evaluations; 0 is never"""
     patience: int = 0
     """evaluations without a better one after which the run ends; 0 is never"""
-    is_late: Callable[[], bool] | None = None
-    """whether its time is over at the end of an epoch; None for no bound"""
+    is_late: Callable[[], bool] = lambda: False
+    """whether the time is over, asked at the end of an epoch"""
 
     def is_over(self, position: Position) -> bool:
         """Whether the run ends here, at its last step or early."""
         if position.step >= self.steps or 0 < self.patience <= position.stale:
             return True
-        return bool(self.is_late and position.step and not position.batch and self.is_late())
+        return bool(position.step and not position.batch and self.is_late())
 
 
 class Saves:
@@ -89,8 +79,36 @@ class Saves:
         self._took, self.grace = self._last - start, self.grace - 1
 
 
+class Interval:
+    """Sums of one process since the last line of the log."""
+
+    def __init__(self) -> None:
+        self.loss, self.norm, self.samples, self.steps, self.waiting = 0.0, 0.0, 0, 0, 0.0
+        self.start = perf_counter()
+
+    def add(self, loss: float, norm: float, samples: int) -> None:
+        """Count one step: this process's part of the loss, and the samples of all."""
+        self.loss += loss * samples
+        self.norm += norm
+        self.samples += samples
+        self.steps += 1
+
+    def close(self, ranks: Ranks, device: torch.device) -> dict[str, float]:
+        """The values of the interval that `Step` holds; every process has to call it."""
+        seconds = perf_counter() - self.start
+        (loss,) = ranks.sum([self.loss])
+        on_gpu = device.type == "cuda"
+        return {
+            "loss": loss / self.samples,
+            "grad_norm": self.norm / self.steps,
+            "rate": self.samples / seconds,
+            "waiting": self.waiting / seconds,
+            "memory_mb": torch.cuda.max_memory_allocated(device) / 1e6 if on_gpu else peak_memory_mb(),
+        }
+
+
 class Run(Protocol[Batch]):
-    """What is trained, and the folder that keeps it."""
+    """What is trained."""
 
     name: str
     ranks: Ranks
@@ -108,21 +126,29 @@ class Run(Protocol[Batch]):
     def evaluate(self, position: Position, epoch: int, values: dict) -> dict | None:
         """Metrics of the validation videos, judged by the position, and the best weights kept; only on rank 0."""
 
-    def keep(self, step: Step, position: Position, last: bool) -> None:
-        """Log an interval, then save the state where that is due; only on rank 0."""
+    def save(self, step: Step, position: Position) -> None:
+        """Save the state; only on rank 0."""
 
 
-def train_steps(run: Run[Batch], plan: StepPlan, position: Position) -> Iterator[Progress | Step]:
+def train_steps(
+    run: Run[Batch], plan: StepPlan, position: Position, log: RunLog | None, saves: Saves
+) -> Iterator[Progress | Step]:
     """Train from a position to the end, in place: Progress after each step, a Step after each logged interval.
 
-    Each process of a run goes through the same steps. A Step is logged and, where due, the state is saved before it is
-    yielded; each log line is written before the state that follows it, so that none is lost between the two.
+    Each process of a run goes through the same steps; `log` is None but on rank 0. A Step is logged and, where due, the
+    state is saved before it is yielded; each log line is written before the state that follows it, so that none is lost
+    between the two.
     """
-    ranks, interval = run.ranks, Interval()
+    ranks, interval, since = run.ranks, Interval(), perf_counter()
     while not plan.is_over(position):
         epoch, n_batches = position.epoch + 1, run.n_batches(position.epoch)
-        batches = run.batches(position.epoch, position.batch, plan.steps - position.step)
-        for batch in interval.timed(batches):
+        batches = iter(run.batches(position.epoch, position.batch, plan.steps - position.step))
+        while True:
+            waiting = perf_counter()
+            batch = next(batches, None)
+            interval.waiting += perf_counter() - waiting
+            if batch is None:
+                break
             lr = plan.rate(position.step)
             interval.add(*run.step(batch, position.step, lr))
             position.step += 1
@@ -139,11 +165,77 @@ def train_steps(run: Run[Batch], plan: StepPlan, position: Position) -> Iterator
                 if ranks.first:
                     evaluation = run.evaluate(position, epoch, values)
                 position.stale = int(ranks.of_first(position.stale))  # or some would go on when others end
-            step = Step(epoch, position.step, plan.steps, lr=lr, evaluation=evaluation, stage="", **values)
+            step = Step(epoch, plan.epochs, position.step, plan.steps, lr=lr, evaluation=evaluation, **values)
             over = plan.is_over(position)
-            if ranks.first:
-                run.keep(step, position, over)
+            position.seconds, since = position.seconds + perf_counter() - since, perf_counter()
+            if log:
+                log.write(step)
+                if over or saves.are_due():
+                    with saves.timed():
+                        run.save(step, position)
             yield step
-            interval.begin()
+            interval = Interval()
             if over:
                 break
+
+
+def learning_rate(step: int, steps: int, lr: float, warmup: float, kind: str = "paper") -> float:
+    """Rate of one of `steps` steps, whose highest rate is `lr`.
+
+    warmup: share of the steps in which the rate rises. kind: `paper`, from 0 linearly to `lr`, then half a cosine to 0
+    (paper, section 4.2); `published`, half a cosine over all steps, times a rise from 0.3 to 1, both a step ahead, for
+    the published scheduler counts its own beginning; `onecycle`, half a cosine from `lr` / 25 up to `lr`, then one
+    down to 1 / 250,000 of it (GateHUB's code, by PyTorch's defaults); or `constant`.
+    """
+    if kind == "constant":
+        return lr
+    warm = warmup * steps
+    if kind == "published":
+        rise = 0.3 + 0.7 * min(1.0, (step + 1) / warm) if warm else 1.0
+        return lr * rise * 0.5 * (1 + math.cos(math.pi * (step + 1) / steps))
+    if kind == "onecycle":
+        peak, last = max(warm - 1, 0.0), steps - 1
+        up = step <= peak and peak > 0
+        low = lr / 25 if up else lr / 25 / 1e4
+        share = (peak - step) / peak if up else (step - peak) / max(1.0, last - peak)  # of the way down from the peak
+        return low + (lr - low) * 0.5 * (1 + math.cos(math.pi * share))
+    if step < warm:
+        return lr * (step + 1) / warm if warm >= 1 else lr
+    return lr * 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1.0, steps - warm)))
+
+
+def rates(config: TrainConfig, steps: int, epoch_steps: int) -> Callable[[int], float]:
+    """The learning rate of each step of a run of `steps`, whose first epoch has `epoch_steps`.
+
+    The published schedule takes every epoch to be as long as the first, so it may end a few steps from the run's end.
+    """
+    planned = steps
+    if config.schedule == "published":
+        planned = config.epochs * epoch_steps
+        planned = min(planned, config.max_steps) if config.max_steps else planned
+    warmup = config.warmup_epochs * epoch_steps / planned if config.warmup_epochs else config.warmup
+    if config.schedule == "tenths":
+        return lambda step: config.lr * 0.1 ** (step // epoch_steps)
+    return lambda step: learning_rate(step, planned, config.lr, warmup, config.schedule)
+
+
+@contextmanager
+def kept_memory(device: str = "cpu") -> Iterator[bool]:
+    """Keep freed memory for what comes next, and give it back at the end; yields whether that is done.
+
+    glibc returns large blocks to the system when they are freed, and the system clears each page of them when it is
+    touched again: on a processor a training step frees and touches hundreds of thousands of pages. Only on a processor
+    with glibc, and not where the person who started this has set how memory is kept.
+    """
+    library = ctypes.CDLL(None) if os.name == "posix" else None
+    if device != "cpu" or not hasattr(library, "gnu_get_libc_version") or any(name in os.environ for name in OWN):
+        yield False
+        return
+    assert library
+    kept = library.mallopt(MMAP_MAX, 0) and library.mallopt(TRIM_THRESHOLD, NEVER)
+    try:
+        yield bool(kept)
+    finally:
+        for name, value in USUAL.items():
+            library.mallopt(name, value)
+        library.malloc_trim(0)

@@ -2,8 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from types import MappingProxyType
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
@@ -12,11 +11,9 @@ from lstr.errors import ConfigError, RecipeError
 from lstr.extractors.backbones.network import SMALLEST, Network
 from lstr.extractors.backbones.networks import RESNET50, known_network
 from lstr.extractors.devices import fast_precision
-from lstr.extractors.flow.workers import choose_backend
 from lstr.extractors.images.crops import View
 from lstr.extractors.presets import FAST, KINETICS, PRESETS, Preset
 from lstr.pipelines.networks.recipes import choose_recipe
-from lstr.pipelines.training.initial_weights import Initial, initial_weights
 from lstr.settings import Amount, Count, Positive, PositiveAmount, Settings, Share, override
 
 AtLeastOne = Annotated[float, Meta(ge=1)]
@@ -270,45 +267,3 @@ def resolve(
         named = {"height", "width"} & {name.removeprefix(f"{stream}.") for name in settings}
         changed[stream] = replace(part, **sized, follows=part.follows and not named)
     return replace(preset.having(changed), short_side=short_side, crop=crop), configs
-
-
-@dataclass(frozen=True)
-class NetworksToTrain:
-    """What is trained: the streams of a preset with the sizes of their images, their settings and first weights."""
-
-    preset: Preset
-    configs: Mapping[str, FinetuneConfig]
-    initial: Mapping[str, Initial]
-
-    def seeing(self, shape: float | None) -> "NetworksToTrain":
-        """They for videos of this shape, as `Preset.seeing`."""
-        preset, configs = self.preset.seeing(shape), dict(self.configs)
-        for stream, part in preset.parts.items():
-            if part.follows and part.size:
-                configs[stream] = configs[stream].replace(height=part.size[0], width=part.size[1])
-        return replace(self, preset=preset, configs=configs)
-
-
-def settle(
-    features: tuple[str | Preset, str, str | None],
-    settings: Mapping[str, str],
-    init: str | None,
-    device: str,
-    networks: Mapping[str, str | None] = MappingProxyType({}),
-    inits: Mapping[str, str | None] = MappingProxyType({}),
-    backend: str = "auto",
-) -> NetworksToTrain:
-    """All that there is to choose of networks, before anything takes long.
-
-    features: recipe, streams and flow algorithm, with other `networks` by stream: as for `trainable`. settings: as for
-    `resolve`. init and inits: as for `initial_weights`. backend: what computes flow. Raises what these do, and
-    FlowError.
-    """
-    recipe, stream, algorithm = features
-    preset = trainable(recipe, stream, networks, algorithm)
-    initial = initial_weights(preset, init, inits)
-    begun = {name: begins.dataset for name, begins in initial.items()}
-    preset, configs = resolve(preset, begun, settings, device)
-    if preset.algorithm:
-        choose_backend(preset.algorithm, backend)
-    return NetworksToTrain(preset, configs, initial)

@@ -1,7 +1,7 @@
-"""One stream's recogniser on its way from first weights to trained ones.
+"""The training of one feature network from initial weights to trained ones.
 
-A run can go on from any saved epoch, to the bit on a CPU: samples and augmentation follow from (seed, epoch), dropout
-and mixup from (seed, step).
+A training resumes from any saved epoch, to the bit on a CPU: samples and augmentation follow from (seed, epoch),
+dropout and mixup from (seed, step).
 
 On several processes each takes its share of a batch, gradients are averaged by the sizes of the shares, and each share
 is normalised by its own statistics, as one process would normalise a batch of that size: batch norm over all processes
@@ -12,31 +12,25 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import replace
 from itertools import islice
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 import torch
 
 from lstr.errors import CacheError, ConfigError, LstrError
-from lstr.files.atomic import check_kept, replacing, write_tensors
-from lstr.files.content import append_jsonl
 from lstr.labels.label_set import Labels, targets
 from lstr.metrics import per_frame as metrics
 from lstr.pipelines.extraction.chunk_cache import CachedVideo
 from lstr.pipelines.progress import Progress
-from lstr.pipelines.training.batches import read_ahead
-from lstr.pipelines.training.log import Step
-from lstr.pipelines.training.loop import Position, Saves, StepPlan, train_steps
-from lstr.pipelines.training.memory import kept_memory
+from lstr.pipelines.training.loop import Saves, StepPlan, kept_memory, learning_rate, train_steps
 from lstr.pipelines.training.network_config import FinetuneConfig
 from lstr.pipelines.training.network_samples import Images, SampleSet
 from lstr.pipelines.training.ranks import Ranks, distributed_model, lost_others, step_seed
-from lstr.pipelines.training.recogniser import Recogniser, batch_norms, make_optimiser, set_rate
-from lstr.pipelines.training.run_folder import LOG, SETTINGS, Epoch, NetworkFiles, NetworkPosition
-from lstr.pipelines.training.schedule import learning_rate
+from lstr.pipelines.training.recogniser import FACTOR, Recogniser, batch_norms, make_optimiser
+from lstr.pipelines.training.run_folder import Position, RunFolder, RunLog, Step
+from lstr.pipelines.training.window_samples import read_ahead
 
 LATE = 0.1  # of all steps, that a run may be behind its time before the rate goes by time
 GRACE = 10  # saves that may come at once, so that a short run leaves every epoch
@@ -45,15 +39,17 @@ LEAST = 1e-7  # probability, so that one error is no infinite loss
 
 
 class NetworkRun:
-    """A recogniser, its optimiser and its files, as the loop trains it (`lstr.pipelines.training.loop.Run`).
+    """A recogniser and its optimiser, as the loop trains it (`lstr.pipelines.training.loop.Run`).
 
     card: what its state, which is also a weights file of its last epoch, says about itself
-    (`lstr.extractors.weights.model_card`). validation: the videos that choose its epoch.
+    (`lstr.extractors.weights.model_card`). validation: the videos that choose its epoch. seconds: maximum training
+    time; None without a limit.
     """
 
     def __init__(
         self,
-        network: NetworkFiles,
+        folder: RunFolder,
+        stream: str,
         card: str,
         model: Recogniser,
         data: SampleSet,
@@ -67,8 +63,8 @@ class NetworkRun:
         if data.batch_size < ranks.size:
             sentence = f"A step has {data.batch_size} samples, and there are {ranks.size} processes."
             raise ConfigError(sentence, f"use a batch_size, and draws, of {ranks.size} or more.")
-        self.network, self.name, self.card, self.model = network, network.name, card, model
-        self.validation, self.labels = validation, labels
+        self.folder, self.name, self.stream, self.card, self.model = folder, folder.stage, stream, card, model
+        self.validation, self.labels, self.seconds = validation, labels, seconds
         self.device = next(model.parameters()).device
         self.optimiser = make_optimiser(model, self.config)
         self.kept = batch_norms(model)[1:] if self.config.partial_bn else []
@@ -76,40 +72,58 @@ class NetworkRun:
             norm.requires_grad_(False)
         self.joined = distributed_model(model, ranks, unused=False)
         self.best: dict[str, torch.Tensor] = {}
-        self.position = NetworkPosition()
-        if network.state_file.exists():
-            content = torch.load(network.state_file, map_location="cpu", weights_only=True)
-            model.load_state_dict(content["state_dict"])
-            self.optimiser.load_state_dict(content["optimiser"])
-            self.best, self.position = content["best"], NetworkPosition(**json.loads(content["progress"]))
-        self._saved_epoch, self._saves = self.position.epoch, Saves(grace=GRACE)
-        self.seconds = seconds
-        self._first, self._earlier = self.position.step, self.position.seconds  # what runs before this one did and took
-        self._since = perf_counter()
+        self.best_mAP: float | None = None
+        self.position = Position()
+        if state := folder.read_state():
+            model.load_state_dict(state["state_dict"])
+            self.optimiser.load_state_dict(state["optimiser"])
+            self.best, self.best_mAP = state["best"], state["best_mAP"]
+            self.position = Position(**json.loads(state["position"]))
+        self.saved_epoch, self.first_step, self.started = self.position.epoch, self.position.step, perf_counter()
         self._batches: Iterator[Images] = iter(())
 
-    def plan(self) -> StepPlan:
-        """Its steps, and when it is evaluated."""
+    def train(self) -> Iterator[Progress | Step]:
+        """Train in place, and leave the weights of the best epoch (the last, without validation) in the model.
+
+        Yields Progress after each step, a Step after each epoch. Raises LstrError when the loss is not finite,
+        CacheError for a damaged chunk.
+        """
         config, steps = self.config, self.config.epochs * self.data.n_batches
         warmup = min(1.0, config.warmup_steps / steps) if config.warmup_steps else config.warmup
-        return StepPlan(
+        plan = StepPlan(
+            config.epochs,
             steps,
-            lambda step: learning_rate(self._hurried(step, steps), steps, config.lr, warmup),
+            lambda step: learning_rate(self._step_by_time(step, steps), steps, config.lr, warmup),
             eval_every=config.eval_every if self.validation else 0,
             patience=config.patience,
-            is_late=lambda: self.position.step > self._first and self._spent() >= 1,  # never before its rate has fallen
+            # never before its rate has fallen
+            is_late=lambda: self.position.step > self.first_step and self._spent() >= 1,
         )
+        # of all epochs that are left, so that none begins with waiting
+        epochs = range(self.position.epoch, config.epochs)
+        keys = (self.ranks.share(keys) for number in epochs for keys in self.data.epoch(number))
+        log = RunLog(self.folder) if self.ranks.first else None
+        try:
+            with (
+                kept_memory(self.device.type),
+                closing(read_ahead(keys, self.data.batch, self.loaders)) as self._batches,
+            ):
+                for event in train_steps(self, plan, self.position, log, Saves(grace=GRACE)):
+                    yield replace(event, stage=self.name) if isinstance(event, Step) else event
+        except CacheError as error:
+            hint = "run the same command again with --resume, which makes it again."
+            raise CacheError(str(error), hint) from error
+        if self.best:
+            self.model.load_state_dict(self.best)
+        self.model.eval()
 
     def _spent(self) -> float:
         """The share of this run's time that has passed, the same on all processes; 0 without a bound."""
-        if not self.seconds:
-            return 0.0
-        saved = self.position.seconds - self._earlier
-        return self.ranks.of_first((saved + perf_counter() - self._since) / self.seconds)
+        return self.ranks.of_first((perf_counter() - self.started) / self.seconds) if self.seconds else 0.0
 
-    def _hurried(self, step: int, steps: int) -> int:
+    def _step_by_time(self, step: int, steps: int) -> int:
         """The step that the learning rate is of: a later one where time runs out, so that the rate still falls to 0."""
-        by_time = self._first + self._spent() * (steps - self._first)
+        by_time = self.first_step + self._spent() * (steps - self.first_step)
         return min(steps, round(by_time)) if by_time > step + LATE * steps else step
 
     def n_batches(self, epoch: int) -> int:
@@ -132,14 +146,16 @@ class NetworkRun:
         images, labels = batch
         if self.device.type == "cuda":
             images = images.pin_memory().to(self.device, non_blocking=True)
-        set_rate(self.optimiser, lr)
+        for group in self.optimiser.param_groups:
+            group["lr"] = lr * group[FACTOR]
         first = config.seed * 1_000_003 + number
         torch.manual_seed(first if ranks.first else step_seed(config.seed, number, ranks.rank))
         with lost_others(ranks):
             with torch.autocast(self.device.type, torch.bfloat16, enabled=config.precision == "bf16"):
                 loss = self.joined(*self.model.prepare(images, torch.tensor(labels)))
             value = loss.item()
-            self._refuse(value, number)
+            if not math.isfinite(value):
+                raise self._not_finite(value, number)
             share = len(labels) / self.data.batch_size
             (loss * (share * ranks.size)).backward()  # gradients are averaged over processes; this is a mean of samples
             norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), config.clip or math.inf).item()
@@ -150,76 +166,33 @@ class NetworkRun:
             ranks.average([statistic for pair in statistics for statistic in pair if statistic is not None])
         return value * share, norm, self.data.batch_size * config.segments
 
-    def _refuse(self, loss: float, number: int) -> None:
-        if math.isfinite(loss):
-            return
-        epoch, path = self._saved_epoch, self.network.state_file
+    def _not_finite(self, loss: float, number: int) -> LstrError:
+        epoch, path = self.saved_epoch, self.folder.path / self.folder.state
         kept = f"epoch {epoch} is kept in {path}" if epoch else "no epoch was finished"
         begin = f" and --init {path}" if epoch else ""
-        raise LstrError(
+        return LstrError(
             f"The loss of step {number + 1} in epoch {number // self.data.n_batches + 1} is {loss}; {kept}.",
-            f"begin again in another folder with a lower rate: --set lr={self.config.lr / 10:g}{begin}.",
+            f"start over in another folder with a lower rate: --set lr={self.config.lr / 10:g}{begin}.",
         )
 
     def evaluate(self, position: Position, epoch: int, values: dict) -> dict | None:
         """mAP and loss of the validation chunks; the best weights are kept. None where no chunk shows an action."""
         config, ids, classes = self.config, self.validation, self.labels.classes
         truth = np.concatenate([targets(self.labels.videos[i], classes, len(video)) for i, video in ids.items()])
-        scores = chunk_scores(self.model, list(ids.values()), self.network.stream, config, self.loaders)
+        scores = chunk_scores(self.model, list(ids.values()), self.stream, config, self.loaders)
         score, loss = float(metrics.per_frame(scores, truth, classes)["mAP"]), loss_of(scores, truth)
         if math.isnan(score):
             return None
-        if position.judge(score if config.chosen_by == "mAP" else -loss):
+        if position.judge(score if config.chosen_by == "mAP" else -loss, epoch):
             self.best = {name: tensor.cpu().clone() for name, tensor in self.model.state_dict().items()}
-            self.position.best_epoch, self.position.mAP = epoch, score
+            self.best_mAP = score
         return {"mAP": score, "loss": loss}
 
-    def keep(self, step: Step, position: Position, last: bool) -> None:
-        """Log an epoch, then save it where enough time has passed since the last that was saved."""
-        now = perf_counter()
-        self.position.seconds += now - self._since
-        self._since = now
-        entries = asdict(self.epoch(step)).items()
-        finite = {n: None if isinstance(v, float) and not math.isfinite(v) else v for n, v in entries}
-        check_kept(self.network.folder / SETTINGS)
-        append_jsonl(self.network.folder / LOG, finite)
-        if self._saves.are_due():
-            with self._saves.timed(), replacing(self.network.state_file) as temporary:
-                content: dict[str, Any] = {
-                    "state_dict": self.model.state_dict(),
-                    "optimiser": self.optimiser.state_dict(),
-                }
-                content |= {"progress": json.dumps(asdict(self.position)), "best": self.best, "lstr": self.card}
-                write_tensors(temporary, content)
-            self._saved_epoch = self.position.epoch
-
-    def epoch(self, step: Step) -> Epoch:
-        """A logged interval as the event of its epoch."""
-        network, evaluated = self.network, step.evaluation or {}
-        validated = evaluated.get("mAP"), self.position.best_mAP, evaluated.get("loss")
-        numbers = step.loss, step.lr, step.rate, step.waiting, *validated
-        return Epoch(network.stream, network.fold, step.epoch, self.config.epochs, *numbers)
-
-    def train(self) -> Iterator[Progress | Epoch]:
-        """Train in place, and leave the weights of the best epoch (the last, without validation) in the model.
-
-        Yields Progress after each step, an Epoch after each epoch. It goes on from its state. Raises LstrError when the
-        loss is not finite, CacheError for a damaged chunk.
-        """
-        # of all epochs that are left, so that none begins with waiting
-        epochs = range(self.position.epoch, self.config.epochs)
-        keys = (self.ranks.share(keys) for number in epochs for keys in self.data.epoch(number))
-        batches = read_ahead(keys, self.data.batch, self.loaders)
-        try:
-            with kept_memory(self.device.type), closing(batches) as self._batches:
-                for event in train_steps(self, self.plan(), self.position):
-                    yield self.epoch(event) if isinstance(event, Step) else event
-        except CacheError as error:
-            hint = "run the same command again with --resume, which makes it again."
-            raise CacheError(str(error), hint) from error
-        if self.best:
-            self.model.load_state_dict(self.best)
-        self.model.eval()
+    def save(self, step: Step, position: Position) -> None:
+        """Save the state."""
+        state = {"state_dict": self.model.state_dict(), "optimiser": self.optimiser.state_dict(), "best": self.best}
+        self.folder.save_state(position, {**state, "best_mAP": self.best_mAP, "lstr": self.card})
+        self.saved_epoch = position.epoch
 
 
 def loss_of(scores: np.ndarray, truth: np.ndarray) -> float:

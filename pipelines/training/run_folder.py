@@ -1,162 +1,258 @@
-"""The folder of a training of networks: its settings, what is finished, saved states, one log line per epoch."""
+"""The folder of a run of `train` or `finetune`: settings, log, and the states that it resumes from.
+
+A run has begun once a state is saved. A run that was stopped earlier starts over, so that other settings can be tried
+after an error in the first step.
+"""
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from lstr.errors import CheckpointError, few
-from lstr.extractors.streams import STREAMS
-from lstr.extractors.weights.model_card import DESCRIPTION, network_file
-from lstr.files.atomic import check_writable, sweep
-from lstr.files.content import write_json
-from lstr.pipelines.failures import FAILED, LOGS
-from lstr.pipelines.training.loop import Position
-from lstr.pipelines.training.network_config import FinetuneConfig
+from lstr.checkpoints import checkpoint
+from lstr.errors import CheckpointError, OutputError
+from lstr.extractors.weights.model_card import DESCRIPTION
+from lstr.files.atomic import check_kept, replacing, sweep, write_tensors
+from lstr.files.content import append_jsonl, keep_jsonl, read_jsonl, write_json
+from lstr.pipelines.pages.palette import colour_of
 
-SETTINGS = "settings.json"
-LOG = "metrics.jsonl"
-STATES = "training"  # goes away at the end
-
-
-def is_begun(folder: Path) -> bool:
-    """Whether a training in this folder has begun; one that was stopped before, among its videos, begins anew."""
-    return (folder / SETTINGS).is_file()
-
-
-def check_output(folder: Path, resume: bool) -> None:
-    """Raises CheckpointError where `folder` has no run to go on with, and is not free for a new one.
-
-    Also OutputError where nothing can be written, before that costs hours.
-    """
-    if resume and is_begun(folder):
-        return
-    if (folder / DESCRIPTION).is_file():
-        raise CheckpointError(f"{folder} holds finished weights.", "choose another folder with -o.")
-    if is_begun(folder):
-        raise CheckpointError(
-            f"{folder} holds a training that was stopped.",
-            "go on with --resume, or choose another folder with -o.",
-        )
-    if folder.is_dir() and any(path.name not in (FAILED, LOGS) for path in folder.iterdir()):
-        raise CheckpointError(
-            f"{folder} is not empty, and holds no training of networks.", "choose a new folder with -o."
-        )
-    check_writable(folder)
-
-
-def begin_training(folder: Path, settings: Mapping, resume: bool) -> None:
-    """Write the settings of a new run, or compare those of the one that goes on, where there is one.
-
-    Raises CheckpointError as `check_output`, and where settings, videos or labels differ, naming what does.
-    """
-    check_output(folder, resume)
-    if not (resume and is_begun(folder)):
-        write_json(folder / SETTINGS, settings)
-        return
-    try:
-        before = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
-        changed = differences(before, settings)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{folder / SETTINGS} cannot be read.", "begin again in another folder.") from error
-    if changed:
-        raise CheckpointError(
-            f"{folder} was begun otherwise ({'; '.join(changed)}).",
-            "use the settings it was begun with, or begin anew in another folder with -o.",
-        )
-    sweep(folder)
-
-
-def differences(before: Mapping, now: Mapping) -> list[str]:
-    """What of two settings differs and has a part in the result, in words."""
-    changed, unsaid = [], FinetuneConfig().to_dict()  # a setting that is newer than a run has its default there
-    for stream in STREAMS:
-        a, b = (values["streams"].get(stream) for values in (before, now))
-        if a is None or b is None:
-            changed += [f"the {stream} stream was {'' if a else 'not '}trained"] if a != b else []
-            continue
-        a = unsaid | a
-        changed += [f"{stream}.{n} was {_text(a.get(n))}, is {_text(b[n])}" for n in b if a.get(n) != b[n]]
-    changed += [f"{n} was {_text(before[n])}, is {_text(now[n])}" for n in ("recipe", "folds") if before[n] != now[n]]
-    if before["classes"] != now["classes"]:
-        changed.append(f"the classes were {', '.join(before['classes'])}")
-    old, new = before["videos"], now["videos"]
-    kinds = {"more": new.keys() - old.keys(), "fewer": old.keys() - new.keys()}
-    for key, name in (("sha256", "content"), ("labels", "labels")):
-        kinds[f"with other {name}"] = {i for i in old.keys() & new.keys() if old[i][key] != new[i][key]}
-    kinds["with another part"] = {i for i in old.keys() & new.keys() if old[i]["part"] != new[i]["part"]}
-    for what, ids in kinds.items():
-        if ids:
-            some = few(sorted(ids))
-            changed.append(f"{len(ids)} {'video' if len(ids) == 1 else 'videos'} {what}: {some}")
-    return changed
-
-
-def _text(value: object) -> str:
-    text = value if isinstance(value, str) else json.dumps(value)
-    return text if len(text) <= 60 else text[:57] + "…"
+CONFIG, LOG = "config.json", "metrics.jsonl"
+NETWORK_STATES = "training"
+STATES = ("resume.pt", "teacher-*/resume.pt", f"{NETWORK_STATES}/[!.]*", DESCRIPTION)
+"""Of a model, of its teacher, and of the networks of `finetune`, and what those leave when they are trained."""
+MAX_CHANGES = 5  # in an error message
+MAX_CHARACTERS = 60  # of a value in an error message
+MISSING = object()
 
 
 @dataclass(frozen=True)
-class NetworkFiles:
-    """One network of a training, and its files. `fold` is the one that it never sees, or None for all videos'."""
+class Step:
+    """One logged interval of training: a line of the log."""
 
-    folder: Path
-    stream: str
-    fold: int | None
+    epoch: int
+    epochs: int
+    step: int
+    steps: int
+    loss: float
+    """mean over the interval"""
+    lr: float
+    grad_norm: float
+    """mean norm before clipping"""
+    rate: float
+    """windows, or images of a feature network, per second of all processes"""
+    waiting: float
+    """share of the interval spent waiting for data"""
+    memory_mb: float
+    """maximum memory of the process so far: of the GPU where it trains on one"""
+    evaluation: dict | None = None
+    """Metrics of the validation videos where the interval ended with an evaluation: mAP, mcAP and per_class (AP) of a
+    model, mAP and loss of a feature network."""
+    stage: str = ""
+    """What is trained: a feature network or a teacher; empty for the model itself"""
 
-    @property
-    def name(self) -> str:
-        """For people."""
-        return f"{self.stream} without fold {self.fold}" if self.fold else self.stream
-
-    @property
-    def state_file(self) -> Path:
-        """What it goes on from, if it is stopped."""
-        return self.folder / STATES / f"{self.stream}{f'_fold_{self.fold}' if self.fold else ''}.pth"
-
-    @property
-    def result_file(self) -> Path:
-        """What finetune.json will hold of it, until all are finished."""
-        return self.state_file.with_suffix(".json")
-
-    def is_finished(self) -> bool:
-        """Whether it is trained and written."""
-        return network_file(self.folder, self.stream, self.fold).is_file() and self.result_file.is_file()
+    def line(self) -> str:
+        """The interval as a line of text."""
+        scores = ((name, (self.evaluation or {}).get(name)) for name in ("mAP", "mcAP"))
+        known = "".join(f" {name} {value:.4f}" for name, value in scores if value is not None)
+        numbers = f"loss {self.loss:.3f} lr {self.lr:.1e} {self.rate:.1f}/s, waited {100 * self.waiting:.0f} %"
+        return f"epoch {self.epoch}/{self.epochs} {numbers}{known}"
 
 
 @dataclass
-class NetworkPosition(Position):
-    """How far a network has come."""
+class Position:
+    """How far a training is."""
 
+    epoch: int = 0
+    batch: int = 0
+    """batches done in this epoch"""
+    step: int = 0
+    best: float | None = None
+    """the best validation metric so far"""
+    stale: int = 0
+    """evaluations since then"""
     best_epoch: int = 0
-    """that of the best evaluation; 0 where none was made"""
-    mAP: float | None = None
-    """of that epoch, where it is not by the mAP that epochs are judged"""
+    """the epoch of the best evaluation; 0 where there was none"""
     seconds: float = 0.0
-    """it has taken, evaluations included"""
+    """spent on training and evaluation"""
 
-    @property
-    def best_mAP(self) -> float | None:
-        """The mAP of the best epoch; None where none was measured."""
-        return self.best if self.mAP is None else self.mAP
+    def judge(self, score: float | None, epoch: int) -> bool:
+        """Count one evaluation; whether its score is the best so far."""
+        better = score is not None and (self.best is None or score > self.best)
+        if better:
+            self.best, self.best_epoch, self.stale = score, epoch, 0
+        else:
+            self.stale += 1
+        return better
 
 
 @dataclass(frozen=True)
-class Epoch:
-    """One finished epoch of a network. `mAP` of the validation chunks is None where none was due."""
+class RunFolder:
+    """The folder of a run, as one training in it sees it."""
 
-    stream: str
-    fold: int | None
-    epoch: int
-    epochs: int
-    loss: float
-    lr: float
-    rate: float
-    """images a second"""
-    waiting: float
-    """share of the epoch spent waiting for data"""
-    mAP: float | None
-    best: float | None
-    validation_loss: float | None = None
-    """of the validation chunks, where they were due"""
+    path: Path
+    state: str = "resume.pt"
+    """The file of its state, below `path`"""
+    stage: str = ""
+    """What is trained (`Step.stage`), where the folder is that of several trainings"""
+
+    def is_begun(self) -> bool:
+        """Whether the run has a state to resume from."""
+        return any(any(self.path.glob(pattern)) for pattern in STATES)
+
+    def check_free(self, resume: bool) -> None:
+        """Raise CheckpointError where a run is in the way that is not to be resumed."""
+        if (self.path / DESCRIPTION).is_file() and not resume:
+            raise CheckpointError(f"{self.path} holds finished weights.", "choose another folder with -o.")
+        if self.is_begun() and not resume:
+            hint = "resume it with --resume, or choose another folder with -o."
+            raise CheckpointError(f"{self.path} already holds a run.", hint)
+
+    def begin(self, settings: dict[str, Any], resume: bool, upgrade: Callable[[dict], dict] = dict) -> None:
+        """Start a run with these settings, or check that they are those of the run that is resumed.
+
+        Args:
+            settings: everything that the result depends on, and `made_by`, which may differ.
+            resume: whether a run in the folder is to be resumed.
+            upgrade: makes of the settings of a run of an earlier version those that this version would have written.
+
+        Raises:
+            CheckpointError: where a run is in the way, or had other settings.
+        """
+        sweep(self.path)
+        if not self.is_begun():
+            write_json(self.path / CONFIG, settings)
+            return
+        self.check_free(resume)
+        now = json.loads(json.dumps(settings))  # lists for tuples, as the file has them
+        if changed := find_changes({**upgrade(self.config()), "made_by": now["made_by"]}, now):
+            shown = "; ".join(changed[:MAX_CHANGES]) + ("; …" if len(changed) > MAX_CHANGES else "")
+            raise CheckpointError(
+                f"{self.path} was begun with other settings ({shown}).",
+                f"use the settings in {self.path / CONFIG} and the same videos and labels, or choose another folder "
+                "with -o.",
+            )
+
+    def config(self) -> dict[str, Any]:
+        """Return the settings that the run was begun with. Raises CheckpointError where they cannot be read."""
+        try:
+            return dict(json.loads((self.path / CONFIG).read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError) as error:
+            raise CheckpointError(f"{self.path / CONFIG} cannot be read ({error}).", "use another folder.") from error
+
+    def read_state(self) -> dict[str, Any] | None:
+        """Return what was last saved; None for a training that starts."""
+        path = self.path / self.state
+        return checkpoint.read(path) if path.exists() else None
+
+    def read_position(self) -> Position:
+        """Return the position that was last saved."""
+        state = self.read_state()
+        return Position(**json.loads(state["position"])) if state else Position()
+
+    def save_state(self, position: Position, state: Mapping[str, Any]) -> None:
+        """Save tensors, texts and the position, whole or not at all."""
+        with replacing(self.path / self.state) as temporary:
+            write_tensors(temporary, {**state, "position": json.dumps(asdict(position))})
+
+    def remove_log_after(self, step: int) -> None:
+        """Drop what a killed process logged of this training after the last state that it saved."""
+        keep_jsonl(self.path / LOG, lambda line: line.get("stage", "") != self.stage or line["step"] <= step)
+
+    def check_kept(self) -> None:
+        """Raise OutputError where the folder was deleted meanwhile."""
+        check_kept(self.path / CONFIG)
+
+
+def find_changes(before: Any, now: Any, name: str = "") -> list[str]:
+    """Return what differs between two settings, a sentence each; dictionaries are compared entry by entry."""
+    if before == now:
+        return []
+    if isinstance(before, dict) and isinstance(now, dict):
+        keys = dict.fromkeys([*before, *now])
+        pairs = ((key, before.get(key, MISSING), now.get(key, MISSING)) for key in keys)
+        return [line for key, a, b in pairs for line in find_changes(a, b, f"{name}.{key}" if name else key)]
+    if before is MISSING or now is MISSING:
+        return [f"{name} is {'new' if before is MISSING else 'missing'}"]
+    texts = (value if isinstance(value, str) else json.dumps(value) for value in (before, now))
+    was, is_now = (text if len(text) <= MAX_CHARACTERS else text[: MAX_CHARACTERS - 1] + "…" for text in texts)
+    return [f"{name} was {was}, is {is_now}"]
+
+
+class RunLog:
+    """The log of a training: a line per interval in metrics.jsonl, and with `events` the same for TensorBoard."""
+
+    def __init__(self, run: RunFolder, events: Any = None):
+        self.run, self._events = run, events
+
+    def write(self, step: Step) -> None:
+        """Add one interval. Raises OutputError where the folder cannot be written, or was deleted."""
+        self.run.check_kept()
+        line = {**asdict(step), "stage": self.run.stage}
+        for name in ("epochs", *(name for name in ("stage", "evaluation") if not line[name])):
+            del line[name]
+        append_jsonl(self.run.path / LOG, {name: value if _is_finite(value) else None for name, value in line.items()})
+        if self._events:
+            self._write_events(step)
+
+    def _write_events(self, step: Step) -> None:
+        for name in ("loss", "lr", "grad_norm", "rate", "waiting", "memory_mb"):
+            tag = "windows_per_second" if name == "rate" else name
+            self._events.add_scalar(f"train/{tag}", getattr(step, name), step.step)
+        evaluation = step.evaluation or {}
+        scores = {name: evaluation[name] for name in ("mAP", "mcAP") if evaluation.get(name) is not None}
+        scores |= {f"AP/{label}": value for label, value in evaluation.get("per_class", {}).items()}
+        for name, value in scores.items():
+            self._events.add_scalar(f"validation/{name}", value, step.step)
+        self._events.flush()
+
+
+def _is_finite(value: object) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+@contextmanager
+def open_log(run: RunFolder, step: int) -> Iterator[RunLog]:
+    """Open the log of a model from a step on, with events for TensorBoard."""
+    from tensorboardX import SummaryWriter
+
+    run.remove_log_after(step)
+    try:
+        events = SummaryWriter(str(run.path / "tensorboard"), purge_step=step + 1 if step else None)
+    except OSError as error:
+        raise OutputError(
+            f"The log for TensorBoard cannot be opened ({error.strerror or error}).",
+            f"make {run.path} and /dev/shm writable: locks between threads and processes are made in the latter.",
+        ) from error
+    try:
+        yield RunLog(run, events)
+    finally:
+        events.close()
+
+
+def draw_curves(folder: Path) -> Path:
+    """Write curves.png from the log: loss, learning rate, gradient norm, and mAP where it was measured."""
+    from matplotlib.figure import Figure  # half a second to import, and only needed at the end
+
+    log = read_jsonl(folder / LOG)
+    steps = [line["step"] for line in log]
+    evaluated = [(line["step"], line["evaluation"]) for line in log if "evaluation" in line]
+    panels = [("loss", "training loss"), ("lr", "learning rate"), ("grad_norm", "gradient norm")]
+    figure = Figure(figsize=(4 * (len(panels) + bool(evaluated)), 3), layout="constrained")
+    axes = figure.subplots(1, len(panels) + bool(evaluated))
+    marker = "." if len(log) < 30 else ""
+    for axis, (name, title) in zip(axes, panels, strict=False):
+        axis.plot(steps, [line[name] for line in log], marker=marker, color=colour_of(0))
+        axis.set(title=title, xlabel="step")
+    if evaluated:
+        for place, name in enumerate(("mAP", "mcAP")):
+            values = [evaluation[name] for _, evaluation in evaluated]
+            axes[-1].plot([step for step, _ in evaluated], values, marker=".", label=name, color=colour_of(place))
+        axes[-1].set(title="validation", xlabel="step", ylim=(0, 1.02))
+        axes[-1].legend()
+    path = folder / "curves.png"
+    with replacing(path) as temporary:
+        figure.savefig(temporary, format="png", dpi=120)
+    return path

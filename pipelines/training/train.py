@@ -16,10 +16,9 @@ from lstr.pipelines.features.stated import NOTHING, Stated, stated_in
 from lstr.pipelines.progress import Finished, LabelFindings, Notice
 from lstr.pipelines.provenance import make_reproducible
 from lstr.pipelines.training.config import TrainConfig, preset_for, preset_named, read_config, resolve
-from lstr.pipelines.training.log import Step, draw_curves
+from lstr.pipelines.training.model_run import Task, train_model
 from lstr.pipelines.training.ranks import Ranks, join_ranks
-from lstr.pipelines.training.run import Task, train_model
-from lstr.pipelines.training.teacher import begun
+from lstr.pipelines.training.run_folder import RunFolder, Step, draw_curves
 from lstr.settings import check_range, override
 
 Made = TypeVar("Made")
@@ -92,12 +91,11 @@ class TrainOptions:
 
 @dataclass(frozen=True)
 class Started:
-    """What the run learns from, and the epochs that it has at most."""
+    """The training videos of the run."""
 
     n_videos: int
     n_chunks: int
     n_classes: int
-    epochs: int
 
 
 @dataclass(frozen=True)
@@ -144,8 +142,8 @@ def _events(options: TrainOptions, ranks: Ranks, device: str) -> Iterator[Event]
     task = yield from _task(options)
     yield from _notices(task, options.eval_subset)
     split, folder, step = task.split, Path(options.output), None
-    if options.resume and not (folder / "resume.pt").exists() and not begun(folder):
-        yield Notice(f"{folder} holds no run that could go on: a new one begins.", warning=False)
+    if options.resume and not RunFolder(folder).is_begun():
+        yield Notice(f"{folder} holds no run to resume: a new one starts.", warning=False)
     if not options.preset and not options.config:
         hours, text = split.clock.length(split.n_chunks) / 3600, ""
         if task.preset == "lstr-small":
@@ -153,7 +151,7 @@ def _events(options: TrainOptions, ranks: Ranks, device: str) -> Iterator[Event]
         yield Notice(
             f"preset: {task.preset}, because there are {hours:.1f} hours of training video{text}", warning=False
         )
-    yield Started(len(split.videos), split.n_chunks, len(split.labels.classes), task.config.epochs)
+    yield Started(len(split.videos), split.n_chunks, len(split.labels.classes))
     for step in train_model(task, folder, device, options.resume, options.readers, ranks):
         yield step
     if step and step.step < step.steps:

@@ -13,9 +13,9 @@ from lstr.labels.segment import Segment
 from lstr.pipelines.extraction.chunk_cache import CachedVideo
 from lstr.pipelines.training.folds import make_pairs
 from lstr.pipelines.training.frame_cache import Cached
-from lstr.pipelines.training.initial_weights import Initial
-from lstr.pipelines.training.network_config import NetworksToTrain, resolve
-from lstr.pipelines.training.network_training import Training
+from lstr.pipelines.training.network_config import resolve
+from lstr.pipelines.training.networks import Training
+from lstr.pipelines.training.recogniser import Initial, NetworksToTrain
 
 CLASSES = (BACKGROUND, "rows", "columns")
 SIDE, LENGTH, ACTION = 40, 24, 4  # pixels, chunks of a video, chunks of an action

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from lstr.config import WindowConfig
 from lstr.models.kind import Model
 from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
-from lstr.pipelines.training.sampling import make_targets
+from lstr.pipelines.training.window_samples import make_targets
 from lstr.windows import indices as memory
 from lstr.windows.loss import Supervision
 from lstr.windows.windows import Windows, gather

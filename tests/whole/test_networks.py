@@ -23,8 +23,7 @@ from lstr.pipelines.extraction.plan import row_bytes
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.progress import result_of
 from lstr.pipelines.training.network_config import resolve
-from lstr.pipelines.training.network_training import Training
-from lstr.pipelines.training.networks import train_networks
+from lstr.pipelines.training.networks import Training, train_networks
 from tests.support.planted import planted_training
 
 MAPS, TOKENS, MOBILE = "timm:test_efficientnet", "timm:test_vit", "timm:mobilenetv4_conv_small"
@@ -108,7 +107,7 @@ def test_networks_of_timm_are_trained(stream, name, tmp_path):
     """From a local file, whose stem is inflated for flow; tokens and maps."""
     import timm
 
-    from lstr.pipelines.training.initial_weights import initial_weights
+    from lstr.pipelines.training.recogniser import initial_weights
 
     file, parts = tmp_path / f"{name[5:]}.safetensors", {stream: StreamPreset(name)}
     save_file(timm.create_model(name[5:], pretrained=False).state_dict(), file)

@@ -23,7 +23,7 @@ import torch
 
 from lstr.checkpoints.checkpoint import load
 from lstr.extractors.weights.content import read_state_dict
-from lstr.pipelines.training.run_folder import SETTINGS
+from lstr.pipelines.training.run_folder import CONFIG
 
 MOMENTS = int(os.environ.get("LSTR_MOMENTS", "20"))
 HOWS = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP)
@@ -89,7 +89,7 @@ def job_of(name: str, small_set, folder: Path) -> Job:
         words = ["finetune", videos, "--labels", labels, "-o", "FOLDER/run", "--stream", "flow", "--flow", "dis"]
         words += ["--device", "cpu", "--workers", "1"]
         words += [word for setting in ("flow_threads=1", "epochs=4", "draws=24") for word in ("--set", setting)]
-        return Job(words, network_of, begun=SETTINGS)
+        return Job(words, network_of, begun=CONFIG)
     if name == "learn":
         words = ["learn", videos, labels, "-o", "FOLDER/drawn.lstr", "--device", "cpu", "--flow", "dis"]
         settings = ("cache=FOLDER/chunks", "epochs=2", "draws=24", "model.d_model=32", "train.epochs=4")

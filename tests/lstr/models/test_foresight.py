@@ -16,7 +16,7 @@ from lstr.layers.transformer import Attention
 from lstr.models.foresight.mat import _foresee_again, attend_to_best
 from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.training.config import TrainConfig, resolve
-from lstr.pipelines.training.sampling import draw_windows, make_targets
+from lstr.pipelines.training.window_samples import draw_windows, make_targets
 from lstr.windows import indices as memory
 from lstr.windows.loss import Supervision
 from lstr.windows.windows import gather

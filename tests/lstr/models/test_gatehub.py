@@ -12,7 +12,7 @@ from lstr.checkpoints import checkpoint
 from lstr.errors import CheckpointError
 from lstr.kinds import KINDS
 from lstr.models.windowed import gatehub
-from lstr.pipelines.training.sampling import hide_slots
+from lstr.pipelines.training.window_samples import hide_slots
 from lstr.windows.loss import Supervision
 from lstr.windows.windows import gather
 from tests.support.published_sets import check_training, read_set, supervised_windows

@@ -14,7 +14,7 @@ from lstr.errors import ConfigError, LstrError
 from lstr.kinds import KINDS, configure, make_model
 from lstr.models.kind import Model
 from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
-from lstr.pipelines.training.sampling import make_targets
+from lstr.pipelines.training.window_samples import make_targets
 from lstr.windows.loss import Supervision, totals_of
 from lstr.windows.windows import gather
 from tests.support.documents import ROOT, block_with

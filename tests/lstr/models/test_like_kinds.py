@@ -8,7 +8,7 @@ from lstr.batch import predict, predict_ahead
 from lstr.models.recurrent.lap_like import REACH, TENTHS, tenths_of
 from lstr.models.windowed.tfn_like import same_run
 from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
-from lstr.pipelines.training.sampling import make_targets
+from lstr.pipelines.training.window_samples import make_targets
 from lstr.windows.loss import Supervision, loss_of
 from lstr.windows.windows import gather, join
 from tests.support.tiny_models import tiny, video

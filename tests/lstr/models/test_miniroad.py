@@ -11,7 +11,7 @@ from lstr.checkpoints import checkpoint
 from lstr.kinds import configure, make_model, presets
 from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.training.config import TrainConfig
-from lstr.pipelines.training.sampling import draw_windows
+from lstr.pipelines.training.window_samples import draw_windows
 from lstr.windows.loss import multi_hot_cross_entropy
 from lstr.windows.windows import gather, join
 

@@ -14,7 +14,7 @@ from lstr.errors import CheckpointError
 from lstr.kinds import change, configure, make_model
 from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.training.config import TrainConfig, resolve
-from lstr.pipelines.training.sampling import draw_windows
+from lstr.pipelines.training.window_samples import draw_windows
 from lstr.windows import indices as memory
 from lstr.windows.loss import Supervision
 from lstr.windows.windows import gather

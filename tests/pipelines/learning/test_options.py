@@ -7,7 +7,7 @@ import pytest
 from lstr.pipelines.learning.options import OF_PICTURES, features_of, recipe_of, settings_of
 from lstr.pipelines.progress import result_of
 from lstr.pipelines.training.finetune import FinetuneOptions, finetune
-from lstr.pipelines.training.network_config import settle
+from lstr.pipelines.training.recogniser import settle
 from tests.support.learning import options
 
 FEATURES = ("pretrained", "both", None)

@@ -21,7 +21,7 @@ from lstr.pipelines.model_files import packing
 from lstr.pipelines.model_files.model_file import is_model, open_model
 from lstr.pipelines.model_files.packing import change_thresholds, write_model
 from lstr.pipelines.model_files.parts import metrics_from, unpack_model
-from lstr.pipelines.training.initial_weights import initial_weights
+from lstr.pipelines.training.recogniser import initial_weights
 from lstr.pipelines.weights.known import recorded_weights
 from lstr.timeline import Thresholds, thresholds_of
 from tests.support.feature_set import TINY

@@ -14,9 +14,9 @@ from lstr.pipelines.evaluation.scoring import Scoring, score_split
 from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray, read_split
 from lstr.pipelines.progress import result_of
 from lstr.pipelines.training.config import resolve
-from lstr.pipelines.training.run import Task, train_model
-from lstr.pipelines.training.sampling import count_steps, draw_windows, make_targets, read_windows
-from lstr.pipelines.training.schedule import rates
+from lstr.pipelines.training.loop import rates
+from lstr.pipelines.training.model_run import Task, train_model
+from lstr.pipelines.training.window_samples import count_steps, draw_windows, make_targets, read_windows
 from lstr.windows.windows import Outputs, Part
 from tests.support.detections import decisions_of, open_sources, run_recorded
 

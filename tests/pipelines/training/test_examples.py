@@ -9,11 +9,11 @@ import torch
 from lstr.batch import predict
 from lstr.kinds import configure, make_model
 from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
-from lstr.pipelines.training import sampling
+from lstr.pipelines.training import window_samples
 from lstr.pipelines.training.config import TrainConfig, resolve
-from lstr.pipelines.training.sampling import feature_statistics, standardise
-from lstr.pipelines.training.schedule import learning_rate, rates
-from lstr.pipelines.training.step import Learner
+from lstr.pipelines.training.learner import Learner
+from lstr.pipelines.training.loop import learning_rate, rates
+from lstr.pipelines.training.window_samples import feature_statistics, standardise
 from lstr.windows.windows import gather
 from tests.support.tiny_models import tiny, unsettled
 
@@ -40,9 +40,9 @@ def prepare(learner, videos):
     Learner.prepare(learner, videos)
 
 
-@pytest.mark.parametrize("most", [sampling.MOST, 12])
+@pytest.mark.parametrize("most", [window_samples.MOST, 12])
 def test_exemplars_are_chunks_of_their_class_that_are_not_ambiguous(monkeypatch, most):
-    monkeypatch.setattr(sampling, "MOST", most)
+    monkeypatch.setattr(window_samples, "MOST", most)
     videos, model = videos_of(), tiny(kind="colar", exemplars=4)
     prepare(learner_of(model, videos, False), videos)
     rows = torch.from_numpy(np.concatenate([video.features[:] for video in videos]))

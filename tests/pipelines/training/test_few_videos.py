@@ -7,16 +7,15 @@ import numpy as np
 import pytest
 import torch
 
-from lstr.errors import ConfigError
+from lstr.errors import CheckpointError, ConfigError
 from lstr.extractors.presets import PRESETS, StreamPreset
 from lstr.pipelines.progress import Progress, result_of
-from lstr.pipelines.training.initial_weights import initial_weights
 from lstr.pipelines.training.network_config import PICTURES, FinetuneConfig, defaults, resolve
 from lstr.pipelines.training.network_run import loss_of
 from lstr.pipelines.training.network_samples import Sample, SampleSet, draw_plain_crop, patch_of, single_chunks
 from lstr.pipelines.training.networks import train_networks
-from lstr.pipelines.training.recogniser import make_optimiser, recogniser, set_rate
-from lstr.pipelines.training.run_folder import differences
+from lstr.pipelines.training.recogniser import FACTOR, initial_weights, make_optimiser, recogniser
+from lstr.pipelines.training.run_folder import CONFIG, Step
 from tests.support.planted import planted_training
 
 LITE = replace(PRESETS["fast"].narrowed(["rgb"]), rgb=StreamPreset("efficientnet-lite0"))
@@ -96,11 +95,10 @@ def test_rates_of_body_and_head():
     config = FinetuneConfig(lr=1e-3, head_lr=5e-3)
     model = recogniser("rgb", preset, 3, config)
     optimiser = make_optimiser(model, config)
-    set_rate(optimiser, 5e-4)
-    rates = {id(p): group["lr"] for group in optimiser.param_groups for p in group["params"]}
+    rates = {id(p): group[FACTOR] for group in optimiser.param_groups for p in group["params"]}
     found = {name: rates.pop(id(p)) for name, p in model.named_parameters()}
-    assert not rates and found.pop("cls_head.fc_cls.weight") == found.pop("cls_head.fc_cls.bias") == 2.5e-3
-    assert set(found.values()) == {5e-4}
+    assert not rates and found.pop("cls_head.fc_cls.weight") == found.pop("cls_head.fc_cls.bias") == 5
+    assert set(found.values()) == {1}
     plain = make_optimiser(recogniser("rgb", preset, 3, FinetuneConfig()), FinetuneConfig())
     assert len(plain.param_groups) == 1
 
@@ -110,13 +108,19 @@ def test_the_loss_of_chunks_is_of_those_that_show_something():
     assert loss_of(scores, truth) == pytest.approx(-(np.log(0.5) + np.log(0.8)) / 2, abs=1e-5)
 
 
-def test_a_run_of_before_goes_on_though_settings_are_new():
-    settings = planted_training(("flow",)).settings("cpu")
-    before = json.loads(json.dumps(settings))
+def test_a_run_from_before_there_was_a_setting_resumes(tmp_path):
+    job = planted_training(("flow",), epochs=1, draws=8)
+    training = train_networks(job, tmp_path)
+    while not isinstance(next(training), Step):
+        pass
+    training.close()
+    settings = json.loads((tmp_path / CONFIG).read_text())
     for name in ("head_lr", "samples", "chosen_by"):
-        del before["streams"]["flow"][name]
-    assert differences(before, settings) == []
-    assert differences(before, planted_training(("flow",), head_lr=1.0).settings("cpu"))
+        del settings["streams"]["flow"][name]
+    (tmp_path / CONFIG).write_text(json.dumps(settings))
+    with pytest.raises(CheckpointError, match=r"flow\.head_lr was 0\.0, is 1\.0"):
+        list(train_networks(planted_training(("flow",), epochs=1, draws=8, head_lr=1.0), tmp_path, resume=True))
+    result_of(train_networks(job, tmp_path, resume=True), lambda event: None)
 
 
 @pytest.mark.slow
@@ -137,6 +141,7 @@ def test_a_stopped_run_with_every_setting_goes_on_to_the_bit(tmp_path):
     a, b = (torch.load(w.file("flow"), weights_only=True)["state_dict"] for w in (whole, parts))
     assert all(torch.equal(a[name], b[name]) for name in a)
     lines = [json.loads(line) for line in (whole.path / "metrics.jsonl").read_text().splitlines()]
-    losses = [line["validation_loss"] for line in lines]
+    evaluations = [line["evaluation"] for line in lines]
+    losses = [evaluation["loss"] for evaluation in evaluations]
     known = whole.about["metrics"]["flow"]["all"]
-    assert known["epoch"] == 1 + losses.index(min(losses)) and known["mAP"] == lines[known["epoch"] - 1]["mAP"]
+    assert known["epoch"] == 1 + losses.index(min(losses)) and known["mAP"] == evaluations[known["epoch"] - 1]["mAP"]

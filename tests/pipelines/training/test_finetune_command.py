@@ -10,7 +10,8 @@ from lstr.extractors.networks.weights import identify, randomise
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.weights.model_card import read_card
 from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
-from lstr.pipelines.training.initial_weights import initial_weights
+from lstr.pipelines.training.network_run import NetworkRun
+from lstr.pipelines.training.recogniser import initial_weights
 from lstr.pipelines.weights.folder import open_weights
 from tests.support.backbones import build_backbone
 from tests.support.mistakes import mistake
@@ -73,8 +74,8 @@ def test_from_videos_to_weights(finetune, acted, tmp_path):
         assert set(read_card(weights.file(stream)).seen) == {f"scene_0{i}" for i in range(4)}
         assert 0 <= result["metrics"][stream]["all"]["mAP"] <= 1
     lines = [json.loads(line) for line in (weights.path / "metrics.jsonl").read_text().splitlines()]
-    assert [(line["stream"], line["epoch"]) for line in lines] == [("flow", 1), ("flow", 2), ("rgb", 1), ("rgb", 2)]
-    assert {"loss", "lr", "rate", "waiting", "mAP"} <= lines[0].keys()
+    assert [(line["stage"], line["epoch"]) for line in lines] == [("flow", 1), ("flow", 2), ("rgb", 1), ("rgb", 2)]
+    assert {"loss", "lr", "rate", "waiting", "memory_mb"} <= lines[0].keys()
     code, out, err = finetune(weights.path, "--resume", **given)
     assert code == 0 and "is finished" in err and "flow" in out and "epoch 1/" not in err
 
@@ -96,20 +97,18 @@ def test_folds_and_first_weights_of_an_earlier_folder(finetune, tmp_path):
 @pytest.mark.slow
 def test_a_run_that_was_stopped(finetune, tmp_path, monkeypatch):
     """Ctrl-C in an epoch: what is there is kept, and --resume needs what it was begun with."""
-    from lstr.pipelines.training import network_run
-
     options = ("--stream", "flow", "--workers", "0")
-    kept = network_run.NetworkRun.keep
+    kept = NetworkRun.save
 
     def stop(self, *given):
         kept(self, *given)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(network_run.NetworkRun, "keep", stop)
+    monkeypatch.setattr(NetworkRun, "save", stop)
     code, out, err = finetune(tmp_path / "run", *options)
     assert code == 130 and out == "" and "--resume" in err and "Traceback" not in err
-    monkeypatch.setattr(network_run.NetworkRun, "keep", kept)
-    mistake(finetune(tmp_path / "run", *options), 4, "was stopped", "--resume")
+    monkeypatch.setattr(NetworkRun, "save", kept)
+    mistake(finetune(tmp_path / "run", *options), 4, "already holds a run", "--resume")
     mistake(finetune(tmp_path / "run", *options, "--resume", "--set", "seed=3"), 4, "flow.seed was 0, is 3")
     code, _, err = finetune(tmp_path / "run", *options, "--resume")
     assert code == 0 and "epoch 2/2" in err and "epoch 1/2" not in err, err
@@ -137,7 +136,7 @@ def test_mistakes(finetune, lstr, acted, tmp_path):
     mistake(finetune(out, "--stream", "rgb", "--init", "flow=random"), 4, "leave out --init flow")
     mistake(finetune(out, "--init", "kinetics"), 4, "is not on this machine", "lstr weights fetch")
     mistake(finetune(out, "--recipe", acted[0]), 4, "no recipe.json")
-    mistake(finetune(out, "--set", "epoch=3", "--resume"), 2, "no setting 'epoch'", "out holds no training that could")
+    mistake(finetune(out, "--set", "epoch=3", "--resume"), 2, "no setting 'epoch'", "out holds no run to resume")
     mistake(finetune(out, "--set", "crop=40"), 2, "crop is 40 of a short side of 32", "up to short_side")
     mistake(finetune(out, "--set", "depth.lr=1"), 2, "'depth.lr' is no setting")
     mistake(finetune(out, "--subset", "other"), 2, "labelled as other", "training")

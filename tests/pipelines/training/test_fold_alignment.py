@@ -12,8 +12,8 @@ from lstr.extractors.presets import PRESETS
 from lstr.extractors.weights.content import read_content
 from lstr.extractors.weights.model_card import ModelCard, network_file
 from lstr.extractors.weights.sources import WeightSources
-from lstr.pipelines.training import fold_alignment
-from lstr.pipelines.training.fold_alignment import align, linear_map
+from lstr.pipelines.training import folds
+from lstr.pipelines.training.folds import align, linear_map
 from lstr.pipelines.weights.folder import write_network
 from tests.support.backbones import build_backbone
 from tests.support.planted import CLASSES, planted
@@ -51,16 +51,16 @@ def folder(tmp_path):
 @pytest.mark.long
 def test_the_network_of_a_fold_speaks_as_that_of_all(folder, monkeypatch):
     stream = "flow"
-    monkeypatch.setattr(fold_alignment, "MOST_CHUNKS", 30)  # every second one
+    monkeypatch.setattr(folds, "MOST_CHUNKS", 30)  # every second one
     videos = {video_id: video.chunks for video_id, video in planted(3)[1].items()}
 
     def features(fold, video_id):
         sources = WeightSources(**{stream: str(folder)})
         network, part = build_network(stream, network_recipe(stream, getattr(PRESET, stream)), sources, fold)
-        twostream = fold_alignment.TwoStream({stream: network}, replace(whole.recipe, **{stream: part}), "cpu")
-        return fold_alignment._features(twostream, stream, videos[video_id], 1), part.sha256
+        twostream = folds.TwoStream({stream: network}, replace(whole.recipe, **{stream: part}), "cpu")
+        return folds._features(twostream, stream, videos[video_id], 1), part.sha256
 
-    whole = fold_alignment._network(network_file(folder, stream), PRESET, stream, "cpu")
+    whole = folds._network(network_file(folder, stream), PRESET, stream, "cpu")
     wanted, before = features(None, "v0")[0], features(1, "v0")
     file = network_file(folder, stream, 1)
     align(folder, PRESET, stream, {1: ["v0", "v1"]}, videos, "cpu")
@@ -71,6 +71,6 @@ def test_the_network_of_a_fold_speaks_as_that_of_all(folder, monkeypatch):
     load_weights(build_backbone("bninception", 10), file, NETWORKS["bninception"])
     assert read_alignment(network_file(folder, stream)) is None
     written = file.read_bytes()
-    monkeypatch.setattr(fold_alignment, "linear_map", None)
+    monkeypatch.setattr(folds, "linear_map", None)
     align(folder, PRESET, stream, {1: ["v0", "v1"]}, videos, "cpu")  # there already
     assert file.read_bytes() == written and ALIGNMENT in read_content(file)

@@ -10,8 +10,8 @@ from lstr.errors import ConfigError, LabelsError
 from lstr.labels.label_set import BACKGROUND, Labels, VideoLabels
 from lstr.labels.segment import Segment
 from lstr.pipelines.training.folds import FEWEST, check_labels, hold_out, make_pairs, parts_of, round_robin, unlearnt
-from lstr.pipelines.training.network_config import settle
-from lstr.pipelines.training.network_training import Training
+from lstr.pipelines.training.networks import Training
+from lstr.pipelines.training.recogniser import settle
 
 CLASSES = (BACKGROUND, "a", "b")
 

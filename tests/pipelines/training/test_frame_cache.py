@@ -19,7 +19,7 @@ from lstr.pipelines.failures import Failure, FailureLog
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.progress import Notice, Progress
 from lstr.pipelines.training.frame_cache import Filled, Filling, chunks_of, fill, look_at
-from lstr.pipelines.training.run_folder import check_output
+from lstr.pipelines.training.run_folder import RunFolder
 from tests.support.extraction import returned
 from tests.support.injected import SIZE, inject, write_bad
 from tests.support.small_set import SMALL
@@ -142,5 +142,5 @@ def test_a_folder_that_only_tells_of_failures_is_free(tmp_path):
     log = FailureLog(tmp_path)
     event = log.add("a/v", tmp_path / "v.mp4", Failure("It broke.", "", "Traceback …"))
     log.finish(["a/v"])
-    check_output(tmp_path, resume=False)
+    RunFolder(tmp_path).check_free(resume=False)
     assert (tmp_path / "logs" / "a" / "v.log").read_text() == "Traceback …" and "a/v.log" in event.hint

@@ -11,7 +11,7 @@ from lstr.checkpoints.checkpoint import load
 from lstr.errors import LstrError, OutputError
 from lstr.pipelines.progress import Finished, Notice, result_of
 from lstr.pipelines.training.config import preset_for
-from lstr.pipelines.training.log import Step
+from lstr.pipelines.training.run_folder import Step
 from lstr.pipelines.training.train import Started, Trained, TrainOptions, planned_settings, train
 from tests.support.feature_set import TINY_SETTINGS
 
@@ -30,7 +30,7 @@ def test_from_options_to_events(feature_set, tmp_path):
         seed=3,
     )
     started, *steps, finished = (event for event in train(options) if not isinstance(event, Notice))
-    assert started == Started(3, 192, 3, 2)
+    assert started == Started(3, 192, 3)
     assert steps and {type(step) for step in steps} == {Step}
     assert any(step.evaluation for step in steps) and steps[-1].step == steps[-1].steps
     assert finished == Finished(Trained(tmp_path / "run" / "best.pt", tmp_path / "run" / "curves.png", held_out=True))
@@ -51,7 +51,7 @@ def test_a_run_that_was_stopped_before_its_first_save_begins_anew(feature_set, t
     job.close()
     assert (tmp_path / "run").is_dir() and not (tmp_path / "run" / "resume.pt").exists()
     events = list(train(replace(options, resume=True)))
-    assert any("holds no run that could go on" in event.text for event in events if isinstance(event, Notice))
+    assert any("holds no run to resume" in event.text for event in events if isinstance(event, Notice))
     assert (tmp_path / "run" / "resume.pt").exists()
     events = list(train(replace(options, resume=True)))
     assert not any("holds no run" in event.text for event in events if isinstance(event, Notice))

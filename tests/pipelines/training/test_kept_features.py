@@ -8,11 +8,10 @@ import torch
 
 from lstr.kinds import change, configure, make_model
 from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
-from lstr.pipelines.training.batches import SHARE, KeptFeatures, PieceMaker, fit_on
 from lstr.pipelines.training.config import TrainConfig
+from lstr.pipelines.training.learner import Learner
 from lstr.pipelines.training.ranks import Ranks
-from lstr.pipelines.training.sampling import draw_windows, hide_slots
-from lstr.pipelines.training.step import Learner
+from lstr.pipelines.training.window_samples import SHARE, KeptFeatures, PieceMaker, draw_windows, fit_on, hide_slots
 from lstr.windows.loss import Supervision, distillation, loss_of
 
 MODEL = configure(

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from lstr.pipelines.training.memory import kept_memory
+from lstr.pipelines.training.loop import kept_memory
 
 
 def page_faults(n: int) -> int:

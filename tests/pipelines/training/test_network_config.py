@@ -1,13 +1,12 @@
 """Settings of a training: defaults by what the networks begin with, one stream or both, sizes, precision."""
 
-from dataclasses import replace
-
 import pytest
 
 from lstr.errors import ConfigError, RecipeError
 from lstr.extractors.presets import PRESETS
 from lstr.pipelines.training import network_config as finetune_config
-from lstr.pipelines.training.network_config import FinetuneConfig, NetworksToTrain, defaults, resolve, trainable
+from lstr.pipelines.training.network_config import FinetuneConfig, defaults, resolve, trainable
+from lstr.pipelines.training.recogniser import NetworksToTrain
 
 FAST = PRESETS["fast"]
 NOTHING = dict.fromkeys(("rgb", "flow"))
@@ -15,7 +14,7 @@ NOTHING = dict.fromkeys(("rgb", "flow"))
 
 def test_defaults_follow_from_the_first_weights():
     _, configs = resolve(FAST, NOTHING, {"precision": "float32"}, "cpu")
-    assert configs == {s: replace(defaults(s, None), precision="float32") for s in ("rgb", "flow")}
+    assert configs == {s: defaults(s, None).replace(precision="float32") for s in ("rgb", "flow")}
     assert not configs["rgb"].partial_bn and defaults("rgb", "custom").partial_bn
 
 

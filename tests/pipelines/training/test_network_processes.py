@@ -13,10 +13,9 @@ from lstr.extractors.prefetch import torch_threads
 from lstr.extractors.weights.content import read_state_dict
 from lstr.pipelines.child_process import tell_parent
 from lstr.pipelines.progress import Progress, result_of
-from lstr.pipelines.training import network_processes
-from lstr.pipelines.training.network_processes import FEWEST_IMAGES, NetworkProcess, best_at_once, threads_of
-from lstr.pipelines.training.networks import train_networks
-from lstr.pipelines.training.run_folder import Epoch
+from lstr.pipelines.training import networks
+from lstr.pipelines.training.networks import FEWEST_IMAGES, NetworkProcess, best_at_once, threads_of, train_networks
+from lstr.pipelines.training.run_folder import Step
 from tests.support.planted import planted_training
 
 
@@ -45,21 +44,21 @@ def test_how_many_are_trained_at_once(monkeypatch):
     """As many as there are cores, in even rounds; one where each learns for moments, or on a GPU."""
     cases = {(2, 4): 2, (3, 4): 2, (4, 4): 4, (16, 4): 4, (8, 7): 4, (8, 6): 3, (8, 1): 1, (1, 4): 1, (4, 3): 3}
     for (cores, n_networks), wanted in cases.items():
-        monkeypatch.setattr(network_processes, "default_workers", lambda cores=cores: cores)
+        monkeypatch.setattr(networks, "default_workers", lambda cores=cores: cores)
         assert best_at_once(n_networks, FEWEST_IMAGES, "cpu") == wanted, (cores, n_networks)
         assert best_at_once(n_networks, FEWEST_IMAGES - 1, "cpu") == best_at_once(n_networks, 10**6, "cuda") == 1
-    monkeypatch.setattr(network_processes, "default_workers", lambda: 7)
+    monkeypatch.setattr(networks, "default_workers", lambda: 7)
     assert [threads_of(n) for n in (1, 2, 3, 8)] == [7, 3, 2, 1]
 
 
 @pytest.mark.slow
 def test_networks_at_once_are_those_of_one_after_the_other(job, started, tmp_path, monkeypatch):
     """To the bit, also where one of them dies, which ends all in one sentence, and the training goes on."""
-    monkeypatch.setattr(network_processes, "default_workers", lambda: 2)  # a thread for each
+    monkeypatch.setattr(networks, "default_workers", lambda: 2)  # a thread for each
     folder = tmp_path / "at once"
     with pytest.raises(LstrError, match=r"trained the flow without fold 1 network ended \(signal SIGKILL\)") as caught:
         for event in train_networks(job, folder, at_once=2):
-            if isinstance(event, Epoch) and event.fold == 1:
+            if isinstance(event, Step) and event.stage == "flow without fold 1":
                 (process,) = (one for one in started if one.job.network.fold == 1)
                 process.process.kill()
     assert "the same command again" in caught.value.hint
@@ -74,7 +73,7 @@ def test_networks_at_once_are_those_of_one_after_the_other(job, started, tmp_pat
     logs = []
     for of in (together, apart):
         lines = [json.loads(line) for line in (of.path / "metrics.jsonl").read_text().splitlines()]
-        logs.append(sorted((str(line["fold"]), line["epoch"], line["loss"]) for line in lines))
+        logs.append(sorted((line["stage"], line["epoch"], line["loss"]) for line in lines))
     assert logs[0] == logs[1] and len(logs[0]) == 9
 
 

@@ -19,10 +19,9 @@ from lstr.pipelines.training import network_run
 from lstr.pipelines.training.network_config import FinetuneConfig
 from lstr.pipelines.training.network_run import NetworkRun
 from lstr.pipelines.training.network_samples import Sample, SampleSet
-from lstr.pipelines.training.networks import train_networks
+from lstr.pipelines.training.networks import NetworkFiles, train_networks
 from lstr.pipelines.training.ranks import ALONE, Ranks
 from lstr.pipelines.training.recogniser import batch_norms, recogniser
-from lstr.pipelines.training.run_folder import NetworkFiles
 from lstr.pipelines.weights.folder import open_weights
 from tests.support.planted import planted, planted_training
 
@@ -99,7 +98,7 @@ def test_two_processes_train_as_one(two, tmp_path):
     assert len(a) == len(b) == 3
     for ours, theirs in zip(a, b, strict=True):
         assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-4)
-        assert ours["mAP"] == pytest.approx(theirs["mAP"], abs=1e-3)
+        assert ours["evaluation"]["mAP"] == pytest.approx(theirs["evaluation"]["mAP"], abs=1e-3)
         assert [ours[name] for name in ("epoch", "lr")] == [theirs[name] for name in ("epoch", "lr")]
     one, other = (weights_of(tmp_path / name) for name in ("one", "two"))
     for name in one:
@@ -141,4 +140,4 @@ def test_fewer_samples_than_processes(tmp_path):
     data = SampleSet([Sample("v", 0, 4, 1)], {}, "flow", config)
     model = recogniser("flow", StreamPreset("bninception"), 3, config)
     with pytest.raises(ConfigError, match="has 1 samples, and there are 2 processes"):
-        NetworkRun(NetworkFiles(tmp_path, "flow", None), "", model, data, 0, Ranks(0, 2), {}, planted(1)[0])
+        NetworkRun(NetworkFiles(tmp_path, "flow", None).run, "flow", "", model, data, 0, Ranks(0, 2), {}, planted(1)[0])

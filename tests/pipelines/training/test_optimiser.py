@@ -2,7 +2,7 @@
 
 import torch
 
-from lstr.pipelines.training.step import Adam, Average
+from lstr.pipelines.training.learner import Adam, Average
 
 
 def weights_after(optimiser_of, **decay: float) -> list[torch.Tensor]:

@@ -13,8 +13,8 @@ from lstr.checkpoints.checkpoint import load
 from lstr.errors import LstrError
 from lstr.pipelines.features.dataset import read_split
 from lstr.pipelines.training.config import resolve
+from lstr.pipelines.training.model_run import Task, train_model
 from lstr.pipelines.training.ranks import Ranks, join_ranks, step_seed
-from lstr.pipelines.training.run import Task, train_model
 from tests.support.feature_set import TINY_SETTINGS
 
 SETTINGS = {**TINY_SETTINGS, "model.dropout": "0", "train.hide_long": "0", "train.log_every": "1"}

@@ -15,7 +15,7 @@ from lstr.checkpoints.checkpoint import load
 from lstr.errors import CheckpointError, ConfigError
 from lstr.pipelines.features.dataset import read_split
 from lstr.pipelines.training.config import read_config, resolve
-from lstr.pipelines.training.run import Task, train_model
+from lstr.pipelines.training.model_run import Task, train_model
 from tests.support.feature_set import TINY_SETTINGS
 
 MEASURED = ("rate", "waiting", "memory_mb")
@@ -118,20 +118,23 @@ def test_a_run_from_before_there_was_a_setting_goes_on(split, tmp_path):
     running = train_model(Task(split, model, config), tmp_path)
     list(islice(running, 3))
     running.close()
-    state = torch.load(tmp_path / "resume.pt", weights_only=True)
-    settings = json.loads(state["settings"])
+    config_file = tmp_path / "config.json"
+    settings = json.loads(config_file.read_text())
     del settings["train"]["average"], settings["model"]["gru"]
     settings["train"] |= {"background": "all", "shots": 0, "text": ""}  # settings that earlier versions had
-    torch.save(state | {"settings": json.dumps(settings)}, tmp_path / "resume.pt")
+    config_file.write_text(json.dumps(settings))
+    state = torch.load(tmp_path / "resume.pt", weights_only=True)
+    position = {n: v for n, v in json.loads(state["position"]).items() if n not in ("best_epoch", "seconds")}
+    torch.save(state | {"position": json.dumps(position), "settings": "{}"}, tmp_path / "resume.pt")
     averaged = config.replace(average=0.5)
     with pytest.raises(CheckpointError, match=r"train\.average was 0\.0, is 0\.5"):
         list(train_model(Task(split, model, averaged), tmp_path, resume=True))
-    config_file = tmp_path / "config.json"
     written = json.loads(config_file.read_text())
     config_file.write_text(json.dumps({**written, "train": {**written["train"], "shots": 0}}))
     assert "shots" not in read_config(config_file)["train"]
     config_file.write_text(json.dumps({**written, "train": {**written["train"], "shots": 4}}))
     with pytest.raises(ConfigError, match=r"train\.shots is 4"):
         read_config(config_file)
+    config_file.write_text(json.dumps(written))
     seldom = config.replace(save_seconds=99.0)  # which has no part in the result
     assert list(train_model(Task(split, model, seldom), tmp_path, resume=True))[-1].step == 12

@@ -19,11 +19,10 @@ from lstr.pipelines.evaluation.scoring import score_split
 from lstr.pipelines.features.dataset import LabelledVideo, Split, TwoStreamArray, read_split
 from lstr.pipelines.progress import result_of
 from lstr.pipelines.provenance import git_revision
-from lstr.pipelines.training.batches import read_ahead
 from lstr.pipelines.training.config import TrainConfig, presets, resolve
-from lstr.pipelines.training.run import Task, train_model
-from lstr.pipelines.training.sampling import draw_windows, feature_statistics, hide_slots
-from lstr.pipelines.training.schedule import learning_rate
+from lstr.pipelines.training.loop import learning_rate
+from lstr.pipelines.training.model_run import Task, train_model
+from lstr.pipelines.training.window_samples import draw_windows, feature_statistics, hide_slots, read_ahead
 from lstr.windows.windows import gather
 from tests.support.feature_set import TINY_SETTINGS
 
@@ -129,7 +128,7 @@ def test_the_log(small_set, split, tmp_path):
     model, config = resolve("lstr-small", SETTINGS, split.dims)
     reported = [vars(step) for step in train_model(Task(split, model, config), tmp_path)]
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert lines == [{k: v for k, v in step.items() if k not in ("evaluation", "stage")} for step in reported]
+    assert lines == [{k: v for k, v in step.items() if k not in ("epochs", "evaluation", "stage")} for step in reported]
     assert [r["epoch"] for r in reported] == [1, 2, 3, 4] and reported[-1]["step"] == reported[-1]["steps"]
     assert all(r["grad_norm"] > 0 and r["rate"] > 0 and 0 <= r["waiting"] < 1 < r["memory_mb"] for r in reported)
     names = ["checkpoint.pt", "config.json", "metrics.jsonl", "resume.pt", "tensorboard"]

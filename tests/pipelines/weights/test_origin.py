@@ -20,7 +20,7 @@ from lstr.pipelines.detection.sources import Limits
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.model_files.packing import write_model
 from lstr.pipelines.model_files.parts import unpack_model
-from lstr.pipelines.training.initial_weights import initial_weights
+from lstr.pipelines.training.recogniser import initial_weights
 from lstr.pipelines.weights.known import origins_of_checkpoint
 from tests.support.feature_set import TINY
 from tests.support.finetuned import CLASSES, RGB_DIM, SMALL

@@ -19,7 +19,7 @@ from lstr.extractors.weights import published_files as manifest
 from lstr.extractors.weights.published_files import dataset_of, published_by_hash, read_manifest
 from lstr.pipelines.detection.networks import NetworkOptions
 from lstr.pipelines.networks.recipes import choose_recipe, weights_for
-from lstr.pipelines.training.initial_weights import initial_weights
+from lstr.pipelines.training.recogniser import initial_weights
 from lstr.pipelines.weights.published import choose, find_weights, named_weights, weights_by_stream
 from tests.support.backbones import build_backbone
 from tests.support.exportable import write_exportable

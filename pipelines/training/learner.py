@@ -18,11 +18,10 @@ from lstr.errors import LstrError
 from lstr.kinds import make_model
 from lstr.models.kind import Model
 from lstr.pipelines.features.dataset import LabelledVideo
-from lstr.pipelines.training.batches import Batch, Piece
 from lstr.pipelines.training.config import TrainConfig
-from lstr.pipelines.training.loop import Position
 from lstr.pipelines.training.ranks import Ranks, distributed_model, lost_others, step_seed
-from lstr.pipelines.training.sampling import hide_slots, ignored_class, rows_of_class, standardise
+from lstr.pipelines.training.run_folder import Position
+from lstr.pipelines.training.window_samples import Batch, Piece, hide_slots, ignored_class, rows_of_class, standardise
 from lstr.windows.loss import distillation, totals_of
 
 

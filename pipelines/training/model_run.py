@@ -1,10 +1,19 @@
-"""A split and two configurations to a checkpoint, by one process or many, resumable from any saved step."""
+"""The training of one model: a split and two configurations to a checkpoint, resumable from any saved step.
+
+A model may have a teacher: a model of the same kind that sees some of the future, and from whose scores it learns.
+After Zhao et al., Privileged Knowledge Distillation for Online Action Detection (arXiv 2011.09158), of which no code
+was found: the details are ours. A teacher is the same network, read late: its window is some chunks longer, and what it
+says at its latest chunk is about the chunk so many before, which it has seen with what came after. Trained first, it
+scores the training videos once; the model then learns from these scores in addition to the labels. Nothing of the
+teacher is left in the checkpoint: the model takes what its kind takes, and costs what its kind costs.
+"""
 
 import hashlib
 import json
+import math
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import closing, nullcontext
-from dataclasses import asdict, dataclass, replace
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,33 +22,107 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from lstr.batch import predict_ahead, shared_constants
 from lstr.checkpoints import checkpoint
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.config import WindowConfig
-from lstr.errors import CheckpointError
+from lstr.errors import ConfigError
 from lstr.extractors.streams import streams_of_model
-from lstr.files.atomic import check_kept, replacing, sweep, write_tensors
-from lstr.files.content import write_json
-from lstr.kinds import configure
+from lstr.files.atomic import check_kept
+from lstr.kinds import configure, usable
 from lstr.models.kind import Model
 from lstr.pipelines.evaluation.scoring import Scoring, score_split
-from lstr.pipelines.features.dataset import Split
+from lstr.pipelines.features.dataset import LabelledVideo, Split
 from lstr.pipelines.features.seen_videos import seen_in, streams_of
 from lstr.pipelines.networks.checkpoint_recipe import ARRAYS
 from lstr.pipelines.progress import result_of
 from lstr.pipelines.provenance import make_reproducible, provenance
-from lstr.pipelines.training.batches import Batch, KeptFeatures, PieceMaker, default_readers, fit_on, read_ahead
 from lstr.pipelines.training.config import TrainConfig, changes_from, without_removed
-from lstr.pipelines.training.log import Step, TrainLog, summary_of
-from lstr.pipelines.training.loop import Position, Saves, StepPlan, train_steps
+from lstr.pipelines.training.learner import Learner, deterministic
+from lstr.pipelines.training.loop import Saves, StepPlan, rates, train_steps
 from lstr.pipelines.training.ranks import ALONE, Ranks
-from lstr.pipelines.training.sampling import count_steps, draw_windows, epoch_steps, feature_statistics
-from lstr.pipelines.training.schedule import rates
-from lstr.pipelines.training.step import Learner, deterministic
-from lstr.pipelines.training.teacher import Teacher, check_teacher, teacher_of
+from lstr.pipelines.training.run_folder import Position, RunFolder, Step, open_log
+from lstr.pipelines.training.window_samples import (
+    Batch,
+    KeptFeatures,
+    PieceMaker,
+    count_steps,
+    default_readers,
+    draw_windows,
+    epoch_steps,
+    feature_statistics,
+    fit_on,
+    read_ahead,
+)
 from lstr.pipelines.weights.known import run_record
 
-FREE = ("save_seconds",)  # settings that may differ when a run goes on
+
+@dataclass(frozen=True)
+class Teacher:
+    """The teacher of a run: what it is, how it is trained, and where it is kept."""
+
+    delay: int
+    """Chunks of the future that it sees"""
+    model: WindowConfig
+    config: TrainConfig
+    folder: Path
+    """The folder of its run, inside that of the model"""
+
+    def scores(self, videos: Sequence[LabelledVideo], device: str, ranks: Ranks) -> list[Tensor]:
+        """What it says of each chunk of videos, probabilities (L, C), zeros where the video ends too soon for it.
+
+        Computed by the first process once it is trained, and kept in its folder. Its checkpoint is then removed: taken
+        for a model of its kind, it would be late.
+        """
+        path, trained = self.folder / "scores.pt", self.folder / "checkpoint.pt"
+        if ranks.first and not path.exists():
+            model = checkpoint.load(trained).model.to(device)
+            constants = shared_constants(model)
+            late = [predict_ahead(model, video.features[:], constants=constants)[:, 0] for video in videos]
+            checkpoint.write_atomically(path, {"scores": [in_time(scores, self.delay) for scores in late]})
+        if ranks.first:
+            trained.unlink(missing_ok=True)
+        ranks.wait()
+        return checkpoint.read(path)["scores"]
+
+
+def teacher_of(model: WindowConfig, config: TrainConfig, folder: Path) -> Teacher | None:
+    """The teacher of a run in a folder; None where it has none."""
+    if not config.teacher:
+        return None
+    plain = TrainConfig()
+    own = {name: getattr(plain, name) for name in ("teacher", "teacher_weight", "temperature")}
+    longer = model.replace(work_length=model.work_length + config.teacher, anticipation=0)
+    alone = config.replace(**own, eval_every=0, patience=0)
+    return Teacher(config.teacher, longer, alone, folder / f"teacher-{config.teacher}")
+
+
+def in_time(late: Tensor, delay: int) -> Tensor:
+    """Scores (L, C) of each chunk itself, of those (L, C) that come `delay` chunks later; zeros at the end."""
+    scores = late.new_zeros(late.shape)
+    known = max(0, len(late) - delay)
+    scores[:known] = late[len(late) - known :]
+    return scores
+
+
+def check_teacher(model: WindowConfig, config: TrainConfig, longest: int) -> None:
+    """Raise ConfigError for a kind that can have no teacher, and for one that sees more than the longest video has.
+
+    longest: chunks.
+    """
+    if not config.teacher:
+        return
+    if not model.uses.teacher:
+        able = ", ".join(name for name, kind in usable().items() if kind.uses.teacher)
+        raise ConfigError(
+            f"train.teacher is {config.teacher}, and kind {model.kind} has no scores of each chunk in training.",
+            f"Leave train.teacher 0, or use one of the kinds {able}.",
+        )
+    if config.teacher >= longest:
+        raise ConfigError(
+            f"train.teacher is {config.teacher}, and the longest training video has {longest} chunks.",
+            "Give fewer chunks, such as --set train.teacher=8.",
+        )
 
 
 @dataclass(frozen=True)
@@ -104,17 +187,19 @@ def train_model(
     """Train the model of a task, yielding a Step after each logged interval.
 
     `folder` gets checkpoint.pt, resume.pt, config.json, metrics.jsonl, tensorboard/, and best.pt where there are
-    validation videos. A stopped run goes on with `resume` from its last save, to the bit on a CPU.
-    Its teacher, where it has one, is trained first, in a folder of its own, and goes on by itself.
+    validation videos. A stopped run resumes with `resume` from its last save, to the bit on a CPU.
+    Its teacher, where it has one, is trained first, in a folder of its own, and resumes by itself.
     readers: threads that read features ahead. Raises CheckpointError when a run is in the way or had other settings,
     LstrError when loss or gradient is not finite or memory runs out.
     """
     config, split = task.config, task.split.narrowed(task.model)
     if config.deterministic:
         make_reproducible()
-    settings = task.settings(device, ranks)
-    state = begin_run(folder, settings, resume, write=ranks.first)
-    ranks.wait()  # or one might take what the first has begun for a run in the way
+    settings, kept = task.settings(device, ranks), RunFolder(folder)
+    if ranks.first:
+        kept.begin(settings, resume, lambda before: upgrade(before, settings))
+    ranks.wait()
+    state = kept.read_state()
     soft = yield from _teach(task, folder, device, readers, ranks)
     if state:
         statistics = state["mean"], state["std"]
@@ -122,6 +207,7 @@ def train_model(
         statistics = feature_statistics(split.videos) if config.standardise else (torch.zeros(1), torch.ones(1))
     steps = count_steps(split.videos, task.model, config)
     plan = StepPlan(
+        config.epochs,
         steps,
         rates(config, steps, epoch_steps(split.videos, task.model, config)),
         config.log_every,
@@ -133,13 +219,13 @@ def train_model(
         if not state:
             learner.prepare(split.videos)
         position = learner.restore(state) if state else Position()
-        with closing(TrainLog(folder, position.step)) if ranks.first else nullcontext() as log:
-            run = ModelRun(learner, task, folder, settings, log, readers or default_readers(), soft)
-            for event in train_steps(run, plan, position):
+        with open_log(kept, position.step) if ranks.first else nullcontext() as log:
+            run = ModelRun(learner, task, kept, settings, readers or default_readers(), soft)
+            for event in train_steps(run, plan, position, log, Saves(config.save_seconds)):
                 if isinstance(event, Step):
                     yield event
     if ranks.first:
-        check_kept(folder / "resume.pt")  # a teacher that is done has no checkpoint any more
+        check_kept(folder / kept.state)  # a teacher that is done has no checkpoint any more
 
 
 def _teach(
@@ -156,61 +242,34 @@ def _teach(
     return teacher.scores(task.split.narrowed(task.model).videos, device, ranks)
 
 
-def begin_run(run: Path, settings: dict, resume: bool, write: bool) -> dict | None:
-    """The state to resume from, or None for a new run in a fresh folder, which only the process that writes begins.
+def upgrade(before: dict, now: dict) -> dict:
+    """Return the settings of a run of an earlier version as this version would have written them.
 
-    A run that was stopped before its first state was saved begins anew. Raises CheckpointError when a run is in the
-    way, or had other settings.
+    A setting that there was not before has its default. What has no part in the result is taken from `now`, and what
+    an earlier version did not state.
     """
-    path = run / "resume.pt"
-    if write:
-        sweep(run)
-    if not path.exists():
-        if write:
-            write_json(run / "config.json", settings)
-        return None
-    if not resume:
-        raise CheckpointError(f"{run} already holds a run.", "go on with --resume, or choose another folder with -o.")
-    state = checkpoint.read(path)
-    changed = changes_between(json.loads(state["settings"]), settings)
-    if changed and "delay" in settings["data"]:
-        raise CheckpointError(
-            f"The teacher in {run} was begun with other settings than these ({'; '.join(changed)}).",
-            f"give the settings that {run.parent} was begun with, or choose another folder with -o.",
-        )
-    if changed:
-        raise CheckpointError(
-            f"{run} was begun with other settings than these ({'; '.join(changed)}).",
-            f"give --config {run / 'config.json'} and the same videos, or begin a new run.",
-        )
-    return state
+    unstated = {name: now["data"].get(name) for name in ("labels_sha256", ARRAYS)}
+    data = {**unstated, **before["data"], "features": now["data"]["features"]}
+    if store := data.get("store"):  # earlier runs state the order of the axes too
+        data["store"] = {name: value for name, value in store.items() if name not in ("layouts", "key")}
+    train = TrainConfig().to_dict() | without_removed(before["train"]) | {"save_seconds": now["train"]["save_seconds"]}
+    model = configure(now["model"]["kind"]).to_dict() | before["model"]
+    return {**now, "model": model, "train": train, "data": data}
 
 
-def changes_between(before: dict, now: dict) -> list[str]:
-    """What differs between two settings, where it has a part in the result.
+def summary_of(result: dict) -> dict:
+    """mAP, mcAP and AP per class of a result of `evaluate`, and how many videos feature networks have `seen`, if any.
 
-    A setting that there was not before has its default; a run of before does not state its labels and arrays.
+    A mean is None where no chunk could score.
     """
-    model, train = configure(now["model"]["kind"]).to_dict(), TrainConfig().to_dict()
-    plain: dict[str, dict] = {"model": model, "train": train, "data": {}}
-    before = {**before, "train": without_removed(before["train"])}
-    if store := before["data"].get("store"):  # earlier runs state the order of the axes too
-        kept = {name: value for name, value in store.items() if name not in ("layouts", "key")}
-        before["data"] = {**before["data"], "store": kept}
-    before = {part: {**plain[part], **before[part]} for part in plain}
-    names = [(part, name) for part in ("model", "train", "data") for name in {**before[part], **now[part]}]
-    unstated = [name for name in ("labels_sha256", ARRAYS) if name not in before["data"]]
-    free = (*FREE, "features", *unstated)
-    names = [(part, name) for part, name in names if name not in free]
-    return [
-        f"{part}.{name} was {before[part].get(name)}, is {now[part].get(name)}"
-        for part, name in names
-        if before[part].get(name) != now[part].get(name)
-    ]
+    scored = result["lstr"]
+    means = {name: None if math.isnan(scored[name]) else scored[name] for name in ("mAP", "mcAP")}
+    seen = {"seen": len(result["seen"])} if "seen" in result else {}
+    return {**means, "per_class": {label: entry["AP"] for label, entry in scored["per_class"].items()}, **seen}
 
 
 class ModelRun:
-    """A model on its way, as the loop trains it (`lstr.pipelines.training.loop.Run`), and the files of its folder."""
+    """A model in training, as the loop trains it (`lstr.pipelines.training.loop.Run`), and its checkpoints."""
 
     name = "train"
 
@@ -218,17 +277,15 @@ class ModelRun:
         self,
         learner: Learner,
         task: Task,
-        folder: Path,
+        folder: RunFolder,
         settings: dict,
-        log: TrainLog | None,
         readers: int,
         soft: Sequence[Tensor] | None,
     ):
-        self.learner, self.folder, self.settings, self.log = learner, folder, settings, log
-        self.split, self.validation, self.readers = task.split, task.validation, readers
+        self.learner, self.folder, self.settings, self.readers = learner, folder, settings, readers
+        self.split, self.validation = task.split, task.validation
         self.ranks, self.device = learner.ranks, learner.device
         self.videos = task.split.narrowed(task.model).videos
-        self._saves = Saves(task.config.save_seconds)
         kept = KeptFeatures(self.videos, self.device) if fit_on(self.videos, self.device) else None
         of_learner = learner.model.config, learner.config, learner.outputs, self.ranks, self.device
         self._make = PieceMaker(self.videos, *of_learner, kept, task.teacher.delay if task.teacher else 0, soft)
@@ -257,38 +314,30 @@ class ModelRun:
         exported = self.learner.export()
         scored = score_split(self._loaded(exported.to(self.device)), self.validation, Scoring(allow_seen=True))
         result = summary_of(result_of(scored).document)
-        if position.judge(result[self.learner.config.metric]):
+        if position.judge(result[self.learner.config.metric], epoch):
             metrics = {"epoch": epoch, **values, "step": position.step, "validation": result}
             self._save("best.pt", exported.cpu(), metrics)
         return result
 
-    def keep(self, step: Step, position: Position, last: bool) -> None:
-        """Log an interval, then save the state where that is due.
+    def save(self, step: Step, position: Position) -> None:
+        """Save checkpoint and state.
 
         Checkpoint first, state last: a run resumed from the older state only repeats what lies between.
         """
-        assert self.log is not None, "rank 0 has the log"
-        check_kept(self.folder / "config.json")
-        self.log.write(step)
-        if not last and not self._saves.are_due():
-            return
         metrics = {"epoch": step.epoch, "step": step.step, "loss": step.loss, "validation": step.evaluation}
-        with self._saves.timed():
-            self._save("checkpoint.pt", self.learner.export(), metrics)
-            with replacing(self.folder / "resume.pt") as temporary:
-                kept = {"settings": json.dumps(self.settings), "position": json.dumps(asdict(position))}
-                write_tensors(temporary, {**kept, **self.learner.state()})
+        self._save("checkpoint.pt", self.learner.export(), metrics)
+        self.folder.save_state(position, self.learner.state())
 
     def _save(self, name: str, model: Model, metrics: dict) -> None:
         """A self-describing checkpoint of an exported model."""
         folder = self.split.folder
         checkpoint.save(
-            self.folder / name,
+            self.folder.path / name,
             model,
             self.split.labels.classes,
             self._recipe(),
             {**metrics, **self._videos()},
-            {n: v for n, v in self.settings.items() if n != "model"} | run_record(folder, self.folder),
+            {n: v for n, v in self.settings.items() if n != "model"} | run_record(folder, self.folder.path),
             folder.calibration(),
         )
 
@@ -309,7 +358,7 @@ class ModelRun:
             calibration={},
             versions={},
             format=checkpoint.FORMAT,
-            path=self.folder / "checkpoint.pt",
+            path=self.folder.path / "checkpoint.pt",
             assumed={},
         )
 
