@@ -11,7 +11,7 @@ teacher is left in the checkpoint: the model takes what its kind takes, and cost
 import hashlib
 import json
 import math
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from lstr.batch import predict_ahead, shared_constants
@@ -147,6 +146,9 @@ class Task:
         """Everything that makes the run what it is, as config.json and the checkpoint carry it."""
         split, preset = self.split, self.preset
         videos = [(video.id, len(video.features)) for video in split.videos]
+        labels = hashlib.sha256()
+        for video in split.videos:
+            labels.update(np.ascontiguousarray(video.targets).data)
         data: dict[str, Any] = {
             "features": str(split.folder.path),
             ARRAYS: list(split.folder.only(streams_of_model(self.model.streams)).names),
@@ -155,7 +157,7 @@ class Task:
             "videos": len(videos),
             "chunks": split.n_chunks,
             "videos_sha256": hashlib.sha256(json.dumps(videos).encode()).hexdigest(),
-            "labels_sha256": _sha256(video.targets for video in split.videos),
+            "labels_sha256": labels.hexdigest(),
         }
         if store := split.folder.only(streams_of_model(self.model.streams)).describe():
             data["store"] = store
@@ -166,14 +168,6 @@ class Task:
         named = {"preset": preset, "changed": changes_from(preset, self.model, self.config)} if preset else {}
         made = {"model": self.model.to_dict(), "train": self.config.to_dict(), "data": data}
         return {**named, **made, "made_by": provenance(device, ranks.size)}
-
-
-def _sha256(arrays: Iterable[NDArray[Any]]) -> str:
-    """The hash of all values, without where an array ends."""
-    found = hashlib.sha256()
-    for array in arrays:
-        found.update(np.ascontiguousarray(array).data)
-    return found.hexdigest()
 
 
 def train_model(

@@ -22,7 +22,7 @@ from lstr.pipelines.pages.palette import colour_of
 CONFIG, LOG = "config.json", "metrics.jsonl"
 NETWORK_STATES = "training"
 STATES = ("resume.pt", "teacher-*/resume.pt", f"{NETWORK_STATES}/[!.]*", DESCRIPTION)
-"""Of a model, of its teacher, and of the networks of `finetune`, and what those leave when they are trained."""
+"""Files that show that a run has begun: states of a model, of its teacher and of networks, and finished networks."""
 MAX_CHANGES = 5  # in an error message
 MAX_CHARACTERS = 60  # of a value in an error message
 MISSING = object()

@@ -1,5 +1,7 @@
 """Settings of a training: defaults by what the networks begin with, one stream or both, sizes, precision."""
 
+from dataclasses import replace
+
 import pytest
 
 from lstr.errors import ConfigError, RecipeError
