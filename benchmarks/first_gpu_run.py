@@ -145,7 +145,7 @@ def inputs(work: Path, dry: bool) -> dict:
     """Drawn videos, and drawn features at the published widths with labels."""
     import numpy as np
 
-    from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
+    from lstr.pipelines.scenes import SceneConfig, render_scenes
 
     render_scenes(work, SceneConfig(2, 1, 5.0, 96, 64) if dry else SceneConfig(4, 1, 30.0, 320, 180))
     random, database, length = np.random.default_rng(0), {}, 400 if dry else 1200

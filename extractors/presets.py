@@ -134,8 +134,8 @@ GREY = Preset(None, None, long_side=256, grey=_SEEN_WHOLE)
 DIFFERENCE = replace(GREY, grey=None, difference=GREY.grey)
 # and how the maps of two frames differ, which needs no training
 MOTION = replace(DIFFERENCE, change=StreamPreset(LITE, IMAGENET, size=(160, 213), follows=True))
-# all three
-PRETRAINED = replace(MOTION, grey=GREY.grey)
+# what moves, and how it looks: the default of `lstr learn`
+PRETRAINED = replace(DIFFERENCE, grey=GREY.grey)
 # The class token of the fourth of six frames at 224 pixels, as CMeRT's features of DINOv2 are (its issue 3), by the
 # smallest of the networks
 DINOV2 = Preset(StreamPreset("timm:vit_small_patch14_dinov2.lvd142m"), None, long_side=512)

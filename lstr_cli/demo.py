@@ -22,7 +22,7 @@ def command(output):
       lstr demo
       lstr demo -o /tmp/demo
     """
-    from lstr.pipelines.demo.demo import demo
+    from lstr.pipelines.demo import demo
     from lstr_cli.learn import follow
 
     console.say("draws 14 videos, learns from 10 and detects on 4; about two minutes on two cores, 300 MB of disk")

@@ -185,7 +185,7 @@ def _on_videos(
     """Model files on videos that none has seen; without --labels the last path is the labels."""
     import sys
 
-    from lstr.pipelines.comparison.job import ComparisonOptions, compare_models
+    from lstr.pipelines.evaluation.comparison import ComparisonOptions, compare_models
     from lstr.pipelines.model_files.model_file import is_meant_as_model
     from lstr_cli.evaluation_tables import show_comparison
 

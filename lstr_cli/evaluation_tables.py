@@ -9,7 +9,7 @@ from lstr.pipelines.evaluation.findings import Findings, Judged
 from lstr_cli import console
 
 if TYPE_CHECKING:
-    from lstr.pipelines.comparison.job import Comparison
+    from lstr.pipelines.evaluation.comparison import Comparison
 
 AHEAD = ("mAP", "mcAP", "event F1", "instance mAP")
 

@@ -21,8 +21,8 @@ from lstr_cli.settings import set_option, setting
 if TYPE_CHECKING:  # they bring numpy
     from collections.abc import Iterator
 
-    from lstr.pipelines.learning.job import Learnt
-    from lstr.pipelines.learning.plan import Doing
+    from lstr.pipelines.learning.learn import Learnt
+    from lstr.pipelines.learning.plan import StepProgress
     from lstr.pipelines.learning.preparation import Learning
 
 SOME_FAILED = 3
@@ -38,12 +38,12 @@ PROGRESS_SECONDS = 0.25  # between two reports of progress within a step, in JSO
 @click.option(
     "-o", "--output", metavar="MODEL", help="The model file, such as fall.lstr.  [default: called as LABELS, here]"
 )
-@click.option("--time", "seconds", type=TIME, metavar="TIME", help="All that it may take, as in 15m or 2h.")
+@click.option("--time", "seconds", type=TIME, metavar="TIME", help="Maximum time, for example 15m or 2h.")
 @click.option(
     "--recipe",
     metavar="NAME|FILE",
-    help="How features are made: pretrained, motion, difference, grey, live (for cameras), fast, faithful, or a recipe "
-    "file.  [default: pretrained, or motion where the time is short]",
+    help="How features are made: pretrained, difference, grey, live (for cameras), fast, faithful, or a recipe file.  "
+    "[default: pretrained, or difference if the time is short]",
 )
 @click.option("--stream", type=click.Choice(["rgb", "flow", "both"]), help="Which networks.  [default: all]")
 @algorithm_option
@@ -67,23 +67,27 @@ PROGRESS_SECONDS = 0.25  # between two reports of progress within a step, in JSO
 @device_option
 @click.option("--dry-run", is_flag=True, help="Check the labels, show the plan, and stop.")
 @click.option(
-    "--false-alarms", type=RATE, metavar="RATE", help="Choose thresholds for so many false alarms, as in 2/h."
+    "--false-alarms",
+    type=RATE,
+    metavar="RATE",
+    help="Choose thresholds for a rate of false alarms, for example 2/h.",
 )
 @click.option("--make-default", is_flag=True, help="Let `lstr detect` use the model where none is named.")
 @click.option("--json", "as_json", is_flag=True, help="Print plan or result as one JSON document.")
 def command(videos, labels, lists, output, settings, dry_run, make_default, as_json, **options):
     """Learn to detect the actions that LABELS show in some videos; ends with one file that `lstr detect -m` takes.
 
-    LABELS are label files of any forms that `lstr labels convert` reads; of a video that is in several the last counts,
-    so that corrections come after what they correct. The labels are checked, frames and flow
-    computed, the feature networks and the model trained, thresholds chosen, all of it measured, and packed into MODEL.
-    Every video teaches but those that the labels call testing. It is measured on these, else in folds: each video is
-    scored by networks and a model that lack it. Where labels call videos training, subsets of other names than these
-    and validation have no part. A plan comes first, by this machine's own speed. Run the same command again to go on
-    after an interruption. Everything that MODEL is made of, and the report, is in a folder beside it (fall.learn beside
-    fall.lstr), which may be deleted.
+    LABELS are label files of any form that `lstr labels convert` reads. For a video that is in several files, the last
+    one counts, so put corrections last. The steps are always the same: check the labels, compute frames and flow,
+    train the feature networks, compute features, train the models, choose thresholds, measure, and write MODEL. A
+    plan with the times of this machine comes first. Run the same command again to resume after an interruption.
 
-    With --init a model file, the two are compared at the end on the held-out videos that neither has seen.
+    All videos are learnt from, except those that the labels call testing. The result is measured on these, or in
+    folds: each video is scored by networks and models that have not seen it. If the labels call some videos training,
+    videos of other subsets than testing and validation are ignored. All parts and the report are in a folder next to
+    MODEL (fall.learn for fall.lstr), which you may delete.
+
+    With --init and a model file, both models are compared at the end on held-out videos that neither has seen.
 
     --set NAME=VALUE changes a setting: model.NAME and train.NAME as for `lstr train`, others as for `lstr finetune`.
     model.kind=KIND is the kind of model that sees the features (`lstr models` lists all): an RNN up to an hour of
@@ -103,7 +107,7 @@ def command(videos, labels, lists, output, settings, dry_run, make_default, as_j
     videos, labels = divide_paths([*videos, labels], options["endings"] or VIDEO_SUFFIXES)
     if not videos and not lists:
         raise click.UsageError("Give a video, a folder, a pattern or a --list, and after it the labels.")
-    from lstr.pipelines.learning.job import learn, plan
+    from lstr.pipelines.learning.learn import learn, plan
     from lstr.pipelines.learning.options import LearnOptions
 
     output = output or f"{name_of(labels[0])}.lstr"
@@ -135,7 +139,7 @@ class RemainingTime:
         self._begun: tuple[str, float, int] = ("", 0.0, 0)
         """Key of the step, when it was first heard of, and how much of it was done then"""
 
-    def update(self, event: "Doing", now: float) -> tuple[float, float]:
+    def update(self, event: "StepProgress", now: float) -> tuple[float, float]:
         """Return seconds that the step and all steps still take, at the moment `now`; all never take fewer."""
         if self._begun[0] != event.step.key:
             self._begun = (event.step.key, now, event.done)
@@ -151,7 +155,7 @@ class RemainingTime:
 
 def follow(events: "Iterator", plan_to_stdout: bool = False) -> Any:
     """Show what the job yields until it is finished; its result."""
-    from lstr.pipelines.learning.plan import Compared, Doing
+    from lstr.pipelines.learning.plan import StepProgress
     from lstr.pipelines.learning.preparation import Learning
 
     step, remaining = "", RemainingTime()
@@ -160,10 +164,10 @@ def follow(events: "Iterator", plan_to_stdout: bool = False) -> Any:
         nonlocal step
         match event:
             case Learning() if plan_to_stdout:
-                console.show_json({**event.plan.to_dict(), "model": str(event.model), "begun": event.begun})
+                console.show_json({**event.plan.to_dict(), "model": str(event.model), "is_resumed": event.is_resumed})
             case Learning():
                 _say_plan(event)
-            case Doing():
+            case StepProgress():
                 name = f"{event.number}/{event.steps} {event.step.name}"
                 of_step, of_all = remaining.update(event, monotonic())
                 if name != step:
@@ -172,9 +176,6 @@ def follow(events: "Iterator", plan_to_stdout: bool = False) -> Any:
                     step = name
                 if event.total:
                     bar.update(name, event.done, event.total, f"({console.clock(of_all)} in all)", of_step)
-            case Compared(tried, taken):
-                rows = [(name, f"{mAP:.3f}", "taken" if name == taken else "") for name, mAP in tried.items()]
-                console.say_table("tried, on videos that each model lacked", ("model", "mAP", ""), rows, right=(1,))
             case Failed():
                 console.say(f"failed: {event.reason}\nhint: {event.hint}")
 
@@ -184,13 +185,13 @@ def follow(events: "Iterator", plan_to_stdout: bool = False) -> Any:
 def follow_in_json(events: "Iterator") -> Any:
     """Write what the job yields to standard error, one JSON object per line, until it is finished; its result."""
     from lstr.labels.check import NOTE
-    from lstr.pipelines.learning.plan import Doing
+    from lstr.pipelines.learning.plan import StepProgress
 
     step, last, remaining, result = 0, 0.0, RemainingTime(), None
     with closing(events):  # type: ignore[type-var]  # jobs are generators
         for event in events:
             match event:
-                case Doing(_, number, steps, done, total):
+                case StepProgress(_, number, steps, done, total):
                     left = remaining.update(event, monotonic())[1]
                     if number != step or done == total or monotonic() - last > PROGRESS_SECONDS:
                         step, last = number, monotonic()
@@ -226,8 +227,9 @@ def _say_plan(planned: "Learning") -> None:
     kept = (f"the {stream} network as it is" for stream, n in plan.epochs.items() if not n)
     epochs = ", ".join([*trained, *kept])
     console.say(f"about {console.clock(plan.seconds)} in all{within}; {epochs}; {plan.bytes / 1e6:.0f} MB of disk")
-    console.say(plan.models)
-    begun = "goes on with what is in" if planned.begun else "everything is kept in"
+    models = " and ".join("+".join(streams) for streams in plan.models)
+    console.say(f"models ({plan.preset}): {models}{', averaged' if len(plan.models) > 1 else ''}")
+    begun = "resumes in" if planned.is_resumed else "everything is kept in"
     console.say(f"{begun} {planned.workspace.path}; after Ctrl-C run the same command again")
 
 

@@ -19,8 +19,8 @@ from lstr.pipelines.extraction import job as extraction
 from lstr.pipelines.extraction.chunk_cache import find_cache
 from lstr.pipelines.extraction.options import ExtractOptions
 from lstr.pipelines.extraction.resume import Summary
-from lstr.pipelines.learning.job import Learnt
-from lstr.pipelines.learning.job import learn as learning
+from lstr.pipelines.learning.learn import Learnt
+from lstr.pipelines.learning.learn import learn as learning
 from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.networks.recipes import choose_recipe, default_recipe, weights_for
 from lstr.pipelines.progress import Notice, result_of, warn

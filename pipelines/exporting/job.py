@@ -32,12 +32,12 @@ from lstr.extractors.weights.graph_file import check_graph
 from lstr.extractors.weights.published_files import sha256_of
 from lstr.extractors.weights.sources import WeightSources
 from lstr.files.atomic import check_writable
-from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
 from lstr.pipelines.exporting.side_by_side import Alike, compare_networks, compare_steps
 from lstr.pipelines.model_files.exported_file import STEP
 from lstr.pipelines.model_files.model_file import ModelFile, open_model
 from lstr.pipelines.model_files.packing import free_path, write_changed
 from lstr.pipelines.progress import Finished, Notice, Progress
+from lstr.pipelines.scenes import SceneConfig, render_scenes
 
 PACKAGES = ("onnx", "onnxruntime")
 """What writes and what runs graphs; either is installed with the extra `onnxruntime`."""

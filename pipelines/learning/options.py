@@ -1,4 +1,4 @@
-"""What `lstr learn` takes, typed, and how its parts are set, also where networks begin with what was learnt before."""
+"""The options of `lstr learn`, and the settings of networks that start from an earlier learning."""
 
 import math
 from collections.abc import Mapping
@@ -18,68 +18,66 @@ from lstr.pipelines.training.recogniser import initial_weights
 from lstr.pipelines.weights.folder import open_weights
 from lstr.settings import check_range
 
-PRETRAINED = ("pretrained", "motion")
-"""Recipes whose networks begin with ImageNet weights, the dearest first: of two networks to train, and of one."""
-OF_ONE = "difference"
-"""The recipe where one recording teaches: a model of several streams learns by heart how each action of it looks"""
-OF_THE_MODEL = ("model", "train")
-MOST_FOLDS = 10
-OF_PICTURES = ("short_side", "crop", "height", "width", "margin")
-CUSTOM = "custom"  # what weights have learnt from that is no published set
+DEFAULT_RECIPES = ("pretrained", "difference")
+"""Recipes that start from ImageNet weights: the default, and the one with one stream fewer for a short time limit. A
+single recording is always learnt with the second one: a model that sees appearance overfits it."""
+MODEL_SETTINGS = ("model", "train")
+IMAGE_SETTINGS = ("short_side", "crop", "height", "width", "margin")
+MAX_FOLDS = 10
 Features = tuple[str | Preset, str, str | None]
-"""Recipe, streams and flow algorithm"""
+"""Recipe, streams and flow algorithm."""
 
 
 @dataclass(frozen=True)
 class LearnOptions(VideoOptions):
     """Which actions to learn from which videos; `lstr learn` has an option for each.
 
-    settings: also `model.NAME` and `train.NAME` of the model that sees the features.
+    settings: also `model.NAME` and `train.NAME` of the models that see the features.
     """
 
     recipe: str | None = None
-    """How features are made; None for the first of PRETRAINED that the time allows, or for OF_ONE."""
+    """How features are made; None for the first of DEFAULT_RECIPES that the time limit allows."""
     stream: str | None = None
-    """`rgb`, `flow` or `both`; None for all that a named recipe has."""
+    """`rgb`, `flow` or `both`; None for all streams of a named recipe."""
     algorithm: str | None = None
     """Algorithm of optical flow; None for that of a named recipe."""
     false_alarms: float | None = None
-    """Choose the thresholds with which most is found for so many false alarms an hour; None for the highest F1."""
+    """Choose the thresholds that find most at so many false alarms an hour; None for the highest F1."""
     folds: int | None = None
-    """In how many folds of the videos it is measured, each of which networks and models of its own lack, so that every
-    video can be learnt from; 0 to hold out videos instead, None for 3, or for 0 where the time is too short."""
+    """Folds of the videos, each scored by networks and models that have not seen it, so that all videos can be learnt
+    from; 0 to hold videos out instead, None for 3, or for 0 if the time limit is too short."""
     at_once: int | None = None
-    """Networks of a stream that are trained at once on a CPU; None for what suits job and machine."""
+    """Networks of a stream that are trained at once on a CPU; None for a number that suits job and machine."""
     about: Mapping[str, Any] = field(default_factory=dict)
-    """What else the model file is to state about itself."""
+    """Additional entries of the model file."""
 
     def __post_init__(self) -> None:
-        """Raises ConfigError for a time, a flow or a number that does not exist."""
+        """Raises ConfigError for values out of range."""
         super().__post_init__()
         check_range(self, least={"at_once": 1}, choices={"algorithm": ALGORITHMS})
         if self.false_alarms is not None and not 0 < self.false_alarms < math.inf:
             raise ConfigError(
                 f"{self.false_alarms:g} false alarms an hour cannot be aimed at.",
-                "give a number above 0, as --false-alarms 2.",
+                "give a number above 0, for example --false-alarms 2.",
             )
-        if self.folds is not None and not (self.folds == 0 or 2 <= self.folds <= MOST_FOLDS):
-            raise ConfigError(f"folds is {self.folds}.", f"give 0, or a number from 2 to {MOST_FOLDS}.")
+        if self.folds is not None and not (self.folds == 0 or 2 <= self.folds <= MAX_FOLDS):
+            raise ConfigError(f"folds is {self.folds}.", f"give 0, or a number from 2 to {MAX_FOLDS}.")
 
     @property
-    def of_networks(self) -> dict[str, str]:
+    def network_settings(self) -> dict[str, str]:
         """The settings of the feature networks."""
-        chosen = {name: value for name, value in self.settings.items() if name.split(".")[0] not in OF_THE_MODEL}
+        chosen = {name: value for name, value in self.settings.items() if name.split(".")[0] not in MODEL_SETTINGS}
         return chosen | ({"seed": str(self.seed)} if self.seed is not None else {})
 
     @property
-    def of_model(self) -> dict[str, str]:
-        """The settings of the model that sees the features."""
-        chosen = {name: value for name, value in self.settings.items() if name.split(".")[0] in OF_THE_MODEL}
+    def model_settings(self) -> dict[str, str]:
+        """The settings of the models that see the features."""
+        chosen = {name: value for name, value in self.settings.items() if name.split(".")[0] in MODEL_SETTINGS}
         return ({"train.seed": str(self.seed)} if self.seed is not None else {}) | chosen
 
 
-def recipe_of(init: str | None) -> Recipe | None:
-    """The recipe of a model file or weights folder; None of other weights and of none."""
+def initial_recipe(init: str | None) -> Recipe | None:
+    """Return the recipe of a model file or weights folder; None for other weights."""
     if init is None:
         return None
     if is_model(init):
@@ -87,29 +85,26 @@ def recipe_of(init: str | None) -> Recipe | None:
     return open_weights(init).recipe if is_weights_folder(Path(init)) else None
 
 
-def features_of(options: LearnOptions, begun: Recipe | None) -> tuple[Features, ...]:
-    """Recipe, streams and flow algorithm: as named, else those that the networks begin with (`begun`).
-
-    Else what needs no GPU, no flow and few videos: those of PRETRAINED, of which the time allows the first or the last.
-    """
+def choose_features(options: LearnOptions, initial: Recipe | None) -> tuple[Features, ...]:
+    """Return recipe, streams and flow algorithm: the named ones, those of the initial networks, or DEFAULT_RECIPES."""
     if options.recipe is not None:
         return ((options.recipe, options.stream or "both", options.algorithm),)
-    if begun and options.stream is None and options.algorithm is None:
-        return ((preset_of(begun), "both", None),)
-    if options.stream is None and options.algorithm is None and options.init in (None, IMAGENET):
-        return tuple((name, "both", None) for name in PRETRAINED)
+    if options.stream is None and options.algorithm is None:
+        if initial:
+            return ((preset_of(initial), "both", None),)
+        if options.init in (None, IMAGENET):
+            return tuple((name, "both", None) for name in DEFAULT_RECIPES)
     return (("fast", options.stream or "flow", None if options.stream == "rgb" else options.algorithm or "dis"),)
 
 
-def settings_of(options: LearnOptions, begun: Recipe | None, features: Features) -> dict[str, str]:
-    """The settings of the networks for these features: as set, else gentle ones of networks that were learnt before.
+def settings_of_networks(options: LearnOptions, initial: Recipe | None, features: Features) -> dict[str, str]:
+    """Return the settings of the networks. Networks of an earlier learning get gentle ones where none are set.
 
-    Gentle are a third of the rate and half of the epochs that they had by default when they were first learnt, from
-    whatever weights. begun: the recipe of such networks, whose pictures have this size; None of others. Raises as
-    `trainable` and `initial_weights`.
+    Gentle settings are a third of the learning rate and half of the epochs of their first training. initial: the recipe
+    of such networks, whose images keep their size. Raises what `trainable` and `initial_weights` raise.
     """
-    own = options.of_networks
-    if begun is None:
+    own = options.network_settings
+    if initial is None:
         return own
     recipe, streams, algorithm = features
     preset = trainable(recipe, streams, {}, algorithm)
@@ -118,9 +113,10 @@ def settings_of(options: LearnOptions, begun: Recipe | None, features: Features)
         if begins.path is None:
             continue
         network = trainable_network(preset.parts[stream].network, stream)
-        first = defaults(stream, (begins.origin.dataset or CUSTOM) if begins.origin else None, network)
+        first = defaults(stream, (begins.origin.dataset or "custom") if begins.origin else None, network)
         wanted = first.replace(lr=first.lr / 3, epochs=first.epochs // 2).to_dict()
         usual = defaults(stream, begins.dataset, network).to_dict()
-        kept = {*own, *OF_PICTURES} - ({"epochs"} if not first.epochs else set())  # what was not trained is not now
+        # a network that was not trained at first is not trained now
+        kept = {*own, *IMAGE_SETTINGS} - ({"epochs"} if not first.epochs else set())
         gentle |= {f"{stream}.{n}": str(v) for n, v in wanted.items() if v != usual[n] and n not in kept}
-    return {**gentle, "short_side": str(begun.short_side), "crop": str(begun.crop), **own}
+    return {**gentle, "short_side": str(initial.short_side), "crop": str(initial.crop), **own}

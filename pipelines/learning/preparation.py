@@ -1,254 +1,253 @@
-"""From options to what is to be done: videos found, labels checked and divided, this machine measured, all planned."""
+"""What `lstr learn` does before anything takes long: find videos, check and divide labels, measure, and plan."""
 
 import hashlib
 import json
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.errors import ConfigError, LabelsError, OutputError, TooShortError, VideoError
 from lstr.extractors.devices import choose_device
-from lstr.extractors.presets import PRESETS, Preset, shape_of
+from lstr.extractors.presets import PRESETS, shape_of
 from lstr.extractors.video.inputs import announced_seconds
 from lstr.extractors.video.probe import probe
 from lstr.extractors.weights.published_files import sha256_of
 from lstr.files.remote import Place, RemoteFile
-from lstr.labels.label_set import Labels
 from lstr.pipelines.extraction.resume import together
 from lstr.pipelines.failures import Failure, failure_of
-from lstr.pipelines.learning.options import OF_ONE, Features, LearnOptions, features_of, recipe_of, settings_of
-from lstr.pipelines.learning.pace import Header, measured_plan
-from lstr.pipelines.learning.parts import N_FOLDS, TRAINING, VALIDATION, LabelParts, divide, folds_of
-from lstr.pipelines.learning.plan import LearnPlan
-from lstr.pipelines.learning.workspace import Workspace
+from lstr.pipelines.learning.division import N_FOLDS, TRAINING, VALIDATION, Division, divide, folds_of
+from lstr.pipelines.learning.options import (
+    Features,
+    LearnOptions,
+    choose_features,
+    initial_recipe,
+    settings_of_networks,
+)
+from lstr.pipelines.learning.plan import Header, LearnPlan, configure_models, make_plan, measure_speed
+from lstr.pipelines.learning.workspace import StoredPlan, Workspace
 from lstr.pipelines.model_files.model_file import SUFFIX, is_model, open_model
 from lstr.pipelines.progress import Failed, LabelFindings, Notice
 from lstr.pipelines.training.finetune import not_learnt
 from lstr.pipelines.training.folds import FEWEST, actions_of
-from lstr.pipelines.training.recogniser import Initial, settle
+from lstr.pipelines.training.recogniser import NetworksToTrain, settle
 
-LESS = {
-    True: "only one of the folds is measured on, and all videos are learnt from",
-    False: "videos are held out to measure on, and not learnt from",
-}
-"""What a time that is too short for all folds leads to, by whether one fold is left"""
-OF_EPOCHS = ("eval_every", "patience", "chosen_by")
-"""Settings of the networks by which videos for validation choose their epoch"""
-DIVIDED = ("no subsets", "one subset")  # findings that are answered here, by folds or by holding out recordings
+EPOCH_SETTINGS = ("eval_every", "patience", "chosen_by")
+"""Settings of networks by which validation videos choose the epoch."""
+ANSWERED_FINDINGS = ("no subsets", "one subset")  # by folds, or by holding recordings out
 
 
 @dataclass(frozen=True)
 class Learning:
-    """What is to be learnt, from what, how, and where it goes."""
+    """What is learnt from which videos, how, and where the result goes.
+
+    Attributes:
+        model: The path of the model file.
+        failed: Videos that are skipped because they cannot be read, by id.
+        settings: Settings of the networks.
+        stored: The plan and what it was made for.
+        is_resumed: Whether an earlier run has started this plan.
+    """
 
     model: Path
     workspace: Workspace
     videos: Mapping[str, Place]
     failed: Mapping[str, Failed]
-    """Videos that are left out because they cannot be read"""
-    parts: LabelParts
+    division: Division
     settings: Mapping[str, str]
-    """Settings of the networks."""
     features: Features
-    """Recipe, streams and flow algorithm."""
     device: str
-    request: str
-    task: str
-    """The request but for its time"""
-    plan: LearnPlan
-    begun: bool
-    """Whether an earlier run has begun with this plan."""
+    stored: StoredPlan
+    is_resumed: bool
+
+    @property
+    def plan(self) -> LearnPlan:
+        """The steps."""
+        return self.stored.plan
 
     @property
     def is_finished(self) -> bool:
-        """Whether the model file is the one that this would make."""
-        return _is_model_of(self.request, self.model)
+        """Whether the model file is the one that this plan makes."""
+        return _is_made_for(self.stored.request, self.model)
 
 
 def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice | Failed, None, Learning]:
-    """Look at everything, and plan. Raises LabelsError, ConfigError, RecipeError, VideoError or OutputError."""
-    model = checked_output(options.output, options.init)
-    not_read: list[str] = []
-    found, labels = options.read(tell=not_read.append)
-    yield from (Notice(text, warning=False) for text in not_read)
+    """Check everything and plan. Raises LabelsError, ConfigError, RecipeError, VideoError or OutputError."""
+    model = check_output(options.output, options.init)
+    unreadable: list[str] = []
+    found, labels = options.read(tell=unreadable.append)
+    yield from (Notice(text, warning=False) for text in unreadable)
+    device, initial = choose_device(options.device), initial_recipe(options.init)
+    choices = choose_features(options, initial)
+    settings = settings_of_networks(options, initial, choices[0])
     _check_draws(options)
-    device, begun_with = choose_device(options.device), recipe_of(options.init)
-    choices = features_of(options, begun_with)
-    settings = settings_of(options, begun_with, choices[0])
-    if any("." in name for name in settings):  # what is set of a stream is of the first
+    if any("." in name for name in settings):  # settings of one stream are for the first recipe
         choices = choices[:1]
-    networks = {features[0]: settle(features, settings, options.init, device) for features in choices}
-    preset, initial = networks[choices[0][0]].preset, networks[choices[0][0]].initial
+    networks = {choice: settle(choice, settings, options.init, device) for choice in choices}
+    first = networks[choices[0]]
     labelled = {name: source for name, source in found.items() if name in labels.videos}
     teaching = [i for i in labelled if labels.videos[i].subset == TRAINING]
-    looked, failed = _look(labelled, preset.long_side, teaching or [*labelled])
+    headers, failed = _read_headers(labelled, first.preset.long_side, teaching or [*labelled])
     yield from failed.values()
-    present = [i for i in found if i not in failed]
-    seen, n_folds = _seen(labelled, initial), N_FOLDS if options.folds is None else options.folds
-    parts = divide(labels, present, seen, n_folds)
-    _check_actions(options, parts)
-    _check_epochs(options, parts)
-    is_left, is_one = len(choices) > 1, not folds_of(parts.of(TRAINING))
-    if is_left and is_one:
-        choices = ((OF_ONE, "both", None),)
-        networks = {OF_ONE: settle(choices[0], settings, options.init, device)}
-        preset, initial = networks[OF_ONE].preset, networks[OF_ONE].initial
-    yield from options.check(parts.labels, found, answered=DIVIDED)
-    others = (labels.videos.keys() & {*present}) - parts.labels.videos.keys()
+    present, seen = [i for i in found if i not in failed], _seen_videos(labelled, first)
+    division = divide(labels, present, seen, N_FOLDS if options.folds is None else options.folds)
+    _check_actions(options, division)
+    _check_epochs(options, division)
+    is_chosen_here = len(choices) > 1
+    if is_chosen_here and (is_one_recording := not folds_of(division.of(TRAINING))):
+        choices = choices[-1:]
+    yield from options.check(division.labels, found, answered=ANSWERED_FINDINGS)
+    others = (labels.videos.keys() & {*present}) - division.labels.videos.keys()
     yield from not_learnt(
-        (sorted(labels.videos.keys() - found.keys()), "left out, for labelled and not among these videos", True),
-        (sorted(found.keys() - labels.videos.keys()), "left out, for without labels", True),
-        (sorted(others), "left out, for in other subsets", True),
+        (sorted(labels.videos.keys() - found.keys()), "skipped, labelled but not among these videos", True),
+        (sorted(found.keys() - labels.videos.keys()), "skipped, without labels", True),
+        (sorted(others), "skipped, in other subsets", True),
     )
-    videos = {i: found[i] for i in sorted(parts.labels.videos)}
-    shape = shape_of(size for i in parts.of(TRAINING) if (size := looked[i].size))
-    networks = {name: one.seeing(shape) for name, one in networks.items()}
-    presets = [one.preset for one in networks.values()]
-    request, task = (
-        _request(one, choices, presets, initial, parts.labels, videos)
-        for one in (options, replace(options, seconds=None))
-    )
+    shape = shape_of(size for i in division.of(TRAINING) if (size := headers[i].size))
+    networks = {choice: networks[choice].seeing(shape) for choice in choices}
+    videos = {i: found[i] for i in sorted(division.labels.videos)}
+    request, task = (_request(one, networks, division, videos) for one in (options, replace(options, seconds=None)))
     workspace = Workspace(model)
     before = workspace.read_plan()
-    of_the_task = before is not None and task == before.task and not _is_model_of(before.request, model)
-    begun = before is not None and (before.request == request or (of_the_task and workspace.has_networks))
-    if before and begun:
+    is_same_task = before is not None and task == before.task and not _is_made_for(before.request, model)
+    if before and (before.request == request or (is_same_task and workspace.has_networks)):
         plan = replace(before.plan, budget=options.seconds, at_once=options.at_once or before.plan.at_once)
         if before.request != request:
-            text = (
-                "only the time is another: learning goes on with the plan that it began with, and keeps to the new time"
-            )
-            yield Notice(f"{text}; to plan anew, remove {workspace.path}.", warning=False)
-        if (plan.folds, plan.measured) != (parts.folds, parts.measured):
-            parts = divide(labels, present, seen, plan.folds, plan.measured)
+            text = "only the time limit has changed: learning resumes with its plan, and keeps to the new limit"
+            yield Notice(f"{text}; to plan again, remove {workspace.path}.", warning=False)
+        if plan.folds != division.folds:
+            division = divide(labels, present, seen, plan.folds)
+        is_resumed = True
     else:
         if before is None and workspace.plan_file.exists():
-            text = f"{workspace.plan_file} cannot be read, or is of another version: learning begins anew."
+            text = f"{workspace.plan_file} cannot be read, or is of another version: learning starts over."
             yield Notice(text, warning=False)
-        if before and not of_the_task:
-            yield Notice("videos, labels or options are others than before: learning begins anew.", warning=False)
-        yield Notice("measuring this machine …", warning=False)
-        ladder = [parts]
-        if parts.folds and options.folds is None:
-            ladder.append(divide(labels, present, seen, parts.folds, 1))
-            with suppress(LabelsError):  # where each recording alone shows an action, none can be held out
-                ladder.append(divide(labels, present, seen))
-        short: list[str] = []
-        known: dict[str, Any] = {}
-        for parts, features in _by_worth(ladder, choices):
-            is_least = parts is ladder[-1] and features == choices[-1]
-            try:
-                plan = measured_plan(options, parts, networks[features[0]], looked, videos, device, known, is_least)
-            except TooShortError as error:
-                short.append(str(error))
-                if is_least:
-                    raise
-                continue
-            break
-        if parts is not ladder[0]:
-            yield Notice(f"{short[0]} So {LESS[bool(parts.folds)]}.")
-        plan = replace(plan, recipe=str(features[0]) if is_left else None)
-        if is_left and is_one:
-            text = f"a single recording teaches: by the recipe {OF_ONE} more is learnt of one than by several streams."
-            yield Notice(text, warning=False)
-    if plan.doubt:
-        yield Notice(plan.doubt)
-    features = next((one for one in choices if one[0] == plan.recipe), choices[0])
-    return Learning(model, workspace, videos, failed, parts, settings, features, device, request, task, plan, begun)
+        if before and not is_same_task:
+            yield Notice("videos, labels or options have changed: learning starts over.", warning=False)
+        is_resumed = False
+        held_out = None
+        if division.folds and options.folds is None:
+            with suppress(LabelsError):  # no recording can be held out if each is the only one of an action
+                held_out = divide(labels, present, seen)
+        division, features, plan = yield from _plan(options, division, held_out, networks, headers, videos, device)
+        if is_chosen_here:
+            plan = replace(plan, recipe=str(features[0]))
+            if is_one_recording:
+                yield Notice(f"there is a single recording, which is learnt best with the recipe {choices[0][0]}.")
+    if plan.warning:
+        yield Notice(plan.warning)
+    features = next((choice for choice in choices if choice[0] == plan.recipe), choices[0])
+    stored = StoredPlan(request, task, plan)
+    return Learning(model, workspace, videos, failed, division, settings, features, device, stored, is_resumed)
 
 
-def _by_worth(ladder: Sequence[LabelParts], choices: Sequence[Features]) -> Iterator[tuple[LabelParts, Features]]:
-    """What to measure by and what features to make, the best and dearest first.
+def _plan(
+    options: LearnOptions,
+    division: Division,
+    held_out: Division | None,
+    networks: Mapping[Features, NetworksToTrain],
+    headers: Mapping[str, Header],
+    videos: Mapping[str, Place],
+    device: str,
+) -> Generator[Notice, None, tuple[Division, Features, LearnPlan]]:
+    """Measure this machine, and plan the best that the time limit allows.
 
-    Whatever the features, all videos teach as long as there is time for that.
+    A short limit first drops the folds, if videos can be held out instead, and then a stream.
     """
-    by_folds = [parts for parts in ladder if parts.folds]
-    yield from ((parts, features) for features in choices for parts in by_folds)
-    yield from ((parts, features) for parts in ladder if not parts.folds for features in choices)
+    choices = [*networks]
+    for choice in choices:
+        configure_models(options, networks[choice].preset, [headers[i].chunks for i in division.of(TRAINING)])
+    yield Notice("measuring this machine …", warning=False)
+    speed = measure_speed(options, division, networks[choices[0]], headers, videos, device)
+    divisions = [division, *([held_out] if held_out else [])]
+    rungs = [(one, choices[0]) for one in divisions] + [(divisions[-1], choice) for choice in choices[1:]]
+    for at, (chosen, features) in enumerate(rungs):
+        is_last = at == len(rungs) - 1
+        try:
+            plan = make_plan(options, chosen, networks[features], headers, speed, is_last)
+        except TooShortError as error:
+            if is_last:
+                raise
+            if at == 0:
+                too_short = str(error)
+            continue
+        break
+    if at:
+        changes = ["videos are held out to measure on, and not learnt from"] if chosen is held_out else []
+        changes += [f"only the {features[0]} network is trained"] if features != choices[0] else []
+        yield Notice(f"{too_short} So {' and '.join(changes)}.")
+    return chosen, features, plan
 
 
-def _check_actions(options: LearnOptions, parts: LabelParts) -> None:
-    """Raises LabelsError where the videos that teach show no action."""
-    training = parts.of(TRAINING)
-    if not any(actions_of(parts.labels, i) for i in training):
-        what = "video" if len(training) == 1 else "videos"
+def check_output(output: str | Path, init: str | None = None) -> Path:
+    """Return the path of the model file. Raises OutputError if it cannot be written or would overwrite other files.
+
+    init: the initial networks, which are compared with the model file and cannot be replaced by it.
+    """
+    path = Path(output)
+    if path.is_dir():
+        raise OutputError(f"{path} is a folder.", f"name a file: -o {path / 'model.lstr'}.")
+    if path.suffix != SUFFIX:  # the part after a dot belongs to the name: mouse.day1 and mouse.day2 are two models
+        path = path.with_name(path.name + SUFFIX)
+    if path.exists() and not is_model(path):
+        raise OutputError(f"{path} exists and is not a model file.", "choose another name with -o.")
+    if init is not None and path.exists() and Path(init).exists() and path.samefile(init):
+        raise OutputError(f"{path} has the initial networks, and would be replaced.", "choose another name with -o.")
+    if (folder := Workspace(path)).is_foreign:
+        raise OutputError(f"{folder.path} exists, and no learning has written it.", "choose another name with -o.")
+    return path
+
+
+def _check_actions(options: LearnOptions, division: Division) -> None:
+    training = division.of(TRAINING)
+    if not any(actions_of(division.labels, i) for i in training):
+        videos = "video" if len(training) == 1 else "videos"
         raise LabelsError(
-            f"{options.labels_named} labels no action in the {len(training)} {what} to learn from.",
+            f"{options.labels_named} labels no action in the {len(training)} {videos} to learn from.",
             "label segments of them, or add videos that show some.",
         )
 
 
-def _check_epochs(options: LearnOptions, parts: LabelParts) -> None:
-    """Raises ConfigError where a setting would have videos choose an epoch that there are not."""
-    names = [name for name in ("train.eval_every", "train.patience") if options.of_model.get(name, "0") != "0"]
-    if parts.folds or len(parts.of(TRAINING)) < FEWEST:  # else networks spare some of the videos that teach
-        names += [name for name in options.of_networks if name.rpartition(".")[2] in OF_EPOCHS]
-    if names and (parts.folds or not parts.of(VALIDATION)):
+def _check_epochs(options: LearnOptions, division: Division) -> None:
+    names = [name for name in ("train.eval_every", "train.patience") if options.model_settings.get(name, "0") != "0"]
+    if division.folds or len(division.of(TRAINING)) < FEWEST:  # more videos spare some for the networks
+        names += [name for name in options.network_settings if name.rpartition(".")[2] in EPOCH_SETTINGS]
+    if names and (division.folds or not division.of(VALIDATION)):
         raise ConfigError(
-            f"{names[0]} chooses the epoch by videos for validation, and here there are none.",
+            f"{names[0]} chooses the epoch by validation videos, and here there are none.",
             "leave it out, or label some as validation and add --set learn.folds=0.",
         )
 
 
 def _check_draws(options: LearnOptions) -> None:
-    """Raises ConfigError for images an epoch of a single network: the plan has one number for all."""
-    for name in options.of_networks:
+    for name, value in options.network_settings.items():
         stream, dot, setting = name.rpartition(".")
         if dot and setting in ("draws", "fewest_draws"):
             raise ConfigError(
-                f"{name} is of the {stream} network, and all networks learn from as many images an epoch.",
-                f"set it for all of them: --set {setting}={options.of_networks[name]}.",
+                f"{name} is of the {stream} network, and all networks learn from the same number of images per epoch.",
+                f"set it for all of them: --set {setting}={value}.",
             )
 
 
-def _is_model_of(request: str, model: Path) -> bool:
-    """Whether the model file is what a request has made."""
+def _is_made_for(request: str, model: Path) -> bool:
     return is_model(model) and open_model(model).about.get("request") == request
 
 
-def checked_output(output: str | Path, init: str | None = None) -> Path:
-    """The path of the model file. Raises OutputError where something else has its name, or it is no name of a file.
-
-    init: what the networks begin with, which is compared with the model file and cannot be replaced by it.
-    """
-    path = Path(output)
-    if path.is_dir():
-        raise OutputError(f"{path} is a folder.", f"name a file: -o {path / 'model.lstr'}.")
-    if path.suffix != SUFFIX:  # what is behind a dot is of the name: mouse.day1 and mouse.day2 are two models
-        path = path.with_name(path.name + SUFFIX)
-    if path.exists() and not is_model(path):
-        raise OutputError(f"{path} is there, and is no model file.", "choose another name with -o.")
-    if init is not None and path.exists() and Path(init).exists() and path.samefile(init):
-        raise OutputError(
-            f"{path} is what the networks begin with, and would be replaced.", "choose another name with -o."
-        )
-    beside = Workspace(path)
-    if beside.is_foreign:
-        raise OutputError(f"{beside.path} is there, and no learning has made it.", "choose another name with -o.")
-    return path
-
-
-def _seen(videos: Mapping[str, Place], initial: Mapping[str, Initial]) -> set[str]:
-    """The ids of videos that first weights have seen, by id or by content."""
-    known = {name for begins in initial.values() for pair in begins.seen.items() for name in pair}
+def _seen_videos(videos: Mapping[str, Place], networks: NetworksToTrain) -> set[str]:
+    """Return the ids of videos that the initial weights have learnt from, by id or by content."""
+    known = {name for begins in networks.initial.values() for pair in begins.seen.items() for name in pair}
     if not known:
         return set()
-    here = {video_id: source for video_id, source in videos.items() if isinstance(source, Path)}
-    return {i for i in videos if i in known} | {i for i, path in here.items() if sha256_of(path) in known}
+    return {i for i, path in videos.items() if i in known or (isinstance(path, Path) and sha256_of(path) in known)}
 
 
-def _look(
+def _read_headers(
     videos: Mapping[str, Place], long_side: int, needed: Sequence[str]
 ) -> tuple[dict[str, Header], dict[str, Failed]]:
-    """A look at each video that can be read, and why the others cannot.
+    """Return the headers of readable videos, and why others fail; raise VideoError if all `needed` ones fail."""
 
-    Raises VideoError where none of the `needed` can be.
-    """
-
-    def look(video: tuple[str, Place]) -> Header | Failure:
+    def read(video: tuple[str, Place]) -> Header | Failure:
         source = video[1]
         if isinstance(source, RemoteFile):
             return Header(int(announced_seconds(source) * FEATURES_PER_SECOND))
@@ -258,35 +257,33 @@ def _look(
             return failure_of(error, source)
         return Header(probed.n_chunks, probed.size(long_side))
 
-    looked, failed = {}, {}
-    for (video_id, _), found in together(look, videos.items()):
+    headers, failed = {}, {}
+    for (video_id, _), found in together(read, videos.items()):
         if isinstance(found, Failure):
             failed[video_id] = Failed(video_id, found.reason, found.hint)
         else:
-            looked[video_id] = found
-    if needed and not any(i in looked and looked[i].chunks for i in needed):
+            headers[video_id] = found
+    if needed and not any(i in headers and headers[i].chunks for i in needed):
         raise VideoError("None of the training videos can be read.", "`lstr info VIDEO` says what is wrong with one.")
-    return looked, failed
+    return headers, failed
 
 
 def _request(
     options: LearnOptions,
-    choices: Sequence[Features],
-    presets: Sequence[Preset],
-    initial: Mapping[str, Initial],
-    labels: Labels,
+    networks: Mapping[Features, NetworksToTrain],
+    division: Division,
     videos: Mapping[str, Place],
 ) -> str:
-    """The identity of all that makes the result what it is: equal ones are the same learning."""
-    # what a file says may be another thing the next time
+    """Return a hash of all inputs: learnings with the same hash have the same result."""
+    choices, first = [*networks], next(iter(networks.values()))
+    # a recipe file may have another content the next time
     is_of_file = any(isinstance(name, str) and name not in PRESETS for name, *_ in choices)
+    labels = division.labels
     request = {
-        "kind": None,  # an option that there was; without it a learning that was stopped would begin anew
-        **{name: getattr(options, name) for name in ("seed", "seconds", "folds")},
-        **({} if options.false_alarms is None else {"false_alarms": options.false_alarms}),
-        "features": choices[0] if len(choices) == 1 else choices,
-        **({"presets": list(map(repr, presets))} if is_of_file else {}),
-        "weights": {name: begins.sha256 for name, begins in initial.items()},
+        **{name: getattr(options, name) for name in ("seed", "seconds", "folds", "false_alarms")},
+        "features": choices,
+        "presets": [repr(one.preset) for one in networks.values()] if is_of_file else None,
+        "weights": {name: begins.sha256 for name, begins in first.initial.items()},
         "settings": dict(options.settings),
         "about": dict(options.about),
         "classes": labels.classes,

@@ -1,4 +1,4 @@
-"""The folder beside a model file, with all that it is made of, from which learning goes on."""
+"""The working folder of a learning, from which it can be resumed."""
 
 import json
 import os
@@ -18,66 +18,67 @@ from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
 from lstr.pipelines.learning.plan import LearnPlan
 from lstr.pipelines.training.run_folder import CONFIG
 
-FORMAT = "lstr-learn/1"
+FORMAT = "lstr-learn/2"
 LOCK = "lock"
 
 
 @dataclass(frozen=True)
-class Begun:
-    """What an earlier run has begun."""
+class StoredPlan:
+    """The plan of an earlier run, what it was made for (`request`), and the same without the time limit (`task`)."""
 
     request: str
     task: str
-    """The request but for its time"""
     plan: LearnPlan
 
 
 class Workspace:
-    """The folder of a model file, fall.learn beside fall.lstr, and where each part of a learning is in it.
+    """The working folder of a model file: fall.learn next to fall.lstr.
 
-    labels: as they are learnt from, with their subsets. weights: the weights folder of the networks. features: the
-    feature folder of all videos. run: the folder of the model's training, where some videos are held out; models: those
-    of all and without each fold, where none is. report: what `lstr evaluate` writes. plan_file: the plan,
-    and what it was made for.
+    Attributes:
+        labels: The labels with their subsets.
+        weights: The weights folder of the networks.
+        features: Features of all videos, by networks that have not learnt from them.
+        models: The models that see the features.
+        report: What `lstr evaluate` writes.
+        plan_file: The plan, and what it was made for.
     """
 
     def __init__(self, model: Path):
         self.path = model.with_suffix(".learn")
         self.labels, self.plan_file = self.path / "labels.json", self.path / "plan.json"
-        self.weights, self.features, self.run = (self.path / name for name in ("weights", "features", "run"))
+        self.weights, self.features = self.path / "weights", self.path / "features"
         self.report, self.models = self.path / "report", self.path / "models"
 
     def seen_features(self, fold: int) -> Path:
-        """Features of the videos that the networks without a fold have learnt from, of all videos for fold 0."""
-        return self.path / "seen" / (f"without_{fold}" if fold else "all")
+        """Return the folder of features by the networks without a fold, of the videos that they have learnt from.
 
-    def fold(self, number: int) -> Path:
-        """The folder of a model without one fold of the videos."""
-        return self.path / "folds" / str(number)
+        fold: 0 for the networks of all videos.
+        """
+        return self.path / "seen" / (f"without_{fold}" if fold else "all")
 
     @property
     def is_foreign(self) -> bool:
-        """Whether a folder of this name holds what no learning has made."""
-        own = {LOCK, self.labels.name}  # what a learning that was stopped at once leaves
-        there = self.path.is_dir() and any(path.name not in own for path in self.path.iterdir())
-        return there and not self.plan_file.is_file()
+        """Whether the folder has files that no learning has written."""
+        own = {LOCK, self.labels.name}  # of a learning that was stopped at once
+        has_others = self.path.is_dir() and any(path.name not in own for path in self.path.iterdir())
+        return has_others and not self.plan_file.is_file()
 
     @property
     def has_networks(self) -> bool:
-        """Whether the training of networks has begun, whose epochs are settled then."""
+        """Whether the training of networks has started, so that their epochs are settled."""
         return (self.weights / CONFIG).is_file()
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Keep other learnings out of the folder; at the end it goes away if nothing came into it.
+    def locked(self) -> Iterator[None]:
+        """Lock the folder; remove it at the end if it is empty.
 
-        Raises OutputError where another one holds it, or where it cannot be written.
+        Raises OutputError if another process holds it, or if it cannot be written.
         """
         try:
-            lock = self._lock()
+            lock_file = self._lock()
         except OSError as error:
             raise unwritable(self.path.parent, error) from error
-        with lock:
+        with lock_file:
             try:
                 yield
             finally:
@@ -87,7 +88,7 @@ class Workspace:
                         self.path.rmdir()
 
     def _lock(self) -> TextIO:
-        """The lock, with the number of this process; the system frees it even after a kill."""
+        """Return the locked file, which has the number of this process; the system frees it even after a kill."""
         path = self.path / LOCK
         while True:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -100,7 +101,7 @@ class Workspace:
                     f"Another learning is writing {self.path}{holder and f' (process {holder})'}.",
                     "wait until it is done, or name another file with -o.",
                 )
-            with suppress(FileNotFoundError):  # its last holder has just taken it away
+            with suppress(FileNotFoundError):  # its last holder has just removed it
                 if os.path.samestat(os.fstat(file.fileno()), path.stat()):
                     file.truncate(0)
                     file.write(f"{os.getpid()}\n")
@@ -108,29 +109,26 @@ class Workspace:
                     return file
             file.close()
 
-    def read_plan(self) -> Begun | None:
-        """What was planned before and for which request; None where nothing was, or by another version."""
+    def read_plan(self) -> StoredPlan | None:
+        """Return the stored plan; None if there is none, or if another version wrote it."""
         try:
             content = json.loads(self.plan_file.read_text(encoding="utf-8"))
             if content["format"] != FORMAT:
                 return None
-            return Begun(content["request"], content["task"], LearnPlan.from_dict(content["plan"]))
+            return StoredPlan(content["request"], content["task"], LearnPlan.from_dict(content["plan"]))
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def begin(self, request: str, task: str, plan: LearnPlan, labels: Labels) -> None:
-        """Write the plan and the labels; what an earlier request has left is removed. Raises OutputError."""
-        for name in ("weights", "features", "run", "folds", "models", "seen", "report"):
+    def write_plan(self, stored: StoredPlan, labels: Labels, is_resumed: bool) -> None:
+        """Write labels and plan; remove the results of another plan unless this one is resumed. Raises OutputError."""
+        for name in () if is_resumed else ("weights", "features", "models", "seen", "report"):
             shutil.rmtree(self.path / name, ignore_errors=True)
-        self.go_on(request, task, plan, labels)
-
-    def go_on(self, request: str, task: str, plan: LearnPlan, labels: Labels) -> None:
-        """Write the plan, which may have another time than it began with, and the labels. Raises OutputError."""
-        write_labels(self.labels, labels)  # also anew: one that began otherwise may have been stopped after this line
-        write_json(self.plan_file, {"format": FORMAT, "request": request, "task": task, "plan": plan.to_dict()})
+        write_labels(self.labels, labels)  # also if resumed: another learning may have been stopped after this line
+        content = {"format": FORMAT, "request": stored.request, "task": stored.task, "plan": stored.plan.to_dict()}
+        write_json(self.plan_file, content)
 
 
 def write_labels(path: Path, labels: Labels) -> None:
-    """Write labels in ActivityNet's form. Raises OutputError."""
+    """Write labels as ActivityNet JSON. Raises OutputError."""
     videos = {name: AnnotatedVideo(v.segments, v.subset, v.duration) for name, v in sorted(labels.videos.items())}
     write_json(path, to_activitynet(AnnotationSet(videos, labels.classes), results=False))

@@ -132,10 +132,10 @@ def _listed(ids: Sequence[str]) -> str:
 def _ways(document: Mapping[str, Any]) -> str:
     best = sorted(document.get("tried") or (), key=lambda way: -way["mAP"])
     rows = [
-        (escaped(way["model"]), _number(way["mAP"]), "taken" if way["model"] == document.get("taken") else "")
+        (escaped(way["model"]), _number(way["mAP"]), "this file" if way["model"] == document.get("taken") else "")
         for way in best
     ]
-    return table(("tried, on the same videos", "mAP", ""), rows)
+    return table(("model, on the same videos", "mAP", ""), rows)
 
 
 def _number(value: Any, digits: int = 3) -> str:

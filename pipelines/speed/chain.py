@@ -31,10 +31,10 @@ from lstr.extractors.weights.sources import WeightSources
 from lstr.kinds import configure, make_model
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.models.kind import Model
-from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
 from lstr.pipelines.networks.converted import run_on
 from lstr.pipelines.progress import Finished, Notice, Progress
 from lstr.pipelines.provenance import about_machine, peak_memory_mb
+from lstr.pipelines.scenes import SceneConfig, render_scenes
 from lstr.streaming import StreamState
 
 Result = TypeVar("Result")

@@ -129,8 +129,8 @@ class FinetuneOptions(VideoOptions):
     """Initial weights of single networks, by stream."""
     folds: int | None = None
     """How many more pairs of networks to train, each without one fold of the videos."""
-    fold_pairs: int | None = None
-    """Pairs to train without a fold where not every fold is to have one; None for all of them."""
+    align: bool = True
+    """Whether the networks of folds get a layer that maps their features to those of the network of all videos."""
     spare: bool = True
     """Whether one in five of many training videos is spared to choose the epoch, where no others do"""
     subset: str = "training"
@@ -154,7 +154,7 @@ class FinetuneOptions(VideoOptions):
     def __post_init__(self) -> None:
         """Raises ConfigError for a time, a number or a choice that is none."""
         super().__post_init__()
-        least = {"loaders": 0, "flow_threads": 1, "at_once": 1, "fold_pairs": 0}
+        least = {"loaders": 0, "flow_threads": 1, "at_once": 1}
         check_range(self, least=least, choices={"algorithm": ALGORITHMS, "flow_backend": BACKENDS})
 
 
@@ -232,7 +232,7 @@ def _events(options: FinetuneOptions, device: str, ranks: Ranks) -> Generator[Ev
         warning = check_labels(labels, training, options.labels_named)
         if options.folds:
             check_blind(networks.initial, {i: video.sha256 for i, video in present.items()})
-        made = make_pairs(labels, training, validation, options.folds or 0, options.spare, options.fold_pairs)
+        made = make_pairs(labels, training, validation, options.folds or 0, options.spare)
         return *made, warning
 
     cache = ChunkCache(
@@ -260,7 +260,8 @@ def _events(options: FinetuneOptions, device: str, ranks: Ranks) -> Generator[Ev
     yield from _plan(labels, pairs, networks, options.init)
     left = None if options.seconds is None else max(0.001, options.seconds - (perf_counter() - started))
     training = Training(networks, labels, cached, pairs, folds, left)
-    for event in train_networks(training, output, device, options.resume, options.loaders, ranks, options.at_once):
+    chosen = device, options.resume, options.loaders, ranks, options.at_once, options.align
+    for event in train_networks(training, output, *chosen):
         yield Finished(Finetuned(event.result, failed.events, len(used))) if isinstance(event, Finished) else event
 
 

@@ -122,13 +122,12 @@ def make_pairs(
     validation: Collection[str],
     n_folds: int,
     spare: bool = True,
-    most_pairs: int | None = None,
 ) -> tuple[list[Pair], dict[str, int]]:
     """The pair of all videos and one without each fold, and the fold of each video that has one.
 
     A video of a fold neither trains its pair nor chooses its epoch. Without validation videos some of the training
-    videos are held out, unless none is to be spared. most_pairs: of the first folds alone, so that the videos of the
-    others have no pair without them. Raises ConfigError or LabelsError for too few videos or labels.
+    videos are held out, unless none is to be spared. Raises ConfigError or LabelsError for too
+    few videos or labels.
     """
     most = len(set(map(recording_of, training)))
     if n_folds and not 2 <= n_folds <= most:
@@ -137,8 +136,7 @@ def make_pairs(
     folds = round_robin(training, n_folds) | round_robin(validation, n_folds) if n_folds else {}
     shows = {video_id: actions_of(labels, video_id) for video_id in {*training, *validation}}
     pairs = []
-    with_pair = range(1, n_folds + 1)[:most_pairs]
-    for fold in (None, *with_pair):
+    for fold in (None, *range(1, n_folds + 1)):
         left = [video_id for video_id in training if fold is None or folds[video_id] != fold]
         chosen = tuple(sorted(i for i in validation if fold is None or folds[i] != fold))
         if not any(shows[video_id] for video_id in chosen):
@@ -149,7 +147,7 @@ def make_pairs(
                 f"Without fold {fold} no training video has a labelled action.", "use more folds, or label more videos."
             )
         pairs.append(pair)
-    return pairs, {video_id: fold for video_id, fold in folds.items() if fold in with_pair}
+    return pairs, folds
 
 
 def check_blind(initial: Mapping[str, Initial], videos: Mapping[str, str]) -> None:

@@ -268,10 +268,12 @@ def train_networks(
     loaders: int | None = None,
     ranks: Ranks = ALONE,
     at_once: int | None = 1,
+    align: bool = True,
 ) -> Iterator[Progress | Step | Finished[WeightsFolder]]:
     """Train each network that is not finished, and make `folder` a weights folder; only rank 0 writes.
 
     at_once: networks of a stream that are trained at once by other processes; None for what suits job and machine.
+    align: whether the networks of folds get a last layer that maps features to those of the network of all videos.
     Yields Progress after each step, a Step after each epoch, and Finished with the folder. Raises CheckpointError
     where a run is in the way or another one, LstrError when a loss is not finite, OutputError.
     """
@@ -293,7 +295,7 @@ def train_networks(
                     job.network.run.remove_log_after(job.network.run.read_position().step)
             yield from train_at_once(todo, threads_of(len(jobs))) if len(jobs) > 1 else train_network(todo[0], ranks)
         if ranks.first:
-            _finish(training, folder, settings, device)
+            _finish(training, folder, settings, device, align)
         ranks.wait()
     yield Finished(open_weights(folder))
 
@@ -318,13 +320,12 @@ def _rounds(training: Training, folder: Path, device: str, at_once: int | None, 
     return rounds
 
 
-def _finish(training: Training, folder: Path, settings: dict, device: str) -> None:
+def _finish(training: Training, folder: Path, settings: dict, device: str, is_aligned: bool) -> None:
     """Align the networks of folds, describe all in the folder, and remove what only a resumed run needs."""
     streams = training.streams
     blind = {pair.fold: pair.seen for pair in training.pairs if pair.fold}
     chunks = {video_id: video.chunks for video_id, video in training.videos.items()}
-    is_whole = all(video_id in training.folds for video_id in training.videos)  # else no model learns from them all
-    for stream in (s for s in streams if blind and is_whole and training.networks.configs[s].epochs):
+    for stream in (s for s in streams if blind and is_aligned and training.networks.configs[s].epochs):
         align(folder, training.networks.preset, stream, blind, chunks, device)
     results: dict[str, dict[str, dict]] = {stream: {} for stream in streams}
     for stream, pair in product(streams, training.pairs):

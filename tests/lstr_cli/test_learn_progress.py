@@ -12,18 +12,29 @@ from lstr.pipelines.progress import Failed, Finished, LabelFindings, Notice
 from lstr_cli import console
 from lstr_cli.learn import RemainingTime, follow, follow_in_json
 
-PLAN = LearnPlan({}, {}, 1, "", (PlannedStep(FEATURES, 60), PlannedStep(MODEL, 30), PlannedStep(PACK, 1)), {}, 1, 1)
+PLAN = LearnPlan(
+    {},
+    {},
+    1,
+    "",
+    (PlannedStep(FEATURES, 60), PlannedStep(MODEL, 30), PlannedStep(PACK, 1)),
+    {},
+    1,
+    (("flow",),),
+    "rnn-small",
+    1,
+)
 
 
 def test_a_step_that_is_slower_than_planned_makes_all_of_it_longer():
     remaining = RemainingTime()
-    assert remaining.update(PLAN.doing(FEATURES, 0, 100), 0.0) == (60, 91), "as planned, before anything is known"
-    of_step, of_all = remaining.update(PLAN.doing(FEATURES, 45, 100), 270.0)
+    assert remaining.update(PLAN.progress(FEATURES, 0, 100), 0.0) == (60, 91), "as planned, before anything is known"
+    of_step, of_all = remaining.update(PLAN.progress(FEATURES, 45, 100), 270.0)
     assert 270 < of_step < 55 * 6 and of_all == of_step + 31, "ten times as slow"
-    assert remaining.update(PLAN.doing(FEATURES, 90, 100), 280.0)[1] > 31
-    assert remaining.update(PLAN.doing(MODEL, 0, 10), 290.0) == (30, 31), "the next one as planned"
+    assert remaining.update(PLAN.progress(FEATURES, 90, 100), 280.0)[1] > 31
+    assert remaining.update(PLAN.progress(MODEL, 0, 10), 290.0) == (30, 31), "the next one as planned"
     for done in range(1, 11):
-        of_step, of_all = remaining.update(PLAN.doing(MODEL, done, 10), 290.0 + 50 * done)
+        of_step, of_all = remaining.update(PLAN.progress(MODEL, done, 10), 290.0 + 50 * done)
         assert of_all >= of_step >= 0
     assert of_step == 0
 
@@ -37,8 +48,8 @@ def test_a_step_that_ends_early_leaves_no_bar(monkeypatch):
     )
 
     def events():
-        yield PLAN.doing(FEATURES, 40, 100)
-        yield PLAN.doing(MODEL, 1, 10)
+        yield PLAN.progress(FEATURES, 40, 100)
+        yield PLAN.progress(MODEL, 1, 10)
         yield Finished("made")
 
     assert follow(events()) == "made"
@@ -54,7 +65,7 @@ def test_progress_as_json_lines(capsys):
         yield LabelFindings("labels.json", [Finding("warning", "few examples", "", "jump has 1 example")])
         yield Failed("a", "a is damaged.", "repair it.")
         for done in range(11):
-            yield PLAN.doing(FEATURES, done, 10)
+            yield PLAN.progress(FEATURES, done, 10)
         yield Finished("model")
 
     assert follow_in_json(events()) == "model"

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import lstr
-from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
 from lstr.pipelines.progress import Failed, Progress
+from lstr.pipelines.scenes import SceneConfig, render_scenes
 from tests.support.feature_set import TINY_SETTINGS
 
 SMALL = {"epochs": 1, "short_side": 32, "crop": 32, "batch_size": 8, "draws": 8, "precision": "float32"}

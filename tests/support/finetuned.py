@@ -11,7 +11,7 @@ from lstr.extractors.streams import CHANNELS_OF
 from lstr.extractors.video.inputs import find_videos
 from lstr.extractors.weights.model_card import ModelCard
 from lstr.extractors.weights.published_files import sha256_of
-from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
+from lstr.pipelines.scenes import SceneConfig, render_scenes
 from lstr.pipelines.weights.folder import WeightsFolder, fit_name, write_network, write_weights
 from tests.support import small_set
 from tests.support.backbones import build_backbone

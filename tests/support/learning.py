@@ -3,10 +3,10 @@
 import json
 from pathlib import Path
 
-from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
-from lstr.pipelines.learning.job import Learnt, learn
+from lstr.pipelines.learning.learn import Learnt, learn
 from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.progress import result_of
+from lstr.pipelines.scenes import SceneConfig, render_scenes
 
 SMALL = {"epochs": "1", "draws": "16", "short_side": "64", "crop": "64", "model.d_model": "32", "train.epochs": "4"}
 

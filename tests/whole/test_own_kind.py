@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lstr.kinds import configure, make_model
-from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
+from lstr.pipelines.scenes import SceneConfig, render_scenes
 from tests.support.documents import ROOT, block_with
 from tests.support.feature_set import TINY
 

@@ -32,7 +32,7 @@ SECONDS = 5.0  # within which all is over, on a machine that has nothing else to
 IMPORTED = [
     "lstr_cli.extract",
     "lstr.pipelines.extraction.job",
-    "lstr.pipelines.learning.job",
+    "lstr.pipelines.learning.learn",
     "mmaction.models",
     "rich.progress",
 ]

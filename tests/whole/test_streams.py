@@ -9,7 +9,7 @@ from lstr.extractors.presets import PRESETS
 from lstr.extractors.streams import PICTURES, STREAMS
 from lstr.extractors.weights.model_card import read_card
 from lstr.pipelines.features.folder import open_features
-from lstr.pipelines.learning.job import learn
+from lstr.pipelines.learning.learn import learn
 from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.training.frame_cache import chunks_of

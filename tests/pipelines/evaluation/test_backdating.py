@@ -5,8 +5,7 @@ import numpy as np
 from lstr.checkpoints import checkpoint
 from lstr.labels.segment import Segment
 from lstr.pipelines.evaluation.backdating import backdated
-from lstr.pipelines.learning.deciding import decide_unseen
-from lstr.pipelines.learning.options import LearnOptions
+from lstr.pipelines.evaluation.out_of_fold import choose_unseen_thresholds
 from lstr.pipelines.thresholds.by_actions import Scored
 from lstr.timeline import DEFAULT, Thresholds, thresholds_of
 from tests.support.extraction import returned
@@ -38,7 +37,7 @@ def test_what_suits_each_action_is_found():
     assert again == many, "what was there has no part in it"
 
 
-def test_learning_writes_them_into_the_checkpoint(small_set, tmp_path):
+def test_thresholds_out_of_fold_have_them_and_are_written_into_the_checkpoint(small_set, tmp_path):
     """And into what decides on each video, from the others."""
     path = tmp_path / "a.pt"
     path.write_bytes(small_set.checkpoint.read_bytes())
@@ -50,8 +49,7 @@ def test_learning_writes_them_into_the_checkpoint(small_set, tmp_path):
         rows[:, 1] = one.scores[:, 1]
         hugs = [s for s in one.truth if s.label == "hug"]
         videos[f"v{seed}"] = Scored(rows, [Segment(s.start, s.end, hug, 1.0) for s in hugs])
-    options = LearnOptions(["v"], "l.csv", tmp_path / "m.lstr")
-    decided = returned(decide_unseen(videos, loaded, options))
+    decided = returned(choose_unseen_thresholds(videos, [[i] for i in videos], loaded))
     backdates = {i: rules[hug].backdate for i, rules in decided.without.items()}
     assert backdates.keys() == videos.keys() and 0.5 <= min(backdates.values()) <= max(backdates.values()) <= 1.0
     assert 0.5 <= thresholds_of(checkpoint.load(path))[hug].backdate <= 1.0

@@ -13,7 +13,6 @@ import pytest
 import lstr
 from lstr.errors import CheckpointError, ConfigError, DeviceError, NetworkRuntimeError, RecipeError
 from lstr.extractors.video.live_reader import LiveOptions
-from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
 from lstr.pipelines.detection.checkpoint import load_checkpoint
 from lstr.pipelines.detection.detect import detect
 from lstr.pipelines.detection.events import Decided
@@ -24,6 +23,7 @@ from lstr.pipelines.exporting import job
 from lstr.pipelines.exporting.job import ExportOptions, export
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.progress import Notice, result_of
+from lstr.pipelines.scenes import SceneConfig, render_scenes
 from tests.support.exportable import write_exportable
 from tests.support.mistakes import mistake
 from tests.support.served import TS_HEAD, served

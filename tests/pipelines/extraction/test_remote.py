@@ -6,8 +6,8 @@ import fsspec
 import pytest
 
 from lstr.files.remote import RemoteFile
-from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
 from lstr.pipelines.features.folder import open_features
+from lstr.pipelines.scenes import SceneConfig, render_scenes
 
 
 @pytest.fixture(scope="module")

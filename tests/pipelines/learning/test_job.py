@@ -9,10 +9,10 @@ import pytest
 from lstr.checkpoints.checkpoint import load
 from lstr.errors import CacheError
 from lstr.labels.label_set import Labels
-from lstr.pipelines.learning.job import _verdict, learn
+from lstr.pipelines.learning.division import Division
+from lstr.pipelines.learning.learn import compare_with_initial, learn
 from lstr.pipelines.learning.options import LearnOptions
-from lstr.pipelines.learning.parts import LabelParts
-from lstr.pipelines.learning.plan import NETWORKS, Doing
+from lstr.pipelines.learning.plan import NETWORKS, StepProgress
 from lstr.pipelines.learning.workspace import Workspace
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.model_files.packing import write_model
@@ -24,9 +24,9 @@ def test_labels_that_cannot_be_compared_on_are_a_notice(small_set, tmp_path):
     """The model was written, and the learning ended in an error without a result."""
     old, new = (write_model(tmp_path / name, small_set.checkpoint, None, {}).path for name in ("a.lstr", "b.lstr"))
     planned = SimpleNamespace(
-        parts=LabelParts(Labels(("Background",), {}), ""), videos={}, workspace=Workspace(new), model=new
+        division=Division(Labels(("Background",), {}), ""), videos={}, workspace=Workspace(new), model=new
     )
-    notice, *others = _verdict(planned, LearnOptions([], [], new, init=str(old)))
+    notice, *others = compare_with_initial(planned, LearnOptions([], [], new, init=str(old)))
     assert isinstance(notice, Notice) and not others
     assert notice.text.startswith(f"not compared with {old}: There is no label file")
 
@@ -37,7 +37,7 @@ def test_a_damaged_chunk_is_made_again_by_the_same_options(videos, tmp_path):
     with pytest.raises(CacheError, match="damaged") as caught:
         settings = {**SMALL, "epochs": "8", "draws": "48"}  # so that some is not read ahead
         for event in learn(options(videos, tmp_path / "m.lstr", settings=settings, cache=tmp_path / "chunks", folds=0)):
-            if isinstance(event, Doing) and event.step.key in NETWORKS.values():
+            if isinstance(event, StepProgress) and event.step.key in NETWORKS.values():
                 for path in (tmp_path / "chunks").rglob("*.npy"):
                     with path.open("r+b") as file:
                         file.seek(-1000, 2)
@@ -55,6 +55,6 @@ def test_the_epoch_that_validation_videos_choose_is_packed(videos, tmp_path):
     settings = {**SMALL, "train.epochs": "30", "train.lr": "0.01", "train.eval_every": "1", "train.patience": "1"}
     chosen = options(videos, tmp_path / "m.lstr", settings=settings, folds=0)
     _, result = run(replace(chosen, labels=str(tmp_path / "labels.json")))
-    of_run = Workspace(result.model).run
+    of_run = Workspace(result.model).models / "flow" / "all"
     best, last = (load(of_run / f"{name}.pt").metrics for name in ("best", "checkpoint"))
     assert open_model(result.model).about["checkpoint"]["metrics"]["epoch"] == best["epoch"] < last["epoch"]

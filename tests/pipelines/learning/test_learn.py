@@ -11,15 +11,15 @@ from unittest.mock import patch
 import pytest
 
 from lstr.errors import ConfigError, LabelsError, OutputError, VideoError
-from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
 from lstr.pipelines.detection.job import DetectOptions, detect_sources
-from lstr.pipelines.learning.deciding import OF_ONE_RECORDING
-from lstr.pipelines.learning.job import Learnt, learn, plan
-from lstr.pipelines.learning.options import LearnOptions, features_of
-from lstr.pipelines.learning.plan import Doing
+from lstr.pipelines.evaluation.out_of_fold import ONE_RECORDING
+from lstr.pipelines.learning.learn import Learnt, learn, plan
+from lstr.pipelines.learning.options import LearnOptions, choose_features
+from lstr.pipelines.learning.plan import StepProgress
 from lstr.pipelines.learning.preparation import Learning
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.progress import Failed, Notice, result_of
+from lstr.pipelines.scenes import SceneConfig, render_scenes
 from tests.support.learning import SMALL, options, run
 
 
@@ -31,7 +31,7 @@ def learnt(videos, tmp_path_factory) -> tuple[list, Learnt]:
 @pytest.mark.long
 def test_one_file_has_all_that_detection_needs(videos, learnt):
     events, result = learnt
-    names = list(dict.fromkeys(event.step.name for event in events if isinstance(event, Doing)))
+    names = list(dict.fromkeys(event.step.name for event in events if isinstance(event, StepProgress)))
     assert names == [
         "compute frames and flow",
         "train the flow network",
@@ -41,7 +41,7 @@ def test_one_file_has_all_that_detection_needs(videos, learnt):
         "measure on held-out videos",
         "write the model file",
     ]
-    left = [event.left for event in events if isinstance(event, Doing)]
+    left = [event.left for event in events if isinstance(event, StepProgress)]
     assert left[0] == max(left) and left[-1] == min(left)
     model = open_model(result.model)
     assert model.about["metrics"]["events"]["together"]["labels"] > 0
@@ -62,7 +62,7 @@ def test_one_file_has_all_that_detection_needs(videos, learnt):
 def test_the_same_again_has_nothing_to_do(videos, learnt):
     before = learnt[1].model.read_bytes()
     events, again = run(options(videos, learnt[1].model))
-    assert not [event for event in events if isinstance(event, Doing | Learning)]
+    assert not [event for event in events if isinstance(event, StepProgress | Learning)]
     assert again.about == learnt[1].about and learnt[1].model.read_bytes() == before
 
 
@@ -86,7 +86,7 @@ def test_another_time_goes_on_with_what_was_begun(videos, tmp_path):
         with closing(learn(chosen)) as events:
             for event in events:
                 seen.append(event)
-                if isinstance(event, Doing) and event.step.name.startswith(name) and event.done:
+                if isinstance(event, StepProgress) and event.step.name.startswith(name) and event.done:
                     break
         return seen
 
@@ -98,11 +98,11 @@ def test_another_time_goes_on_with_what_was_begun(videos, tmp_path):
     events = until("train the model", replace(chosen, seconds=900.0))
     second = next(event for event in events if isinstance(event, Learning))
     assert trained == {path: path.stat().st_mtime_ns for path in trained} and len(trained) > 0
-    assert "only the time is another" in told(events) and "anew." not in told(events)
-    assert second.begun and second.plan == replace(first.plan, budget=900.0)
+    assert "only the time limit has changed" in told(events) and "starts over" not in told(events)
+    assert second.is_resumed and second.plan == replace(first.plan, budget=900.0)
     events, _ = run(replace(chosen, seconds=900.0))
     assert "only the time" not in told(events), "the plan has the new time"
-    assert "learning begins anew" in told(until("compute frames", replace(chosen, seconds=300.0)))
+    assert "learning starts over" in told(until("compute frames", replace(chosen, seconds=300.0)))
 
 
 @pytest.mark.long
@@ -118,10 +118,10 @@ def test_other_labels_begin_anew(videos, learnt, tmp_path):
         seen = []
         for event in events:
             seen.append(event)
-            if isinstance(event, Doing) and event.step.name == "train the flow network":
+            if isinstance(event, StepProgress) and event.step.name == "train the flow network":
                 break
-    assert any(isinstance(event, Notice) and "anew" in event.text for event in seen)
-    assert not (tmp_path / "drawn.learn" / "run").exists()
+    assert any(isinstance(event, Notice) and "starts over" in event.text for event in seen)
+    assert not (tmp_path / "drawn.learn" / "models").exists()
 
 
 @pytest.mark.slow
@@ -152,7 +152,7 @@ def test_more_videos_begin_with_what_was_learnt(videos, learnt, tmp_path):
     old = json.loads((videos / "labels.json").read_text())["database"]
     held_out = {i: {**entry, "subset": "testing"} for i, entry in old.items()}
     (tmp_path / "labels.json").write_text(json.dumps({**labels, "database": {**entries, **held_out}}))
-    with pytest.raises(LabelsError, match="has seen 4 of the testing videos"):
+    with pytest.raises(LabelsError, match="have seen 4 of the testing videos"):
         run(options(tmp_path, tmp_path / "other.lstr", init=str(before)))
 
 
@@ -175,11 +175,11 @@ def test_a_video_that_cannot_be_read_is_left_out(videos, tmp_path):
     assert [one.id for one in result.failed] == [bad] and result.model.is_file()
 
 
-def test_the_time_chooses_how_many_networks_are_trained():
+def test_a_named_recipe_is_taken_or_the_default_ones():
     every = options(Path("v"), Path("m.lstr"), algorithm=None)
-    assert [recipe for recipe, _, _ in features_of(every, None)] == ["pretrained", "motion"]
-    assert features_of(replace(every, algorithm="dis"), None) == (("fast", "flow", "dis"),)
-    assert features_of(replace(every, recipe="live"), None) == (("live", "both", None),)
+    assert [recipe for recipe, _, _ in choose_features(every, None)] == ["pretrained", "difference"]
+    assert choose_features(replace(every, algorithm="dis"), None) == (("fast", "flow", "dis"),)
+    assert choose_features(replace(every, recipe="live"), None) == (("live", "both", None),)
 
 
 @pytest.mark.slow
@@ -205,18 +205,18 @@ def test_of_one_recording_one_network_learns(videos, tmp_path):
     planned = next(event for event in events if isinstance(event, Learning))
     assert planned.plan.recipe == planned.features[0] == "difference" and set(planned.plan.epochs) == {"difference"}
     said = " ".join(event.text for event in events if isinstance(event, Notice))
-    assert "a single recording teaches" in said and "label a second one" in said and "aim at no rate" in said
+    assert "there is a single recording" in said and "label a second one" in said and "aim at no rate" in said
     seen = open_model(result.model).recipe.parts["difference"]
     assert seen.size == (105, 159), "as many pixels as 112 x 149, in the shape of the videos"
     rules = open_model(result.model).about["thresholds"]
-    assert {rule["on"] for rule in rules.values()} == {OF_ONE_RECORDING.on}
+    assert {rule["on"] for rule in rules.values()} == {ONE_RECORDING.on}
     again = next(event for event in plan(chosen) if isinstance(event, Learning))
     assert again.is_finished and again.plan == planned.plan
 
 
 def test_the_plan_comes_before_anything_is_written(videos, tmp_path):
     planned = next(event for event in plan(options(videos, tmp_path / "x")) if isinstance(event, Learning))
-    assert planned.model == tmp_path / "x.lstr" and not planned.begun
+    assert planned.model == tmp_path / "x.lstr" and not planned.is_resumed
     assert planned.plan.videos == {"training": 4, "testing": 2} and planned.plan.seconds > 0
     assert not list(tmp_path.iterdir())
 
@@ -225,13 +225,13 @@ def test_the_plan_comes_before_anything_is_written(videos, tmp_path):
     ("name", "value", "sentence"),
     [
         ("model.nosuch", "1", "no setting 'nosuch'"),
-        ("train.epochs", "few", "not a whole number"),
+        ("train.epochs", "few", "train.epochs is 'few'"),
         ("train.teacher", "500", "longest training video has 20 chunks"),
     ],
 )
 def test_settings_of_the_model_are_checked_before_anything_is_measured(videos, tmp_path, name, value, sentence):
     with (
-        patch("lstr.pipelines.learning.pace.measure_training", side_effect=AssertionError),
+        patch("lstr.pipelines.learning.plan.measure_training", side_effect=AssertionError),
         pytest.raises(ConfigError, match=sentence),
     ):
         list(plan(options(videos, tmp_path / "x", settings={**SMALL, name: value})))
@@ -241,7 +241,7 @@ def test_settings_of_the_model_are_checked_before_anything_is_measured(videos, t
     ("make", "sentence"),
     [
         (lambda path: path.mkdir(), "is a folder"),
-        (lambda path: path.write_text("mine"), "no model file"),
+        (lambda path: path.write_text("mine"), "is not a model file"),
         (lambda path: (path.with_suffix(".learn").mkdir(), (path.with_suffix(".learn") / "x").touch()), "no learning"),
     ],
 )
@@ -272,7 +272,7 @@ def test_too_few_recordings_for_the_folds_end_it_in_a_sentence_of_them(videos, t
         whole, sound = path.read_bytes(), path.stat().st_size * 5 // 8
         path.write_bytes(whole[:sound] + bytes(1000) + whole[sound + 1000 :])
     events: list = []
-    with pytest.raises(VideoError, match="The 3 folds that were planned need as many recordings, and 2 can") as caught:
+    with pytest.raises(VideoError, match="with 3 folds needs as many readable recordings, but only 2") as caught:
         events.extend(learn(options(copied, tmp_path / "m.lstr", folds=3)))
     assert "leave out what cannot be read" in caught.value.hint
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from lstr.pipelines.learning.options import OF_PICTURES, features_of, recipe_of, settings_of
+from lstr.pipelines.learning.options import IMAGE_SETTINGS, choose_features, initial_recipe, settings_of_networks
 from lstr.pipelines.progress import result_of
 from lstr.pipelines.training.finetune import FinetuneOptions, finetune
 from lstr.pipelines.training.recogniser import settle
@@ -31,13 +31,13 @@ def test_they_are_trained_gently_by_what_they_began_with(learnt, videos):
     """
     at_first = settle(FEATURES, {}, None, "cpu").configs
     chosen = options(videos, "m", init=learnt, algorithm=None, settings={})
-    begun = recipe_of(learnt)
-    features = features_of(chosen, begun)[0]
-    now = settle(features, settings_of(chosen, begun, features), learnt, "cpu").configs
+    begun = initial_recipe(learnt)
+    features = choose_features(chosen, begun)[0]
+    now = settle(features, settings_of_networks(chosen, begun, features), learnt, "cpu").configs
     for stream, one in at_first.items():
-        sizes = {name: getattr(now[stream], name) for name in OF_PICTURES}  # those of the networks' own videos
+        sizes = {name: getattr(now[stream], name) for name in IMAGE_SETTINGS}  # those of the networks' own videos
         assert now[stream] == replace(one, lr=one.lr / 3, epochs=one.epochs // 2, **sizes)
     chosen = replace(chosen, settings={"epochs": "5", "shake": "0.1"})
-    now = settle(features, settings_of(chosen, begun, features), learnt, "cpu").configs
+    now = settle(features, settings_of_networks(chosen, begun, features), learnt, "cpu").configs
     assert {s: one.epochs for s, one in now.items()} == {s: 5 if one.epochs else 0 for s, one in at_first.items()}
     assert {one.shake for one in now.values() if one.epochs} == {0.1}

@@ -8,9 +8,9 @@ from unittest.mock import patch
 import pytest
 
 from lstr.errors import ConfigError, LabelsError, OutputError
-from lstr.pipelines.learning.job import plan
-from lstr.pipelines.learning.plan import STARTING
-from lstr.pipelines.learning.preparation import Learning, checked_output
+from lstr.pipelines.learning.learn import plan
+from lstr.pipelines.learning.plan import STEP_START_S
+from lstr.pipelines.learning.preparation import Learning, check_output
 from lstr.pipelines.learning.workspace import Workspace
 from lstr.pipelines.progress import Failed
 from tests.support.learning import SMALL, options
@@ -20,9 +20,9 @@ from tests.support.learning import SMALL, options
 def quick():
     """Nothing of the machine is measured for a plan."""
     with (
-        patch("lstr.pipelines.learning.pace.measure_training", return_value=({"flow": 0.01}, 1)),
-        patch("lstr.pipelines.learning.pace.measure_chunks", return_value=0.01),
-        patch("lstr.pipelines.learning.pace.measure_model", return_value=1.0),
+        patch("lstr.pipelines.learning.plan.measure_training", return_value=({"flow": 0.01}, 1)),
+        patch("lstr.pipelines.learning.plan.measure_chunks", return_value=0.01),
+        patch("lstr.pipelines.learning.plan.measure_model", return_value=1.0),
     ):
         yield
 
@@ -85,9 +85,9 @@ def test_images_of_one_network_alone_are_refused(videos, tmp_path):
 def test_what_was_begun_goes_on_with_fewer_networks_at_once(videos, tmp_path, quick):
     """As is advised where memory runs out."""
     first = planned_of(plan(options(videos, tmp_path / "m", at_once=2)))
-    first.workspace.begin(first.request, first.task, first.plan, first.parts.labels)
+    first.workspace.write_plan(first.stored, first.division.labels, is_resumed=False)
     again = planned_of(plan(options(videos, tmp_path / "m", at_once=1)))
-    assert again.begun and (first.plan.at_once, again.plan.at_once) == (2, 1)
+    assert again.is_resumed and (first.plan.at_once, again.plan.at_once) == (2, 1)
 
 
 def test_a_recipe_file_that_says_another_thing_begins_anew(videos, tmp_path, quick):
@@ -95,7 +95,7 @@ def test_a_recipe_file_that_says_another_thing_begins_anew(videos, tmp_path, qui
     for side in (64, 96):
         recipe.write_text(json.dumps({"based_on": "fast", "flow": {"size": [side, side]}}))
         chosen = options(videos, tmp_path / "m", recipe=str(recipe), stream="flow")
-        requests.append(planned_of(plan(chosen)).request)
+        requests.append(planned_of(plan(chosen)).stored.request)
     assert requests[0] != requests[1]
 
 
@@ -105,7 +105,7 @@ def test_samples_of_several_pictures_are_planned_as_such(videos, tmp_path, quick
     for segments in ("1", "3"):
         settings = {**SMALL, "segments": segments, "samples": "segments", "mixup": "0"}
         found.append(planned_of(plan(options(videos, tmp_path / "m", settings=settings, folds=0))).plan)
-    one, three = ([step.seconds for step in of.steps if "network" in step.key][0] - STARTING for of in found)
+    one, three = ([step.seconds for step in of.steps if "network" in step.key][0] - STEP_START_S for of in found)
     assert three == pytest.approx(3 * one)
 
 
@@ -118,21 +118,23 @@ def test_a_cache_that_is_too_small_is_told_by_the_plan(videos, tmp_path, quick, 
     code, _, err = lstr(*words, "--set", "cache_size=0.1MB")
     assert code == 2 and "use --set cache_size=1GB" in err
     code, out, err = lstr(*words, "--set", "cache_size=1GB")
-    assert code == 0 and out == "" and "models of kinds rnn and trn are tried" in err, err
+    assert code == 0 and out == "" and "models (rnn-small): flow" in err, err
     code, _, err = lstr(*words, "--set", "learn.folds=0")
-    assert code == 0 and "one model sees the features, of kind rnn" in err, err
+    assert code == 0 and "models (rnn-small): flow" in err, err
     assert "warning: thresholds are chosen on videos that the networks have learnt from" in err
 
 
 def test_a_larger_cache_is_no_other_learning(videos, tmp_path, quick):
-    requests = {planned_of(plan(options(videos, tmp_path / "m", cache_size=size))).request for size in (10**9, 10**10)}
+    requests = {
+        planned_of(plan(options(videos, tmp_path / "m", cache_size=size))).stored.request for size in (10**9, 10**10)
+    }
     assert len(requests) == 1
 
 
 def test_what_is_behind_a_dot_is_of_the_name(tmp_path):
     """The second of mouse.day1 and mouse.day2 deleted what the first was made of."""
     names = ("fall", "fall.lstr", "fall.v2", "mouse.day1", "mouse.day2")
-    models = [checked_output(tmp_path / name) for name in names]
+    models = [check_output(tmp_path / name) for name in names]
     assert [path.name for path in models] == [name.removesuffix(".lstr") + ".lstr" for name in names]
     assert len({Workspace(path).path for path in models}) == len(names) - 1
 

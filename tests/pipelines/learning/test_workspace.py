@@ -15,7 +15,7 @@ HOLD = """
 import sys, time
 from pathlib import Path
 from lstr.pipelines.learning.workspace import Workspace
-with Workspace(Path(sys.argv[1])).held():
+with Workspace(Path(sys.argv[1])).locked():
     print("held", flush=True)
     time.sleep(600)
 """
@@ -30,21 +30,21 @@ def test_another_process_is_refused_at_once_and_a_killed_one_holds_nothing(tmp_p
             with pytest.raises(
                 OutputError, match=f"Another learning is writing .*fall.learn .process {other.pid}"
             ) as caught:
-                with Workspace(model).held():
+                with Workspace(model).locked():
                     pass
             assert "-o" in caught.value.hint and caught.value.exit_code == 2
         finally:
             other.send_signal(signal.SIGKILL)
-    with Workspace(model).held():
+    with Workspace(model).locked():
         assert (model.with_suffix(".learn") / LOCK).read_text() == f"{os.getpid()}\n"
 
 
 def test_a_folder_into_which_nothing_came_goes_away(tmp_path):
     workspace = Workspace(tmp_path / "fall.lstr")
-    with workspace.held():
+    with workspace.locked():
         assert not workspace.is_foreign
     assert not list(tmp_path.iterdir())
-    with workspace.held():
+    with workspace.locked():
         (workspace.path / "part").touch()
         assert workspace.is_foreign
     assert sorted(path.name for path in workspace.path.iterdir()) == [LOCK, "part"]
@@ -52,7 +52,7 @@ def test_a_folder_into_which_nothing_came_goes_away(tmp_path):
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(OutputError, match="cannot be written"), Workspace(tmp_path / "file" / "fall.lstr").held():
+    with pytest.raises(OutputError, match="cannot be written"), Workspace(tmp_path / "file" / "fall.lstr").locked():
         pass
 
 

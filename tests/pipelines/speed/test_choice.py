@@ -9,8 +9,8 @@ from lstr.extractors.networks.runtimes.runtimes import RUNTIMES, is_installed
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.twostream import build_twostream
 from lstr.extractors.weights.sources import WeightSources
-from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
 from lstr.pipelines.networks.converted import recall
+from lstr.pipelines.scenes import SceneConfig, render_scenes
 from lstr.pipelines.speed import choice
 from lstr.pipelines.speed.chain import first_chunks
 from lstr.pipelines.speed.choice import advice

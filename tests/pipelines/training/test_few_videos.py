@@ -31,7 +31,7 @@ def test_imagenet_weights_have_defaults_of_their_own():
     assert defaults("flow", "imagenet").brightness == 0 < PICTURES.brightness
     n_chunks = 1781  # of the probe, in steps of its count
     data = SampleSet([Sample("v", 0, 1, 0)], {"v": range(n_chunks)}, "rgb", configs["rgb"])
-    assert data.n_batches * PICTURES.epochs == 448
+    assert data.n_batches * PICTURES.epochs == 224
 
 
 @pytest.mark.parametrize(("said", "meant"), [("0.5", 0.5), ("1", 1.0)])

@@ -9,7 +9,7 @@ import torch
 from lstr.extractors.networks.weights import identify, randomise
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.weights.model_card import read_card
-from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
+from lstr.pipelines.scenes import SceneConfig, render_scenes
 from lstr.pipelines.training.network_run import NetworkRun
 from lstr.pipelines.training.recogniser import initial_weights
 from lstr.pipelines.weights.folder import open_weights

@@ -13,8 +13,8 @@ import torch
 from lstr.errors import ConfigError
 from lstr.extractors.presets import StreamPreset
 from lstr.extractors.weights.content import read_state_dict
-from lstr.pipelines.demo.scenes import SceneConfig, render_scenes
 from lstr.pipelines.progress import Progress
+from lstr.pipelines.scenes import SceneConfig, render_scenes
 from lstr.pipelines.training import network_run
 from lstr.pipelines.training.network_config import FinetuneConfig
 from lstr.pipelines.training.network_run import NetworkRun

@@ -73,7 +73,7 @@ def test_train_and_learn_have_the_same(lstr, feature_set, tmp_path):
     assert shown["model"] == model.to_dict() | of_features and shown["train"] == train.to_dict()
     assert (shown["preset"], shown["changed"]) == (name, {})
     options = LearnOptions(["v"], "l", "m.lstr", settings={"model.kind": kind})
-    assert options.of_model == {"model.kind": kind} and preset_for(1000, options.of_model) == name
+    assert options.model_settings == {"model.kind": kind} and preset_for(1000, options.model_settings) == name
     path = tmp_path / "config.json"
     path.write_text(out)
     assert read_config(path)["preset"] == name

@@ -6,7 +6,7 @@ import av
 import numpy as np
 import pytest
 
-from lstr.pipelines.demo.scenes import ACTIONS, CLASSES, SceneConfig, render_scenes, rendering
+from lstr.pipelines.scenes import ACTIONS, CLASSES, SceneConfig, render_scenes, rendering
 
 SMALL = SceneConfig(n_videos=3, n_testing=1, seconds=6.0, fps=25, seed=3)
 

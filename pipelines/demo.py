@@ -9,14 +9,14 @@ from typing import Any
 from lstr.errors import LstrError, OutputError
 from lstr.files.atomic import check_writable
 from lstr.labels.label_set import read_labels
-from lstr.pipelines.demo.scenes import SceneConfig, rendering
 from lstr.pipelines.detection.events import Decided, Ended, Opened
 from lstr.pipelines.detection.files import OutputOptions
 from lstr.pipelines.detection.job import DetectOptions, detect_sources
-from lstr.pipelines.learning.job import Event as LearnEvent
-from lstr.pipelines.learning.job import Learnt, learn
+from lstr.pipelines.learning.learn import Event as LearnEvent
+from lstr.pipelines.learning.learn import Learnt, learn
 from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.progress import Failed, Finished, Progress
+from lstr.pipelines.scenes import SceneConfig, rendering
 
 SCENES = SceneConfig(n_videos=14, n_testing=4, seconds=12.0)
 RECIPE = "difference"

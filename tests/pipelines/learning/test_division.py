@@ -5,7 +5,7 @@ import pytest
 from lstr.errors import LabelsError
 from lstr.labels.label_set import Labels, VideoLabels
 from lstr.labels.segment import Segment
-from lstr.pipelines.learning.parts import TESTING, TRAINING, VALIDATION, divide, folds_of
+from lstr.pipelines.learning.division import TESTING, TRAINING, VALIDATION, divide, folds_of
 
 
 def labels_of(shown: dict[str, str], subset: str = TRAINING, **subsets: str) -> Labels:
@@ -19,44 +19,44 @@ def labels_of(shown: dict[str, str], subset: str = TRAINING, **subsets: str) -> 
 
 def test_subsets_of_the_labels_are_kept():
     labels = labels_of({"a": "x", "b": "x", "c": "x", "d": "x"}, b=VALIDATION, c=TESTING, d="other")
-    parts = divide(labels, labels.videos)
-    assert [parts.of(subset) for subset in (TRAINING, VALIDATION, TESTING)] == [["a"], ["b"], ["c"]]
-    assert "the labels hold out" in parts.sentence and "1 video " in parts.sentence
+    division = divide(labels, labels.videos)
+    assert [division.of(subset) for subset in (TRAINING, VALIDATION, TESTING)] == [["a"], ["b"], ["c"]]
+    assert "the labels hold out" in division.sentence and "1 video " in division.sentence
 
 
 def test_validation_is_held_out_where_nothing_is_for_testing():
     labels = labels_of({"a": "x", "b": "x"}, b=VALIDATION)
-    parts = divide(labels, labels.videos)
-    assert parts.of(TESTING) == ["b"] and not parts.of(VALIDATION)
+    division = divide(labels, labels.videos)
+    assert division.of(TESTING) == ["b"] and not division.of(VALIDATION)
 
 
 def test_one_subset_is_divided_by_whole_recordings():
     shown = {f"seq{n}_clip{k}": "xy" for n in range(8) for k in range(3)}
-    parts = divide(labels_of(shown), shown)
-    held = parts.of(TESTING)
+    division = divide(labels_of(shown), shown)
+    held = division.of(TESTING)
     assert len({name.split("_")[0] for name in held}) == 2 and len(held) == 6
-    assert not {name.split("_")[0] for name in held} & {name.split("_")[0] for name in parts.of(TRAINING)}
-    assert "2 of 8 recordings" in parts.sentence
-    assert parts == divide(labels_of(shown), shown)
+    assert not {name.split("_")[0] for name in held} & {name.split("_")[0] for name in division.of(TRAINING)}
+    assert "2 of 8 recordings" in division.sentence
+    assert division == divide(labels_of(shown), shown)
 
 
 def test_an_action_of_one_recording_stays_among_those_learnt_from():
     shown = {"r0": "x", "r1": "xy", "r2": "xz", "r3": "xzw"}
-    parts = divide(labels_of(shown), shown)
-    learnt = {c for name in parts.of(TRAINING) for c in shown[name]}
-    assert learnt == set("xyzw") and parts.of(TESTING) in (["r0"], ["r2"])
+    division = divide(labels_of(shown), shown)
+    learnt = {c for name in division.of(TRAINING) for c in shown[name]}
+    assert learnt == set("xyzw") and division.of(TESTING) in (["r0"], ["r2"])
 
 
 def test_the_held_out_show_as_many_actions_as_they_can():
     shown = {f"r{n}": "xyz"[n % 3] for n in range(12)}
-    parts = divide(labels_of(shown), shown)
-    assert {shown[name] for name in parts.of(TESTING)} == set("xyz")
+    division = divide(labels_of(shown), shown)
+    assert {shown[name] for name in division.of(TESTING)} == set("xyz")
 
 
 def test_many_recordings_spare_some_to_choose_with():
     shown = {f"r{n:02}": "xy" for n in range(24)}
-    parts = divide(labels_of(shown), shown)
-    assert [len(parts.of(subset)) for subset in (TRAINING, VALIDATION, TESTING)] == [15, 3, 6]
+    division = divide(labels_of(shown), shown)
+    assert [len(division.of(subset)) for subset in (TRAINING, VALIDATION, TESTING)] == [15, 3, 6]
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_many_recordings_spare_some_to_choose_with():
     [
         ({"only_clip1": "x", "only_clip2": "x", "only 3": ""}, None),
         ({"seq1_clip1": "x", "seq1_clip2": "x"}, "one recording"),
-        ({"a": "x", "b": "y"}, "alone"),
+        ({"a": "x", "b": "y"}, "the only one of an action"),
     ],
 )
 def test_what_cannot_be_divided_is_refused(shown, sentence):
@@ -86,11 +86,11 @@ def test_videos_without_labels_have_no_part():
 def test_what_networks_have_seen_is_not_held_out():
     shown = {f"r{n}": "xy" for n in range(8)}
     seen = ["r1", "r2", "r3", "r4", "r5"]
-    parts = divide(labels_of(shown), shown, seen)
-    assert len(parts.of(TESTING)) == 2 and not set(seen) & set(parts.of(TESTING))
-    with pytest.raises(LabelsError, match="none can be held out"):
+    division = divide(labels_of(shown), shown, seen)
+    assert len(division.of(TESTING)) == 2 and not set(seen) & set(division.of(TESTING))
+    with pytest.raises(LabelsError, match="no recording can be held out"):
         divide(labels_of(shown), shown, shown)
-    with pytest.raises(LabelsError, match="has seen 1 of the testing videos, first 'r1'") as caught:
+    with pytest.raises(LabelsError, match="networks have seen 1 of the testing videos, first 'r1'") as caught:
         divide(labels_of(shown, r1=TESTING), shown, ["r1"])
     assert "--init" in caught.value.hint
 
@@ -107,12 +107,12 @@ def test_folds_are_whole_recordings():
 
 def test_with_folds_every_video_is_learnt_from_but_those_for_testing():
     labels = labels_of({"a": "x", "b": "x", "c": "x", "d": "x", "e": "x"}, b=VALIDATION, c=TESTING, d="other")
-    parts = divide(labels, labels.videos, n_folds=3)
-    assert (parts.of(TRAINING), parts.of(TESTING), parts.folds) == (["a", "b", "e"], ["c"], 3)
-    assert "1 video that the labels hold out, which teach nothing" in parts.sentence
+    division = divide(labels, labels.videos, n_folds=3)
+    assert (division.of(TRAINING), division.of(TESTING), division.folds) == (["a", "b", "e"], ["c"], 3)
+    assert "1 video that the labels hold out, which teach nothing" in division.sentence
     labels = labels_of({"a": "x", "b": "x", "c": "x"}, b=VALIDATION)
-    parts = divide(labels, labels.videos, n_folds=3)
-    assert parts.of(TRAINING) == ["a", "b", "c"] and "in 3 folds of all 3 videos" in parts.sentence
+    division = divide(labels, labels.videos, n_folds=3)
+    assert division.of(TRAINING) == ["a", "b", "c"] and "in 3 folds of all 3 videos" in division.sentence
     shown = {f"seq{n}_clip{k}": "xy" for n in range(2) for k in range(3)}
     assert divide(labels_of(shown), shown, n_folds=3).folds == 2
 
@@ -120,8 +120,8 @@ def test_with_folds_every_video_is_learnt_from_but_those_for_testing():
 def test_where_folds_cannot_measure_videos_are_held_out():
     """Networks have seen a video, or one fold has all actions, or one is asked for."""
     labels = labels_of({f"r{n}": "xy" for n in range(8)})
-    for parts in (divide(labels, labels.videos, ["r1"], 3), divide(labels, labels.videos)):
-        assert parts.folds == 0 and len(parts.of(TESTING)) == 2
+    for division in (divide(labels, labels.videos, ["r1"], 3), divide(labels, labels.videos)):
+        assert division.folds == 0 and len(division.of(TESTING)) == 2
     lonely = labels_of({"a": "x", "b": "", "c": ""}, b=TESTING)
     assert divide(lonely, lonely.videos, n_folds=2).folds == 0
 
@@ -142,5 +142,5 @@ def test_videos_for_testing_alone_teach_nothing():
             divide(labels, ["a", "b"], n_folds=n_folds)
         assert caught.value.hint
     of_two = labels_of({"a": "x", "b": "x", "c": "x"}, subset=VALIDATION, c=TESTING)
-    parts = divide(of_two, of_two.videos)
-    assert (parts.of(TRAINING), parts.of(TESTING)) == (["a", "b"], ["c"])
+    division = divide(of_two, of_two.videos)
+    assert (division.of(TRAINING), division.of(TESTING)) == (["a", "b"], ["c"])

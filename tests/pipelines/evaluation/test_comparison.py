@@ -16,7 +16,7 @@ from lstr.extractors.recipe import Recipe
 from lstr.extractors.weights.published_files import sha256_of
 from lstr.kinds import configure, make_model
 from lstr.labels.label_set import AMBIGUOUS
-from lstr.pipelines.comparison.job import unseen
+from lstr.pipelines.evaluation.comparison import unseen
 from lstr.pipelines.model_files.averaging import write_average
 from lstr.pipelines.model_files.model_file import ModelFile, open_model
 from lstr.pipelines.model_files.packing import write_model

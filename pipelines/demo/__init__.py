@@ -1,1 +1,0 @@
-"""A rendered set of labelled videos and every job on it."""

@@ -1,0 +1,162 @@
+"""Networks and models learn from every video, and each video is scored by others that have not seen it."""
+
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+import torch
+
+from lstr.batch import predict
+from lstr.checkpoints.checkpoint import load
+from lstr.errors import TooShortError
+from lstr.extractors.networks.weights import ALIGNMENT
+from lstr.extractors.weights.archive import Archive
+from lstr.metrics.actions import measure_events
+from lstr.pipelines.detection.job import DetectOptions, detect_sources
+from lstr.pipelines.evaluation.analysis import detect_events
+from lstr.pipelines.evaluation.scoring import means_of
+from lstr.pipelines.features.dataset import read_split
+from lstr.pipelines.features.folder import open_features
+from lstr.pipelines.learning.learn import Learnt, plan
+from lstr.pipelines.learning.plan import NETWORKS, STEP_START_S
+from lstr.pipelines.model_files.model_file import open_model
+from lstr.pipelines.progress import Finished, Notice
+from lstr.pipelines.thresholds.by_actions import Scored, choose_without_each
+from lstr.pipelines.weights.folder import open_weights
+from tests.support.learning import options, run
+
+
+@pytest.fixture(scope="module")
+def all_teach(videos, tmp_path_factory) -> Path:
+    """Labels that call no video testing."""
+    content = json.loads((videos / "labels.json").read_text())
+    for entry in content["database"].values():
+        entry["subset"] = "training"
+    path = tmp_path_factory.mktemp("labels") / "labels.json"
+    path.write_text(json.dumps(content))
+    return path
+
+
+@pytest.fixture(scope="module")
+def taught(videos, all_teach, tmp_path_factory) -> tuple[list, Learnt]:
+    return run(replace(options(videos, tmp_path_factory.mktemp("taught") / "drawn.lstr"), labels=str(all_teach)))
+
+
+@pytest.mark.slow
+def test_every_video_teaches_and_is_measured_by_what_lacks_it(taught, all_teach):
+    events, result = taught
+    model, folder = open_model(result.model), result.model.with_suffix(".learn")
+    metrics, split = model.about["metrics"], model.about["split"]
+    assert metrics["videos"] == 6 and metrics["folds"] == 3 and set(model.about["videos"].values()) == {"training"}
+    assert split == "measured on models that each lacked the video, in 3 folds of all 6 videos"
+    assert set(model.about["videos"]) <= set(model.about["seen"]) and "time_prior" in metrics
+    folds = open_weights(folder / "weights").folds
+    features = open_features(folder / "features")
+    assert sorted(folds.values()) == [1, 1, 2, 2, 3, 3]
+    by_fold = [sorted(i for i, fold in folds.items() if fold == number) for number in (1, 2, 3)]
+    assert model.about["folds"] == by_fold
+    data, labelled = model.about["data"], json.loads(all_teach.read_text())["database"].values()
+    counts = Counter(one["label"] for video in labelled for one in video["annotations"])
+    assert data["subsets"] == {"training": {"videos": 6, "seconds": 30.0, "labels": counts}}
+    assert data["files"] == [f"scene_0{n}.mp4" for n in range(6)]
+    card = model.card()
+    assert card == Archive(result.model).read("card.md").decode() and "day 1" not in card
+    assert (
+        "| `training` | 6 | 0.5 |" in card
+        and f"- Scored by what lacked fold 3: `{by_fold[2][0].split('/')[1]}`" in card
+    )
+    for video_id, fold in folds.items():
+        record = features.read_record(video_id)
+        assert record["fold"] == fold and record["seen"] == []
+    seen, found = folder / "seen", []
+    for fold in (1, 2, 3):
+        others = {i for i, own in folds.items() if own != fold}
+        assert set(open_features(seen / f"without_{fold}").ids()) == others
+        lacking = load(folder / "models" / "flow" / f"without_{fold}" / "checkpoint.pt")
+        assert set(lacking.metrics["training_videos"]) == others
+        data = read_split(folder / "features", folder / "labels.json", "training")
+        held = [video for video in data.videos if folds[video.id] == fold]
+        found += [(v, predict(lacking.model, v.features[:]).numpy()) for v in held]
+    together = means_of([own for _, own in found], [video.targets for video, _ in found], model.classes)
+    assert metrics["lstr"]["mAP"] == pytest.approx(together["mAP"])
+    assert model.about["tried"] == [{"model": "flow", "mAP": pytest.approx(together["mAP"])}]
+    rows = {row["id"]: row["mAP"] for row in metrics["per_video"]}
+    for video, own in found:
+        assert rows[video.id] == pytest.approx(means_of([own], [video.targets], model.classes)["mAP"])
+    expected, events = decided_by_others(found, data.labels, model.classes), metrics["events"]["together"]
+    assert all(expected["together"][n] == events[n] for n in ("labels", "found", "false_alarms"))
+    card = Archive(result.model).read("card.md").decode()
+    assert metrics["decided_by_others"] and "thresholds that were chosen on the other videos" in card
+    assert "thresholds that were chosen on the other videos" in result.report.read_text()
+    assert "has learnt from all of its videos" in card and "in 3 folds, each of the 6 videos" in card
+    assert "by feature networks that have not learnt from it" in result.report.read_text()
+
+
+def decided_by_others(found, labels, classes) -> dict:
+    """Event metrics of videos with their scores, each decided by thresholds that the others choose."""
+    videos = [Scored(rows, labels.videos[video.id].segments) for video, rows in found]
+    _, rules = choose_without_each([[one] for one in videos], classes)
+    given = [
+        detect_events(one.scores, classes, rule.by_class, one.truth) for one, rule in zip(videos, rules, strict=True)
+    ]
+    return measure_events(given, classes)
+
+
+@pytest.mark.slow
+def test_without_a_recipe_two_networks_and_two_averaged_models(videos, tmp_path):
+    """One model of both streams, one of motion alone; the file is enough to detect with."""
+    tiny = {"height": "32", "width": "48", "epochs": "1", "draws": "16", "model.d_model": "16", "train.epochs": "1"}
+    chosen = options(videos, tmp_path / "m.lstr", algorithm=None, settings=tiny, folds=2)
+    result = run(chosen)[1]
+    assert [one["model"] for one in result.about["tried"]] == ["grey+difference", "difference", "average"]
+    seen = tmp_path / "m.learn" / "seen"
+    assert {path.name for path in seen.iterdir()} == {"all", "without_1", "without_2"}
+    for folder in (tmp_path / "m.learn" / "features", *seen.iterdir()):
+        assert open_features(folder).recipe.streams == ("grey", "difference")
+    content = [torch.load(path, weights_only=True) for path in (tmp_path / "m.learn" / "weights").glob("*.pth")]
+    assert len(content) == 6 and not any(ALIGNMENT in one for one in content)
+    weights = {part.weights for part in open_model(result.model).recipe.parts.values()}
+    assert weights == {"weights"}, "of this training, which started from those of ImageNet"
+    video = next((videos / "videos").rglob("*.mp4"))
+    detected = list(detect_sources([video], DetectOptions(result.model)))
+    assert isinstance(detected[-1], Finished)
+
+
+def test_a_short_time_drops_the_folds_and_then_a_stream(videos, all_teach, tmp_path):
+    """Networks get at least two thirds of their training, unless nothing cheaper is left."""
+
+    def planned(seconds: float | None, **others):
+        def training(preset, configs, *rest):
+            return dict.fromkeys(configs, 0.05), 1
+
+        with (
+            patch("lstr.pipelines.learning.plan.measure_training", training),
+            patch("lstr.pipelines.learning.plan.measure_chunks", return_value=0.001),
+            patch("lstr.pipelines.learning.plan.measure_model", return_value=1.0),
+        ):
+            settings = {"height": "32", "width": "48", "epochs": "20", "draws": "120"}
+            chosen = options(videos, tmp_path / "x", algorithm=None, settings=settings, seconds=seconds, **others)
+            events = list(plan(replace(chosen, labels=str(all_teach))))
+        said = [event.text for event in events if isinstance(event, Notice) and "So " in event.text]
+        return events[-1].plan, "".join(said)
+
+    whole, said = planned(None)
+    networks = sum(step.seconds - 4 * STEP_START_S for step in whole.steps if step.key in NETWORKS.values())
+    others = whole.seconds - networks
+    assert whole.recipe == "pretrained" and whole.folds == 3 and whole.draws == 120 and not said
+    fewer, said = planned(1.2 * (others + 0.8 * networks))
+    assert (fewer.folds, fewer.draws, fewer.epochs) == (3, 96, whole.epochs) and not said
+    assert fewer.seconds * 1.2 == pytest.approx(1.2 * (others + 0.8 * networks))
+    held_out, said = planned(1.2 * (others + 0.5 * networks))
+    assert (held_out.folds, held_out.recipe, held_out.draws) == (0, "pretrained", 120)
+    assert "in 3 folds takes at least" in said and "So videos are held out" in said
+    one, said = planned(1.2 * (held_out.seconds - networks / 8))
+    assert one.recipe == "difference" and [*one.epochs] == ["difference"] and "only the difference network" in said
+    assert planned(1.2 * (others + 0.5 * networks), folds=3)[0].recipe == "difference", "folds that are named stay"
+    with pytest.raises(TooShortError, match="takes at least") as caught:
+        planned(10.0)
+    minutes = int(caught.value.hint.split("--time ")[1].split("m")[0])
+    assert planned(60.0 * minutes)[0].draws >= 96
