@@ -28,9 +28,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lstr.config import Uses, WindowConfig
-from lstr.layers.blocks import Block, CausalBlock
 from lstr.layers.heads import Head
-from lstr.layers.transformer import module_list
+from lstr.layers.transformer import Block, CausalBlock, module_list
 from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.kind import Model
 from lstr.models.stream import Tensors, begun, put, take

@@ -20,9 +20,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lstr.config import SizeOrZero, Uses, WindowConfig
-from lstr.layers.blocks import CausalBlock, packed_blocks
 from lstr.layers.heads import Head
-from lstr.layers.transformer import module_list
+from lstr.layers.transformer import CausalBlock, module_list, packed_blocks
 from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.kind import Kind, Preset
 from lstr.models.publication import ANET, KINETICS, Publication, Result, detection

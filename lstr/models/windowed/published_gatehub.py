@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from lstr.layers.blocks import packed_blocks
+from lstr.layers.transformer import packed_blocks
 from lstr.models.kind import Kind, Preset
 from lstr.models.publication import KINETICS, Publication, Result, detection
 from lstr.models.published import Published, Tables
