@@ -56,18 +56,18 @@ def torch_threads(n: int | None = None) -> Iterator[None]:
 
 
 class Ahead(Generic[T]):
-    """The same items in the same order, made from now on in a thread called `name`, at most `n` ahead of their taker.
+    """A queue of items that a thread called `name` makes in order, at most `n` of them ahead.
 
-    What the thread raises is raised where the item would have come. `close` lets the thread close `items`, and returns
-    when it has ended: after the item it is at. `changed` is notified of each item, and of the end.
+    Iterate over it, or `take` while items are `waiting`. `changed` is notified of each item, and of the end. After the
+    end `error` is what the thread raised; iterating raises it where the item would have come.
     """
 
     def __init__(self, items: Iterable[T], n: int, name: str, changed: threading.Condition | None = None):
         self._items, self._n = items, n
         self._made: deque[T] = deque()
         self._change = changed or threading.Condition()
-        self._failure: BaseException | None = None
-        self._ended = self._stopped = False
+        self.error: BaseException | None = None
+        self.ended = self._stopped = False
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
@@ -82,33 +82,42 @@ class Ahead(Generic[T]):
                         if self._stopped:
                             break
         except BaseException as error:  # for the one who takes the items, whatever it is
-            self._failure = error
+            self.error = error
         with self._change:
-            self._ended = True
+            self.ended = True
             self._change.notify_all()
 
     @property
-    def ready(self) -> bool:
-        """Whether the next item, or the end, is there."""
-        return bool(self._made) or self._ended
+    def waiting(self) -> int:
+        """Number of items to take."""
+        return len(self._made)
+
+    def take(self) -> T:
+        """Return the oldest item; one must be waiting."""
+        with self._change:
+            item = self._made.popleft()
+            self._change.notify_all()
+        return item
 
     def __iter__(self) -> Iterator[T]:
         while True:
             with self._change:
-                self._change.wait_for(lambda: self._made or self._ended)
-                if not self._made:
-                    break
-                item = self._made.popleft()
-                self._change.notify_all()
-            yield item
-        if self._failure:
-            raise self._failure
+                self._change.wait_for(lambda: self._made or self.ended)
+            if not self._made:
+                break
+            yield self.take()
+        if self.error:
+            raise self.error
 
-    def close(self) -> None:
-        """Make no more."""
+    def stop(self) -> None:
+        """Make no more after the item that the thread is at."""
         with self._change:
             self._stopped = True
             self._change.notify_all()
+
+    def close(self) -> None:
+        """Stop, and wait until the thread has closed `items`."""
+        self.stop()
         self._thread.join()
 
 

@@ -1,7 +1,7 @@
 """Networks that were built, on chunks: their features in numpy, whatever computes them."""
 
 import os
-from collections import UserDict
+from collections import UserDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, nullcontext
@@ -21,7 +21,7 @@ from lstr.extractors.images.crops import Image, Inputs
 from lstr.extractors.networks.runtimes.conversion import NetworkJob, Store
 from lstr.extractors.networks.runtimes.running_network import RunningNetwork
 from lstr.extractors.networks.runtimes.runtimes import AUTO, choose_runtime, open_graph, open_network
-from lstr.extractors.prefetch import Ahead, StepSeconds, ahead, closed_after, torch_threads
+from lstr.extractors.prefetch import Ahead, StepSeconds, closed_after, torch_threads
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.stages import DECODE, NETWORK
 from lstr.extractors.streams import PICTURES, STREAMS, model_stream
@@ -160,27 +160,32 @@ class TwoStream:
         return NetworkJob(network, part, sha256, self.recipe.precision, size, self.device, self.options.threads)
 
     def rows(self, chunks: Iterable[Chunk], workers: FlowWorkers | None, live: bool = False) -> Iterator[FeatureRow]:
-        """Feature rows in order, while later chunks are decoded and computed in threads of their own.
+        """Yield feature rows of chunks in order, while later chunks are decoded and computed in threads.
 
-        A bounded number of chunks is read ahead. Those of a live source go through the networks one by one, at once;
-        those of a file a few at a time. A row never depends on a later chunk. Without the flow network no flow is
-        computed, and `workers` may be None. Close the generator to end its threads. Raises FlowError, RecipeError for
-        workers of another algorithm, and what `chunks` raises.
+        A bounded number of chunks is read ahead. Those of a live source go through the networks one by one; no row
+        waits for the next chunk. A row never depends on a later chunk. `workers` may be None if no
+        network takes flow. Close the generator to end its threads. Raises FlowError, RecipeError for workers of
+        another algorithm, and what `chunks` raises.
         """
         workers = self._used(workers)
-        if workers and ALGORITHMS[workers.algorithm] != self.recipe.flow_algorithm:
+
+        def read() -> Iterator[Pending]:
+            with closed_after(self._timed(chunks)) as source:
+                for chunk in source:
+                    yield chunk, workers.submit(chunk.frames) if workers else None
+
+        return self._rows(read(), workers.workers if workers else 0, workers.ahead if workers else 0, live)
+
+    def _used(self, workers: FlowWorkers | None) -> FlowWorkers | None:
+        """Return the workers if a network takes flow. Raises RecipeError if they compute another algorithm."""
+        if "flow" not in self.networks:
+            return None
+        assert workers is not None, "a network on flow needs workers for it"
+        if ALGORITHMS[workers.algorithm] != self.recipe.flow_algorithm:
             raise RecipeError(
                 f"The recipe has {self.recipe.flow_algorithm} flow, not {ALGORITHMS[workers.algorithm]}.",
                 "choose the flow algorithm of the recipe.",
             )
-        threads, more = (workers.workers, workers.ahead) if workers else (0, 0)
-        return self._rows(self._read(chunks, workers), threads, more, 1 if live else self.batch)
-
-    def _used(self, workers: FlowWorkers | None) -> FlowWorkers | None:
-        """The workers, where a network takes flow."""
-        if "flow" not in self.networks:
-            return None
-        assert workers is not None, "a network on flow needs workers for it"
         return workers
 
     def rows_with_flow(self, chunks: Iterable[tuple[Chunk, NDArray[np.uint8]]], threads: int) -> Iterator[FeatureRow]:
@@ -189,18 +194,38 @@ class TwoStream:
         The frames are as `picture_of` takes them.
         """
         pending = ((chunk, ChunkFlow.known(flow)) for chunk, flow in chunks)
-        return self._rows(self._timed(pending), threads, 2 * threads, self.batch)
+        return self._rows(self._timed(pending), threads, 2 * threads)
 
-    def _rows(self, reading: Iterator[Pending], n_flow: int, more: int, batch: int) -> Iterator[FeatureRow]:
-        """Rows by networks beside `n_flow` threads of flow, read so many chunks `more` than a batch ahead."""
-        # one thread of torch per batch, and as many batches at once as cores, or flow threads: cores change between
-        # flow and networks as either has work, and none waits for another within a layer
-        threads = GPU_THREADS if self.device != "cpu" else n_flow or self.options.threads
+    def _rows(self, reading: Iterator[Pending], n_flow: int, more: int, live: bool = False) -> Iterator[FeatureRow]:
+        """Yield rows computed next to `n_flow` threads of flow, with `more` chunks than a batch read ahead."""
+        batch = 1 if live else self.batch
         if self.device != "cpu":
             self.prepare(1, batch)  # graphs are best captured while no flow is on the GPU
-        with closing(Ahead(reading, batch + more, "reader")) as begun:  # while the networks are compiled
+        with closing(Ahead(reading, batch + more, "reader")) as begun:  # it reads while the networks are compiled
             self.prepare(batch)
-            yield from self._compute(iter(begun), batch, threads)
+            source, flying, threads = iter(begun), deque[Future](), self._threads(n_flow)
+            most = 1 if live else 2 * threads
+            pool = ThreadPoolExecutor(threads, "networks", self._begin_thread)
+            with torch_threads() if self._uses_torch else nullcontext(), pool:
+                while True:
+                    # as many batches wait as there are threads, so that none is idle while the rows are used
+                    while len(flying) < most and (ready := tuple(islice(source, batch))):
+                        flying.append(pool.submit(NETWORK(self._batch), ready))
+                    if not flying:
+                        return
+                    rows, seconds = flying.popleft().result()
+                    self.seconds.add(seconds)
+                    yield from rows
+
+    def _threads(self, n_flow: int) -> int:
+        # one thread of torch per batch, and as many batches at once as cores, or flow threads: cores change between
+        # flow and networks as either has work, and none waits for another within a layer
+        return GPU_THREADS if self.device != "cpu" else n_flow or self.options.threads
+
+    def open_pool(self, workers: FlowWorkers | None) -> tuple[ThreadPoolExecutor, int]:
+        """Return the threads for `submit`, after `prepare`, and their number; shut them down."""
+        threads = self._threads(workers.workers if self._used(workers) and workers else 0)
+        return ThreadPoolExecutor(threads, "networks", self._begin_thread), threads
 
     @property
     def batch(self) -> int:
@@ -226,8 +251,8 @@ class TwoStream:
     def _uses_torch(self) -> bool:
         return "torch" in self.runtimes.values()
 
-    def begin_thread(self) -> None:
-        """Make this thread one of several that run the networks at once, after `prepare`: each computes alone."""
+    def _begin_thread(self) -> None:
+        """Let this thread, one of several that run the networks, compute alone."""
         if self._uses_torch:
             import torch
 
@@ -242,12 +267,6 @@ class TwoStream:
         ready = tuple((chunk, workers.submit(chunk.frames) if workers else None) for chunk in chunks)
         return pool.submit(lambda: NETWORK(self._batch)(ready)[0])
 
-    def _read(self, chunks: Iterable[Chunk], workers: FlowWorkers | None) -> Iterator[Pending]:
-        """Chunks with their flow on its way."""
-        with closed_after(self._timed(chunks)) as source:
-            for chunk in source:
-                yield chunk, workers.submit(chunk.frames) if workers else None
-
     def _timed(self, items: Iterable[T]) -> Iterator[T]:
         """The same items, the time until each counted as decoding."""
         with closed_after(items) as source:
@@ -259,22 +278,6 @@ class TwoStream:
                 if item is None:
                     return
                 yield item
-
-    def _compute(self, reading: Iterator[Pending], batch: int, threads: int) -> Iterator[FeatureRow]:
-        def submitted() -> Iterator[Future]:
-            with closed_after(reading) as source:
-                while ready := tuple(islice(source, batch)):
-                    yield pool.submit(NETWORK(self._batch), ready)
-
-        with (
-            torch_threads() if self._uses_torch else nullcontext(),
-            ThreadPoolExecutor(threads, "networks", self.begin_thread) as pool,
-            closed_after(ahead(submitted(), threads, "batches")) as computing,
-        ):
-            for future in computing:
-                rows, seconds = future.result()
-                self.seconds.add(seconds)
-                yield from rows
 
     def _batch(self, ready: Sequence[Pending]) -> tuple[list[FeatureRow], StepSeconds]:
         """Rows of chunks."""

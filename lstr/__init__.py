@@ -30,8 +30,8 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors
     from lstr.pipelines.detection.detector import Decisions as Decisions
     from lstr.pipelines.detection.detector import Detector as Detector
     from lstr.pipelines.detection.detector import load as load
-    from lstr.pipelines.detection.networks import NetworkOptions as NetworkOptions
-    from lstr.pipelines.detection.sources import Limits as Limits
+    from lstr.pipelines.detection.options import Limits as Limits
+    from lstr.pipelines.detection.options import NetworkOptions as NetworkOptions
     from lstr.streaming import create as create
     from lstr.streaming import step as step
     from lstr.timeline import Thresholds as Thresholds
@@ -43,10 +43,10 @@ _NAMES = {
     "Decisions": ("lstr.pipelines.detection.detector", "Decisions"),
     "Detector": ("lstr.pipelines.detection.detector", "Detector"),
     "ExtractorError": ("lstr.errors", "ExtractorError"),
-    "Limits": ("lstr.pipelines.detection.sources", "Limits"),
+    "Limits": ("lstr.pipelines.detection.options", "Limits"),
     "LiveOptions": ("lstr.extractors.video.live_reader", "LiveOptions"),
     "LstrError": ("lstr.errors", "LstrError"),
-    "NetworkOptions": ("lstr.pipelines.detection.networks", "NetworkOptions"),
+    "NetworkOptions": ("lstr.pipelines.detection.options", "NetworkOptions"),
     "Segment": ("lstr.labels.segment", "Segment"),
     "Thresholds": ("lstr.timeline", "Thresholds"),
     "Timeline": ("lstr.timeline", "Timeline"),

@@ -31,8 +31,8 @@ from lstr_cli.quantities import POSITIVE_TIME, SIZE, TIME
 from lstr_cli.settings import model_set_option, setting
 
 if TYPE_CHECKING:  # they bring torch
-    from lstr.pipelines.detection.events import Detected, Ended
-    from lstr.pipelines.detection.job import DetectEvent
+    from lstr.pipelines.detection.decision import Detected, Ended
+    from lstr.pipelines.detection.detect import DetectEvent
     from lstr_cli.view import View
 
 SOME_FAILED, STALLED = 3, 1
@@ -42,10 +42,10 @@ STILL_ON = " (still on at the end)"
 def _formats(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
     if ctx.resilient_parsing:  # a shell completes something
         return values
-    from lstr.pipelines.detection.files import DEFAULT, FORMATS
+    from lstr.pipelines.detection.options import DEFAULT_FORMATS, FORMATS
 
     names = [part.strip() for value in values for part in value.split(",")]
-    chosen = tuple(FORMATS if "all" in names else names or DEFAULT)
+    chosen = tuple(FORMATS if "all" in names else names or DEFAULT_FORMATS)
     for name in chosen:
         if name not in FORMATS:
             raise click.BadParameter(f"{name!r} is not one of {', '.join(FORMATS)} and all.")
@@ -179,7 +179,7 @@ def command(sources, as_json, **options):
       lstr detect rtsp://camera/stream camera:0 -o timeline --set timeout=2m
       lstr detect --name door=rtsp://camera/stream -o timeline --events-only
     """
-    from lstr.pipelines.detection.paths import by_kind
+    from lstr.pipelines.detection.options import by_kind
 
     networks = _networks_of(options["weights"])
     if not sources and not options["names"]:
@@ -191,10 +191,8 @@ def command(sources, as_json, **options):
     console.say_waiting("loading networks…")
     from lstr.extractors.video.live_reader import LiveOptions
     from lstr.pipelines.annotations.label_file import read_label_file
-    from lstr.pipelines.detection.files import OutputOptions
-    from lstr.pipelines.detection.job import DetectOptions, detect_sources
-    from lstr.pipelines.detection.networks import NetworkOptions
-    from lstr.pipelines.detection.sources import Limits
+    from lstr.pipelines.detection.detect import DetectOptions, detect_sources
+    from lstr.pipelines.detection.options import Limits, NetworkOptions, OutputOptions
     from lstr_cli.view import Progress, View
 
     folder = Path(options["output"]) if options["output"] else None
@@ -263,7 +261,7 @@ def _follow(
 
     The thread of `messages` says them: a terminal that is stopped would stop the cameras.
     """
-    from lstr.pipelines.detection.events import Ended, Opened
+    from lstr.pipelines.detection.decision import Ended, Opened
 
     answer = None  # of the job, to an interrupt
     while True:

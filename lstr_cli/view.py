@@ -17,10 +17,8 @@ from rich.text import Text
 
 from lstr.extractors.video.frames import CHUNK_SECONDS
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
-from lstr.pipelines.detection.decision import Decision
-from lstr.pipelines.detection.events import Opened
-from lstr.pipelines.detection.sink import End, Sink
-from lstr.pipelines.detection.status import Status
+from lstr.pipelines.detection.decision import Decision, Opened, Status
+from lstr.pipelines.detection.sinks import End, Sink
 from lstr.timeline import Event
 from lstr_cli import console
 

@@ -9,9 +9,9 @@ from typing import Any
 from lstr.errors import LstrError, OutputError
 from lstr.files.atomic import check_writable
 from lstr.labels.label_set import read_labels
-from lstr.pipelines.detection.events import Decided, Ended, Opened
-from lstr.pipelines.detection.files import OutputOptions
-from lstr.pipelines.detection.job import DetectOptions, detect_sources
+from lstr.pipelines.detection.decision import Decided, Ended, Opened
+from lstr.pipelines.detection.detect import DetectOptions, detect_sources
+from lstr.pipelines.detection.options import OutputOptions
 from lstr.pipelines.learning.learn import Event as LearnEvent
 from lstr.pipelines.learning.learn import Learnt, learn
 from lstr.pipelines.learning.options import LearnOptions

@@ -41,6 +41,7 @@ class ExportedStep:
 class ExportedState:
     """The memory of some streams of an exported step. Make it with `create`."""
 
+    step: ExportedStep
     tensors: Arrays
     """By name, each (B, ...)."""
     chunks: NDArray[np.int64]
@@ -80,10 +81,10 @@ def create(step: ExportedStep, n_streams: int = 1) -> ExportedState:
     if n_streams < 1:
         raise LstrError(f"{n_streams} streams are none.", "make one or more.")
     tensors = {name: kept.begun(n_streams) for name, kept in step.description.kept.items()}
-    return ExportedState(tensors, np.zeros(n_streams, dtype=np.int64))
+    return ExportedState(step, tensors, np.zeros(n_streams, dtype=np.int64))
 
 
-def reset(step: ExportedStep, state: ExportedState, streams: Sequence[int] | None = None) -> None:
+def reset(state: ExportedState, streams: Sequence[int] | None = None) -> None:
     """Forget every chunk of all streams, or of some, as if they had just been made.
 
     Raises LstrError for a stream that the state does not have.
@@ -92,7 +93,7 @@ def reset(step: ExportedStep, state: ExportedState, streams: Sequence[int] | Non
     if wrong := [n for n in which if not 0 <= n < len(state.chunks)]:
         raise LstrError(f"There is no stream {wrong[0]}.", f"the state has streams 0 to {len(state.chunks) - 1}.")
     state.chunks[list(which)] = 0
-    for name, kept in step.description.kept.items():
+    for name, kept in state.step.description.kept.items():
         state.tensors[name][list(which)] = kept.begun(len(which))
 
 

@@ -1,18 +1,23 @@
-"""The model that a detection uses, and what a reader of its scores must know."""
+"""The model that a detection uses, and warnings for readers of its scores."""
 
 import os
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import CheckpointError, ConfigError, DeviceError
+from lstr.extractors.weights.published_files import sha256_of
 from lstr.files.atomic import replacing
 from lstr.files.home import DEFAULTS, default_model, home
 from lstr.pipelines.model_files.description import is_demo
 from lstr.pipelines.model_files.exported_file import load_exported
-from lstr.pipelines.model_files.model_file import is_model, load, open_checkpoint, open_model
+from lstr.pipelines.model_files.model_file import assumptions_of, is_model, load, open_checkpoint, open_model
+from lstr.pipelines.networks.checkpoint_recipe import recipe_of
+
+NEARLY_ALL = 0.85  # visible share of width or height; 3:2 video on a network for 4:3 has 0.89, which needs no warning
 
 
 def find_checkpoint(path: str | Path | None) -> Path:
@@ -91,3 +96,45 @@ def _exported(path: str | Path, overrides: Mapping[str, Any] | None) -> Checkpoi
     if overrides:
         raise ConfigError(f"{path} is exported: its settings are in its graphs.", "leave the settings out.")
     return load_exported(model)
+
+
+def warnings_of(loaded: Checkpoint) -> list[str]:
+    """Return what readers of the scores must know."""
+    warnings = [*assumptions_of(loaded)]
+    recipe = recipe_of(loaded)
+    if recipe and recipe.is_random:
+        warnings.append(f"the {recipe.random_streams} networks carry random weights: the features are untrained.")
+    return warnings
+
+
+def warnings_of_source(loaded: Checkpoint, source_id: str, video: Path | None = None) -> list[str]:
+    """Return what readers of one source's scores must know: the model file may name it as a training video.
+
+    A video file is recognised by its SHA-256, another source by its id.
+    """
+    seen: Mapping[str, Any] = loaded.about.get("seen") or {}
+    hashes, known = {sha256 for sha256 in seen.values() if sha256}, source_id in seen
+    if video and hashes:
+        with suppress(OSError):  # opening the file reports it
+            known = sha256_of(video) in hashes or seen.get(source_id, "") is None
+    if known:
+        return [f"{loaded.path} was trained on {source_id}: on new videos it is likely to do worse."]
+    if is_demo(loaded.about) and source_id not in (loaded.about.get("videos") or ()):
+        return [f"{loaded.path} is a demo model: it has only seen drawings, so what it says of other videos is chance."]
+    return []
+
+
+def warnings_of_shape(loaded: Checkpoint, width: int, height: int) -> list[str]:
+    """Return a warning if networks see less of frames of this size than of their training videos.
+
+    Published networks see the central square of every frame, which needs no warning.
+    """
+    recipe, shown = recipe_of(loaded), width / height
+    sizes = [part.size for part in recipe.parts.values() if part.size] if recipe else []
+    parts = [(across / down / shown, "width") for down, across in sizes]
+    parts += [(1 / part, "height") for part, _ in parts]
+    share, side = min(parts, default=(1.0, ""))
+    if share >= NEARLY_ALL:
+        return []
+    what = f"of pictures of {width}×{height} pixels only the middle {100 * share:.0f} % of the {side} is seen"
+    return [f"{what}: {loaded.path} learnt from pictures of another shape."]

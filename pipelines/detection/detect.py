@@ -1,22 +1,240 @@
-"""A source and a checkpoint to decisions, for Python callers."""
+"""The detection job: any mix of recorded and live sources, to events, files and decisions."""
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import closing
-from dataclasses import replace
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, nullcontext
+from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from lstr.checkpoints.loaded import Checkpoint
+from lstr.errors import LstrError, StalledError
+from lstr.extractors.devices import choose_device, videos_at_once
+from lstr.extractors.flow.workers import default_workers
+from lstr.extractors.networks.runtimes.runtimes import choose_runtime
+from lstr.extractors.video.live_input import Input
 from lstr.extractors.video.live_reader import LiveOptions
-from lstr.pipelines.detection.checkpoint import load_checkpoint
-from lstr.pipelines.detection.decision import Decision
-from lstr.pipelines.detection.events import Decided, Ended, Opened
-from lstr.pipelines.detection.job import DetectEvent, DetectOptions, detect_sources
-from lstr.pipelines.detection.networks import NetworkOptions
-from lstr.pipelines.detection.sources import ALL, Limits
+from lstr.files.atomic import check_writable
+from lstr.labels.video_ids import check_match
+from lstr.pipelines.detection.checkpoint import exported_path, load_checkpoint, processor_of, warnings_of
+from lstr.pipelines.detection.decision import Decided, Decision, Detected, Ended, Opened, SourceEvent
+from lstr.pipelines.detection.networks import Networks
+from lstr.pipelines.detection.options import ALL, NO_FILES, Limits, NetworkOptions, OutputOptions, by_kind
+from lstr.pipelines.detection.session import Session
+from lstr.pipelines.detection.sinks import MakeSink
+from lstr.pipelines.detection.source import Source, find_recorded, recorded_sources
+from lstr.pipelines.detection.timeline_files import dated, subset_of, truth_of
+from lstr.pipelines.detection.track import Event
+from lstr.pipelines.failures import FAILED, FailureLog
 from lstr.pipelines.networks.checkpoint_recipe import streams_taken
-from lstr.pipelines.progress import warn
-from lstr.pipelines.thresholds.choice import ThresholdChoice
+from lstr.pipelines.progress import Failed, Finished, Notice, warn
+from lstr.pipelines.thresholds.choice import ThresholdChoice, choose_thresholds, delay_of
+from lstr.timeline import Thresholds
+
+DetectEvent = Notice | SourceEvent | Finished[Detected]
+MOST_AT_ONCE = 4
+"""Videos decided at once by default: each holds some tens of chunks in memory."""
+
+
+@dataclass(frozen=True)
+class DetectOptions:
+    """How to detect on sources, and where the results go."""
+
+    checkpoint: Checkpoint | str | Path | None = None
+    """A model file or checkpoint, or one that is loaded; None for $LSTR_CHECKPOINT, else the default model."""
+    names: Mapping[str, str | Path] = field(default_factory=dict)
+    """More live sources, by the names that their files and lines get."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Model settings that a published checkpoint does not state: setting to value."""
+    device: str | None = None
+    """Device of model and networks; None for a GPU if there is one."""
+    networks: NetworkOptions | Networks = NetworkOptions()
+    """How to build the networks, or networks that other calls use too."""
+    thresholds: ThresholdChoice = None
+    limits: Limits = ALL
+    live: LiveOptions = LiveOptions()
+    on_gap: str = "keep"
+    """What the model remembers after a live source was disconnected: `keep` everything, or `reset`."""
+    output: OutputOptions = NO_FILES
+    sinks: Sequence[MakeSink] = ()
+    """More sinks for the decisions on each source."""
+    at_once: int | None = None
+    """Maximum number of videos decided at once; None for what suits this machine. Results come in their order."""
+    keep_going: bool = True
+    """Report a source that fails and continue with the others; otherwise raise its error."""
+
+
+def detect_sources(
+    sources: Iterable[str | Path | Source], options: DetectOptions = DetectOptions()
+) -> Generator[DetectEvent, None, None]:
+    """Detect on recorded sources in their order, then on all live ones at once; the last event is Finished(Detected).
+
+    A source is as for `lstr detect` (a video, a folder of videos, a feature folder, a camera, an address, or `-`), or a
+    Source, which comes first. Each Notice comes once, unless it `repeats`. A KeyboardInterrupt while live sources run
+    ends them: their results are reported, Finished too, and then it is raised. A caller whose loop body is interrupted
+    throws it in (`generator.throw`).
+
+    Raises the typed errors of `lstr.errors`: for what all sources need, for outputs that cannot
+    be written, and for a live source that is the only one.
+    """
+    sources = list(sources)
+    given = [source for source in sources if isinstance(source, Source)]
+    paths, live = by_kind((source for source in sources if not isinstance(source, Source)), options.names)
+    not_read: list[str] = []
+    features, videos = find_recorded(paths, not_read.append)
+    delay_of(options.thresholds)  # raises for contradictions before the seconds that loading takes
+    kept = options.networks if isinstance(options.networks, Networks) else None
+    wanted = options.networks.options if isinstance(options.networks, Networks) else options.networks
+    wanted = replace(wanted, device=wanted.device or options.device)
+    if exported := exported_path(options.checkpoint):
+        wanted = replace(wanted, device=processor_of(exported, wanted.device))
+    choose_runtime(wanted.runtime, device := choose_device(wanted.device))
+    if options.output.folder:
+        check_writable(options.output.folder)
+    loaded = options.checkpoint
+    if not isinstance(loaded, Checkpoint):
+        loaded = load_checkpoint(loaded, options.settings, options.device)
+    recorded = [*given, *recorded_sources(features, videos, loaded, wanted.allow_mismatch)]
+    output = options.output
+    if output.labels:
+        from lstr.pipelines.annotations.label_file import with_plain_ids  # brings every format of labels
+
+        ids = {source.id for source in recorded} | {one.id for one in live}
+        labels = with_plain_ids(output.labels, ids)
+        check_match(labels.videos, ids)
+        output = replace(output, labels=labels)
+    if output.has_pages:
+        from lstr.pipelines.pages.timeline_page import index_path
+        from lstr.pipelines.weights.known import origins_of_checkpoint
+
+        output = replace(output, origins=origins_of_checkpoint(loaded))
+        if output.folder and len(recorded) > 1 and not live:  # the index of cameras has a date, unknown before the end
+            output = replace(output, index=index_path(output.folder, {source.id for source in recorded}))
+    names = {*videos, *(one.id for one in given), *(one.id for one in live)}
+    several = len(names) > 1 or bool(features)
+    log = FailureLog(output.folder, keeps_list=several and Path(FAILED).stem not in names)
+    run = _Run(replace(options, output=output), loaded, log)
+    yield from (Notice(text, warning=False) for text in not_read)
+    yield from run.once(warnings_of(loaded))
+    run.thresholds = choose_thresholds(loaded, options.thresholds)
+    late = delay_of(options.thresholds)
+    if any(late.values()):
+        yield Notice(f"Starts are reported {late['started']:g} s later, ends {late['ended']:g} s later.", warning=False)
+    if output.folder and {"png", "svg"} & {*output.formats}:
+        import_module("matplotlib")  # missing in a small install, which must not show after hours
+    if output.folder and {"mp4", "png"} & {*output.formats}:
+        from lstr.pipelines.pages.fonts import illegible_warning
+
+        if text := illegible_warning(loaded.classes):
+            yield from run.once([text])
+    with nullcontext(kept) if kept else closing(Networks(loaded, wanted)) as networks:
+        yield from run.session(networks, options.at_once or default_at_once(device) if len(videos) > 1 else 1, recorded)
+        yield from run.session(networks, len(live), live)
+    log.finish(run.timelines)
+    yield Finished(
+        Detected(run.timelines, tuple(log.events), run.write_index(), run.stalled, run.interrupt is not None)
+    )
+    if run.interrupt:
+        raise run.interrupt
+
+
+@dataclass
+class _Run:
+    """The state of one job."""
+
+    options: DetectOptions
+    loaded: Checkpoint
+    log: FailureLog
+    thresholds: Thresholds | Mapping[str, Thresholds] = field(default_factory=Thresholds)
+    timelines: dict[str, dict] = field(default_factory=dict)
+    stalled: bool = False
+    interrupt: KeyboardInterrupt | None = None
+    """What ended the live sources."""
+    opened: dict[str, Opened] = field(default_factory=dict)
+    _noticed: set[str] = field(default_factory=set)
+
+    def once(self, texts: Iterable[str]) -> Iterator[Notice]:
+        """Yield each warning unless it was before."""
+        for text in texts:
+            if text not in self._noticed:
+                self._noticed.add(text)
+                yield Notice(text)
+
+    def session(self, networks: Networks, places: int, sources: Sequence[Source | Input]) -> Iterator[Event]:
+        """Yield the events of some sources. Raises the failure of a live source that is the only one."""
+        alone = len(sources) == 1 and isinstance(sources[0], Input)
+        options = self.options
+        session = Session(
+            self.loaded,
+            networks,
+            places,
+            thresholds=self.thresholds,
+            on_gap=options.on_gap,
+            limits=options.limits,
+            live=options.live,
+            output=options.output,
+            sinks=options.sinks,
+            log=self.log if options.keep_going else None,
+        )
+        with session:
+            try:
+                with closing(session.events()) as events:
+                    for source in sources:
+                        session.add(source)
+                    yield from self._noted(events, alone)
+            except KeyboardInterrupt as interrupt:  # the usual end of a camera
+                if not any(isinstance(source, Input) for source in sources):
+                    self.write_index()  # the pages that are finished link it
+                    raise
+                self.interrupt = interrupt
+                yield from self._noted(session.leave(), alone)
+
+    def _noted(self, events: Iterator[Event], alone: bool) -> Iterator[Event]:
+        """Yield the events of a session, and keep what the result needs."""
+        output = self.options.output
+        for event in events:
+            if isinstance(event, Notice) and not event.repeats:
+                yield from self.once([event.text])
+                continue
+            if isinstance(event, Opened):
+                self.opened[event.id] = event
+                shows_video = event.video or event.live or self.timelines
+                if output.folder and "mp4" in output.formats and not shows_video:
+                    yield from self.once([f"{event.origin} has no pictures to draw on, so there is no mp4 of it."])
+            elif isinstance(event, Ended):
+                self.timelines[event.id] = event.timeline
+            elif isinstance(event, Failed):
+                self.stalled |= isinstance(event.error, StalledError)
+                if alone:
+                    if isinstance(event.error, LstrError):
+                        raise event.error
+                    raise UnforeseenError(event.reason, event.hint) from event.error
+            yield event
+
+    def write_index(self) -> Path | None:
+        """Write the page over several pages; return its path, None if there is nothing to write."""
+        output, failures = self.options.output, self.log.events
+        several = output.index or len(self.timelines) + len(failures) > 1
+        if not (output.folder and output.has_pages and self.timelines and several):
+            return None
+        from lstr.pipelines.pages.timeline_page import index_path, write_index
+
+        names = {source_id: self.opened[source_id].file_name for source_id in self.timelines}
+        timelines = {names[source_id]: timeline for source_id, timeline in self.timelines.items()}
+        truth = {name: truth_of(output.labels, source_id) for source_id, name in names.items()}
+        subsets = {name: subset for source_id, name in names.items() if (subset := subset_of(output.labels, source_id))}
+        reasons = [failure.reason for failure in failures]
+        name = dated("index", output.folder) if any(one.dated for one in self.opened.values()) else "index"
+        path = output.index or index_path(output.folder, timelines, name)
+        return write_index(output.folder, timelines, truth=truth, subsets=subsets, failed=reasons, path=path)
+
+
+def default_at_once(device: str) -> int:
+    """Return the number of videos to decide at once on a device.
+
+    A GPU computes faster than one video is read; elsewhere reading one leaves cores to the networks of another.
+    """
+    return videos_at_once(device) if device != "cpu" else min(MOST_AT_ONCE, 1 + default_workers() // 2)
 
 
 def detect(
@@ -29,20 +247,25 @@ def detect(
     limits: Limits = ALL,
     live: LiveOptions | None = None,
 ) -> Iterator[Decision]:
-    """Decisions of a video, camera or address, one per quarter second of it, each made without looking ahead.
+    """Yield the decisions on a video, camera or address, one per quarter second, each without looking ahead.
 
-    source: as for `lstr detect`. checkpoint: a model file (.lstr), which needs nothing else, a checkpoint,
-    or one that is loaded; without it $LSTR_CHECKPOINT, else the default model. networks: other weights than those in
-    the file or beside the run: the folder that `lstr finetune` left, or {"rgb": FILE, "flow": FILE} with other fields
-    of NetworkOptions by name. thresholds: a Thresholds, values by name as {"on": 0.4}, or either by class. device:
-    "cpu" or "cuda"; without it a GPU when there is one.
+    An action that is active when the source ends is an event too, `ended` with `still_on`: for a file it comes with the
+    last decision; for a live source, whose last decision is not known in advance, that decision comes again.
 
-    What is still on when a source ends is an event too, `ended` with `still_on`: of a file it comes with the last
-    decision, of a live source, whose last decision nobody knows before, with that decision once more.
+    Args:
+        source: As for `lstr detect`.
+        checkpoint: A model file (.lstr), which needs nothing else, a checkpoint, or a loaded one; without it
+            $LSTR_CHECKPOINT, else the default model.
+        networks: Other weights than those in the file or next to the run: a folder of `lstr finetune`, or {"rgb": FILE,
+            "flow": FILE} with other fields of NetworkOptions by name.
+        thresholds: A Thresholds, values by name as {"on": 0.4}, or either by class.
+        device: "cpu" or "cuda"; without it a GPU if there is one.
+        limits: The part of the source.
+        live: How to read a live source.
 
-    Warns where the networks carry random weights, or a published checkpoint leaves something open. Raises the typed
-    errors of `lstr.errors` and `lstr.errors`. `lstr.pipelines.detection.job` takes several sources,
-    writes files, and reports more than decisions.
+    Warns if the networks have random weights, or a published checkpoint leaves a setting open. Raises the typed errors
+    of `lstr.errors`. `detect_sources` in this module takes several sources, writes files,
+    and reports more than decisions.
     """
     loaded = checkpoint if isinstance(checkpoint, Checkpoint) else load_checkpoint(checkpoint, device=device)
     options = DetectOptions(
@@ -55,39 +278,34 @@ def detect(
         keep_going=False,
     )
     with closing(detect_sources([source], options)) as events:
-        yield from decisions_of(_warned(events))
-
-
-def _warned(events: Iterable[DetectEvent]) -> Iterator[DetectEvent]:
-    for event in events:
-        warn(event)
-        yield event
+        yield from decisions_of(events)
 
 
 def decisions_of(events: Iterable[DetectEvent], at_once: bool = False) -> Generator[Decision, None, None]:
-    """The decisions of one source, with the events of its end as `detect` says.
+    """Yield the decisions of one source, with the events of its end as `detect` says; warn of notices.
 
-    Those of a file come one later than they are made, since the last one has these events; those of a live source, and
-    all with `at_once`, do not.
+    The decision of a file is yielded when the next one is made, because the last one has the events of the end. Those
+    of a live source, and all with `at_once`, are yielded at once.
     """
-    newest: Decision | None = None  # of a file it is not out yet
+    latest: Decision | None = None
     try:
         for event in events:
+            warn(event)
             if isinstance(event, Opened):
                 at_once = at_once or event.live
             elif isinstance(event, Decided):
-                before, newest = newest, event.decision
+                before, latest = latest, event.decision
                 if at_once:
-                    yield newest
+                    yield latest
                 elif before:
                     yield before
-            elif isinstance(event, Ended) and newest:
+            elif isinstance(event, Ended) and latest:
                 if not at_once:
-                    yield replace(newest, events=[*newest.events, *event.events])
+                    yield replace(latest, events=[*latest.events, *event.events])
                 elif event.events:
-                    yield replace(newest, events=[*event.events], gaps=[])
-                newest = None
+                    yield replace(latest, events=[*event.events], gaps=[])
+                latest = None
     except Exception:
-        if newest and not at_once:
-            yield newest
+        if latest and not at_once:
+            yield latest
         raise

@@ -14,17 +14,12 @@ from lstr.errors import ConfigError
 from lstr.extractors.devices import choose_device
 from lstr.extractors.video.live_reader import LiveOptions
 from lstr.pipelines.detection.checkpoint import read_checkpoint
-from lstr.pipelines.detection.decision import Decision
-from lstr.pipelines.detection.detect import decisions_of
-from lstr.pipelines.detection.events import Ended
-from lstr.pipelines.detection.frame_source import FrameSource
-from lstr.pipelines.detection.job import DetectEvent, DetectOptions, detect_sources
-from lstr.pipelines.detection.networks import NetworkOptions, Networks
-from lstr.pipelines.detection.sources import ALL, Limits
-from lstr.pipelines.detection.streams import SharedStreams
-from lstr.pipelines.detection.vector_source import VectorSource
+from lstr.pipelines.detection.decision import Decision, Ended
+from lstr.pipelines.detection.detect import DetectEvent, DetectOptions, decisions_of, detect_sources
+from lstr.pipelines.detection.networks import Networks
+from lstr.pipelines.detection.options import ALL, Limits, NetworkOptions
+from lstr.pipelines.detection.source import FrameSource, Source, VectorSource
 from lstr.pipelines.networks.checkpoint_recipe import streams_taken
-from lstr.pipelines.progress import warn
 from lstr.pipelines.thresholds.choice import ThresholdChoice
 from lstr.timeline import Event
 
@@ -34,11 +29,11 @@ Frames = Iterable[tuple[NDArray, float]]
 class Decisions(Iterator[Decision]):
     """The decisions on one source, each made when it is asked for; close it to end before the source does.
 
-    What is still on at the end is an event of the last decision, as `lstr.detect` says; not of frames that a program
-    gives, each decided before the next one is there. `ended`, which has these events alone, and `timeline` are there
-    when all decisions have been taken: the lstr-timeline/1 document, None where there was no decision. Of a folder the
-    decisions on its videos come one video after another, `Decision.source` says which, and both are of the last one;
-    `timelines` has all by id.
+    An action that is active at the end is an event of the last decision, as `lstr.detect` says; for frames or features
+    of a program, which are decided before the next one exists, it is in `ended` alone. `ended` and `timeline`, the
+    lstr-timeline/1 document (None without a decision), exist once all decisions are taken. The decisions on the videos
+    of a folder come one video after another, with the id as `Decision.source`; `ended` and `timeline` are then of the
+    last video, and `timelines` has all by id.
     """
 
     def __init__(self, events: Generator[DetectEvent, None, None], at_once: bool):
@@ -50,11 +45,10 @@ class Decisions(Iterator[Decision]):
 
     def _noted(self) -> Iterator[DetectEvent]:
         for event in self._events:
-            warn(event)
             if isinstance(event, Ended):
                 self.timeline = self.timelines[event.id] = event.timeline
                 self.ended = list(event.events)
-                if self._at_once:  # its last decision is out
+                if self._at_once:  # the last decision is already out
                     continue
             yield event
 
@@ -62,14 +56,14 @@ class Decisions(Iterator[Decision]):
         return next(self._decisions)
 
     def events(self) -> Iterator[Event]:
-        """What begins and ends, as soon as it is decided; what is on when the source ends, too."""
+        """Yield starts and ends of actions as soon as they are decided, and those of the end of the source."""
         for decision in self:
             yield from decision.events
         if self._at_once:
             yield from self.ended
 
     def close(self) -> None:
-        """End what makes the decisions."""
+        """Stop the detection."""
         self._decisions.close()
         self._events.close()
 
@@ -82,18 +76,18 @@ class Decisions(Iterator[Decision]):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Detector(Checkpoint):
-    """A checkpoint, or that of a model file, that detects: use it as a context manager, or `close` it.
+    """A loaded checkpoint that detects: use it as a context manager, or `close` it.
 
-    The networks are made with the first call of `detect` that needs them, and kept until `close`; until then torch
-    computes on one thread in the thread of that call. `detect` may be called from several threads at once, and several
-    of its results may be taken in turns: they share the networks, and nothing else.
+    The first call of `detect` that needs the networks builds them, and they are kept until `close`; until then torch
+    computes on one thread in the thread of that call. Several threads may call `detect` at once, and several of its
+    results may be taken in turns: they share the networks, and nothing else.
     """
 
     networks: NetworkOptions = field(default_factory=NetworkOptions, kw_only=True)
-    """How the networks are made."""
+    """How to build the networks."""
     device: str | None = field(default=None, kw_only=True)
-    """Where it detects; None is a GPU when there is one."""
-    _kept: list[tuple[Networks, SharedStreams]] = field(default_factory=list, kw_only=True)
+    """Where it detects; None for a GPU if there is one."""
+    _kept: list[Networks] = field(default_factory=list, kw_only=True)
     _lock: Lock = field(default_factory=Lock, kw_only=True)
 
     def __repr__(self) -> str:
@@ -107,34 +101,36 @@ class Detector(Checkpoint):
         limits: Limits = ALL,
         live: LiveOptions | None = None,
     ) -> Decisions:
-        """Decisions on a source, one per quarter second of it, each made without looking ahead.
+        """Return the decisions on a source, one per quarter second, each made without looking ahead.
 
-        source: a path or address as for `lstr detect`, or an iterable of (frame, time): frames (H, W, 3) uint8 RGB, and
-        seconds that do not fall. Frames are taken in another thread, a bounded number ahead, and times count from the
-        first of them; where more than two seconds have none, nothing is decided. thresholds, limits, live: as for
-        `lstr.detect`.
+        Args:
+            source: A path or address as for `lstr detect`, or an iterable of (frame, time): frames (H, W, 3) uint8 RGB,
+                and seconds that do not decrease. Frames are read ahead in another thread, up to a limit; times count
+                from the first frame. Nothing is decided where no frame comes for more than two seconds.
+            thresholds: As for `lstr.detect`, like `limits` and `live`.
 
         Warns and raises as `lstr.detect`, when the decisions are taken.
         """
-        given = source if isinstance(source, str | Path) else FrameSource("frames", "frames", source)
-        events = self._events(given, thresholds, limits, live or LiveOptions())
-        return Decisions(events, at_once=isinstance(given, FrameSource))
+        given = source if isinstance(source, str | Path) else FrameSource("frames", source)
+        return self._decisions(given, isinstance(given, FrameSource), thresholds, limits, live or LiveOptions())
 
     def detect_features(self, vectors: Iterable[Any], *, thresholds: ThresholdChoice = None) -> Decisions:
-        """Decisions on features that a program has, one for each, made before the next one is asked for.
+        """Return the decisions on features of a program, each made before the next vector is asked for.
 
-        vectors: those of one chunk after the other, from the beginning: (D,), appearance first and then motion, or by
-        stream as {"rgb": …, "flow": …}. Times follow the rate of the features that the model has learnt from. Raises,
-        when the decisions are taken, VideoError for what is no such vector, and as `lstr.detect`.
+        Args:
+            vectors: One per chunk from the beginning: (D,), appearance before motion, or by stream {"rgb": …, "flow":
+                …}. Times follow the rate of the features that the model was trained on.
+            thresholds: As for `lstr.detect`.
+
+        Raises, when the decisions are taken, VideoError for an unsuitable vector, and as `lstr.detect`.
         """
-        source = VectorSource("features", "features", vectors)
-        return Decisions(self._events(source, thresholds, ALL, LiveOptions()), at_once=True)
+        return self._decisions(VectorSource("features", vectors), True, thresholds, ALL, LiveOptions())
 
     def close(self) -> None:
-        """Free what the networks take; a later `detect` makes them again."""
+        """Free the memory and threads of the networks; a later `detect` builds them again."""
         with self._lock:
             while self._kept:
-                self._kept.pop()[0].close()
+                self._kept.pop().close()
 
     def __enter__(self) -> "Detector":
         return self
@@ -142,32 +138,30 @@ class Detector(Checkpoint):
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _events(
-        self,
-        source: str | Path | FrameSource | VectorSource,
-        thresholds: ThresholdChoice,
-        limits: Limits,
-        live: LiveOptions,
-    ) -> Generator[DetectEvent, None, None]:
-        with self._lock:
-            if not self._kept:
-                if not self.exported:
-                    self.model.to(choose_device(self.device))
-                wanted = replace(self.networks, device=self.networks.device or self.device)
-                self._kept.append((Networks(self, wanted), SharedStreams(self)))
-            ((networks, streams),) = self._kept
-        options = DetectOptions(
-            self,
-            device=self.device,
-            networks=networks,
-            streams=streams,
-            thresholds=thresholds,
-            limits=limits,
-            live=live,
-            keep_going=False,
-        )
-        with closing(detect_sources([source], options)) as events:
-            yield from events
+    def _decisions(
+        self, source: str | Path | Source, at_once: bool, thresholds: ThresholdChoice, limits: Limits, live: LiveOptions
+    ) -> Decisions:
+        def events() -> Generator[DetectEvent, None, None]:
+            with self._lock:
+                if not self._kept:
+                    if not self.exported:
+                        self.model.to(choose_device(self.device))
+                    wanted = replace(self.networks, device=self.networks.device or self.device)
+                    self._kept.append(Networks(self, wanted))
+                (networks,) = self._kept
+            options = DetectOptions(
+                self,
+                device=self.device,
+                networks=networks,
+                thresholds=thresholds,
+                limits=limits,
+                live=live,
+                keep_going=False,
+            )
+            with closing(detect_sources([source], options)) as found:
+                yield from found
+
+        return Decisions(events(), at_once)
 
 
 def load(
@@ -177,11 +171,16 @@ def load(
     networks: NetworkOptions | Mapping[str, Any] | str | Path | None = None,
     device: str | None = None,
 ) -> Detector:
-    """Read a checkpoint of ours or of the published code, or a model file, to detect with many times.
+    """Read a checkpoint, ours or of published code, or a model file, to detect with many times.
 
-    `overrides` (setting to value) are what a published checkpoint does not say: n_heads, long_length, long_stride.
-    networks, device: as for `lstr.detect`; the model is on the CPU until it detects. Raises CheckpointError when the
-    file is missing, damaged, unsafe, or contradicts its configuration, ConfigError on a bad override, and DeviceError.
+    Args:
+        path: The file.
+        overrides: Settings that a published checkpoint does not state, by name: n_heads, long_length, long_stride.
+        networks: As for `lstr.detect`.
+        device: As for `lstr.detect`; the model stays on the CPU until it detects.
+
+    Raises CheckpointError if the file is missing, damaged, unsafe, or contradicts its configuration, ConfigError for an
+    invalid override, and DeviceError.
     """
     if not isinstance(path, str | Path):
         raise ConfigError(f"{path!r} is no path of a model.", "name a model file or checkpoint.")

@@ -1,106 +1,69 @@
-"""The networks that make features of raw video for a model: how they are made, and when."""
+"""What computes: the networks for raw video, built when needed, and the streams of the model."""
 
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from lstr.checkpoints.loaded import Checkpoint
-from lstr.errors import ConfigError
-from lstr.extractors.devices import choose_device
-from lstr.extractors.flow.workers import ALGORITHMS, BACKENDS, FlowWorkers, flow_workers
+from lstr.extractors.devices import CAPTURING, choose_device
+from lstr.extractors.flow.workers import FlowWorkers, flow_workers
 from lstr.extractors.prefetch import torch_threads
-from lstr.extractors.run import TwoStream
-from lstr.extractors.streams import STREAMS
+from lstr.extractors.run import FeatureRow, TwoStream
+from lstr.extractors.stages import MODEL
+from lstr.extractors.streams import MODEL_STREAMS
 from lstr.pipelines.detection.checkpoint import processor_of
+from lstr.pipelines.detection.options import NetworkOptions
 from lstr.pipelines.networks.checkpoint_recipe import networks_of
 from lstr.pipelines.networks.converted import run_on
-from lstr.pipelines.weights.published import named_weights
-from lstr.settings import check_range
 
-
-@dataclass(frozen=True)
-class NetworkOptions:
-    """How the networks for raw video are made; `algorithm` and `allow_mismatch` as for `networks_of`."""
-
-    weights: Mapping[str, str | None] = field(default_factory=dict)
-    """Files or folders by stream; those of others are found where the model's file or run has them."""
-    flow_threads: int | None = None
-    """Threads of optical flow; None is one per core."""
-    flow_backend: str = "auto"
-    device: str | None = None
-    algorithm: str | None = None
-    allow_mismatch: bool = False
-    runtime: str = "auto"
-    """What computes the networks: auto, torch, openvino or onnxruntime."""
-
-    def __post_init__(self) -> None:
-        """Raises ConfigError for a number of threads, an algorithm or a backend that is none."""
-        check_range(self, least={"flow_threads": 1}, choices={"algorithm": ALGORITHMS, "flow_backend": BACKENDS})
-
-    @classmethod
-    def of(
-        cls, networks: "NetworkOptions | Mapping[str, Any] | str | Path | None", streams: Collection[str]
-    ) -> "NetworkOptions":
-        """The options that a caller writes shorter: weights of all `streams`, or a mapping.
-
-        Weights are a folder that `lstr finetune` left, a file, or the name of fetched ones. A mapping has them as
-        `rgb`, `flow` and so on, and other options by name. Raises ConfigError for another name, and as `named_weights`.
-        """
-        if networks is None:
-            return cls()
-        if isinstance(networks, NetworkOptions):
-            return replace(networks, weights=named_weights(networks.weights, streams))
-        options: dict[str, Any] = dict(networks) if isinstance(networks, Mapping) else dict.fromkeys(streams, networks)
-        weights = {stream: options.pop(stream) for stream in STREAMS if stream in options}
-        known = [option.name for option in fields(cls)]
-        for name in options:
-            if name not in known:
-                words = ", ".join((*STREAMS, *known))
-                raise ConfigError(f"Networks have no option {name!r}.", f"it is one of {words}.")
-        paths = named_weights(options.pop("weights", None), streams)
-        paths |= named_weights({stream: name for stream, name in weights.items() if name}, streams)
-        return cls(weights=paths, **options)
-
-
+DEFAULT = NetworkOptions()
 OpenNetworks = tuple[TwoStream, FlowWorkers | None, list[str]]
-"""The networks for raw video, the threads for its flow if there is any, and what to warn of."""
+"""The networks for raw video, the workers for optical flow if it needs any, and warnings."""
 
 
 class Networks:
-    """The networks of a model for raw video, which are made when a source first needs them; close them."""
+    """The networks of a model for raw video, built when a source first needs them; close them."""
 
-    def __init__(self, loaded: Checkpoint, options: NetworkOptions = NetworkOptions()):
+    def __init__(self, loaded: Checkpoint, options: NetworkOptions = DEFAULT):
         self.loaded, self.options = loaded, options
         self._stack, self._lock = ExitStack(), threading.Lock()
         self._made: OpenNetworks | None = None
+        self.error: BaseException | None = None
+        """Why they cannot be built, which is not the error of a source."""
 
     @property
     def is_open(self) -> bool:
-        """Whether they are made."""
+        """Whether they are built."""
         return self._made is not None
 
     def open(self) -> OpenNetworks:
-        """They, made now if they are not. Raises as `open_networks`."""
+        """Return the networks, built now if needed. Raises as `open_networks`."""
         with self._lock:
             if self._made is None:
-                self._made = self._stack.enter_context(open_networks(self.loaded, self.options))
+                self.error = None
+                try:
+                    self._made = self._stack.enter_context(open_networks(self.loaded, self.options))
+                except BaseException as error:
+                    self.error = error
+                    raise
             return self._made
 
     def close(self) -> None:
-        """Free what they take."""
+        """Free their memory and threads."""
         self._stack.close()
         self._made = None
 
 
 @contextmanager
-def open_networks(loaded: Checkpoint, networks: NetworkOptions = NetworkOptions()) -> Iterator[OpenNetworks]:
-    """The networks for raw video, the threads for its flow if there is any, and what to warn of.
+def open_networks(loaded: Checkpoint, networks: NetworkOptions = DEFAULT) -> Iterator[OpenNetworks]:
+    """Build the networks for raw video, the workers for optical flow, and warnings.
 
-    Raises as `networks_of`, FlowError where this machine lacks the backend, and NetworkRuntimeError for a runtime that
-    was named and cannot be used.
+    Raises as `networks_of`, FlowError where this machine lacks the backend, and NetworkRuntimeError for a runtime
+    that was named and cannot be used.
     """
     device = processor_of(loaded.path, networks.device) if loaded.exported else choose_device(networks.device)
     twostream, warnings = networks_of(loaded, networks.weights, device, networks.algorithm, networks.allow_mismatch)
@@ -114,3 +77,36 @@ def open_networks(loaded: Checkpoint, networks: NetworkOptions = NetworkOptions(
         flow_workers(twostream.recipe.algorithm, networks.flow_threads, networks.flow_backend, device) as pool,
     ):
         yield twostream, pool, [*warnings, *twostream.warnings, *(pool.warnings if pool else ())]
+
+
+class Streams:
+    """Places for several sources in one state of a model, by torch, or by ONNX Runtime for an exported model.
+
+    On a GPU the step is captured, which takes as long as a dozen steps.
+    """
+
+    def __init__(self, loaded: Checkpoint, places: int = 1):
+        # imported here: an exported model runs without torch
+        if loaded.exported:
+            from lstr.exported import streaming
+        else:
+            from lstr import streaming  # type: ignore[no-redef]
+        self._streaming: Any = streaming
+        self._model: Any = loaded.exported or loaded.model
+        self._state = self._streaming.create(self._model, places)
+        if not loaded.exported and self._streaming.can_capture(self._model):
+            with CAPTURING:  # no network may be captured at the same time
+                self._streaming.capture(self._model, self._state)
+
+    def step(self, places: Sequence[int], rows: Sequence[FeatureRow]) -> NDArray[np.float32]:
+        """Return scores (n, 1 + n_ahead, C) of the next chunk at n places, and of the chunks to come."""
+        stacked = []
+        for stream in MODEL_STREAMS:
+            present = [features for row in rows if (features := getattr(row, stream)) is not None]
+            stacked.append(np.stack(present) if present else None)
+        with MODEL:
+            return np.asarray(self._streaming.step_some(self._model, self._state, places, *stacked))
+
+    def reset(self, places: Sequence[int]) -> None:
+        """Forget every chunk at some places."""
+        self._streaming.reset(self._state, places)

@@ -2,52 +2,43 @@
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from time import monotonic
 
 from lstr.checkpoints.loaded import Checkpoint
-from lstr.errors import OutputError
-from lstr.extractors.prefetch import Ahead
+from lstr.errors import VideoError
+from lstr.extractors.prefetch import torch_threads
 from lstr.extractors.video.frames import Chunk
 from lstr.extractors.video.live_input import Input
 from lstr.extractors.video.live_link import QUIET
 from lstr.extractors.video.live_reader import LiveOptions, LiveReader
 from lstr.extractors.video.packet_ring import PacketSink
 from lstr.extractors.video.zones import Zones
-from lstr.pipelines.detection.events import Ended, SourceEvent, Undecided
-from lstr.pipelines.detection.files import NO_FILES, OutputOptions
-from lstr.pipelines.detection.live import LiveRows
-from lstr.pipelines.detection.live_source import LiveSource
-from lstr.pipelines.detection.networks import NetworkOptions, Networks
-from lstr.pipelines.detection.recorded import RecordedRun
-from lstr.pipelines.detection.running import Deciding, Running
-from lstr.pipelines.detection.sink import MakeSink
-from lstr.pipelines.detection.sources import ALL, Limits, Recorded, Source, Unreadable
-from lstr.pipelines.detection.status import Status
-from lstr.pipelines.detection.streams import SharedStreams, Streams, open_streams
-from lstr.pipelines.detection.warnings import warnings_of, warnings_of_source
-from lstr.pipelines.failures import Failure, FailureLog, failure_of
-from lstr.pipelines.progress import Failed, Notice
-from lstr.timeline import Thresholds
+from lstr.pipelines.detection.decision import Ended, Status, Undecided
+from lstr.pipelines.detection.networks import Networks, Streams
+from lstr.pipelines.detection.options import ALL, NO_FILES, Limits, NetworkOptions, OutputOptions
+from lstr.pipelines.detection.pool import NetworkPool
+from lstr.pipelines.detection.sinks import MakeSink
+from lstr.pipelines.detection.source import LiveSource, Source
+from lstr.pipelines.detection.track import Event, Ready, Shared, Track
+from lstr.pipelines.failures import FailureLog
+from lstr.pipelines.progress import Notice
+from lstr.timeline import Thresholds, thresholds_of
 
-OWN, AS_IT_IS = NetworkOptions(), LiveOptions()
+OWN, DEFAULT_LIVE = NetworkOptions(), LiveOptions()
 REFRESH_SECONDS = 0.5  # after which statuses are renewed though nothing was decided
-
-Event = SourceEvent | Notice
 
 
 class Session:
     """Sources that are decided by one model; use it as a context manager, and take `events` in one thread.
 
-    model: a checkpoint that is loaded. networks: what makes features of raw video, opened when the first source needs
-    them. places: as many cameras, and as many files, are decided at once; others wait. `add` and `remove` may be called
-    from any thread. A recorded source waits for whoever takes the events, a live one drops what comes too fast; the
-    files come in their order. The failure of a source goes to `log`; without one its error is raised.
-    `streams` are those of the model that outlive the session. `packets` says by a live source's id who gets the packets
-    of its video, in the thread that reads them; `pictures` gets each chunk of a camera as it is read, with the source's
-    id, in that thread too: it must not take long. `zones` says by a camera's id, at each chunk, outside which zones
-    nothing moves for the networks; `pictures` gets the whole picture all the same.
+    model: a loaded checkpoint. networks: what computes features of raw video, opened when a source first needs them.
+    places: how many sources are decided at once; others wait for a place. `add` and `remove` may be called from any
+    thread. A recorded source waits for the thread that takes the events, a live one drops what comes too fast; files
+    are reported in their order. The failure of a source goes to `log`; without a log its error is raised. `packets`
+    returns by a live source's id what gets the packets of its video, and `pictures` gets each chunk of a camera with
+    the camera's id, both in the thread that reads it. `zones` returns by a camera's id, for each chunk, outside which
+    zones the networks see no motion; `pictures` gets whole frames.
     """
 
     def __init__(
@@ -59,127 +50,134 @@ class Session:
         thresholds: Thresholds | Mapping[str, Thresholds] | None = None,
         on_gap: str = "keep",
         limits: Limits = ALL,
-        live: LiveOptions = AS_IT_IS,
+        live: LiveOptions = DEFAULT_LIVE,
         output: OutputOptions = NO_FILES,
         sinks: Sequence[MakeSink] = (),
         log: FailureLog | None = None,
-        streams: SharedStreams | None = None,
         packets: Callable[[str], PacketSink | None] | None = None,
         pictures: Callable[[str, Chunk], None] | None = None,
         zones: Callable[[str], Zones] | None = None,
     ):
-        self._pictures, self._zones = pictures, zones
+        rules = thresholds_of(model) if thresholds is None else thresholds
+        self._shared = Shared(model, rules, on_gap, limits, output, sinks, named=places > 1)
+        self._changed = self._shared.changed
         self.alive = monotonic()
-        """When the loop last went round for its live sources, on the monotonic clock."""
-        self.deciding = Deciding(model, thresholds, on_gap, output, sinks, places > 1, kept=streams)
+        """When the loop last ran, on the monotonic clock."""
         self._networks = networks if isinstance(networks, Networks) else Networks(model, networks)
         self._owns_networks = self._networks is not networks
-        self._places, self._limits, self._options, self._log = places, limits, live, log
-        self._packets = packets
-        self._changed = self.deciding.changed
-        self._files: deque[tuple[str, Recorded | Source | Unreadable]] = deque()
-        self._cameras: deque[tuple[str, Input]] = deque()
-        self._runs: deque[RecordedRun | Unreadable] = deque()
-        """Files in hand, in order; the first one is reported."""
-        self._live: list[LiveSource] = []
+        self._places, self._options, self._log = places, live, log
+        self._packets, self._pictures, self._zones = packets, pictures, zones
+        self._waiting: deque[tuple[str, Input | Source]] = deque()
+        self._tracks: list[Track] = []
+        """Sources at their places, in the order in which they were opened."""
         self._streams: Streams | None = None
-        self._rows: LiveRows | None = None
+        self._pool: NetworkPool | None = None
         self._readers: list[LiveReader] = []
 
-    def add(self, source: Input | Recorded | Source | Unreadable) -> str:
-        """Decide on a source too, when a place is free; its id, which no other source has now."""
+    def add(self, source: Input | Source) -> str:
+        """Decide on a source too, when a place is free. Returns its id, which no other source has now."""
         with self._changed:
-            taken = {*self._running(), *(name for name, _ in (*self._files, *self._cameras))}
+            taken = {*(track.id for track in self._tracks), *(name for name, _ in self._waiting)}
             name, n = source.id, 1
             while name in taken:
                 n += 1
                 name = f"{source.id}~{n}"
-            if isinstance(source, Input):
-                self._cameras.append((name, source))
-            else:
-                self._files.append((name, source))
+            self._waiting.append((name, source))
             self._changed.notify_all()
         return name
 
     def remove(self, source_id: str) -> bool:
-        """Make no more decisions on a source; what it has until now is written. Raises KeyError.
+        """Make no more decisions on a source; those made are written. Raises KeyError.
 
-        Whether an event tells its end, Ended, Undecided or Failed: one that waited is over at once, without an event.
+        Returns whether an event reports its end, Ended, Undecided or Failed: a source that waited has none.
         """
         with self._changed:
-            running = self._running()
-            is_running = source_id in running
-            if is_running:
-                running[source_id].left = True
-            elif not any(self._drop(waiting, source_id) for waiting in (self._files, self._cameras)):
+            track = next((track for track in self._tracks if track.id == source_id), None)
+            if track:
+                track.left = True
+            elif not self._drop(source_id):
                 raise KeyError(source_id)
             self._changed.notify_all()
-        return is_running
+        return track is not None
+
+    def _drop(self, source_id: str) -> bool:
+        """Return whether a source was waiting, which it is no more."""
+        with self._changed:
+            found = next((entry for entry in self._waiting if entry[0] == source_id), None)
+            if found:
+                self._waiting.remove(found)
+        return found is not None
 
     def read_by(self, live: LiveOptions) -> None:
-        """Read the live sources that are opened from now on by these options."""
+        """Read live sources that are opened from now on with these options."""
         self._options = live
 
     def status(self) -> dict[str, Status]:
-        """Where each source stands that is decided now."""
+        """Return the status of each source at a place."""
         with self._changed:
-            return {name: run.refresh() for name, run in self._running().items()}
+            return {track.id: track.refresh() for track in self._tracks}
 
     def events(self) -> Generator[Event, None, None]:
-        """What happens, until there is no source left: the loop. Each decision of a file comes when its sinks have it.
+        """Decide on the sources until none is left. A decision of a file comes when its sinks have it.
 
         A source without a decision leaves no files. Raises as `Networks.open`.
         """
-        files: Generator[Event, None, None] | None = None
-        beside: Ahead[Event] | None = None  # files that no camera waits for
-        taking: Iterator[Event] = iter(())
+        if not self._shared.loaded.exported:
+            with torch_threads():
+                pass  # a thread that never set it would let the libraries below torch take all cores
         try:
             while True:
                 yield from self._begin()
-                if files is None and self._files:
-                    taking = files = self._recorded()
-                if self._live:
-                    if files and not beside:
-                        beside = Ahead(files, 1, "files", self._changed)
-                        taking = iter(beside)
-                    yield from self._advance(beside)
-                    if not (beside and beside.ready):
-                        continue
-                elif not files:
-                    if self._files or self._cameras:
-                        continue
-                    return
-                if event := next(taking, None):
-                    yield event
-                else:
-                    files = beside = None
+                if not self._tracks:
+                    if not self._waiting:
+                        return
+                    continue
+                with self._changed:
+                    self._changed.wait_for(self._has_work, REFRESH_SECONDS)
+                self.alive = monotonic()
+                for track in self._tracks:
+                    track.refresh()
+                if self._pool:
+                    self._pool.send(self._tracks)
+                    self._pool.collect()
+                self._take_rows()
+                self._decide()
+                for track in self._reported():
+                    try:
+                        yield from track.report()
+                        if track.is_done:
+                            self._end(track)
+                    except Exception as error:  # of a sink that needs all decisions
+                        track.broken = track.broken or error
+                        track.close(error)
+                    if track.over and track.settled:
+                        yield from self._settle(track)
         finally:
-            if beside:
-                beside.close()
-            elif files:
-                files.close()
+            for track in [track for track in self._tracks if not track.live]:
+                track.close(GeneratorExit())
+                track.source.close()
 
     def __enter__(self) -> "Session":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
-        """The files of live sources are written where an exception ends it."""
-        self._end_live(abandon=kind in (None, GeneratorExit))
+        """Write the files of live sources if an exception ends the session."""
+        self._end_live(GeneratorExit() if kind in (None, GeneratorExit) else None)
         self._end_threads()
         if self._owns_networks:
             self._networks.close()
 
     def leave(self) -> Iterator[Event]:
-        """Read no more of the live sources; what came of each, when its files are written. Afterwards none is added."""
+        """End the live sources, and report each once its files are written. Then nothing may be added."""
         self._end_live()
-        for source in [*self._live]:
-            yield from self._settle(source)
+        for track in [track for track in self._tracks if track.live]:
+            yield from self._settle(track)
         self._end_threads()
 
     def _end_threads(self) -> None:
-        """Wait for what the networks compute, and for the readers together as long as for one."""
-        if self._rows:
-            self._rows.close()
+        """Wait for the networks, and for all readers together as long as for one."""
+        if self._pool:
+            self._pool.close()
         readers, self._readers = self._readers, []
         for reader in readers:
             reader.stop()
@@ -187,155 +185,155 @@ class Session:
         for reader in readers:
             reader.join(ends - monotonic())
 
-    def _end_live(self, abandon: bool = False) -> None:
-        """End the live sources, and wait for their sinks."""
-        for source in self._live:
-            if abandon:
-                source.abandon()
-            else:
-                source.leave()
+    def _end_live(self, error: BaseException | None = None) -> None:
+        """Close the live sources, and wait for their sinks."""
+        live = [track for track in self._tracks if track.live]
+        for track in live:
+            track.close(error)
         with self._changed:
-            while not all(source.settled for source in self._live):
+            while not all(track.settled for track in live):
                 self._changed.wait(REFRESH_SECONDS)
 
-    def _begin(self) -> list[Event]:
-        """Open the cameras that wait, as far as places are free."""
-        events: list[Event] = []
-        while self._cameras and (free := {*range(self._places)} - {source.place for source in self._live}):
-            name, given = self._cameras[0]
-            twostream, workers, known = self._networks.open()
-            if self._rows is None:
-                self._streams = open_streams(self.deciding.loaded, self._places)
-                twostream.prepare(1, twostream.batch)
-                self._rows = LiveRows(twostream, workers, self._changed, self._limits.max_chunks)
-            limits, warnings = self._limits, [*known, *warnings_of_source(self.deciding.loaded, name)]
-            events += map(Notice, warnings)
-            side, packets = twostream.recipe.long_side, self._packets and self._packets(name)
-            seen = self._pictures and partial(self._pictures, name)
-            zones = self._zones and partial(self._zones, name)
-            span = (limits.first, limits.end)
-            reader = LiveReader(given, side, self._options, self._changed, *span, packets, seen, zones)
-            warnings = [*warnings_of(self.deciding.loaded), *warnings]
-            source = LiveSource(name, given, reader, self.deciding, min(free), warnings)
-            with self._changed:
-                if not self._drop(self._cameras, name):
-                    continue  # it was removed meanwhile
-                self._live.append(source)
-            self._readers = [*(one for one in self._readers if not one.ended), reader.__enter__()]
-            events.append(source.open(source.since))
-        return events
-
-    def _advance(self, files: Ahead[Event] | None) -> Iterator[Event]:
-        """Wait until there is something to do for the live sources, or `files` has an event, and do it."""
-        rows, streams, most = self._rows, self._streams, self._limits.max_chunks
-        assert rows and streams, "a source is live"
-        with self._changed:
-            self._changed.wait_for(lambda: self._has_work(rows, files), REFRESH_SECONDS)
-        self.alive = monotonic()
-        for source in self._live:
-            source.refresh()
-        rows.send([source for source in self._live if not source.over])
-        while ready := rows.finished():
-            for decided, decision in self.deciding.step(streams, ready):
-                yield decided.take(decision)
-        for source in [*self._live]:
-            yield from source.troubles()
-            if source.is_done(most):
-                source.leave()
-            if source.over and source.settled:
-                yield from self._settle(source)
-                streams.reset([source.place])
-
-    def _has_work(self, rows: LiveRows, files: Ahead[Event] | None) -> bool:
-        live = self._live
-        if rows.has_work(live) or (files and files.ready):
-            return True
-        most = self._limits.max_chunks
-        return any(one.settled if one.over else one.is_done(most) for one in live)
-
-    def _settle(self, source: LiveSource) -> Iterator[Event]:
-        """What came of a live source, an event at least: who follows it adds it again by that. Its place is free."""
-        with self._changed:
-            self._live.remove(source)
-        yield from source.troubles()
-        for outlet in source.outlets:
-            if outlet.dropped:
-                yield Notice(f"{outlet.dropped} decisions on {source.called} are not in {outlet.sink.name}: too slow.")
-        if result := source.result:  # none where it was interrupted as it began
-            timeline, page = result
-            yield Ended(source.id, timeline, page, source.last)
-        if error := source.error:
-            yield self._failed(source.id, source.called, error, live=True)
-        elif not result:
-            yield Undecided(source.id)
-
-    def _recorded(self) -> Generator[Event, None, None]:
-        """The files in their order, each to its end; of videos the next ones make their decisions ahead."""
-        runs, failure = self._runs, None
-        try:
-            while True:
-                # stored features run alone: with the networks of a video behind them they would have other threads
-                while not failure and self._files and len(runs) < self._places and (not runs or runs[-1].can_begin):
-                    try:
-                        self._open_file()
-                    except Exception as error:
-                        failure = error
-                if not runs:
-                    break
-                run = runs[0]
-                try:
-                    yield from run.events()
-                except Exception as error:
-                    yield self._failed(run.id, run.origin, error)
-                with self._changed:
-                    runs.popleft()
+    def _begin(self) -> Iterator[Event]:
+        """Open waiting sources while places are free. Raises what ends the whole session."""
+        while self._waiting and (free := {*range(self._places)} - {track.place for track in self._tracks}):
+            name, given = self._waiting[0]
+            if isinstance(given, Source):
+                source = given
+            else:
+                source = LiveSource(name, given, partial(self._connect, name, given))
+            source.id = name
+            before = [track for track in self._tracks if not track.live]
+            # stored features run alone: the networks of a video next to them would change their threads, and scores
+            if not source.live and before and not (before[-1].source.needs_networks and source.needs_networks):
+                break
+            failure = None
+            try:
+                source.open(self._networks, self._shared.limits, self._changed)
+            except Exception as error:
+                if self._networks.error:
+                    self._drop(name)
+                    raise
+                failure = error
+            track = Track(source, self._shared, min(free))
             if failure:
-                raise failure
-        finally:
-            for run in runs:
-                run.end()
-            runs.clear()
+                track.unreadable = True
+                track.fail(failure)
+            elif source.chunks and self._pool is None:
+                self._pool = NetworkPool(self._networks, self._changed)
+            self._streams = self._streams or Streams(self._shared.loaded, self._places)
+            if track.reader:
+                self._readers = [*(reader for reader in self._readers if not reader.ended), track.reader]
+            with self._changed:
+                if not self._drop(name):  # it was removed meanwhile
+                    source.close()
+                    continue
+                self._tracks.append(track)
+            if track.live:
+                yield from track.warnings()
+                if not track.unreadable:
+                    yield track.open()
 
-    def _open_file(self) -> None:
-        """Open the next file, and begin with it where others wait behind it. Raises what ends the whole session."""
-        name, given = self._files[0]
+    def _connect(self, name: str, given: Input, long_side: int) -> LiveReader:
+        packets = self._packets and self._packets(name)
+        seen, zones = self._pictures and partial(self._pictures, name), self._zones and partial(self._zones, name)
+        span = (self._shared.limits.first, self._shared.limits.end)
+        return LiveReader(given, long_side, self._options, self._changed, *span, packets, seen, zones)
+
+    def _reported(self) -> list[Track]:
+        """Return the tracks whose events come now: live ones, and the first file."""
+        first = next((track for track in self._tracks if not track.live), None)
+        return [track for track in self._tracks if track.live or track is first]
+
+    def _has_work(self) -> bool:
+        if self._pool and self._pool.has_work(self._tracks):
+            return True
+        if any(track.source.rows is not None and not track.stops for track in self._tracks):
+            return True
+        return any(
+            track.settled if track.over else track.is_done or not track.is_open or track.decisions
+            for track in self._reported()
+        )
+
+    def _take_rows(self) -> None:
+        """Take the next row of features that need no networks."""
+        for track in self._tracks:
+            if track.source.rows is None or track.stops or track.ready or track.decisions:
+                continue
+            row = None
+            try:
+                row = next(track.source.rows, None)
+            except Exception as error:
+                track.fail(error)
+            if row is None:
+                track.source.rows = None
+            else:
+                track.add_row(row)
+
+    def _decide(self) -> None:
+        """Step the model with each chunk that is ready, one of each live source at a time."""
+        # a step costs little more for several streams than for one, and least where they are neighbours in the state
+        while live := sorted((t for t in self._tracks if t.live and t.ready), key=lambda track: track.place):
+            self._step(live)
+        for track in self._tracks:
+            while track.ready:  # alone, so that the scores of a file do not depend on other files
+                self._step([track])
+            if track.is_done:
+                track.stop_clock()
+
+    def _step(self, tracks: Sequence[Track]) -> None:
+        """Decide on the oldest ready chunk of each track."""
+        assert self._streams
+        ready = [(track, track.ready.popleft()) for track in tracks]
+        away = [track.place for track, one in ready if any(gap.reason == "unseen" for gap in one.gaps)]
+        if self._shared.on_gap == "reset" and away:
+            self._streams.reset(away)
+        self._score(ready)
+
+    def _score(self, ready: list[tuple[Track, Ready]]) -> None:
+        """Decide on chunks by the scores of one step or, if that fails, by a step for each."""
+        assert self._streams
         try:
-            opened = given.open(self._networks, self._limits) if isinstance(given, Recorded) else given
-        except BaseException:
-            self._drop(self._files, name)
-            raise
-        run = opened if isinstance(opened, Unreadable) else RecordedRun(name, opened, self.deciding)
+            scores = self._streams.step([track.place for track, _ in ready], [one.row for _, one in ready])
+        except Exception as error:
+            if len(ready) == 1:
+                ready[0][0].fail(error, drop_ready=True)
+                return
+            for alone in ready:
+                self._score([alone])
+            return
+        for (track, one), part in zip(ready, scores, strict=True):
+            track.decide(one, part)
+            self._shared.video_seconds += self._shared.loaded.clock.seconds
+
+    def _end(self, track: Track) -> None:
+        """Close the sinks of a track whose decisions are all reported. Raises the error of one that needs all."""
+        source = track.source
+        if source.video and not (track.status.decided or track.left or track.error):
+            # its frames end before those that its header promises
+            track.broken = VideoError(
+                f"{source.origin} ended before the first decision.",
+                "a decision takes a quarter of a second of video, after `--start`; start earlier, or record it again.",
+            )
+        track.close(None if track.live else track.error)
+
+    def _settle(self, track: Track) -> Iterator[Event]:
+        """Report the result of a source, by an event at least if it is live. Its place is free."""
         with self._changed:
-            if not self._drop(self._files, name):
-                return  # it was removed meanwhile
-            self._runs.append(run)
-        if self._places > 1 and isinstance(run, RecordedRun) and run.can_begin:
-            run.begin()
-
-    def _running(self) -> dict[str, Running]:
-        return {one.id: one for one in (*self._runs, *self._live) if isinstance(one, Running)}
-
-    def _drop(self, waiting: deque, source_id: str) -> bool:
-        """Whether a source waited, which it does no more."""
-        with self._changed:
-            found = [entry for entry in waiting if entry[0] == source_id]
-            for entry in found:
-                waiting.remove(entry)
-        return bool(found)
-
-    def _failed(self, source_id: str, origin: str, error: BaseException, live: bool = False) -> Failed:
-        """Its event. Raises the error without a log, and as `failure_of`; a full disk ends no live source."""
-        if not isinstance(error, Exception):
-            raise error
-        full = live and isinstance(error, OutputError)
-        failure = Failure(str(error), getattr(error, "hint", "")) if full else failure_of(error, origin)
-        if self._log is None:
-            raise error
-        try:
-            failed = self._log.add(source_id, origin, failure)
-        except OutputError:
-            if not full:
-                raise
-            failed = Failed(source_id, failure.reason, failure.hint)
-            self._log.events.append(failed)
-        return replace(failed, error=error)
+            self._tracks.remove(track)
+        if not track.live:
+            track.source.close()
+        if self._streams:
+            self._streams.reset([track.place])
+        yield from track.troubles()
+        for outlet in track.outlets:
+            if outlet.dropped:
+                yield Notice(f"{outlet.dropped} decisions on {track.called} are not in {outlet.sink.name}: too slow.")
+        result = track.result
+        if result:  # none of a source that was interrupted before its first decision
+            timeline, page = result
+            yield Ended(track.id, timeline, page, track.last)
+        if error := track.error:
+            yield track.failed(error, self._log)
+        elif not result and track.live:
+            yield Undecided(track.id)

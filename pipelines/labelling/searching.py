@@ -77,9 +77,9 @@ def search(job: SearchJob) -> Generator[SearchEvent, None, None]:
     """Look for candidates in each video; one that cannot be read has Failed. Raises as `detect_sources`."""
     # Here, because they bring torch, which the page does not need.
     from lstr.pipelines.detection.checkpoint import load_checkpoint
-    from lstr.pipelines.detection.events import Decided, Ended, Opened
-    from lstr.pipelines.detection.job import DetectOptions, detect_sources
-    from lstr.pipelines.detection.sources import VideoSource
+    from lstr.pipelines.detection.decision import Decided, Ended, Opened
+    from lstr.pipelines.detection.detect import DetectOptions, detect_sources
+    from lstr.pipelines.detection.source import VideoSource
 
     loaded = load_checkpoint(job.model)
     scored: dict[str, ScoredChunks] = {}

@@ -20,9 +20,8 @@ from lstr.errors import HistoryError
 from lstr.extractors.video.frames import Chunk
 from lstr.extractors.video.zones import Zones
 from lstr.files.names import without_credentials
-from lstr.pipelines.detection.decision import Decision
-from lstr.pipelines.detection.events import Opened
-from lstr.pipelines.detection.sink import End, Sink
+from lstr.pipelines.detection.decision import Decision, Opened
+from lstr.pipelines.detection.sinks import End, Sink
 from lstr.pipelines.pages.palette import colours_of
 from lstr.pipelines.watching.event import WatchedEvent
 from lstr.pipelines.watching.history import History

@@ -20,12 +20,12 @@ from lstr.extractors.video.live_reader import LiveOptions
 from lstr.extractors.video.zones import Zones
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.pipelines.detection.checkpoint import find_checkpoint, load_checkpoint
-from lstr.pipelines.detection.events import Decided, Ended, Opened, Undecided
-from lstr.pipelines.detection.files import NO_TIMELINE
+from lstr.pipelines.detection.decision import Decided, Ended, Opened, Status, Undecided
 from lstr.pipelines.detection.networks import Networks
-from lstr.pipelines.detection.session import Event, Session
-from lstr.pipelines.detection.sink import MakeSink
-from lstr.pipelines.detection.status import Status
+from lstr.pipelines.detection.options import NO_TIMELINE
+from lstr.pipelines.detection.session import Session
+from lstr.pipelines.detection.sinks import MakeSink
+from lstr.pipelines.detection.track import Event
 from lstr.pipelines.failures import FailureLog
 from lstr.pipelines.progress import Failed, Notice
 from lstr.pipelines.watching.action_rules import lateness, rules_of

@@ -13,8 +13,8 @@ from lstr.errors import CheckpointError, HistoryError, LstrError
 from lstr.extractors.video.zones import Zones
 from lstr.files.home import home
 from lstr.pipelines.detection.checkpoint import find_checkpoint
-from lstr.pipelines.detection.sink import MakeSink
-from lstr.pipelines.detection.status import Status
+from lstr.pipelines.detection.decision import Status
+from lstr.pipelines.detection.sinks import MakeSink
 from lstr.pipelines.failures import described
 from lstr.pipelines.pages.guard import kept_address
 from lstr.pipelines.pages.server import Server

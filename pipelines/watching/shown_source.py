@@ -13,9 +13,7 @@ from numpy.typing import NDArray
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.extractors.video.zones import Zones
 from lstr.files.names import without_credentials
-from lstr.pipelines.detection.decision import Decision
-from lstr.pipelines.detection.events import Opened
-from lstr.pipelines.detection.status import Status
+from lstr.pipelines.detection.decision import Decision, Opened, Status
 from lstr.timeline import Thresholds
 
 ROWS = 600 * FEATURES_PER_SECOND

@@ -10,9 +10,8 @@ from typing import Any
 
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import HistoryError
-from lstr.pipelines.detection.decision import Decision
-from lstr.pipelines.detection.events import Opened
-from lstr.pipelines.detection.sink import End, Sink
+from lstr.pipelines.detection.decision import Decision, Opened
+from lstr.pipelines.detection.sinks import End, Sink
 from lstr.pipelines.watching.event import WatchedEvent, new_id
 from lstr.pipelines.watching.history import History
 from lstr.timeline import Event

@@ -9,10 +9,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from lstr.pipelines.detection.decision import Decision
-from lstr.pipelines.detection.events import Opened
-from lstr.pipelines.detection.sink import End
-from lstr.pipelines.detection.status import Status
+from lstr.pipelines.detection.decision import Decision, Opened, Status
+from lstr.pipelines.detection.sinks import End
 from lstr.timeline import Event
 from lstr_cli.view import Progress, View, Watched, clock, speed_text, status_text, summary_of
 

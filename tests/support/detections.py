@@ -1,15 +1,13 @@
 """What a detection reports, gathered."""
 
-from collections.abc import Generator, Iterable, Iterator
-from contextlib import closing
+from collections.abc import Generator, Iterable
 from pathlib import Path
 
-from lstr.pipelines.detection.decision import Decision
-from lstr.pipelines.detection.events import Decided, Ended
-from lstr.pipelines.detection.files import NO_FILES, OutputOptions
-from lstr.pipelines.detection.networks import NetworkOptions, Networks
+from lstr.pipelines.detection.decision import Decided, Decision, Ended
+from lstr.pipelines.detection.networks import Networks
+from lstr.pipelines.detection.options import ALL, NO_FILES, NetworkOptions, OutputOptions
 from lstr.pipelines.detection.session import Session
-from lstr.pipelines.detection.sources import ALL, Source, find_recorded, recorded_sources
+from lstr.pipelines.detection.source import Source, find_recorded, recorded_sources
 
 OWN = NetworkOptions()
 
@@ -30,16 +28,14 @@ def dated_file(folder: Path, source_id: str, suffix: str) -> Path:
     return path
 
 
-def open_sources(paths, loaded, options=OWN, limits=ALL) -> Iterator[Source]:
-    """Recorded sources, opened one after the other."""
-    with closing(Networks(loaded, options)) as networks:
-        for source in recorded_sources(*find_recorded(paths), loaded):
-            yield source.open(networks, limits)
+def sources_of(*paths, loaded) -> list[Source]:
+    """Recorded sources, in their order."""
+    return recorded_sources(*find_recorded(paths), loaded)
 
 
-def run_recorded(source, loaded, output: OutputOptions = NO_FILES) -> Generator:
+def run_recorded(source, loaded, output: OutputOptions = NO_FILES, networks=OWN, limits=ALL) -> Generator:
     """The events of one source, whose error is raised."""
-    with Session(loaded, output=output) as session:
+    with Session(loaded, networks, output=output, limits=limits) as session:
         session.add(source)
         yield from session.events()
 

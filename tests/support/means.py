@@ -1,6 +1,6 @@
 """Networks of a millisecond, and a model that takes what they make: cameras are decided without torch's time."""
 
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,10 +21,10 @@ class Means:
     def prepare(self, *batches):
         """There is nothing to prepare."""
 
-    def begin_thread(self):
-        """Nor in a thread."""
+    def open_pool(self, workers):
+        return ThreadPoolExecutor(2, "networks"), 2
 
-    def submit(self, pool, chunks, workers, memories=None) -> Future:
+    def submit(self, pool, chunks, workers) -> Future:
         return pool.submit(lambda: [self.row_of(chunk) for chunk in chunks])
 
     def row_of(self, chunk) -> FeatureRow:

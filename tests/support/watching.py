@@ -8,9 +8,7 @@ import numpy as np
 
 from lstr.errors import LstrError
 from lstr.extractors.video.frames import Chunk
-from lstr.pipelines.detection.decision import Decision
-from lstr.pipelines.detection.events import Opened
-from lstr.pipelines.detection.status import Status
+from lstr.pipelines.detection.decision import Decision, Opened, Status
 from lstr.pipelines.watching.board import Board
 from lstr.pipelines.watching.event import WatchedEvent, new_id
 from lstr.pipelines.watching.history import History

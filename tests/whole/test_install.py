@@ -64,9 +64,8 @@ def test_an_application_keeps_its_names(installed, tmp_path):
         (tmp_path / name / "__init__.py").write_text(f"OWN = {name!r}\n")
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import lstr\n"
     code += f"import {', '.join(TAKEN)}; print({', '.join(f'{name}.OWN' for name in TAKEN)})\n"
-    code += (
-        "from lstr.pipelines.detection.job import detect_sources; print(lstr.detect.__name__, detect_sources.__name__)"
-    )
+    code += "from lstr.pipelines.detection.detect import detect_sources\n"
+    code += "print(lstr.detect.__name__, detect_sources.__name__)"
     for order in (code, code.replace("path.insert(0, ", "path.append(")):
         assert installed("-c", order).split() == [*TAKEN, "detect", "detect_sources"]
 

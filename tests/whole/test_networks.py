@@ -87,7 +87,7 @@ def test_a_network_is_added_by_one_entry(monkeypatch, tmp_path):
 def test_common_networks_need_no_mmaction2():
     """To build, to train and to compute with what the recipes name."""
     code = (
-        "import sys, lstr.pipelines.training.networks, lstr.pipelines.learning.plan, lstr.pipelines.detection.job\n"
+        "import sys, lstr.pipelines.training.networks, lstr.pipelines.learning.plan, lstr.pipelines.detection.detect\n"
         "from lstr.extractors.weights.sources import WeightSources\n"
         "from lstr.extractors.presets import PRESETS\n"
         "from lstr.extractors.twostream import build_twostream\n"

@@ -11,9 +11,9 @@ import pytest
 
 from lstr.errors import ConfigError, ExtractorError, VideoError
 from lstr.pipelines.detection.checkpoint import load_checkpoint
-from lstr.pipelines.detection.events import Decided
-from lstr.pipelines.detection.job import DetectOptions, detect_sources
-from lstr.pipelines.detection.networks import NetworkOptions
+from lstr.pipelines.detection.decision import Decided
+from lstr.pipelines.detection.detect import DetectOptions, detect_sources
+from lstr.pipelines.detection.options import NetworkOptions
 from lstr.pipelines.progress import result_of
 
 

@@ -30,7 +30,7 @@ RUN_PATH = (
     "lstr.extractors.networks.runtimes.onnx_runtime",
     "lstr.extractors.networks.runtimes.openvino_runtime",
     "lstr.extractors.twostream",
-    "lstr.pipelines.detection.job",
+    "lstr.pipelines.detection.detect",
     "lstr.pipelines.model_files.model_file",
     "lstr_cli.detect",
 )

@@ -10,7 +10,7 @@ import av
 import numpy as np
 import pytest
 
-from lstr.pipelines.detection.files import FORMATS
+from lstr.pipelines.detection.options import FORMATS
 from tests.support.exportable import write_exportable
 
 pytestmark = pytest.mark.slow

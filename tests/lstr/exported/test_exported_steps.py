@@ -71,7 +71,7 @@ def test_streams_of_a_batch_come_and_go(kind):
     for k in range(40):
         which = [n for n in (2, 0, 1) if n == 0 or k >= 5 * n]
         if k == 30:
-            reset(step, state, [1])
+            reset(state, [1])
             at[1], seen[1] = 0, []
         rows = np.stack([videos[n][at[n]] for n in which])
         for n, scores in zip(which, step_some(step, state, which, rows[:, :5], rows[:, 5:]), strict=True):

@@ -3,21 +3,23 @@
 import json
 import threading
 from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from lstr.errors import VideoError
-from lstr.extractors.run import FeatureRow
+from lstr.extractors.video.frames import Chunk
 from lstr.pipelines.detection.checkpoint import load_checkpoint
-from lstr.pipelines.detection.events import Decided, Ended, Opened
-from lstr.pipelines.detection.files import OutputOptions
-from lstr.pipelines.detection.job import DetectOptions, detect_sources
-from lstr.pipelines.detection.networks import NetworkOptions
+from lstr.pipelines.detection.decision import Decided, Ended, Opened
+from lstr.pipelines.detection.detect import DetectOptions, detect_sources
+from lstr.pipelines.detection.options import Limits, NetworkOptions, OutputOptions
 from lstr.pipelines.detection.session import Session
-from lstr.pipelines.detection.sources import Limits, Source
+from lstr.pipelines.detection.source import Source
 from lstr.pipelines.failures import FailureLog
 from lstr.pipelines.progress import Failed
+from tests.support.detections import opened
+from tests.support.means import Means, tiny_checkpoint
 
 
 @pytest.fixture(scope="module")
@@ -68,29 +70,30 @@ def test_videos_at_once_are_as_each_alone(small_set, loaded, tmp_path):
     assert all(timeline["speed"]["processor_seconds_per_video_second"] > 0 for timeline in result.timelines.values())
 
 
-class Rows:
-    """Features of a video that is never opened: how many were taken, and whether they were closed."""
+class Drawn(Source):
+    """A video that is never opened: how many chunks of it were read, and whether reading was closed."""
 
-    def __init__(self, n: int, fails: bool = False):
-        self.n, self.fails, self.taken = n, fails, 0
+    batch = 1
+
+    def __init__(self, name: str, n: int, fails: bool = False):
+        super().__init__(name, video=Path(f"{name}.mp4"))
+        self.n, self.fails, self.read = n, fails, 0
         self.begun, self.closed = threading.Event(), threading.Event()
 
-    def __iter__(self):
-        random = np.random.default_rng(0)
+    def open(self, networks, limits, changed):
+        networks.open()
+        self._read(self._chunks(), 1, changed)
+
+    def _chunks(self):
         try:
             for k in range(self.n):
-                self.taken += 1
+                self.read += 1
                 self.begun.set()
-                rgb, flow = random.normal(size=576), random.normal(size=1024)
-                yield FeatureRow(k, (k + 1) / 4, {"rgb": rgb.astype(np.float32), "flow": flow.astype(np.float32)})
+                yield Chunk(k, (k + 1) / 4, np.full((6, 8, 8, 3), k, np.uint8))
             if self.fails:
                 raise VideoError("It is damaged.", "record it again.")
         finally:
             self.closed.set()
-
-
-def source_of(rows: Rows, tmp_path, name: str) -> Source:
-    return Source(name, name, tmp_path / f"{name}.mp4", rows.n / 4, rows.n, rows)
 
 
 def until(events, kind, source_id: str):
@@ -98,19 +101,22 @@ def until(events, kind, source_id: str):
     return next(event for event in events if isinstance(event, kind) and event.id == source_id)
 
 
-def test_the_next_ones_run_ahead_and_no_farther(loaded, tmp_path, monkeypatch):
-    monkeypatch.setattr("lstr.pipelines.detection.recorded.AHEAD", 2)
-    rows = [Rows(5), Rows(9, fails=True), Rows(4), Rows(4)]
-    with Session(loaded, places=2, log=FailureLog(None)) as session, closing(session.events()) as events:
-        for i, one in enumerate(rows):
-            session.add(source_of(one, tmp_path, str(i)))
+def test_the_next_ones_run_ahead_and_no_farther(tmp_path, monkeypatch):
+    monkeypatch.setattr("lstr.pipelines.detection.track.DECIDED_AHEAD", 2)
+    monkeypatch.setattr("lstr.pipelines.detection.source.QUEUED", 1)
+    loaded = tiny_checkpoint(tmp_path / "c.pt", ("Background", "kick"))
+    first, second, third, fourth = [Drawn("0", 5), Drawn("1", 90, fails=True), Drawn("2", 90), Drawn("3", 4)]
+    networks = opened(loaded, (Means(), None))
+    with Session(loaded, networks, 2, log=FailureLog(None)) as session, closing(session.events()) as events:
+        for source in (first, second, third, fourth):
+            session.add(source)
         until(events, Opened, "0")
-        assert rows[1].begun.wait(60), "nobody has taken anything of the first one"
+        assert second.begun.wait(60), "no chunk of the first one was asked for"
         until(events, Ended, "0")
-        assert not rows[1].closed.wait(0.5), "without a bound it is at its end by now"
-        assert rows[0].taken == 5 and rows[1].taken <= 3 and rows[2].taken == rows[3].taken == 0
+        assert not second.closed.is_set(), "without a bound it is at its end by now"
+        assert first.read == 5 and second.read <= 9 and third.read == fourth.read == 0
         assert "is damaged" in until(events, Failed, "1").reason
-        assert rows[1].taken == 9 and rows[2].taken <= 3
+        assert second.read == 90 and third.read <= 9
         until(events, Opened, "2")
-    assert rows[2].closed.is_set() and rows[3].taken <= 3, "who leaves in the middle leaves no thread behind"
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("detection ")]
+    assert third.closed.is_set() and fourth.read <= 4, "who leaves in the middle leaves no thread behind"
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("reader of")]

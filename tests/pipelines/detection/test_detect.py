@@ -1,8 +1,6 @@
 """Detection: causal on pixels, the same from stored features, and what it writes."""
 
 import json
-from contextlib import closing
-from dataclasses import replace
 
 import av
 import numpy as np
@@ -11,13 +9,14 @@ import pytest
 from lstr.batch import predict
 from lstr.checkpoints.checkpoint import load, save
 from lstr.errors import CheckpointError
+from lstr.extractors.run import FeatureRow
 from lstr.pipelines.detection.checkpoint import find_checkpoint, load_checkpoint, make_default
-from lstr.pipelines.detection.decision import Decision
+from lstr.pipelines.detection.decision import Decided, Decision
 from lstr.pipelines.detection.detect import detect
-from lstr.pipelines.detection.events import Decided
-from lstr.pipelines.detection.files import OutputOptions
+from lstr.pipelines.detection.options import OutputOptions
+from lstr.pipelines.detection.source import Source
 from lstr.pipelines.features.folder import open_features
-from tests.support.detections import decisions_of, open_sources, run_recorded, timelines_of
+from tests.support.detections import decisions_of, run_recorded, sources_of, timelines_of
 
 
 def cut(source, target, share: float):
@@ -63,7 +62,7 @@ def test_raw_video_and_stored_features_and_the_batch_definition_agree(small_set)
     raw = scores_of(small_set.videos / "scene_03.mp4", small_set.checkpoint)
     loaded = load(small_set.checkpoint)
     folder = open_features(small_set.features)
-    stored = {source.id: source for source in open_sources([small_set.features], loaded)}
+    stored = {source.id: source for source in sources_of(small_set.features, loaded=loaded)}
     assert list(stored) == folder.ids()
     from_stored = np.stack([d.scores for d in decisions_of(run_recorded(stored["scene_03"], loaded))])
     assert np.abs(from_stored - raw).max() < 1e-4
@@ -73,16 +72,16 @@ def test_raw_video_and_stored_features_and_the_batch_definition_agree(small_set)
 
 def test_each_line_is_out_before_the_next_decision(small_set, tmp_path):
     loaded = load(small_set.checkpoint)
-    source = next(s for s in open_sources([small_set.features], loaded) if s.id == "scene_03")
+    rgb, flow = open_features(small_set.features).load("scene_03")
     pulled = []
 
     def watched():
-        for row in source.rows:
-            pulled.append(row.index)
-            yield row
+        for k in range(20):
+            pulled.append(k)
+            yield FeatureRow(k, (k + 1) / 4, {"rgb": rgb[k], "flow": flow[k]})
 
     path = tmp_path / "scene_03.jsonl"
-    running = run_recorded(replace(source, rows=watched()), loaded, OutputOptions(tmp_path, ("jsonl",)))
+    running = run_recorded(Source("scene_03", rows=watched()), loaded, OutputOptions(tmp_path, ("jsonl",)))
     for decision in (event.decision for event in running if isinstance(event, Decided)):
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         assert [line["chunk"] for line in lines if "chunk" in line] == list(range(decision.chunk + 1))
@@ -91,9 +90,9 @@ def test_each_line_is_out_before_the_next_decision(small_set, tmp_path):
 
 def test_outputs(small_set, tmp_path):
     loaded = load(small_set.checkpoint)
-    with closing(open_sources([small_set.videos / "scene_00.mp4"], loaded)) as sources:
-        output = OutputOptions(tmp_path, ("json", "jsonl", "npy", "html"))
-        ended = timelines_of(run_recorded(next(sources), loaded, output))
+    (source,) = sources_of(small_set.videos / "scene_00.mp4", loaded=loaded)
+    output = OutputOptions(tmp_path, ("json", "jsonl", "npy", "html"))
+    ended = timelines_of(run_recorded(source, loaded, output))
     names = ["scene_00.html", "scene_00.json", "scene_00.jsonl", "scene_00.scores.npy"]
     assert sorted(p.name for p in tmp_path.iterdir()) == names
     timeline = json.loads((tmp_path / "scene_00.json").read_text())
@@ -123,7 +122,7 @@ def test_the_writers_get_what_python_gets(small_set, tmp_path):
     given = list(detect(small_set.features, small_set.checkpoint))
     assert {type(decision) for decision in given} == {Decision} and len(given) == 80
     loaded = load(small_set.checkpoint)
-    for i, source in enumerate(open_sources([small_set.features], loaded)):
+    for i, source in enumerate(sources_of(small_set.features, loaded=loaded)):
         written = decisions_of(run_recorded(source, loaded, OutputOptions(tmp_path, ("jsonl",))))
         mine = given[20 * i : 20 * i + 20]
         assert all(np.array_equal(a.scores, b.scores) for a, b in zip(mine, written, strict=True))
@@ -148,6 +147,6 @@ def test_a_checkpoint_without_a_recipe_scores_features_only(small_set, tmp_path)
     loaded = load(small_set.checkpoint)
     save(tmp_path / "bare.pt", loaded.model, loaded.classes, None, {})
     bare = load(tmp_path / "bare.pt")
-    assert next(open_sources([small_set.features], bare)).n_chunks == 20
+    assert len(decisions_of(run_recorded(sources_of(small_set.features, loaded=bare)[0], bare))) == 20
     with pytest.raises(CheckpointError, match="does not say how its features were made"):
-        next(open_sources([small_set.videos], bare))
+        list(run_recorded(sources_of(small_set.videos, loaded=bare)[0], bare))

@@ -12,7 +12,7 @@ import lstr
 from lstr.errors import ConfigError, DeviceError, MissingPathError, VideoError
 from lstr.pipelines.detection import networks
 from lstr.pipelines.detection.decision import Decision
-from lstr.pipelines.detection.frame_source import source_frames
+from lstr.pipelines.detection.source import source_frames
 
 FEW = lstr.Limits(max_chunks=4)
 ALWAYS = {"on": 0.01, "off": 0.01}

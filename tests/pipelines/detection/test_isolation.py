@@ -10,11 +10,11 @@ from lstr.extractors.video.live_input import Input
 from lstr.extractors.video.live_reader import LiveReader
 from lstr.pipelines.detection import networks as detection_networks
 from lstr.pipelines.detection.checkpoint import load_checkpoint
-from lstr.pipelines.detection.events import Ended
-from lstr.pipelines.detection.files import Files, OutputOptions
-from lstr.pipelines.detection.job import DetectOptions, detect_sources
-from lstr.pipelines.detection.networks import NetworkOptions, open_networks
-from lstr.pipelines.detection.sources import Limits
+from lstr.pipelines.detection.decision import Ended
+from lstr.pipelines.detection.detect import DetectOptions, detect_sources
+from lstr.pipelines.detection.networks import open_networks
+from lstr.pipelines.detection.options import Limits, NetworkOptions, OutputOptions
+from lstr.pipelines.detection.timeline_files import TimelineFiles
 from lstr.pipelines.failures import FailureLog
 from lstr.pipelines.progress import Failed
 from tests.support.detections import run_live
@@ -58,14 +58,14 @@ def detect(loaded, networks, tmp_path, monkeypatch):
 
 def refuse_writing(patch, error: Exception) -> None:
     """Of what comes of `bad`."""
-    take = Files.take
+    take = TimelineFiles.take
 
     def taken(self, decision):
         if self._source.id == "bad":
             raise error
         take(self, decision)
 
-    patch.setattr(Files, "take", taken)
+    patch.setattr(TimelineFiles, "take", taken)
 
 
 def break_source(patch, stage: str, error: Exception) -> None:
@@ -164,7 +164,7 @@ def test_an_unforeseen_error_is_one_cameras_failure(loaded, networks, tmp_path, 
 def test_the_only_camera_raises_what_ended_it(loaded, networks, tmp_path, monkeypatch):
     break_camera(monkeypatch, "network", ERROR)
     given = [Input("bad", "testsrc=size=80x48:rate=30", demuxer="lavfi")]
-    monkeypatch.setattr("lstr.pipelines.detection.job.by_kind", lambda sources, names: ([], given))
+    monkeypatch.setattr("lstr.pipelines.detection.detect.by_kind", lambda sources, names: ([], given))
     monkeypatch.setattr(detection_networks, "open_networks", lambda *_: nullcontext(networks))
     options = DetectOptions(loaded, limits=Limits(max_chunks=2), output=OutputOptions(tmp_path, FILES))
     with pytest.raises(UnforeseenError, match="'NoneType'") as raised:

@@ -13,11 +13,9 @@ from lstr.extractors.video import live_link
 from lstr.extractors.video.live_reader import LiveOptions
 from lstr.labels.label_set import read_labels
 from lstr.pipelines.detection.checkpoint import load_checkpoint
-from lstr.pipelines.detection.events import Decided, Ended, Opened
-from lstr.pipelines.detection.files import OutputOptions
-from lstr.pipelines.detection.job import DetectOptions, detect_sources
-from lstr.pipelines.detection.networks import NetworkOptions
-from lstr.pipelines.detection.sources import Limits
+from lstr.pipelines.detection.decision import Decided, Ended, Opened
+from lstr.pipelines.detection.detect import DetectOptions, detect_sources
+from lstr.pipelines.detection.options import Limits, NetworkOptions, OutputOptions
 from lstr.pipelines.progress import Failed, Finished, Notice, result_of
 from tests.support.detections import dated_file
 from tests.support.pages import Page

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import closing
 from datetime import datetime
 from unittest.mock import Mock
 
@@ -21,23 +20,23 @@ from lstr.extractors.video.live_input import PROMPT, Input, parse_live
 from lstr.extractors.video.live_reader import LiveOptions
 from lstr.kinds import configure, make_model
 from lstr.pipelines.annotations.timeline_json import from_jsonl, from_timeline
-from lstr.pipelines.detection import files
+from lstr.pipelines.detection import timeline_files
 from lstr.pipelines.detection.checkpoint import load_checkpoint
+from lstr.pipelines.detection.decision import Decided, Opened
 from lstr.pipelines.detection.detect import detect
-from lstr.pipelines.detection.events import Decided, Opened
-from lstr.pipelines.detection.files import OutputOptions
-from lstr.pipelines.detection.networks import NetworkOptions, open_networks
-from lstr.pipelines.detection.sources import Limits
-from lstr.pipelines.detection.streams import TorchStreams
+from lstr.pipelines.detection.networks import open_networks
+from lstr.pipelines.detection.options import Limits, NetworkOptions, OutputOptions
+from lstr.pipelines.detection.session import Streams
 from lstr.pipelines.failures import FailureLog
 from lstr.timeline import Thresholds
-from tests.support.detections import dated_file, decisions_of, open_sources, run_live, run_recorded
+from tests.support.detections import dated_file, decisions_of, run_live, run_recorded, sources_of
 from tests.support.feature_set import TINY
 from tests.support.processes import heed_interrupts
 from tests.support.served import TS_HEAD, piped, served
 from tests.support.videos import remux
 
 FEW = Limits(max_chunks=4)
+ONE_THREAD = NetworkOptions(flow_threads=1)
 
 
 @pytest.fixture(scope="module")
@@ -80,8 +79,8 @@ def stdin(file, name: str = "stdin") -> Input:
 def test_scores_are_the_same_however_the_bytes_come(small_set, loaded, networks, streams, tmp_path):
     """A file, a pipe and a TCP stream; then both of the latter at once, which share networks and model steps."""
     (tmp_path / "a.ts").write_bytes(streams[0])
-    with closing(open_sources([tmp_path / "a.ts"], loaded, NetworkOptions(flow_threads=1), FEW)) as sources:
-        from_file = scores_of(decisions_of(run_recorded(next(sources), loaded)))
+    (source,) = sources_of(tmp_path / "a.ts", loaded=loaded)
+    from_file = scores_of(decisions_of(run_recorded(source, loaded, networks=ONE_THREAD, limits=FEW)))
     with piped(streams[0]) as file:
         _, alone, _ = watched([stdin(file)], loaded, networks)
     assert np.abs(scores_of(alone["stdin"]) - from_file).max() <= 1e-5
@@ -160,8 +159,8 @@ def test_chunks_that_are_dropped_are_in_every_output(loaded, networks, tmp_path)
 
 @pytest.mark.long
 def test_a_gap_can_reset_what_is_remembered(loaded, networks, streams, monkeypatch):
-    resets, reset = [], TorchStreams.reset
-    monkeypatch.setattr(TorchStreams, "reset", lambda self, places: [resets.append(places), reset(self, places)])
+    resets, reset = [], Streams.reset
+    monkeypatch.setattr(Streams, "reset", lambda self, places: [resets.append(places), reset(self, places)])
     part = streams[0][: len(streams[0]) * 2 // 5 // 188 * 188]
     for on_gap, forgets in (("keep", False), ("reset", True)):
         with served([part], [part], head=TS_HEAD) as port:
@@ -213,7 +212,7 @@ def test_a_source_that_stalls_leaves_whole_outputs(lstr, small_set, streams, tmp
 
 def test_a_camera_never_overwrites_what_is_there(loaded, networks, tmp_path, monkeypatch):
     """Not even where two starts fall into one second."""
-    monkeypatch.setattr(files, "datetime", Mock(now=lambda: datetime(2026, 11, 22, 21, 5)))
+    monkeypatch.setattr(timeline_files, "datetime", Mock(now=lambda: datetime(2026, 11, 22, 21, 5)))
     kept: dict = {}
     for suffix in ("", "~2", "~3"):
         camera = Input("camera", "testsrc=size=96x64:rate=30", demuxer="lavfi")
@@ -283,10 +282,8 @@ def test_a_part_of_recorded_sources(lstr, small_set, tmp_path):
     code, _, err = lstr("detect", small_set.features, "-c", small_set.checkpoint, "--start", "soon")
     assert code == 2 and "'soon' is no time" in err
     loaded = load(small_set.checkpoint)
-    with closing(
-        open_sources([small_set.videos / "scene_00.mp4"], loaded, NetworkOptions(flow_threads=1), Limits(1, 0.5))
-    ) as opened:
-        raw = decisions_of(run_recorded(next(opened), loaded))
+    (source,) = sources_of(small_set.videos / "scene_00.mp4", loaded=loaded)
+    raw = decisions_of(run_recorded(source, loaded, networks=ONE_THREAD, limits=Limits(1, 0.5)))
     stored = np.load(tmp_path / "scene_00.scores.npy")
     assert [d.chunk for d in raw] == [4, 5] and np.abs(scores_of(raw) - stored[4:6]).max() < 1e-4
 

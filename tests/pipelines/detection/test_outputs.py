@@ -15,9 +15,9 @@ from lstr.kinds import configure, make_model
 from lstr.pipelines.annotations.format import TextFormat
 from lstr.pipelines.annotations.formats import FORMATS as ALL_FORMATS
 from lstr.pipelines.annotations.formats import read_annotations
-from lstr.pipelines.detection.files import DEFAULT, FORMATS, OutputOptions
+from lstr.pipelines.detection.options import DEFAULT_FORMATS, FORMATS, OutputOptions
 from tests.support.annotated import scored, segments
-from tests.support.detections import decisions_of, open_sources, run_recorded
+from tests.support.detections import decisions_of, run_recorded, sources_of
 from tests.support.processes import heed_interrupts
 from tests.support.small_set import DIMS
 
@@ -30,9 +30,8 @@ def everything(small_set, tmp_path_factory):
     """One video detected with -f all."""
     folder = tmp_path_factory.mktemp("all")
     loaded = load(small_set.checkpoint)
-    sources = open_sources([small_set.videos / "scene_00.mp4"], loaded)
-    decisions_of(run_recorded(next(sources), loaded, OutputOptions(folder, FORMATS)))
-    sources.close()
+    (source,) = sources_of(small_set.videos / "scene_00.mp4", loaded=loaded)
+    decisions_of(run_recorded(source, loaded, OutputOptions(folder, FORMATS)))
     return folder
 
 
@@ -73,7 +72,7 @@ def test_options_of_the_command(small_set, tmp_path, lstr):
     assert lstr(*given, "-o", tmp_path / "a")[0] == 0
     assert {p.name for p in (tmp_path / "a").iterdir()} == {
         "index.html",
-        *(f"scene_0{i}{SUFFIXES[form]}" for i in range(4) for form in DEFAULT),
+        *(f"scene_0{i}{SUFFIXES[form]}" for i in range(4) for form in DEFAULT_FORMATS),
     }
     rules = ("--on", 0.4, "--off", 0.2, "--min-length", 0.5, "--merge-gap", 0.25)
     code, _, err = lstr(*given, "-o", tmp_path / "b", "-f", "json", "-f", "vtt, jsonl", *rules)
@@ -119,7 +118,7 @@ def test_an_anticipating_model_says_what_is_expected(small_set, tmp_path):
     extra = {"thresholds": {label: {"on": 0.2, "off": 0.19} for label in loaded.classes}}
     save(tmp_path / "ahead.pt", model, loaded.classes, loaded.recipe, {}, extra, loaded.calibration)
     ahead = load(tmp_path / "ahead.pt")
-    source = next(s for s in open_sources([small_set.features], ahead))
+    source = sources_of(small_set.features, loaded=ahead)[0]
     running = run_recorded(source, ahead, OutputOptions(tmp_path, ("json", "jsonl")))
     events = [event for decision in decisions_of(running) for event in decision.events]
     timeline = json.loads((tmp_path / f"{source.id}.json").read_text())

@@ -5,10 +5,9 @@ from functools import partial
 
 import pytest
 
-from lstr.pipelines.detection.events import Decided, Ended
-from lstr.pipelines.detection.files import NO_TIMELINE, OutputOptions
+from lstr.pipelines.detection.decision import Decided, Ended
+from lstr.pipelines.detection.options import NO_TIMELINE, Limits, OutputOptions
 from lstr.pipelines.detection.session import Session
-from lstr.pipelines.detection.sources import Limits
 from tests.pipelines.detection.test_session import Kept, camera, stored
 from tests.support.detections import dated_file, opened
 from tests.support.means import Means, tiny_checkpoint

@@ -22,15 +22,13 @@ from lstr.extractors.run import FeatureRow
 from lstr.extractors.video.live_input import Input
 from lstr.extractors.video.live_reader import LiveOptions
 from lstr.kinds import configure, make_model
-from lstr.pipelines.detection import json_lines
-from lstr.pipelines.detection.events import Decided, Ended, Opened, Undecided
-from lstr.pipelines.detection.files import OutputOptions
-from lstr.pipelines.detection.frame_source import FrameSource
-from lstr.pipelines.detection.json_lines import JsonLines
+from lstr.pipelines.detection import sinks
+from lstr.pipelines.detection.decision import Decided, Ended, Opened, Undecided
+from lstr.pipelines.detection.options import Limits, OutputOptions
 from lstr.pipelines.detection.session import Session
-from lstr.pipelines.detection.sink import End, Sink
-from lstr.pipelines.detection.sources import Limits, Source
-from lstr.pipelines.detection.spool import Spool
+from lstr.pipelines.detection.sinks import End, JsonLines, Sink
+from lstr.pipelines.detection.source import FrameSource, Source
+from lstr.pipelines.detection.timeline_files import Spool
 from lstr.pipelines.failures import FailureLog
 from lstr.pipelines.progress import Failed, Notice
 from lstr.timeline import Thresholds
@@ -64,7 +62,7 @@ def rows_of(n: int):
 
 
 def stored(name: str, n: int) -> Source:
-    return Source(name, name, None, n / 4, n, rows_of(n))
+    return Source(name, rows=rows_of(n), duration=n / 4, n_chunks=n)
 
 
 def chunks_of(events, name: str) -> list[int]:
@@ -90,7 +88,7 @@ class Kept(Sink):
 def test_a_sink_is_one_class(loaded, networks):
     """Of a camera and of stored features beside it: in order, from open to close."""
     into = {}
-    with Session(loaded, networks, sinks=[partial(Kept, into)], limits=Limits(max_chunks=5)) as session:
+    with Session(loaded, networks, 2, sinks=[partial(Kept, into)], limits=Limits(max_chunks=5)) as session:
         assert [session.add(camera()), session.add(stored("a", 5)), session.add(stored("a", 3))] == [
             "camera",
             "a",
@@ -144,7 +142,7 @@ def stopped():
 @pytest.mark.parametrize("kind", ["asleep", "full", "stopped"])
 def test_no_sink_stops_the_decisions(loaded, networks, tmp_path, stopped, monkeypatch, kind):
     """Nor do its sinks reach another camera."""
-    monkeypatch.setattr("lstr.pipelines.detection.live_source.PATIENCE", 0.1)
+    monkeypatch.setattr("lstr.pipelines.detection.track.SINK_TIMEOUT_S", 0.1)
     into: dict = {}
     bad = {"asleep": Sleeping, "full": Full, "stopped": partial(Lines, stopped)}[kind]
     log, limits = FailureLog(tmp_path), Limits(max_chunks=60)
@@ -170,7 +168,7 @@ def test_no_sink_stops_the_decisions(loaded, networks, tmp_path, stopped, monkey
 def test_a_full_disk_under_the_lines_of_a_camera(loaded, networks, tmp_path, monkeypatch):
     """The real one: the kernel's device that takes no byte."""
     (tmp_path / "camera.jsonl").symlink_to("/dev/full")
-    monkeypatch.setattr(json_lines, "_opened", lambda folder, source: (folder / "camera.jsonl").open("w"))
+    monkeypatch.setattr(sinks, "open_lines", lambda folder, source: (folder / "camera.jsonl").open("w"))
     log = FailureLog(None)
     output = OutputOptions(tmp_path, ("json", "jsonl"))
     with Session(loaded, networks, output=output, limits=Limits(max_chunks=9), log=log) as session:
@@ -198,13 +196,6 @@ def test_a_file_waits_for_a_sink_and_a_broken_one_is_left_behind(loaded):
     assert "gone" in notice and "go on without the broker" in notice
 
 
-class InOrder(Means):
-    """The smallest networks, for the frames of a program."""
-
-    def rows(self, chunks, workers, live=False):
-        return map(self.row_of, chunks)
-
-
 @pytest.mark.parametrize("pause", [0, 60])
 def test_a_duration_of_frames_is_time(loaded, pause):
     """What comes after a pause of a minute was decided, chunk by chunk, until there were as many as in ten seconds."""
@@ -215,8 +206,8 @@ def test_a_duration_of_frames_is_time(loaded, pause):
             given.append(n)
             yield np.full((48, 64, 3), n % 256, np.uint8), n / 24 + (pause if n >= 120 else 0)
 
-    with Session(loaded, opened(loaded, (InOrder(), None)), limits=Limits(duration=10)) as session:
-        session.add(FrameSource("door", "door", frames()))
+    with Session(loaded, opened(loaded, (Means(), None)), limits=Limits(duration=10)) as session:
+        session.add(FrameSource("door", frames()))
         chunks = chunks_of(session.events(), "door")
     assert chunks[:20] == list(range(20)) and chunks[-1] < 40 and (pause or len(chunks) == 40)
     assert len(given) <= 241, "no more than it takes to know that the time is over"
@@ -234,7 +225,7 @@ def test_a_file_that_ends_before_its_first_decision_has_failed(loaded, tmp_path)
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     log = FailureLog(None)
     with Session(loaded, output=output, log=log) as session:
-        session.add(Source("a", "a.mp4", Path("a.mp4"), 1.0, 4, iter(())))
+        session.add(Source("a", "a.mp4", rows=(), video=Path("a.mp4"), duration=1.0, n_chunks=4))
         *_, failed = session.events()
     assert isinstance(failed, Failed) and type(failed.error) is VideoError and failed.error.exit_code == 3
     assert "a.mp4 ended before the first decision" in failed.reason and "record it again" in failed.hint
@@ -323,7 +314,7 @@ def held() -> tuple[int, int, float]:
 def test_sources_come_and_go_while_others_run(loaded, networks, tmp_path):
     """Twenty cameras and twenty files, one after the other, beside a camera that stays."""
     output = OutputOptions(tmp_path, ("json", "npy"))
-    with Session(loaded, networks, 2, output=output) as session, closing(session.events()) as events:
+    with Session(loaded, networks, 3, output=output) as session, closing(session.events()) as events:
         session.add(camera("stays"))
 
         def until(kind, name: str) -> None:
@@ -387,7 +378,7 @@ def test_scores_stay_on_disk(tmp_path):
     """Also those of a stretch in which nothing came."""
     spool = Spool(3, tmp_path)
     for chunk in (0, 1, 9000):
-        spool.add(chunk, np.full(3, chunk, np.float32))
+        spool.add(chunk, np.full(3, chunk, np.float32), [])
     scores = spool.scores()
     assert isinstance(scores, np.memmap) and scores.shape == (9001, 3)
     assert np.flatnonzero(~np.isnan(scores[:, 0])).tolist() == [0, 1, 9000] and scores[9000, 2] == 9000

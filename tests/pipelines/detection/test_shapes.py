@@ -13,9 +13,10 @@ from lstr.extractors.video.live_input import PROMPT, Input
 from lstr.extractors.weights.sources import WeightSources
 from lstr.kinds import configure, make_model
 from lstr.pipelines.detection.checkpoint import load_checkpoint
-from lstr.pipelines.detection.frame_source import FrameSource
-from lstr.pipelines.detection.job import DetectOptions, detect_sources
-from lstr.pipelines.detection.networks import NetworkOptions, open_networks
+from lstr.pipelines.detection.detect import DetectOptions, detect_sources
+from lstr.pipelines.detection.networks import open_networks
+from lstr.pipelines.detection.options import NetworkOptions
+from lstr.pipelines.detection.source import FrameSource
 from lstr.pipelines.progress import Finished, Notice
 from tests.support.detections import run_live
 from tests.support.exportable import CLASSES
@@ -64,7 +65,7 @@ def test_so_is_that_of_frames_that_a_program_has(learnt):
     """As the first chunk comes, and in the timeline."""
     width, height = SIZES["wide"]
     frames = [(np.zeros((height, width, 3), np.uint8), number / 24) for number in range(24)]
-    events = [*detect_sources([FrameSource("door", "door", frames)], DetectOptions(learnt))]
+    events = [*detect_sources([FrameSource("door", frames)], DetectOptions(learnt))]
     assert len(said(events)) == 1
     timeline = next(event.result.timelines["door"] for event in events if isinstance(event, Finished))
     assert sum("of another shape" in text for text in timeline["warnings"]) == 1

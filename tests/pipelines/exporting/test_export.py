@@ -14,11 +14,10 @@ import lstr
 from lstr.errors import CheckpointError, ConfigError, DeviceError, NetworkRuntimeError, RecipeError
 from lstr.extractors.video.live_reader import LiveOptions
 from lstr.pipelines.detection.checkpoint import load_checkpoint
-from lstr.pipelines.detection.detect import detect
-from lstr.pipelines.detection.events import Decided
-from lstr.pipelines.detection.job import DetectOptions, detect_sources
-from lstr.pipelines.detection.networks import NetworkOptions, open_networks
-from lstr.pipelines.detection.sources import Limits
+from lstr.pipelines.detection.decision import Decided
+from lstr.pipelines.detection.detect import DetectOptions, detect, detect_sources
+from lstr.pipelines.detection.networks import open_networks
+from lstr.pipelines.detection.options import Limits, NetworkOptions
 from lstr.pipelines.exporting import job
 from lstr.pipelines.exporting.job import ExportOptions, export
 from lstr.pipelines.model_files.model_file import open_model

@@ -15,7 +15,7 @@ from lstr.errors import TooShortError
 from lstr.extractors.networks.weights import ALIGNMENT
 from lstr.extractors.weights.archive import Archive
 from lstr.metrics.actions import measure_events
-from lstr.pipelines.detection.job import DetectOptions, detect_sources
+from lstr.pipelines.detection.detect import DetectOptions, detect_sources
 from lstr.pipelines.evaluation.analysis import detect_events
 from lstr.pipelines.evaluation.scoring import means_of
 from lstr.pipelines.features.dataset import read_split

@@ -11,7 +11,7 @@ from unittest.mock import patch
 import pytest
 
 from lstr.errors import ConfigError, LabelsError, OutputError, VideoError
-from lstr.pipelines.detection.job import DetectOptions, detect_sources
+from lstr.pipelines.detection.detect import DetectOptions, detect_sources
 from lstr.pipelines.evaluation.out_of_fold import ONE_RECORDING
 from lstr.pipelines.learning.learn import Learnt, learn, plan
 from lstr.pipelines.learning.options import LearnOptions, choose_features

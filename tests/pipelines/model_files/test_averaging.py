@@ -10,8 +10,8 @@ from lstr.batch import predict
 from lstr.checkpoints.checkpoint import load, save
 from lstr.errors import CheckpointError, RecipeError
 from lstr.kinds import configure, make_model
-from lstr.pipelines.detection.job import DetectOptions, detect_sources
-from lstr.pipelines.detection.sources import Limits
+from lstr.pipelines.detection.detect import DetectOptions, detect_sources
+from lstr.pipelines.detection.options import Limits
 from lstr.pipelines.model_files.averaging import write_average
 from lstr.pipelines.model_files.description import model_of
 from lstr.pipelines.model_files.model_file import open_checkpoint, open_model

@@ -15,8 +15,7 @@ from lstr.checkpoints.checkpoint import CALIBRATION, TENSORS, load, save
 from lstr.errors import CheckpointError, MissingPathError, OutputError, RecipeError, WeightsError
 from lstr.extractors.weights.archive import Archive, write_archive
 from lstr.kinds import configure, make_model
-from lstr.pipelines.detection.checkpoint import find_checkpoint, make_default
-from lstr.pipelines.detection.warnings import warnings_of_source
+from lstr.pipelines.detection.checkpoint import find_checkpoint, make_default, warnings_of_source
 from lstr.pipelines.model_files import packing
 from lstr.pipelines.model_files.model_file import is_model, open_model
 from lstr.pipelines.model_files.packing import change_thresholds, write_model

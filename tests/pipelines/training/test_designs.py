@@ -18,7 +18,7 @@ from lstr.pipelines.training.loop import rates
 from lstr.pipelines.training.model_run import Task, train_model
 from lstr.pipelines.training.window_samples import count_steps, draw_windows, make_targets, read_windows
 from lstr.windows.windows import Outputs, Part
-from tests.support.detections import decisions_of, open_sources, run_recorded
+from tests.support.detections import decisions_of, run_recorded, sources_of
 
 TINY = {"model.d_model": "16", "model.n_heads": "2", "model.d_feedforward": "16", "model.long_length": "16"}
 TINY |= {"train.epochs": "2"}
@@ -61,7 +61,7 @@ def test_by_the_same_commands(small_set, split, tmp_path, design):
     results = [result_of(score_split(loaded, split, Scoring(mode))).document for mode in ("batch", "stream")]
     assert results[0]["lstr"]["mAP"] == pytest.approx(results[1]["lstr"]["mAP"], abs=1e-3)
     assert [r.get("anticipation") is not None for r in results] == [model.n_ahead > 0] * 2
-    decisions = decisions_of(run_recorded(next(open_sources([small_set.features], loaded)), loaded))
+    decisions = decisions_of(run_recorded(sources_of(small_set.features, loaded=loaded)[0], loaded))
     assert len(decisions) == 20 and all(np.isclose(d.scores.sum(), 1, atol=1e-4) for d in decisions)
     ahead = [seconds for seconds, _, _ in decisions[0].ahead]
     assert (

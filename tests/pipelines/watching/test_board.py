@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 import pytest
 
-from lstr.pipelines.detection.sink import End
+from lstr.pipelines.detection.sinks import End
 from lstr.pipelines.watching import board as board_module
 from lstr.pipelines.watching import shown_source
 from lstr.pipelines.watching.board import MOST_BYTES, MOST_MESSAGES, Messages

@@ -15,10 +15,8 @@ from lstr.errors import HistoryError, LstrError
 from lstr.extractors.video import live_reader
 from lstr.extractors.video.backdrop import Backdrop
 from lstr.pipelines.detection.checkpoint import load_checkpoint
-from lstr.pipelines.detection.decision import Decision
-from lstr.pipelines.detection.events import Opened
-from lstr.pipelines.detection.sink import End
-from lstr.pipelines.detection.status import Status
+from lstr.pipelines.detection.decision import Decision, Opened, Status
+from lstr.pipelines.detection.sinks import End
 from lstr.pipelines.model_files.packing import write_model
 from lstr.pipelines.watching import service
 from lstr.pipelines.watching.capacity import Capacity

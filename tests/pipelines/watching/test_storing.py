@@ -6,10 +6,8 @@ from datetime import datetime, timedelta
 import numpy as np
 import pytest
 
-from lstr.pipelines.detection.decision import Decision
-from lstr.pipelines.detection.events import Opened
-from lstr.pipelines.detection.sink import End
-from lstr.pipelines.detection.status import Status
+from lstr.pipelines.detection.decision import Decision, Opened, Status
+from lstr.pipelines.detection.sinks import End
 from lstr.pipelines.watching import storing
 from lstr.pipelines.watching.history import History
 from lstr.pipelines.watching.storing import Storage, Storing

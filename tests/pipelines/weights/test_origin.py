@@ -14,9 +14,8 @@ from lstr.extractors.weights.archive import Archive, write_archive
 from lstr.extractors.weights.model_card import origin_of, read_card
 from lstr.extractors.weights.published_files import Origin, published_by_hash
 from lstr.kinds import configure, make_model
-from lstr.pipelines.detection.files import OutputOptions
-from lstr.pipelines.detection.job import DetectOptions, detect_sources
-from lstr.pipelines.detection.sources import Limits
+from lstr.pipelines.detection.detect import DetectOptions, detect_sources
+from lstr.pipelines.detection.options import Limits, OutputOptions
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.model_files.packing import write_model
 from lstr.pipelines.model_files.parts import unpack_model

@@ -17,7 +17,7 @@ from lstr.extractors.backbones.networks import NETWORKS
 from lstr.extractors.networks.weights import identify, randomise
 from lstr.extractors.weights import published_files as manifest
 from lstr.extractors.weights.published_files import dataset_of, published_by_hash, read_manifest
-from lstr.pipelines.detection.networks import NetworkOptions
+from lstr.pipelines.detection.options import NetworkOptions
 from lstr.pipelines.networks.recipes import choose_recipe, weights_for
 from lstr.pipelines.training.recogniser import initial_weights
 from lstr.pipelines.weights.published import choose, find_weights, named_weights, weights_by_stream

@@ -1,0 +1,185 @@
+"""Options of a detection: which sources, which part of them, by which networks, and which files."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, TextIO
+
+from lstr.chunk import CLOCK, Clock
+from lstr.errors import ConfigError, MissingPathError, VideoError
+from lstr.extractors.flow.workers import ALGORITHMS, BACKENDS
+from lstr.extractors.streams import STREAMS
+from lstr.extractors.video.inputs import find_videos
+from lstr.extractors.video.live_input import Input, parse_live
+from lstr.files.names import fault_of
+from lstr.labels.label_set import Labels
+from lstr.settings import check_range
+
+DEFAULT_FORMATS = ("json", "jsonl", "npy", "html")
+FORMATS = {
+    "json": ("timeline_json", "TimelineJson"),
+    "jsonl": ("timeline_json", "EventLines"),
+    "csv": ("tables", "Csv"),
+    "vtt": ("subtitles", "Vtt"),
+    "eaf": ("elan", "Elan"),
+    "activitynet": ("activitynet", "ActivityNetJson"),
+    "thumos": ("thumos", "Thumos"),
+    "npy": ("pictures", "Scores"),
+    "png": ("pictures", "Png"),
+    "svg": ("pictures", "Svg"),
+    "html": ("pictures", "Page"),
+    "mp4": ("pictures", "Mp4"),
+}
+"""Formats of a detection: modules of `lstr.pipelines.annotations` and classes, which are imported when needed."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Which chunks are decided: from `start` on, for `duration` (seconds of the source), `max_chunks` at most."""
+
+    start: float = 0.0
+    duration: float | None = None
+    max_chunks: int | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for values out of range."""
+        check_range(self, least={"max_chunks": 1})
+
+    @property
+    def first(self) -> int:
+        """The chunk that contains `start`."""
+        return CLOCK.first(self.start)
+
+    @property
+    def end(self) -> int | None:
+        """The chunk before which `duration` is over; None without a duration."""
+        if self.duration is None:
+            return None
+        return max(self.first + 1, CLOCK.end(self.start + self.duration))
+
+    def of(self, n_chunks: int, name: str, clock: Clock = CLOCK) -> range:
+        """Return the chosen chunks of a source with `n_chunks`. Raises VideoError if there are none."""
+        first, end = max(0, clock.first(self.start)), n_chunks
+        if self.duration is not None:
+            end = min(n_chunks, max(first + 1, clock.end(self.start + self.duration)))
+        chosen = range(first, end)[: self.max_chunks]
+        if not chosen:
+            raise VideoError(
+                f"{name} ends after {clock.at(n_chunks):g} s, before the start at {self.start:g} s.",
+                "start earlier; `lstr info` shows how long a video is.",
+            )
+        return chosen
+
+
+ALL = Limits()
+
+
+@dataclass(frozen=True)
+class NetworkOptions:
+    """How the networks for raw video are built; `algorithm` and `allow_mismatch` as for `networks_of`."""
+
+    weights: Mapping[str, str | None] = field(default_factory=dict)
+    """Files or folders by stream; other streams use the weights of the model file or training run."""
+    flow_threads: int | None = None
+    """Threads for optical flow; None for one per core."""
+    flow_backend: str = "auto"
+    device: str | None = None
+    algorithm: str | None = None
+    allow_mismatch: bool = False
+    runtime: str = "auto"
+    """auto, torch, openvino or onnxruntime."""
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for values out of range."""
+        check_range(self, least={"flow_threads": 1}, choices={"algorithm": ALGORITHMS, "flow_backend": BACKENDS})
+
+    @classmethod
+    def of(
+        cls, networks: "NetworkOptions | Mapping[str, Any] | str | Path | None", streams: Collection[str]
+    ) -> "NetworkOptions":
+        """Return options from their short forms: the weights of all `streams`, or a mapping.
+
+        Weights are a folder of `lstr finetune`, a file, or the name of fetched weights. A mapping has them as `rgb`,
+        `flow` and so on, and other options by name. Raises ConfigError for an unknown name, and as `named_weights`.
+        """
+        from lstr.pipelines.weights.published import named_weights
+
+        if networks is None:
+            return cls()
+        if isinstance(networks, NetworkOptions):
+            return replace(networks, weights=named_weights(networks.weights, streams))
+        options: dict[str, Any] = dict(networks) if isinstance(networks, Mapping) else dict.fromkeys(streams, networks)
+        weights = {stream: options.pop(stream) for stream in STREAMS if stream in options}
+        known = [option.name for option in fields(cls)]
+        if unknown := next((name for name in options if name not in known), None):
+            words = ", ".join((*STREAMS, *known))
+            raise ConfigError(f"Networks have no option {unknown!r}.", f"it is one of {words}.")
+        paths = named_weights(options.pop("weights", None), streams)
+        paths |= named_weights({stream: name for stream, name in weights.items() if name}, streams)
+        return cls(weights=paths, **options)
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """Which files a detection writes, and where."""
+
+    folder: Path | None = None
+    """Gets ID.jsonl line by line and, when a source ends, ID with a suffix for each of the other `formats`."""
+    formats: Collection[str] = DEFAULT_FORMATS
+    lines: TextIO | None = None
+    """Gets the JSONL too."""
+    labels: Labels | None = None
+    """Drawn next to the detections."""
+    events_only: bool = False
+    """Whether the JSONL has no lines of decisions, which are tens of megabytes per day of a camera."""
+    embed: int = 0
+    """Maximum size in bytes of a video that is put into its page."""
+    origins: Mapping[str, str] = field(default_factory=dict)
+    """Initial weights of the networks and their licences by stream, for the pages."""
+    index: Path | None = None
+    """The page over all videos, which each page links."""
+    timeline: bool = True
+    """Whether events are kept until a source ends, for its timeline and files. Without, the folder gets the JSONL
+    alone, and a source can run for weeks without growing files."""
+
+    @property
+    def has_pages(self) -> bool:
+        """Whether each source gets a page."""
+        return self.folder is not None and "html" in self.formats
+
+
+NO_FILES = OutputOptions()
+NO_TIMELINE = OutputOptions(timeline=False)
+
+
+def by_kind(sources: Iterable[str | Path], names: Mapping[str, str | Path]) -> tuple[list[Path], list[Input]]:
+    """Return recorded and live sources, each in order; `names` are further live sources by their ids.
+
+    Raises MissingPathError for a path that does not exist, a pattern without videos, a second `-`, a name that cannot
+    be a file name or belongs to a path, and as `parse_live`. Folders are not read.
+    """
+    known = {str(source) for source in names.values()}
+    sources = [*(source for source in sources if str(source) not in known), *names.values()]
+    if [str(source) for source in sources].count("-") > 1:
+        raise MissingPathError("Standard input can be read once.", "name - once.")
+    for name, source in names.items():
+        if "/" in name or fault_of(name):
+            raise MissingPathError(
+                f"{name!r} cannot name a source, for its files begin with it.",
+                "choose a word, as in --name door=rtsp://….",
+            )
+        if parse_live(source) is None:
+            raise MissingPathError(
+                f"{source} is no live source, and a file has its own name.",
+                "name a camera, an address or -, as in --name door=rtsp://….",
+            )
+    parsed = [(source, parse_live(source)) for source in sources]
+    recorded = [source for source, live in parsed if live is None]
+    find_videos(source for source in recorded if not (str(source) and Path(source).is_dir()))
+    chosen = {str(source): name for name, source in names.items()}
+    live = [
+        replace(live, id=chosen[str(source)], named=True) if str(source) in chosen else live
+        for source, live in parsed
+        if live
+    ]
+    return [Path(source) for source in recorded], live

@@ -1,0 +1,357 @@
+"""Sources of a detection: video files, stored features, frames or features of a program, and live sources."""
+
+import math
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from fractions import Fraction
+from functools import partial
+from itertools import accumulate
+from numbers import Rational
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lstr.checkpoints.loaded import Checkpoint
+from lstr.chunk import CLOCK
+from lstr.errors import VideoError
+from lstr.extractors.prefetch import Ahead, closed_after
+from lstr.extractors.run import FeatureRow
+from lstr.extractors.stages import DECODE
+from lstr.extractors.video.file_reader import open_chunks, probe_chunks
+from lstr.extractors.video.frames import FPS, Chunk, SourceFrame, chunks_of, shrink, working_size
+from lstr.extractors.video.inputs import Tell, find_videos
+from lstr.extractors.video.live_input import Input
+from lstr.extractors.video.live_reader import LiveReader, Moment
+from lstr.extractors.video.stretches import GAP_SECONDS, Gap, stretches
+from lstr.files.names import shown
+from lstr.pipelines.detection.checkpoint import warnings_of_shape, warnings_of_source
+from lstr.pipelines.detection.networks import Networks
+from lstr.pipelines.detection.options import Limits
+from lstr.pipelines.features.folder import FeatureFolder, is_feature_folder
+from lstr.pipelines.networks.checkpoint_recipe import check_recipe, open_learnt, streams_taken
+
+QUEUED = 8  # chunks read ahead of a batch: decoding goes on while the loop is busy
+FIRST_STEPS = 3
+"""If the first steps between frames are all longer than two seconds, the times are not in seconds."""
+PAIRS = "give pairs of a frame, uint8 (H, W, 3) RGB, and its time in seconds."
+COUNTED = ("dropped", "unseen", "gaps", "frames", "decode_errors", "reconnects")
+"""Counters of a live reader."""
+
+
+class Source:
+    """A source of decisions: `open` starts to read it, then it has `chunks` for the networks, or feature `rows`.
+
+    A thread reads chunks into a bounded queue. If the queue is full, a recorded source waits and a live one drops its
+    oldest chunk; nothing else depends on `live`.
+    """
+
+    live = False
+    needs_networks = True
+    named = False
+    """Whether the user chose its id."""
+    batch: int | None = None
+    """Chunks that go through the networks together; None for the batch size of the networks."""
+
+    def __init__(
+        self,
+        source_id: str,
+        origin: str = "",
+        *,
+        rows: Iterable[FeatureRow] | None = None,
+        video: Path | None = None,
+        duration: float | None = None,
+        n_chunks: int | None = None,
+    ):
+        self.id, self.origin, self.video = source_id, origin or source_id, video
+        self.duration, self.n_chunks = duration, n_chunks
+        """None if unknown before the end."""
+        self.warnings: list[str] = []
+        """For readers of its scores; reading may add more."""
+        self.rows = None if rows is None else iter(rows)
+        """Features that need no networks."""
+        self.chunks: Ahead[Chunk] | LiveReader | None = None
+        """The queue in front of the networks."""
+        self._next: int | None = None
+
+    def open(self, networks: Networks, limits: Limits, changed: threading.Condition) -> None:
+        """Start to read. `changed` is notified of each chunk, and of the end.
+
+        Raises VideoError and others of this source, and as `Networks.open`.
+        """
+
+    def _read(self, chunks: Iterator[Chunk], batch: int, changed: threading.Condition) -> None:
+        self.chunks = Ahead(DECODE.over(chunks), batch + QUEUED, f"reader of {self.id}", changed)
+
+    def take(self) -> tuple[Chunk, Moment | None]:
+        """Return the oldest chunk of the queue, and for a live source the time at which it was complete."""
+        assert isinstance(self.chunks, Ahead), "it is open, and of a live source LiveSource.take"
+        return self.chunks.take(), None
+
+    def gaps_before(self, chunk: int) -> list[Gap]:
+        """Return what is missing before a chunk; chunks must come in order."""
+        expected, self._next = self._next, chunk + 1
+        return [Gap(expected, chunk, "unseen")] if expected is not None and chunk > expected else []
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether nothing is left to take."""
+        return self.rows is None and (self.chunks is None or (self.chunks.ended and not self.chunks.waiting))
+
+    @property
+    def error(self) -> BaseException | None:
+        """The error that ended the reading."""
+        return self.chunks.error if self.chunks else None
+
+    def stop(self) -> None:
+        """Read no more, without waiting for the thread."""
+        if self.chunks:
+            self.chunks.stop()
+
+    def close(self) -> None:
+        """Read no more, and wait for the thread of a recorded source."""
+        self.stop()
+        if isinstance(self.chunks, Ahead):
+            self.chunks.close()
+        if isinstance(self.rows, Iterator) and hasattr(self.rows, "close"):
+            self.rows.close()
+        self.rows = None
+
+
+class VideoSource(Source):
+    """A video file."""
+
+    def open(self, networks: Networks, limits: Limits, changed: threading.Condition) -> None:
+        """See Source."""
+        path = Path(self.origin)
+        if not networks.is_open:  # they take seconds: not for a file that is not a video
+            limits.of(probe_chunks(path).n_chunks, self.origin)
+        twostream, _, warnings = networks.open()
+        long_side = twostream.recipe.long_side
+        video, reader, _ = open_chunks(path, long_side)
+        chosen = limits.of(video.n_chunks, self.origin)
+        self.video, self.n_chunks = path, len(chosen)
+        self.duration = video.duration if chosen.stop == video.n_chunks else CLOCK.at(chosen.stop)
+        self.warnings += [*warnings, *warnings_of_source(networks.loaded, self.id, path)]
+        self.warnings += warnings_of_shape(networks.loaded, *video.size(long_side))
+        twostream.prepare(twostream.batch)
+        chunks = _limited(chunks_of(reader.frames(long_side), chosen.start), None, len(chosen))
+        self._read(chunks, twostream.batch, changed)
+
+
+class StoredSource(Source):
+    """A video of a feature folder."""
+
+    needs_networks = False
+
+    def __init__(self, source_id: str, folder: FeatureFolder, warnings: Iterable[str] = ()):
+        super().__init__(source_id, f"{folder.path}:{source_id}")
+        self._folder = folder
+        self.warnings += warnings
+
+    def open(self, networks: Networks, limits: Limits, changed: threading.Condition) -> None:
+        """See Source."""
+        taken, clock = streams_taken(networks.loaded), networks.loaded.clock
+        arrays = (self._folder.only(taken) if taken else self._folder).arrays(self.id)
+        chosen = limits.of(len(next(iter(arrays.values()))), self.origin, clock)
+        self.duration, self.n_chunks = clock.at(chosen.stop), len(chosen)
+        self.warnings += warnings_of_source(networks.loaded, self.id)
+        self.rows = (
+            FeatureRow(k, clock.at(k + 1), {s: np.array(a[k], np.float32) for s, a in arrays.items()}) for k in chosen
+        )
+
+
+class FrameSource(Source):
+    """An iterable of frames (H, W, 3) uint8 RGB with times in seconds; their number is unknown."""
+
+    batch = 1  # each chunk is decided as soon as it is complete
+
+    def __init__(self, source_id: str, frames: Iterable[Any]):
+        super().__init__(source_id)
+        self._frames = frames
+
+    def open(self, networks: Networks, limits: Limits, changed: threading.Condition) -> None:
+        """See Source."""
+        if not isinstance(self._frames, Iterable):
+            raise VideoError(f"{self._frames!r} is neither a path, nor an address, nor frames.", PAIRS)
+        twostream, _, warnings = networks.open()
+        self.warnings += warnings
+        twostream.prepare(1)
+        seen = seen_chunks(source_frames(self._frames, twostream.recipe.long_side), limits.first)
+        chunks = self._with_shape(_limited(seen, limits.end, limits.max_chunks), networks.loaded)
+        self._read(chunks, 1, changed)
+
+    def _with_shape(self, chunks: Iterator[Chunk], loaded: Checkpoint) -> Iterator[Chunk]:
+        """Yield the chunks; the first one adds what must be known of its shape to the warnings."""
+        for number, chunk in enumerate(chunks):
+            if not number:
+                height, width = chunk.frames.shape[1:3]
+                self.warnings += warnings_of_shape(loaded, width, height)
+            yield chunk
+
+
+class VectorSource(Source):
+    """An iterable of feature vectors, one per chunk; their number is unknown.
+
+    Each is a vector (D,), appearance before motion, or a vector by stream: {"rgb": …, "flow": …}.
+    """
+
+    needs_networks = False
+
+    def __init__(self, source_id: str, vectors: Iterable[Any]):
+        super().__init__(source_id)
+        self._vectors = vectors
+
+    def open(self, networks: Networks, limits: Limits, changed: threading.Condition) -> None:
+        """See Source."""
+        config, clock = networks.loaded.config, networks.loaded.clock
+        widths = {stream: width for stream, width in (("rgb", config.rgb_dim), ("flow", config.flow_dim)) if width}
+
+        def rows() -> Iterator[FeatureRow]:
+            with closed_after(iter(self._vectors)) as vectors:
+                for chunk, item in enumerate(vectors):
+                    yield FeatureRow(chunk, clock.at(chunk + 1), _vector_by_stream(item, widths, chunk))
+
+        self.rows = rows()
+
+
+class LiveSource(Source):
+    """A camera, an address or standard input."""
+
+    live = True
+    batch = 1
+
+    def __init__(self, source_id: str, given: Input, connect: Callable[[int], LiveReader]):
+        """`connect` makes the reader for frames of a working size."""
+        super().__init__(source_id, shown(given.source) if isinstance(given.source, str) else given.id)
+        self.named, self._connect = given.named, connect
+        self._shape: tuple[int, ...] = ()
+
+    def open(self, networks: Networks, limits: Limits, changed: threading.Condition) -> None:
+        """See Source."""
+        twostream, _, warnings = networks.open()
+        twostream.prepare(1, twostream.batch)  # the chunks of several cameras go through the networks together
+        self._loaded = networks.loaded
+        self.warnings += [*warnings, *warnings_of_source(self._loaded, self.id)]
+        self.chunks = self._connect(twostream.recipe.long_side).__enter__()
+
+    def take(self) -> tuple[Chunk, Moment | None]:
+        """See Source."""
+        assert isinstance(self.chunks, LiveReader)
+        taken = self.chunks.take()
+        assert taken, "a chunk is waiting, and no other thread takes it"
+        if self._shape != taken[0].frames.shape:
+            self._shape = taken[0].frames.shape
+            height, width = self._shape[1:3]
+            self.warnings += warnings_of_shape(self._loaded, width, height)
+        return taken
+
+    def gaps_before(self, chunk: int) -> list[Gap]:
+        """See Source."""
+        assert isinstance(self.chunks, LiveReader)
+        return self.chunks.missing_before(chunk)
+
+
+def _limited(chunks: Iterator[Chunk], end: int | None, most: int | None) -> Iterator[Chunk]:
+    """Yield at most `most` chunks before chunk `end`; after the last one no frame is read."""
+    with closed_after(chunks) as source:
+        for number, chunk in enumerate(source, 1):
+            if end is not None and chunk.index >= end:
+                return
+            yield chunk
+            if number == most or chunk.index + 1 == end:
+                return
+
+
+def seen_chunks(frames: Iterator[SourceFrame], first: int = 0) -> Iterator[Chunk]:
+    """Yield chunks of frames from `first` on, except those in which no frame came for more than two seconds."""
+    for begin, stretch in stretches(frames):
+        yield from chunks_of(stretch, max(first, begin))
+
+
+def source_frames(frames: Iterable[Any], long_side: int) -> Iterator[SourceFrame]:
+    """Yield each frame at the working size of the first one, with its time since the first one.
+
+    A frame is copied before the next one is asked for, so a program may reuse one array. Raises VideoError for an item
+    that is not a frame, for a time that decreases or is not a number, and for times that are not in seconds.
+    """
+    first = last = None
+    steps: list[Fraction] = []  # between the first frames
+    step, size = Fraction(1, FPS), (0, 0)
+    with closed_after(frames) as source:
+        for number, item in enumerate(source):
+            image, time = _checked_frame(item, number)
+            if first is None or last is None:
+                first = last = time
+                size = working_size(image.shape[1], image.shape[0], long_side)
+            if time < last:
+                raise VideoError(
+                    f"The time of frame {number} is {float(time):g} s, and that of the one before {float(last):g} s.",
+                    "give times that do not decrease; start a new detection where a source starts over.",
+                )
+            if 0 < number <= FIRST_STEPS:
+                steps.append(time - last)
+            if len(steps) == FIRST_STEPS and min(steps) > GAP_SECONDS:
+                times = ", ".join(f"{float(at):g}" for at in accumulate([first, *steps]))
+                raise VideoError(
+                    f"The first frames are at {times} s: nothing is seen of an action in such frames.",
+                    "give times in seconds: divide milliseconds by 1000.",
+                )
+            if 0 < time - last <= GAP_SECONDS:
+                step = time - last
+            last = time
+            fitted = shrink(image, size)
+            fitted = fitted.copy() if np.may_share_memory(fitted, image) else fitted
+            yield SourceFrame(time - first, step, partial(np.asarray, fitted))
+
+
+def _checked_frame(item: Any, number: int) -> tuple[NDArray[np.uint8], Fraction]:
+    try:
+        frame, time = item
+        image, finite = np.asarray(frame), math.isfinite(time)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise VideoError(f"Item {number} is no frame with its time ({error}).", PAIRS) from error
+    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or not image.size:
+        raise VideoError(f"Frame {number} is {image.dtype} of shape {image.shape}.", PAIRS)
+    if not finite:
+        raise VideoError(f"The time of frame {number} is {time}.", PAIRS)
+    return image, Fraction(time if isinstance(time, Rational) else float(time))
+
+
+def _vector_by_stream(item: Any, wanted: Mapping[str, int], chunk: int) -> dict[str, NDArray[np.float32]]:
+    """Return the features of a chunk by stream. Raises VideoError if they do not have the `wanted` widths."""
+    hint = f"give a vector of {sum(wanted.values())} numbers for each chunk, or {dict(wanted)} by stream."
+    try:
+        if isinstance(item, Mapping):
+            found = {stream: np.array(item[stream], np.float32) for stream in wanted}
+        else:
+            cuts = [wanted["rgb"]] if len(wanted) > 1 else []
+            found = dict(zip(wanted, np.split(np.array(item, np.float32), cuts, axis=-1), strict=True))
+    except (TypeError, ValueError, KeyError) as error:
+        raise VideoError(f"Item {chunk} is no vector of features ({error!r}).", hint) from error
+    if wrong := next((stream for stream, vector in found.items() if vector.shape != (wanted[stream],)), None):
+        raise VideoError(f"The {wrong} features of chunk {chunk} have shape {found[wrong].shape}.", hint)
+    return found
+
+
+def find_recorded(paths: Iterable[str | Path], tell: Tell | None = None) -> tuple[list[Path], dict[str, Path]]:
+    """Return the feature folders among paths, and by id the videos that the others are or contain.
+
+    `tell` as of `find_videos`. Raises as that does.
+    """
+    named = [Path(path) for path in paths]
+    features = [path for path in named if is_feature_folder(path)]
+    return features, find_videos((path for path in named if path not in features), tell=tell)
+
+
+def recorded_sources(
+    features: Iterable[Path], videos: Mapping[str, Path], loaded: Checkpoint, allow_mismatch: bool = False
+) -> list[Source]:
+    """Return the videos of each feature folder, then the files. Raises RecipeError for features of another recipe."""
+    sources: list[Source] = []
+    for path in features:
+        folder = open_learnt(path, loaded)
+        warnings = check_recipe(loaded, folder, allow_mismatch)
+        sources += [StoredSource(name, folder, warnings) for name in folder.ids()]
+    return [*sources, *(VideoSource(name, str(path)) for name, path in videos.items())]

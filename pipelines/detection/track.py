@@ -1,0 +1,346 @@
+"""A source while it is decided: its timeline, its status, and its sinks."""
+
+import resource
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from time import monotonic, perf_counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lstr.checkpoints.loaded import Checkpoint
+from lstr.errors import OutputError
+from lstr.extractors.run import FeatureRow
+from lstr.extractors.video.live_reader import LiveReader, Moment
+from lstr.extractors.video.stretches import Gap
+from lstr.pipelines.detection.checkpoint import warnings_of
+from lstr.pipelines.detection.decision import Decided, Decision, Opened, SourceEvent, Status
+from lstr.pipelines.detection.options import Limits, OutputOptions
+from lstr.pipelines.detection.sinks import End, JsonLines, MakeSink, Outlet, Sink
+from lstr.pipelines.detection.source import COUNTED, Source
+from lstr.pipelines.detection.timeline_files import TimelineFiles, dated
+from lstr.pipelines.failures import Failure, FailureLog, failure_of
+from lstr.pipelines.progress import Failed, Notice
+from lstr.timeline import Event as ActionEvent
+from lstr.timeline import Thresholds, Timeline
+
+SINK_TIMEOUT_S = 2.0
+"""How long a sink may take for its queue after its source has ended, unless it needs all decisions."""
+DECIDED_AHEAD = 1200
+"""Decisions of a file, five minutes, that may wait until the files before it are reported."""
+TOP = 3  # classes that a decision names
+
+Event = SourceEvent | Notice
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A chunk whose features are computed."""
+
+    row: FeatureRow
+    since: float
+    """When the chunk was complete, or its features were there, on the monotonic clock."""
+    gaps: Sequence[Gap] = ()
+    """What is missing before it."""
+    at: datetime | None = None
+    """When a chunk of a live source was complete, in wall-clock time."""
+
+
+@dataclass
+class Shared:
+    """What the sources of a session share."""
+
+    loaded: Checkpoint
+    rules: Thresholds | Mapping[str, Thresholds]
+    on_gap: str
+    limits: Limits
+    output: OutputOptions
+    sinks: Sequence[MakeSink]
+    named: bool
+    """Whether lines and messages of live sources name them."""
+    changed: threading.Condition = field(default_factory=threading.Condition)
+    """Notified when something happens to a source."""
+    video_seconds: float = 0.0
+    """Seconds of video decided."""
+
+    def spent(self) -> tuple[float, float, float]:
+        """Return wall seconds, processor seconds of all threads and ended children, and seconds of video decided."""
+        used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        return perf_counter(), sum(part.ru_utime + part.ru_stime for part in used), self.video_seconds
+
+
+class Track:
+    """A source while it is decided, at its place in the model's state: its timeline, its status and its sinks."""
+
+    def __init__(self, source: Source, shared: Shared, place: int):
+        self.source, self.shared, self.place = source, shared, place
+        self.id, self.live = source.id, source.live
+        loaded = shared.loaded
+        self.timeline = Timeline(loaded.classes, shared.rules, loaded.clock)
+        self.status = Status(source.id, source.n_chunks, chunk_seconds=loaded.clock.seconds)
+        self.outlets: list[Outlet] = []
+        self.begun = self.pending = 0
+        """Chunks that went into the networks, and those that have not come out."""
+        self.ready: deque[Ready] = deque()
+        self.decisions: deque[Decision] = deque()
+        """Decisions that are not reported yet."""
+        self.is_open = self.over = self.left = self.unreadable = False
+        """Whether its sinks are open, or closed; no more decisions are wanted; it could not be opened."""
+        self.broken: BaseException | None = None
+        """The error of something that it gave to networks, model or sinks."""
+        self.lost: Exception | None = None
+        """The error of a sink that needs all decisions."""
+        self.last: tuple[ActionEvent, ...] = ()
+        """Events of its end."""
+        self._warned = 0
+        self._closed = 0.0
+        self._at: datetime | None = None
+        self._starts: dict[str, datetime] = {}  # of active actions, in wall-clock time
+        self._began = shared.spent()  # after its opening, which may build the networks
+        self._ended: tuple[float, float, float] | None = None
+
+    @property
+    def called(self) -> str:
+        """Its name in messages: path or address, after the id that the user chose."""
+        return f"{self.id} ({self.source.origin})" if self.source.named else self.source.origin
+
+    @property
+    def reader(self) -> LiveReader | None:
+        """The reader of a live source."""
+        return self.source.chunks if isinstance(self.source.chunks, LiveReader) else None
+
+    @property
+    def error(self) -> BaseException | None:
+        """The error that ended it, or made its files incomplete."""
+        return self.broken or (self.source.error if self.source.exhausted or self.over else None) or self.lost
+
+    @property
+    def is_full(self) -> bool:
+        """Whether as many chunks went into the networks as are wanted of a live source."""
+        return self.live and self.begun >= (self.shared.limits.max_chunks or np.inf)
+
+    @property
+    def stops(self) -> bool:
+        """Whether it sends nothing more into the networks."""
+        return self.left or self.over or self.is_full or self.broken is not None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether its last decision is made."""
+        return not (self.pending or self.ready) and (self.stops or self.source.exhausted)
+
+    def has_batch(self, largest: int) -> bool:
+        """Whether a batch of its chunks is waiting."""
+        chunks, wanted = self.source.chunks, self.source.batch or largest
+        if chunks is None or self.stops or self.pending + len(self.decisions) >= DECIDED_AHEAD:
+            return False
+        return chunks.waiting >= wanted or (chunks.ended and chunks.waiting > 0)
+
+    def add_row(self, row: FeatureRow, closed: Moment | None = None) -> None:
+        """Take the features of its next chunk; `closed` is when a chunk of a live source was complete."""
+        since, at = (closed.monotonic, closed.wall) if closed else (monotonic(), None)
+        self.ready.append(Ready(row, since, self.source.gaps_before(row.index), at))
+
+    def decide(self, one: Ready, scores: NDArray[np.float32]) -> None:
+        """Decide on a chunk from the model's scores (1 + n_ahead, C)."""
+        latency_ms = (monotonic() - one.since) * 1000
+        loaded, now, later, row = self.shared.loaded, scores[0], scores[1:], one.row
+        classes, clock = loaded.classes, loaded.clock
+        ahead = [(clock.length(h + 1), classes[chunk.argmax()], float(chunk.max())) for h, chunk in enumerate(later)]
+        top = [(classes[c], float(now[c])) for c in np.argsort(-now)[:TOP]]
+        try:
+            events = self.with_walls(self.timeline.push(row.end_time, now, later), one.at)
+        except Exception as error:  # scores that are not from 0 to 1
+            self.fail(error, drop_ready=True)
+            return
+        decision = Decision(
+            row.index,
+            row.end_time,
+            *top[0],
+            top,
+            latency_ms,
+            events,
+            now,
+            ahead,
+            list(one.gaps),
+            one.at,
+            self.id,
+            clock,
+        )
+        self.decisions.append(decision)
+
+    def open(self) -> Opened:
+        """Open its sinks. Raises the error of one that needs all decisions and is waited for."""
+        shared, source, output = self.shared, self.source, self.shared.output
+        name = dated(self.id, output.folder) if self.live and output.folder else ""
+        refresh = self.refresh if self.live else None
+        classes = shared.loaded.classes
+        opened = Opened(self.id, self.status, classes, refresh, source.origin, source.video, name, source.named)
+        self.is_open = True
+        self.status.total = source.n_chunks
+        sinks: list[Sink] = []
+        if output.timeline:  # first, because its result is the source's
+            sinks.append(TimelineFiles(shared.loaded, output, self.timeline.describe(), self.spent))
+        if output.lines:
+            sinks.append(JsonLines(output.lines, self.live and (shared.named or source.named), output.events_only))
+        if output.folder and "jsonl" in output.formats:
+            sinks.append(JsonLines(output.folder, events_only=output.events_only))
+        for sink in (*sinks, *(make() for make in shared.sinks)):
+            self.outlets.append(Outlet(sink, shared.changed if self.live else None))
+            self.outlets[-1].open(opened)
+        return opened
+
+    def report(self) -> Iterator[Event]:
+        """Hand its decisions to its sinks, and say so. Raises as `open`."""
+        if self.unreadable:
+            return
+        yield from self.warnings()
+        if not self.is_open:
+            yield self.open()
+        while self.decisions and (self.live or not self.left):
+            decision = self.decisions.popleft()
+            self._at = decision.at
+            self.status.decide(decision.time, decision.latency_ms)
+            for outlet in self.outlets:
+                outlet.take(decision)
+            yield Decided(self.id, decision)
+        yield from self.troubles()
+
+    def warnings(self) -> Iterator[Notice]:
+        """Yield what is new to know of it; of pictures some is known only as they come."""
+        name = f"{self.id}: " if self.live and self.is_open and (self.source.named or self.shared.named) else ""
+        news = self.source.warnings[self._warned :]
+        self._warned += len(news)
+        yield from (Notice(f"{name}{text}") for text in news)
+
+    def troubles(self) -> Iterator[Notice]:
+        """Yield news of its reader, and errors of its sinks, once each.
+
+        Raises as `failure_of`, except that a full disk ends no live source.
+        """
+        if self.reader:  # a camera that was away may be away again
+            name = f"{self.id}: " if self.source.named or self.shared.named else ""
+            yield from (Notice(f"{name}{text}", repeats=True) for text in self.reader.news())
+        for outlet in self.outlets:
+            if outlet.reported or (error := outlet.error) is None:
+                continue
+            outlet.reported = True
+            try:
+                reason = failure_of(error, self.called).reason
+            except OutputError as full:
+                if not self.live:
+                    raise
+                error, reason = full, str(full)
+            if outlet.sink.needs_all:
+                self.lost = self.lost or error
+            yield Notice(f"{reason} The decisions on {self.called} go on without {outlet.sink.name}.")
+
+    def refresh(self) -> Status:
+        """Return its status, updated from its reader."""
+        if self.reader:
+            self.status.link = "ended" if self.over else self.reader.link
+            self.status.waiting = self.reader.waiting
+            for name in COUNTED:
+                setattr(self.status, name, getattr(self.reader, name))
+        return self.status
+
+    def fail(self, error: BaseException, drop_ready: bool = False) -> None:
+        """Send no more of it, and decide only what is ready. Raises as `failure_of` if others would fail too."""
+        if not isinstance(error, Exception):
+            raise error
+        failure_of(error, self.called)
+        self.broken = self.broken or error
+        self.source.stop()
+        if drop_ready:
+            self.ready.clear()
+
+    def failed(self, error: BaseException, log: FailureLog | None) -> Failed:
+        """Return the event of a failure. Raises the error without a log, and as `failure_of`.
+
+        A full disk ends no live source.
+        """
+        if not isinstance(error, Exception):
+            raise error
+        full = self.live and isinstance(error, OutputError)
+        failure = Failure(str(error), getattr(error, "hint", "")) if full else failure_of(error, self.called)
+        if log is None:
+            raise error
+        try:
+            failed = log.add(self.id, self.called, failure)
+        except OutputError:
+            if not full:
+                raise
+            failed = Failed(self.id, failure.reason, failure.hint)
+            log.events.append(failed)
+        return replace(failed, error=error)
+
+    def stop_clock(self) -> None:
+        """Count the time no further: its decisions may wait until the files before it are reported."""
+        self._ended = self._ended or self.shared.spent()
+
+    def spent(self) -> tuple[float, float]:
+        """Return wall seconds so far, and processor seconds per second of video decided meanwhile, of any source.
+
+        Sources that run at once share threads, so the processor time of one alone is unknown.
+        """
+        wall, used, decided = np.subtract(self._ended or self.shared.spent(), self._began)
+        return float(wall), float(used / decided) if decided else 0.0
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Read no more and close its sinks, with its results unless there is an `error`. Raises as `open`."""
+        if self.over and error is None:
+            return
+        source, self.over, self._closed = self.source, True, monotonic()
+        source.stop()
+        end = End(error=error)
+        if error is None:
+            live, warnings = None, [*warnings_of(self.shared.loaded), *source.warnings]
+            if reader := self.reader:
+                failed, status = self.broken or source.error, self.refresh()
+                live = {
+                    "on_gap": self.shared.on_gap,
+                    "clock": reader.clock,
+                    "on_lag": reader.on_lag,
+                    **{name: getattr(status, name) for name in COUNTED},
+                    **({"error": str(failed)} if failed else {}),
+                }
+                warnings += reader.warnings
+            events = self.with_walls(self.timeline.finish(self.status.time), self._at)
+            end = End(events, None if self.left else source.duration, warnings, live)
+        self.last = tuple(end.events)
+        for outlet in self.outlets:
+            outlet.close(end)
+
+    @property
+    def settled(self) -> bool:
+        """Whether its sinks have ended, or are not waited for any longer."""
+        late = monotonic() - self._closed > SINK_TIMEOUT_S
+        return all(outlet.over or (late and not (self.over and outlet.sink.needs_all)) for outlet in self.outlets)
+
+    @property
+    def result(self) -> tuple[dict, Path | None] | None:
+        """Its timeline, empty if none is kept, and its page, once its sinks are closed; None without a decision."""
+        if self.error and not self.live:
+            return None
+        if not self.shared.output.timeline:
+            return ({}, None) if self.status.decided else None
+        return self.outlets[0].result if self.outlets else None
+
+    def with_walls(self, events: list[ActionEvent], at: datetime | None) -> list[ActionEvent]:
+        """Return events of one moment, `at` in wall-clock time, with the same of their starts and ends."""
+        if at is None:
+            return events
+        found = []
+        for event in events:
+            start = at - timedelta(seconds=event.time - event.start)
+            if event.event == "started":
+                self._starts[event.label] = start
+            elif event.event == "ended":
+                start = self._starts.pop(event.label, start)
+            end = None if event.end is None else max(start, at - timedelta(seconds=event.time - event.end))
+            found.append(replace(event, at=at, start_at=start, end_at=end))
+        return found
