@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lstr.checkpoints.loaded import Checkpoint
-from lstr.errors import LstrError, StalledError
+from lstr.errors import LstrError, StalledError, UnforeseenError
 from lstr.extractors.devices import choose_device, videos_at_once
 from lstr.extractors.flow.workers import default_workers
 from lstr.extractors.networks.runtimes.runtimes import choose_runtime
