@@ -124,7 +124,8 @@ class Learner:
         The loss is a mean over what counts in the batches of all processes. A batch in which nothing counts changes
         nothing. Raises LstrError when loss or gradient is not finite, or memory runs out.
         """
-        totals = self.ranks.sum([sum(part) for part in zip(*map(self._totals, batch.pieces), strict=True)])
+        counted = (totals_of(p.held.targets, p.held.counts, self.outputs, self.ignore) for p in batch.pieces)
+        totals = self.ranks.sum([sum(part) for part in zip(*counted, strict=True)])
         if not any(totals):
             return 0.0, 0.0
         torch.manual_seed(step_seed(self.config.seed, number, self.ranks.rank))
@@ -142,15 +143,17 @@ class Learner:
             norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip or math.inf)
             *parts, length = torch.stack([*losses, norm]).tolist()  # all that a step waits for
             loss = sum(parts)
-            self._refuse(loss, "loss", number, batch)
-            self._refuse(length, "gradient's norm", number, batch)
+            for value, what in ((loss, "loss"), (length, "gradient's norm")):
+                if not math.isfinite(value):
+                    raise LstrError(
+                        f"The {what} is {value} at step {number}, on windows of {', '.join(batch.videos)}.",
+                        "look at those features with `lstr info FEATURES`, lower train.lr, or set train.clip=1; "
+                        "what was saved before is kept.",
+                    )
             self.optimiser.step()
             if self.average:
                 self.average.update(self.model)
         return loss, length
-
-    def _totals(self, piece: Piece) -> list[float]:
-        return totals_of(piece.held.targets, piece.held.counts, self.outputs, self.ignore)
 
     def _loss(self, piece: Piece, totals: list[float], n_windows: int) -> Tensor:
         windows, supervision = piece.to(self.device)
@@ -168,14 +171,6 @@ class Learner:
             return loss
         logits, config = self.model.logits_of(whole), self.config
         return loss + config.teacher_weight * distillation(logits, self.outputs, supervision, config.temperature)
-
-    def _refuse(self, value: float, what: str, number: int, batch: Batch) -> None:
-        if not math.isfinite(value):
-            raise LstrError(
-                f"The {what} is {value} at step {number}, on windows of {', '.join(batch.videos)}.",
-                "look at those features with `lstr info FEATURES`, lower train.lr, or set train.clip=1; "
-                "what was saved before is kept.",
-            )
 
 
 @contextmanager

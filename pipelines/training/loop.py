@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 
@@ -93,7 +93,7 @@ class Interval:
         self.samples += samples
         self.steps += 1
 
-    def close(self, ranks: Ranks, device: torch.device) -> dict[str, float]:
+    def close(self, ranks: Ranks, device: torch.device) -> dict[str, Any]:
         """The values of the interval that `Step` holds; every process has to call it."""
         seconds = perf_counter() - self.start
         (loss,) = ranks.sum([self.loss])

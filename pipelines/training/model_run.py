@@ -31,7 +31,7 @@ from lstr.files.atomic import check_kept
 from lstr.kinds import configure, usable
 from lstr.models.kind import Model
 from lstr.pipelines.evaluation.scoring import Scoring, score_split
-from lstr.pipelines.features.dataset import LabelledVideo, Split
+from lstr.pipelines.features.dataset import Split
 from lstr.pipelines.features.seen_videos import seen_in, streams_of
 from lstr.pipelines.networks.checkpoint_recipe import ARRAYS
 from lstr.pipelines.progress import result_of
@@ -54,46 +54,6 @@ from lstr.pipelines.training.window_samples import (
     read_ahead,
 )
 from lstr.pipelines.weights.known import run_record
-
-
-@dataclass(frozen=True)
-class Teacher:
-    """The teacher of a run: what it is, how it is trained, and where it is kept."""
-
-    delay: int
-    """Chunks of the future that it sees"""
-    model: WindowConfig
-    config: TrainConfig
-    folder: Path
-    """The folder of its run, inside that of the model"""
-
-    def scores(self, videos: Sequence[LabelledVideo], device: str, ranks: Ranks) -> list[Tensor]:
-        """What it says of each chunk of videos, probabilities (L, C), zeros where the video ends too soon for it.
-
-        Computed by the first process once it is trained, and kept in its folder. Its checkpoint is then removed: taken
-        for a model of its kind, it would be late.
-        """
-        path, trained = self.folder / "scores.pt", self.folder / "checkpoint.pt"
-        if ranks.first and not path.exists():
-            model = checkpoint.load(trained).model.to(device)
-            constants = shared_constants(model)
-            late = [predict_ahead(model, video.features[:], constants=constants)[:, 0] for video in videos]
-            checkpoint.write_atomically(path, {"scores": [in_time(scores, self.delay) for scores in late]})
-        if ranks.first:
-            trained.unlink(missing_ok=True)
-        ranks.wait()
-        return checkpoint.read(path)["scores"]
-
-
-def teacher_of(model: WindowConfig, config: TrainConfig, folder: Path) -> Teacher | None:
-    """The teacher of a run in a folder; None where it has none."""
-    if not config.teacher:
-        return None
-    plain = TrainConfig()
-    own = {name: getattr(plain, name) for name in ("teacher", "teacher_weight", "temperature")}
-    longer = model.replace(work_length=model.work_length + config.teacher, anticipation=0)
-    alone = config.replace(**own, eval_every=0, patience=0)
-    return Teacher(config.teacher, longer, alone, folder / f"teacher-{config.teacher}")
 
 
 def in_time(late: Tensor, delay: int) -> Tensor:
@@ -135,8 +95,8 @@ class Task:
     """Videos that choose best.pt, and end the run early by `config.patience`."""
     preset: str | None = None
     """The name that the checkpoint states as the origin of both configurations."""
-    teacher: Teacher | None = None
-    """Which teacher this is, where it is one."""
+    delay: int = 0
+    """Chunks of the future that the model sees, where it is a teacher."""
 
     def __post_init__(self) -> None:
         """Raises ConfigError for a teacher that the model cannot have."""
@@ -163,8 +123,8 @@ class Task:
             data["store"] = store
         if seen := seen_in(split, self.model):
             data["seen"] = {"videos": len(seen), "streams": streams_of(seen)}
-        if self.teacher:
-            data["delay"] = self.teacher.delay
+        if self.delay:
+            data["delay"] = self.delay
         named = {"preset": preset, "changed": changes_from(preset, self.model, self.config)} if preset else {}
         made = {"model": self.model.to_dict(), "train": self.config.to_dict(), "data": data}
         return {**named, **made, "made_by": provenance(device, ranks.size)}
@@ -194,7 +154,7 @@ def train_model(
         kept.begin(settings, resume, lambda before: upgrade(before, settings))
     ranks.wait()
     state = kept.read_state()
-    soft = yield from _teach(task, folder, device, readers, ranks)
+    soft = yield from _train_teacher(task, folder, device, readers, ranks)
     if state:
         statistics = state["mean"], state["std"]
     else:
@@ -222,18 +182,34 @@ def train_model(
         check_kept(folder / kept.state)  # a teacher that is done has no checkpoint any more
 
 
-def _teach(
+def _train_teacher(
     task: Task, folder: Path, device: str, readers: int | None, ranks: Ranks
 ) -> Generator[Step, None, list[Tensor] | None]:
-    """Train the teacher of a task, if it has one, or go on with it: its scores of each training video."""
-    teacher = teacher_of(task.model, task.config, folder)
-    if teacher is None:
+    """Train the teacher of a task, if it has one, or resume it.
+
+    Returns its scores of each chunk of each training video, probabilities (L, C), with zeros where the video ends too
+    soon for it. They are computed by the first process once the teacher is trained, and kept in its folder.
+    """
+    config, plain, delay = task.config, TrainConfig(), task.config.teacher
+    if not delay:
         return None
-    of_teacher = Task(task.split, teacher.model, teacher.config, teacher=teacher)
-    resume = (teacher.folder / "resume.pt").exists()
-    for step in train_model(of_teacher, teacher.folder, device, resume, readers, ranks):
-        yield replace(step, stage=f"teacher, {teacher.delay} chunks late")
-    return teacher.scores(task.split.narrowed(task.model).videos, device, ranks)
+    later = task.model.replace(work_length=task.model.work_length + delay, anticipation=0)
+    own = {name: getattr(plain, name) for name in ("teacher", "teacher_weight", "temperature")}
+    of_teacher = Task(task.split, later, config.replace(**own, eval_every=0, patience=0), delay=delay)
+    run = RunFolder(folder / f"teacher-{delay}")
+    for step in train_model(of_teacher, run.path, device, run.is_begun(), readers, ranks):
+        yield replace(step, stage=f"teacher, {delay} chunks late")
+    path, trained = run.path / "scores.pt", run.path / "checkpoint.pt"
+    if ranks.first and not path.exists():
+        model = checkpoint.load(trained).model.to(device)
+        constants = shared_constants(model)
+        videos = task.split.narrowed(task.model).videos
+        late = [predict_ahead(model, video.features[:], constants=constants)[:, 0] for video in videos]
+        checkpoint.write_atomically(path, {"scores": [in_time(scores, delay) for scores in late]})
+    if ranks.first:
+        trained.unlink(missing_ok=True)  # taken for a model of its kind, it would be late
+    ranks.wait()
+    return checkpoint.read(path)["scores"]
 
 
 def upgrade(before: dict, now: dict) -> dict:
@@ -282,7 +258,7 @@ class ModelRun:
         self.videos = task.split.narrowed(task.model).videos
         kept = KeptFeatures(self.videos, self.device) if fit_on(self.videos, self.device) else None
         of_learner = learner.model.config, learner.config, learner.outputs, self.ranks, self.device
-        self._make = PieceMaker(self.videos, *of_learner, kept, task.teacher.delay if task.teacher else 0, soft)
+        self._make = PieceMaker(self.videos, *of_learner, kept, task.delay, soft)
 
     def _jobs(self, epoch: int) -> list[list[tuple[int, int]]]:
         """The windows (video, end chunk) of each step of an epoch."""
@@ -325,20 +301,18 @@ class ModelRun:
     def _save(self, name: str, model: Model, metrics: dict) -> None:
         """A self-describing checkpoint of an exported model."""
         folder = self.split.folder
+        videos = {"training_videos": [video.id for video in self.split.videos]}
+        if self.validation:  # they choose its epoch
+            videos["validation_videos"] = [video.id for video in self.validation.videos]
         checkpoint.save(
             self.folder.path / name,
             model,
             self.split.labels.classes,
             self._recipe(),
-            {**metrics, **self._videos()},
+            {**metrics, **videos},
             {n: v for n, v in self.settings.items() if n != "model"} | run_record(folder, self.folder.path),
             folder.calibration(),
         )
-
-    def _videos(self) -> dict[str, list[str]]:
-        """The videos by id that it learns from, and those that choose its epoch."""
-        chosen = {"validation_videos": [video.id for video in self.validation.videos]} if self.validation else {}
-        return {"training_videos": [video.id for video in self.split.videos], **chosen}
 
     def _loaded(self, model: Model) -> Checkpoint:
         """An exported model as if it had been saved and loaded."""

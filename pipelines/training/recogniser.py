@@ -266,20 +266,16 @@ def begin_with(model: Recogniser, initial: Initial, network: Network, seed: int)
         return
     randomise(model.backbone, seed)
     if network.depthwise:
-        _begin_small(model.backbone, seed)
+        # Torch's own initial weights instead of He's, which are 2.4 times as large: before a batch norm that means so
+        # much smaller steps, and on the first fold of UT-Interaction an mAP of .53 instead of .60.
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            for module in model.backbone.modules():
+                if isinstance(module, nn.Conv2d):
+                    module.reset_parameters()
     for name, layer in model.backbone.named_modules():
         if network.last_norm and name.endswith(network.last_norm):  # every residual block begins as the identity
             nn.init.zeros_(layer.weight)
-
-
-def _begin_small(backbone: nn.Module, seed: int) -> None:
-    """Torch's own first weights in place of He's, which are 2.4 times as large: before a batch norm that means so much
-    smaller steps, and on the first fold of UT-Interaction an mAP of .53 in place of .60."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        for module in backbone.modules():
-            if isinstance(module, nn.Conv2d):
-                module.reset_parameters()
 
 
 def batch_norms(model: Recogniser) -> list[nn.modules.batchnorm._BatchNorm]:

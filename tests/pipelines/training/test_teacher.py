@@ -13,9 +13,9 @@ from lstr.batch import predict
 from lstr.checkpoints.checkpoint import load
 from lstr.errors import CheckpointError, ConfigError
 from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray, read_split
-from lstr.pipelines.training.config import TrainConfig, resolve
+from lstr.pipelines.training.config import resolve
 from lstr.pipelines.training.learner import Learner
-from lstr.pipelines.training.model_run import Task, in_time, teacher_of, train_model
+from lstr.pipelines.training.model_run import Task, in_time, train_model
 from lstr.pipelines.training.ranks import ALONE
 from lstr.pipelines.training.window_samples import PieceMaker, draw_windows, make_targets, read_windows
 from lstr.windows.windows import Outputs
@@ -63,14 +63,6 @@ def test_what_it_says_late_is_about_the_chunk_before():
     late = torch.arange(5.0)[:, None] + 10
     assert in_time(late, 2)[:, 0].tolist() == [12, 13, 14, 0, 0]
     assert in_time(late, 7)[:, 0].tolist() == [0] * 5
-
-
-def test_a_teacher_sees_more(tmp_path):
-    model, config = resolve("lstr-small", {"train.teacher": "8", "train.eval_every": "1"}, (4, 4))
-    teacher = teacher_of(model, config, tmp_path)
-    assert teacher.model.work_length == model.work_length + 8 and teacher.folder == tmp_path / "teacher-8"
-    assert teacher.config.teacher == 0 and not teacher.config.eval_every
-    assert teacher_of(model, TrainConfig(), tmp_path) is None
 
 
 def learner_of(kind, soft, **changes):
@@ -121,7 +113,8 @@ def test_a_model_learns_from_its_teacher_and_keeps_nothing_of_them(split, tmp_pa
     assert {name: t.shape for name, t in ours.items()} == {name: t.shape for name, t in theirs.items()}
     assert not equal(ours, theirs)
     late = json.loads((tmp_path / "run" / "teacher-4" / "config.json").read_text())
-    assert late["data"]["delay"] == 4
+    assert late["data"]["delay"] == 4 and late["train"]["teacher"] == 0
+    assert late["model"]["work_length"] == plain.config.work_length + 4
     scores = torch.load(tmp_path / "run" / "teacher-4" / "scores.pt", weights_only=True)["scores"]
     assert [len(one) for one in scores] == [64] * 3 and not scores[0][-4:].any() and scores[0][:-4].any(-1).all()
 
