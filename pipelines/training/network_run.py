@@ -155,7 +155,13 @@ class NetworkRun:
                 loss = self.joined(*self.model.prepare(images, torch.tensor(labels)))
             value = loss.item()
             if not math.isfinite(value):
-                raise self._not_finite(value, number)
+                epoch, path = self.saved_epoch, self.folder.path / self.folder.state
+                kept = f"epoch {epoch} is kept in {path}" if epoch else "no epoch was finished"
+                begin = f" and --init {path}" if epoch else ""
+                raise LstrError(
+                    f"The loss of step {number + 1} in epoch {number // self.data.n_batches + 1} is {value}; {kept}.",
+                    f"start over in another folder with a lower rate: --set lr={config.lr / 10:g}{begin}.",
+                )
             share = len(labels) / self.data.batch_size
             (loss * (share * ranks.size)).backward()  # gradients are averaged over processes; this is a mean of samples
             norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), config.clip or math.inf).item()
@@ -165,15 +171,6 @@ class NetworkRun:
             statistics = ((norm.running_mean, norm.running_var) for norm in batch_norms(self.model))
             ranks.average([statistic for pair in statistics for statistic in pair if statistic is not None])
         return value * share, norm, self.data.batch_size * config.segments
-
-    def _not_finite(self, loss: float, number: int) -> LstrError:
-        epoch, path = self.saved_epoch, self.folder.path / self.folder.state
-        kept = f"epoch {epoch} is kept in {path}" if epoch else "no epoch was finished"
-        begin = f" and --init {path}" if epoch else ""
-        return LstrError(
-            f"The loss of step {number + 1} in epoch {number // self.data.n_batches + 1} is {loss}; {kept}.",
-            f"start over in another folder with a lower rate: --set lr={self.config.lr / 10:g}{begin}.",
-        )
 
     def evaluate(self, position: Position, epoch: int, values: dict) -> dict | None:
         """mAP and loss of the validation chunks; the best weights are kept. None where no chunk shows an action."""

@@ -116,19 +116,15 @@ class SampleSet:
 
     def batch(self, keys: Sequence[Key]) -> Images:
         """The images and classes of samples. Raises CacheError where a chunk is damaged."""
-        drawn = [self.draw(key) for key in keys]
-        images = np.stack([self._images(sample) for sample in drawn])
-        pixels = torch.from_numpy(images.transpose(0, 1, 4, 2, 3).copy())  # (N, segments, C, crop, crop)
-        return pixels, tuple(sample.label for sample in drawn)
-
-    def _images(self, drawn: "Drawn") -> np.ndarray:
-        """Augmented images (segments, crop, crop, C) uint8 of a sample."""
-        video, flipped, images = self.videos[drawn.video], self.stream == "flow" and self.directed, []
-        for chunk, movement in zip(drawn.chunks, drawn.movements, strict=True):
-            image = video.picture(chunk, self.stream, movement)
-            image = tinted(image, drawn.tint) if drawn.tint else image
-            images.append(augment(image, drawn.box, drawn.mirrored, self.config, flipped))
-        return np.stack(images)
+        samples = [self.draw(key) for key in keys]
+        flipped, images = self.stream == "flow" and self.directed, []
+        for sample in samples:
+            for chunk, movement in zip(sample.chunks, sample.movements, strict=True):
+                image = self.videos[sample.video].picture(chunk, self.stream, movement)
+                image = tinted(image, sample.tint) if sample.tint else image
+                images.append(augment(image, sample.box, sample.mirrored, self.config, flipped))
+        pixels = torch.from_numpy(np.stack(images).transpose(0, 3, 1, 2).copy())
+        return pixels.unflatten(0, (len(samples), -1)), tuple(sample.label for sample in samples)
 
     def draw(self, key: Key) -> "Drawn":
         """What a sample is before its images are read."""

@@ -282,7 +282,10 @@ def train_networks(
         RunFolder(folder).begin(settings, resume, _with_defaults)
     ranks.wait()
     if not ranks.from_first(lambda: is_weights_folder(folder)):
-        loaders = default_loaders(device, ranks) if loaders is None else loaders
+        if loaders is None:
+            cores = (os.cpu_count() or 1) // ranks.size
+            # on a CPU few, for the network needs the cores
+            loaders = max(1, cores // 4) if device == "cpu" else min(MAX_READERS, max(1, cores - 1))
         rounds = _rounds(training, folder, device, 1 if ranks.size > 1 else at_once, loaders)
         done = {job.network for jobs in rounds for job in jobs if ranks.from_first(job.network.is_finished)}
         rounds, started = [jobs for jobs in rounds if any(job.network not in done for job in jobs)], perf_counter()
@@ -292,7 +295,7 @@ def train_networks(
             todo = [replace(job, seconds=seconds) for job in jobs if job.network not in done]
             for job in todo:
                 if ranks.first:
-                    job.network.run.remove_log_after(job.network.run.read_position().step)
+                    job.network.run.remove_unsaved_log()
             yield from train_at_once(todo, threads_of(len(jobs))) if len(jobs) > 1 else train_network(todo[0], ranks)
         if ranks.first:
             _finish(training, folder, settings, device, align)
@@ -343,9 +346,3 @@ def _finish(training: Training, folder: Path, settings: dict, device: str, is_al
     preset, n_folds = training.networks.preset, len(training.pairs) - 1
     write_weights(folder, preset, training.folds, seen, details, n_folds, device=device)
     shutil.rmtree(folder / NETWORK_STATES, ignore_errors=True)
-
-
-def default_loaders(device: str, ranks: Ranks = ALONE) -> int:
-    """Threads that read ahead for each process that trains: on a CPU few, for the network needs the cores."""
-    cores = (os.cpu_count() or 1) // ranks.size
-    return max(1, cores // 4) if device == "cpu" else min(MAX_READERS, max(1, cores - 1))

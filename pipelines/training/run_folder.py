@@ -147,23 +147,16 @@ class RunFolder:
         path = self.path / self.state
         return checkpoint.read(path) if path.exists() else None
 
-    def read_position(self) -> Position:
-        """Return the position that was last saved."""
-        state = self.read_state()
-        return Position(**json.loads(state["position"])) if state else Position()
-
     def save_state(self, position: Position, state: Mapping[str, Any]) -> None:
         """Save tensors, texts and the position, whole or not at all."""
         with replacing(self.path / self.state) as temporary:
             write_tensors(temporary, {**state, "position": json.dumps(asdict(position))})
 
-    def remove_log_after(self, step: int) -> None:
+    def remove_unsaved_log(self) -> None:
         """Drop what a killed process logged of this training after the last state that it saved."""
+        state = self.read_state()
+        step = json.loads(state["position"])["step"] if state else 0
         keep_jsonl(self.path / LOG, lambda line: line.get("stage", "") != self.stage or line["step"] <= step)
-
-    def check_kept(self) -> None:
-        """Raise OutputError where the folder was deleted meanwhile."""
-        check_kept(self.path / CONFIG)
 
 
 def find_changes(before: Any, now: Any, name: str = "") -> list[str]:
@@ -189,15 +182,16 @@ class RunLog:
 
     def write(self, step: Step) -> None:
         """Add one interval. Raises OutputError where the folder cannot be written, or was deleted."""
-        self.run.check_kept()
+        check_kept(self.run.path / CONFIG)
         line = {**asdict(step), "stage": self.run.stage}
         for name in ("epochs", *(name for name in ("stage", "evaluation") if not line[name])):
             del line[name]
-        append_jsonl(self.run.path / LOG, {name: value if _is_finite(value) else None for name, value in line.items()})
-        if self._events:
-            self._write_events(step)
-
-    def _write_events(self, step: Step) -> None:
+        for name, value in line.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                line[name] = None  # JSON has no other word for it
+        append_jsonl(self.run.path / LOG, line)
+        if not self._events:
+            return
         for name in ("loss", "lr", "grad_norm", "rate", "waiting", "memory_mb"):
             tag = "windows_per_second" if name == "rate" else name
             self._events.add_scalar(f"train/{tag}", getattr(step, name), step.step)
@@ -209,16 +203,12 @@ class RunLog:
         self._events.flush()
 
 
-def _is_finite(value: object) -> bool:
-    return not isinstance(value, float) or math.isfinite(value)
-
-
 @contextmanager
 def open_log(run: RunFolder, step: int) -> Iterator[RunLog]:
     """Open the log of a model from a step on, with events for TensorBoard."""
     from tensorboardX import SummaryWriter
 
-    run.remove_log_after(step)
+    run.remove_unsaved_log()
     try:
         events = SummaryWriter(str(run.path / "tensorboard"), purge_step=step + 1 if step else None)
     except OSError as error:
