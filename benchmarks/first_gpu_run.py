@@ -60,9 +60,8 @@ def lacking() -> list[Path]:
 
 def commands(work: Path, dry: bool) -> dict[str, tuple[int, list[str | Path]]]:
     """Each step's time limit in seconds and its command, in their order; what is measured is named first."""
-    device = "cpu" if dry else "cuda"
     lstr = [sys.executable, "-m", "lstr_cli.main"]
-    flow = ["--set", f"flow_backend={'native' if dry else 'cuda'}", "--device", device]
+    flow = ["--set", f"flow_backend={'native' if dry else 'cuda'}"]
     own = [sys.executable, __file__, *(["--dry-run"] if dry else []), "-o", work, "--step"]
     carried = sorted((CARRIED / "videos").glob("*"))
     extract = [
@@ -71,15 +70,15 @@ def commands(work: Path, dry: bool) -> dict[str, tuple[int, list[str | Path]]]:
         *(carried or [work / "videos"]),
         "--recipe",
         "fast" if dry else "faithful",
-        "--cache",
-        "none",
+        "--set",
+        "cache=none",
         "--json",
     ]
     train = [*lstr, "train", work / "drawn", "--labels", work / "drawn" / "labels.json"]
-    train += ["--preset", "lstr-small" if dry else "thumos14", "--device", device]
+    train += ["--preset", "lstr-small" if dry else "thumos14"]
     train += ["--set", f"train.max_steps={2 if dry else 60}", *(["--set", "model.long_length=64"] if dry else [])]
     train += ["--set", "model.d_model=64", "--set", "model.d_feedforward=64"] if dry else []
-    chain = [*lstr, "bench", "chain", "--set", f"chunks={10 if dry else 200}", "--json", *flow]
+    chain = [*lstr, "bench", "--set", f"chunks={10 if dry else 200}", "--json", *flow]
     chain += ["--input", carried[0] if carried else work / "videos" / "scene_00.mp4"]
     pytest = f"PYTEST_GPU={sys.executable} -m pytest -rA --durations=8 -p no:cacheprovider"
     made: dict[str, tuple[int, list[str | Path]]] = {
@@ -96,7 +95,7 @@ def commands(work: Path, dry: bool) -> dict[str, tuple[int, list[str | Path]]]:
     }
     for backend, workers in (("native", 1),) if dry else (("cuda", 1), ("cuda", 4), ("native", 1)):
         words = ["--set", f"flow_backend={backend}", "--set", "recipe.precision=bf16"]
-        words += ["--workers", str(workers), "--device", device]
+        words += ["--workers", str(workers)]
         made[f"extract-{backend}-{workers}"] = (45, [*extract, "-o", work / f"features-{backend}-{workers}", *words])
     if not dry:
         made["chain-faithful"] = (60, [*chain, "--recipe", "faithful", "--set", "recipe.precision=bf16"])
@@ -253,6 +252,7 @@ def run(wanted: list[str], output: Path, dry: bool, budget: float) -> bool:
     (output / "logs").mkdir(parents=True, exist_ok=True)
     paths = os.pathsep.join([str(ROOT), str(output / "site"), *filter(None, [os.environ.get("PYTHONPATH")])])
     env = os.environ | {"PYTHONPATH": paths, "LSTR_HOME": str(output / "home"), "LSTR_DECODER": "pyav"}
+    env["LSTR_DEVICE"] = "cpu" if dry else "cuda"
     results: dict[str, dict] = {}
     end = time.monotonic() + budget
     for name, (limit, command) in commands(output, dry).items():

@@ -1,6 +1,7 @@
 """Devices that networks run on: this processor and its instruction sets, or a GPU. Imports torch only for a GPU."""
 
 import ctypes
+import os
 import sys
 from contextlib import suppress
 from functools import cache
@@ -16,7 +17,7 @@ NOTED = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8"
 CAPTURING = Lock()
 """Held by a process while it captures a CUDA graph: PyTorch captures one at a time."""
 
-LEAVE_OUT = "leave out the device to run on the processor; `lstr doctor` shows what this machine has."
+LEAVE_OUT = "set LSTR_DEVICE=cpu to run on the processor; `lstr doctor` shows what this machine has."
 
 
 @cache
@@ -55,10 +56,11 @@ def fast_precision(device: str) -> str:
 
 
 def choose_device(wanted: str | None) -> str:
-    """A torch device that is there: `wanted` (cpu, cuda or cuda:N), or the default one.
+    """A torch device that is there: `wanted` (cpu, cuda or cuda:N), else that of $LSTR_DEVICE, else the default one.
 
     Raises DeviceError for one that this machine or this build of torch lacks, and for a name that is none of them.
     """
+    wanted = wanted or os.environ.get("LSTR_DEVICE")
     if wanted is None:
         return default_device()
     if wanted == "cpu":

@@ -160,7 +160,7 @@ class Recipe(OfStreams[NetworkRecipe]):
 
     @property
     def algorithm(self) -> str | None:
-        """The algorithm of optical flow, as `--flow` names it; None without flow."""
+        """The algorithm of optical flow, as `recipe.flow_algorithm` names it; None without flow."""
         return algorithm_of(self.flow_algorithm)
 
     @property

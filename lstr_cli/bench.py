@@ -4,107 +4,52 @@ from pathlib import Path
 from time import monotonic
 
 import click
-from click.core import ParameterSource
 
 from lstr_cli import console
-from lstr_cli.command import Command
-from lstr_cli.options import (
-    PATH,
-    algorithm_setting,
-    device_option,
-    flow_settings,
-    precision_setting,
-    runtime_setting,
-)
-from lstr_cli.settings import setting
-
-OF_CHAIN = ("recipe", "precision", "algorithm", "runtime", "flow_threads", "flow_backend", "chunks")
-"""Options that recipes do not take."""
+from lstr_cli.options import Bench, Command, RecipeChanges, build_from, options
 
 
 @click.command("bench", cls=Command)
-@click.argument("what", metavar="[recipes|chain]", type=click.Choice(["recipes", "chain"]), required=False)
-@click.option(
-    "--input",
-    "inputs",
-    type=PATH,
-    metavar="FILE",
-    multiple=True,
-    help="A video to measure on; repeatable.  [default: rendered]",
-)
-@click.option(
-    "--recipe",
-    type=click.Choice(["faithful", "fast", "live", "smallest", "pretrained", "activitynet", "activitynet-fast"]),
-    default="faithful",
-    help="chain: as for extract.",
-)
-@setting(
-    "chunks",
-    type=click.IntRange(min=10),
-    default=80,
-    help="chain: of each video, three times: serial, overlapped, live.",
-)
-@precision_setting
-@algorithm_setting
-@flow_settings
-@runtime_setting
-@device_option
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Also write the record to this file, as JSON.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-@click.pass_context
-def command(ctx, what, output, as_json, **options):
+@options(Bench)
+def command(inputs, recipe, settings, as_json):
     """Measure speed on this machine, with random weights; speed does not depend on them.
 
     \b
-    recipes  what to choose: each recipe, runtime and precision in times real time, cameras at once and
-             latency, and one sentence of advice; `runtime=auto` means the fastest from then on
-    chain    one recipe from video to decision: each stage, one after the other and overlapped, the latency
-             of a live source, peak memory, and the paper's runtime table beside them
-
-    Without a word it is recipes, or chain where an option of it is there.
+    Without --recipe: each recipe, runtime and precision in times real time, cameras at once and latency,
+    and one sentence of advice. From then on `runtime=auto` means the fastest.
+    With --recipe: each stage of one recipe from video to decision, one after the other and overlapped, the
+    latency of a live source, peak memory, and the runtime table of the paper.
 
     \b
     Examples:
       lstr bench
       lstr bench --input game.mp4 --json
-      lstr bench chain --input game.mp4 --recipe fast -o record.json
+      lstr bench --input game.mp4 --recipe fast --json > record.json
     """
-    named = {o.name: o for o in ctx.command.params if ctx.get_parameter_source(o.name) == ParameterSource.COMMANDLINE}
-    of_chain = [named[name].opts[0] for name in OF_CHAIN if name in named]
-    what = what or ("chain" if of_chain else "recipes")
-    if what == "recipes" and of_chain:
-        raise click.UsageError(f"{of_chain[0]} is an option of `lstr bench chain`.", ctx)
     from lstr.extractors.presets import Preset
-    from lstr.files.atomic import check_writable
-    from lstr.files.content import write_json
+    from lstr.pipelines.detection.networks import NetworkOptions
     from lstr.pipelines.networks.recipes import choose_recipe
     from lstr.pipelines.speed.chain import bench_chain
     from lstr.pipelines.speed.choice import bench_choices
 
+    if settings and not recipe:
+        raise click.UsageError(f"--set {next(iter(settings))} changes how one recipe is measured: add --recipe.")
     start = monotonic()
-    if output:
-        check_writable(output.parent)
-    if what == "chain":
-        preset = choose_recipe(options["recipe"], algorithm=options["algorithm"], precision=options["precision"])
+    if recipe:
+        changes, chunks = RecipeChanges.of(settings), int(settings.pop("chunks", 80))
+        wanted = build_from(NetworkOptions, settings)
+        preset = choose_recipe(recipe, algorithm=changes.algorithm, precision=changes.precision)
         assert isinstance(preset, Preset), "--recipe takes names of presets alone"
-        more = {name: options[name] for name in ("device", "flow_threads", "flow_backend", "runtime")}
-        events = bench_chain(preset, options["inputs"], options["chunks"], **more)
+        more = {name: getattr(wanted, name) for name in ("flow_threads", "flow_backend", "runtime")}
+        events = bench_chain(preset, [Path(path) for path in inputs], chunks, **more)
     else:
-        events = bench_choices(options["inputs"], options["device"])
-    record = console.follow(events, "chunks" if what == "chain" else "parts")
-    if output:
-        write_json(output, record)
+        events = bench_choices([Path(path) for path in inputs], None)
+    record = console.follow(events, "chunks" if recipe else "parts")
     if as_json:
         console.show_json(record)
     else:
-        (_show_chain if what == "chain" else _show_recipes)(record)
-    console.say(f"measured in {monotonic() - start:.0f} s{f'; record: {output}' if output else ''}")
+        (_show_chain if recipe else _show_recipes)(record)
+    console.say(f"measured in {monotonic() - start:.0f} s")
 
 
 def _show_recipes(record: dict) -> None:

@@ -5,11 +5,11 @@ from pathlib import Path
 import click
 
 from lstr_cli import console
-from lstr_cli.command import Command
+from lstr_cli.options import Command, Demo, options
 
 
 @click.command("demo", cls=Command)
-@click.option("-o", "--output", default="demo", metavar="DIR", help="Folder for all it makes.")
+@options(Demo)
 def command(output):
     """Draw a small labelled set of videos, learn from most of them, and detect on the others.
 

@@ -8,27 +8,13 @@ from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from signal import SIGINT, Signals
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from lstr.pipelines.progress import Failed, Finished, Notice
 from lstr_cli import console, interruption
-from lstr_cli.command import Command
-from lstr_cli.options import (
-    RULES,
-    algorithm_setting,
-    device_option,
-    events_options,
-    flow_settings,
-    made,
-    mismatch_setting,
-    none_for_auto,
-    runtime_setting,
-    weights_option,
-)
-from lstr_cli.quantities import POSITIVE_TIME, SIZE, TIME
-from lstr_cli.settings import model_set_option, setting
+from lstr_cli.options import Command, Detect, build_from, options, take, take_named
 
 if TYPE_CHECKING:  # they bring torch
     from lstr.pipelines.detection.decision import Detected, Ended
@@ -39,9 +25,8 @@ SOME_FAILED, STALLED = 3, 1
 STILL_ON = " (still on at the end)"
 
 
-def _formats(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    if ctx.resilient_parsing:  # a shell completes something
-        return values
+def _formats(values: tuple[str, ...], output: str | None) -> tuple[str, ...]:
+    """Return the formats of `-f`. Raises BadParameter for an unknown one, and for files without a folder."""
     from lstr.pipelines.detection.options import DEFAULT_FORMATS, FORMATS
 
     names = [part.strip() for value in values for part in value.split(",")]
@@ -49,110 +34,15 @@ def _formats(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
     for name in chosen:
         if name not in FORMATS:
             raise click.BadParameter(f"{name!r} is not one of {', '.join(FORMATS)} and all.")
-    if values and not ctx.params.get("output") and chosen != ("jsonl",):
+    if values and not output and chosen != ("jsonl",):
         raise click.BadParameter(f"{', '.join(chosen)} are files; add -o DIR. Only jsonl goes to standard output.")
     return chosen
 
 
-def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    """Sources by name, of NAME=SOURCE each."""
-    names: dict[str, str] = {}
-    for value in values:
-        name, equals, source = value.partition("=")
-        if not (name and equals and source):
-            raise click.BadParameter(f"{value!r} is no NAME=SOURCE, as in door=rtsp://camera/stream.")
-        if name in names or source in names.values():
-            raise click.BadParameter(f"{value!r} names one source twice, or two alike.")
-        names[name] = source
-    return names
-
-
 @click.command("detect", cls=Command)
 @click.argument("sources", nargs=-1, metavar="SOURCE...")
-@click.option(
-    "-m",
-    "--model",
-    "-c",
-    "--checkpoint",
-    "checkpoint",
-    metavar="FILE",
-    help="Model file (.lstr), which holds all that is needed, or a checkpoint.  "
-    "[default: $LSTR_CHECKPOINT, else the default model]",
-)
-@click.option("-o", "--output", metavar="DIR", is_eager=True, help="Folder for the timelines.")
-@click.option(
-    "-f",
-    "--format",
-    "formats",
-    metavar="LIST",
-    multiple=True,
-    callback=_formats,
-    help="What DIR gets, with commas between.  [default: json,jsonl,npy,html]",
-)
-@click.option(
-    "--name",
-    "names",
-    metavar="NAME=SOURCE",
-    multiple=True,
-    callback=_names,
-    help="A live source by the name that its files and lines get, as in door=rtsp://camera/stream; repeatable.",
-)
-@click.option("--events-only", is_flag=True, help="Leave decisions out of the JSONL, tens of MB a day of a camera.")
-@setting("labels", metavar="FILE", help="Draw these labels beside the detections in the HTML page.")
-@setting(
-    "embed",
-    type=SIZE,
-    default=0,
-    metavar="SIZE",
-    help="Put videos of at most SIZE, as in 20MB, into their HTML pages, so that the page alone can be sent.",
-)
-@weights_option
-@algorithm_setting
-@mismatch_setting
-@flow_settings
-@runtime_setting
-@click.option("--start", type=TIME, default=0.0, help="Leave out what comes before, as in 90s or 1:30.")
-@click.option("--duration", type=POSITIVE_TIME, help="Stop after so much of each source.")
-@setting("max_chunks", type=click.IntRange(min=1), metavar="N", help="Stop each source after N decisions.")
-@setting(
-    "clock",
-    type=click.Choice(["stream", "wall"]),
-    default="stream",
-    help="Whose time a live source has: its own timestamps', or the arrival of its frames.",
-)
-@setting(
-    "on_lag",
-    type=click.Choice(["auto", "drop", "wait"]),
-    default="auto",
-    callback=none_for_auto,
-    help="When a live source is faster than this machine: drop the oldest chunks, or let the source wait. "
-    "auto drops those of cameras and endless streams.",
-)
-@setting(
-    "on_gap",
-    type=click.Choice(["keep", "reset"]),
-    default="keep",
-    help="What the model remembers after a live source was away: all, or nothing.",
-)
-@setting(
-    "timeout",
-    type=POSITIVE_TIME,
-    default=30.0,
-    show_default="30s",
-    help="A live source without a frame for so long has stalled, attempts to connect again included.",
-)
-@events_options
-@click.option(
-    "--workers",
-    "at_once",
-    type=click.IntRange(min=1),
-    help="Videos that are decided at once, at most, with the same networks and threads; their results are the same, "
-    "and come in the order of the videos.  [default: what suits the machine, 4 at most]",
-)
-@model_set_option
-@device_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON timeline per source instead of a table.")
-def command(sources, as_json, **options):
+@options(Detect)
+def command(sources, as_json, formats, settings, on, off, min_length, merge_gap, **others):
     """Say which action is happening at each quarter second of a video, without looking ahead.
 
     SOURCE is a video, a folder of videos, a feature folder, a camera (camera:0), an address (rtsp://, http://,
@@ -165,9 +55,9 @@ def command(sources, as_json, **options):
     -o the JSONL goes to standard output when that is a pipe, or with -f jsonl. Several sources with HTML pages get
     an index.html too.
 
-    An action is reported the moment its score reaches --on, and its end when the score falls below --off;
-    --min-length and --merge-gap delay both, and a line says by how much. Without these options the checkpoint's
-    thresholds hold, where `lstr evaluate --choose-thresholds` has chosen them.
+    An action is reported the moment its score reaches --on, and its end when the score falls below --off.
+    --min-length and --merge-gap delay both, and a line says by how much. Without these options the thresholds of the
+    checkpoint apply, which `lstr evaluate --choose-thresholds` chooses.
 
     \b
     Examples:
@@ -181,13 +71,14 @@ def command(sources, as_json, **options):
     """
     from lstr.pipelines.detection.options import by_kind
 
-    networks = _networks_of(options["weights"])
-    if not sources and not options["names"]:
+    networks = _networks_of(others.pop("weights"))
+    if not sources and not others["names"]:
         ctx = click.get_current_context()
         raise click.MissingParameter(ctx=ctx, param=ctx.command.params[0], param_type="argument")
-    if options["events_only"] and "jsonl" not in options["formats"]:
+    formats = _formats(formats, others["output"])
+    if others["events_only"] and "jsonl" not in formats:
         raise click.UsageError("--events-only is about the lines of jsonl, which -f leaves out.")
-    by_kind(sources, options["names"])  # a path with a mistake is named at once; the job takes longer to import
+    by_kind(sources, others["names"])  # a path with a mistake is named at once; the job takes longer to import
     console.say_waiting("loading networks…")
     from lstr.extractors.video.live_reader import LiveOptions
     from lstr.pipelines.annotations.label_file import read_label_file
@@ -195,19 +86,30 @@ def command(sources, as_json, **options):
     from lstr.pipelines.detection.options import Limits, NetworkOptions, OutputOptions
     from lstr_cli.view import Progress, View
 
-    folder = Path(options["output"]) if options["output"] else None
+    folder = Path(others["output"]) if others["output"] else None
     piped = not as_json and not console.is_terminal()
-    lines = sys.stdout if not folder and (piped or options["formats"] == ("jsonl",)) else None
-    labels = read_label_file(options["labels"]) if options["labels"] else None
+    lines = sys.stdout if not folder and (piped or formats == ("jsonl",)) else None
+    labels = read_label_file(settings.pop("labels")) if "labels" in settings else None
     view = View(lines is sys.stdout and console.is_terminal())
-    chosen = made(
-        DetectOptions,
-        options,
-        networks=made(NetworkOptions, options, **networks),
-        thresholds={name: options[name] for name in RULES},
-        limits=made(Limits, options),
-        live=made(LiveOptions, options),
-        output=made(OutputOptions, options, folder=folder, lines=lines, labels=labels),
+    live, how = (
+        take_named(settings, "clock on_lag timeout"),
+        take_named(settings, "runtime flow_threads flow_backend recipe.flow_algorithm recipe.allow_mismatch"),
+    )
+    output = {"folder": folder, "formats": formats, "lines": lines, "labels": labels}
+    output["events_only"] = others["events_only"]
+    if (on_gap := settings.pop("on_gap", "keep")) not in ("keep", "reset"):
+        raise click.UsageError(f"--set on_gap is {on_gap!r}; choose keep or reset.")
+    limits = {"start": others["start"], "duration": others["duration"]}
+    chosen = DetectOptions(
+        checkpoint=others["checkpoint"],
+        names=others["names"],
+        on_gap=on_gap,
+        networks=build_from(NetworkOptions, how, **networks),
+        settings=take(settings, "model"),
+        thresholds={"on": on, "off": off, "min_length": min_length, "merge_gap": merge_gap},
+        limits=build_from(Limits, take_named(settings, "max_chunks"), **limits),
+        live=build_from(LiveOptions, live),
+        output=build_from(OutputOptions, take_named(settings, "embed"), **output),
         sinks=[partial(Progress, view)],
     )
     ended: list[Ended] = []
@@ -226,7 +128,7 @@ def command(sources, as_json, **options):
         sys.exit(STALLED if result.stalled else SOME_FAILED)
 
 
-def _networks_of(weights: tuple[str, ...]) -> dict[str, dict[str, str]]:
+def _networks_of(weights: tuple[str, ...]) -> dict[str, Any]:
     """Return the networks' option `weights`, paths by stream; nothing where no weights are named."""
     if not weights:
         return {}

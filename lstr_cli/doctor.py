@@ -5,13 +5,13 @@ import sys
 import click
 
 from lstr_cli import console
-from lstr_cli.command import Command
+from lstr_cli.options import Command, Report, options
 
 MARKS = {True: "ok", False: "MISSING", None: "–"}
 
 
 @click.command("doctor", cls=Command)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@options(Report)
 def command(as_json):
     """Check versions, decoders, optical flow, mmaction2, GPU and weights; leaves with 1 when something is missing.
 

@@ -8,86 +8,21 @@ import click
 
 from lstr.pipelines.progress import Failed
 from lstr_cli import console
-from lstr_cli.command import Command
 from lstr_cli.next_steps import after_evaluate
-from lstr_cli.options import data_settings, device_option, mismatch_setting
-from lstr_cli.quantities import RATE
-from lstr_cli.settings import model_set_option, setting
+from lstr_cli.options import OF_DATA, Command, Evaluate, build_from, options, take, take_named
 
 if TYPE_CHECKING:  # they bring numpy
     from lstr.pipelines.evaluation.findings import Findings
 
 SOME_FAILED = 3
-OF_FEATURES = (
-    "published",
-    "choose_thresholds",
-    "false_alarms",
-    "allow_seen",
-    "benchmark",
-    "dataset",
-    "rgb",
-    "flow",
-    "skip_missing",
-    "allow_mismatch",
-)
+OF_FEATURES = ("published", "choose_thresholds", "false_alarms", "allow_seen")
 """Options that only an evaluation on feature folders has."""
 
 
 @click.command("evaluate", cls=Command)
 @click.argument("paths", metavar="(MODEL... FEATURES...)...|MODEL... VIDEOS... LABELS", nargs=-1, required=True)
-@click.option("--labels", metavar="FILE", help="Labels: JSON, CSV, ELAN, … or a data_info.json.")
-@click.option("-o", "--output", metavar="DIR", help="Write report.html, JSON, CSV and figures into DIR.")
-@click.option("--subset", help="Subset to score.  [default: testing, else validation]")
-@setting(
-    "mode",
-    type=click.Choice(["batch", "stream"]),
-    default="batch",
-    help="Many windows at once, or one chunk at a time as detect does; the scores are the same.",
-)
-@click.option("--published", is_flag=True, help="Score the chunks that the published code of this kind scores.")
-@setting(
-    "resamples",
-    type=click.IntRange(min=0),
-    default=1000,
-    help="Resamples of the videos for confidence intervals; 0 leaves them out.",
-)
-@setting(
-    "benchmark",
-    type=click.Choice(["thumos14", "tvseries"]),
-    help="Data set whose quoted results stand beside.  [default: that of the preset or classes]",
-)
-@click.option(
-    "--choose-thresholds",
-    is_flag=True,
-    help="Choose thresholds for `lstr detect` on the validation subset and write them into CHECKPOINT.",
-)
-@click.option(
-    "--false-alarms",
-    type=RATE,
-    metavar="RATE",
-    help="With --choose-thresholds: find as much as so many false alarms allow, of all classes together, as in 2/h.  "
-    "[default: the highest F1 of found actions]",
-)
-@data_settings
-@mismatch_setting
-@click.option(
-    "--allow-seen", is_flag=True, help="Score videos too that the feature networks have seen; the result is marked."
-)
-@model_set_option
-@device_option
-@click.option(
-    "--to",
-    type=click.Choice(["csv", "latex", "md"]),
-    help="Print one table for a paper; runs that differ in their seed alone are a row of mean and deviation.",
-)
-@setting(
-    "table",
-    type=click.Choice(["frames", "instances", "starts", "segments"]),
-    default="frames",
-    help="Figures in the table of --to: mAP, mcAP and event F1; or those of instances, starts or segments.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def command(paths, settings, to, table, as_json, **options):
+@options(Evaluate)
+def command(paths, settings, to, as_json, **others):
     """Count the actions found, missed and detected falsely, and score every chunk: mAP and mcAP, per class.
 
     MODEL is a model file (.lstr) or a checkpoint; FEATURES a folder of its recipe.
@@ -127,18 +62,18 @@ def command(paths, settings, to, table, as_json, **options):
     """
     from lstr.pipelines.evaluation.job import EvaluateOptions, evaluate
 
-    if to and (as_json or options["choose_thresholds"]):
+    if to and (as_json or others["choose_thresholds"]):
         raise click.UsageError("--to makes a table: give neither --json nor --choose-thresholds with it.")
-    if table != "frames" and not to:
-        raise click.UsageError(f"--set table={table} is of the table for a paper: add --to md, or leave it out.")
-    if options["labels"] is None or _are_videos(paths):
-        _on_videos(paths, settings, to, table, as_json, **options)
+    table = settings.pop("table", "frames")
+    if others["labels"] is None or _are_videos(paths):
+        _on_videos(paths, settings, to, table, as_json, **others)
         return
     (checkpoints, features), *beside = _sorted(paths)
-    if options["false_alarms"] is not None and not options["choose_thresholds"]:
+    if others["false_alarms"] is not None and not others["choose_thresholds"]:
         raise click.UsageError("--false-alarms says how thresholds are chosen: add --choose-thresholds.")
-    options["model"] = settings
-    result = console.follow(evaluate(EvaluateOptions(checkpoints, features, beside=beside, **options)), "videos")
+    named = take_named(settings, f"{OF_DATA} resamples mode recipe.allow_mismatch")
+    others |= {"checkpoints": checkpoints, "features": features, "beside": beside, "model": take(settings, "model")}
+    result = console.follow(evaluate(build_from(EvaluateOptions, named, **others)), "videos")
     if as_json:
         console.show_json(result.document)
         return
@@ -158,8 +93,10 @@ def command(paths, settings, to, table, as_json, **options):
 
 def _show_table(findings: "Findings", to: str, table: str) -> None:
     """The table for a paper."""
-    from lstr.pipelines.evaluation.paper_table import repeated, rows_of, write_rows
+    from lstr.pipelines.evaluation.paper_table import TABLES, repeated, rows_of, write_rows
 
+    if table not in TABLES:
+        raise click.UsageError(f"--set table is {table!r}; choose one of: {', '.join(TABLES)}.")
     judged = findings.judged
     again = repeated(judged)
     for at, first in again.items():
@@ -179,9 +116,7 @@ def _are_videos(paths: tuple[str, ...]) -> bool:
     return paths[: len(models)] == (*models,) and bool(known) and not any(map(is_feature_folder, known))
 
 
-def _on_videos(
-    paths: tuple[str, ...], settings: Any, to: str | None, table: str, as_json: bool, **options: Any
-) -> None:
+def _on_videos(paths: tuple[str, ...], settings: Any, to: str | None, table: str, as_json: bool, **others: Any) -> None:
     """Model files on videos that none has seen; without --labels the last path is the labels."""
     import sys
 
@@ -190,19 +125,19 @@ def _on_videos(
     from lstr_cli.evaluation_tables import show_comparison
 
     models = [*takewhile(is_meant_as_model, paths)]
-    others = [*paths[len(models) :], *filter(None, [options["labels"]])]
-    if not models or len(others) < 2:
+    given = [*paths[len(models) :], *filter(None, [others["labels"]])]
+    if not models or len(given) < 2:
         raise click.UsageError(
             "Give --labels FILE with checkpoints and features; or model files, videos and labels, as in "
             "old.lstr new.lstr videos/ labels.json."
         )
-    unfit = [name for name in OF_FEATURES if options[name]] + ["mode"] * (options["mode"] != "batch")
-    if unfit or settings:
-        names = {param.name: param.opts[0] for param in click.get_current_context().command.params}
-        name = names[unfit[0]] if unfit else "--set model.…"
+    named = take_named(settings, "resamples")
+    unfit = [f"--{name.replace('_', '-')}" for name in OF_FEATURES if others[name]] + [f"--set {n}" for n in settings]
+    if unfit:
+        name = unfit[0]
         raise click.UsageError(f"{name} is for checkpoints on features: leave it out, or give --labels and features.")
-    shared = {name: options[name] for name in ("subset", "resamples", "device", "output")}
-    chosen = ComparisonOptions(models, others[:-1], others[-1], **shared)
+    shared = {"subset": others["subset"], "output": others["output"], "models": models}
+    chosen = build_from(ComparisonOptions, named, videos=given[:-1], labels=given[-1], **shared)
     result = console.follow(compare_models(chosen), "videos", _say_failed)
     if as_json:
         console.show_json(result.document)

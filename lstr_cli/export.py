@@ -3,24 +3,14 @@
 import click
 
 from lstr_cli import console
-from lstr_cli.command import Command
-from lstr_cli.options import flow_settings
-from lstr_cli.settings import setting
+from lstr_cli.options import Command, Export, build_from, options
 
 
 @click.command("export", cls=Command)
 @click.argument("model", metavar="MODEL")
 @click.argument("videos", nargs=-1, metavar="[VIDEO|DIR...]")
-@click.option("-o", "--output", required=True, metavar="FILE.lstr", help="The file to write.")
-@setting(
-    "streams",
-    type=click.IntRange(min=1, max=256),
-    default=1,
-    help="How many cameras one call of the model takes; a file serves any number, so many at a time.",
-)
-@flow_settings
-@click.option("--json", "as_json", is_flag=True, help="Print how far apart torch and the file are as JSON.")
-def command(model, videos, output, as_json, **options):
+@options(Export)
+def command(model, videos, output, settings):
     """Write a model file that runs without torch: its networks and one step of its model as ONNX graphs.
 
     `lstr detect` and `lstr watch` take the file like any other, and run it with ONNX Runtime on the processor. Before
@@ -37,10 +27,7 @@ def command(model, videos, output, as_json, **options):
     console.say_waiting("loading networks…")
     from lstr.pipelines.exporting.job import ExportOptions, export
 
-    exported = console.follow(export(ExportOptions(model, output, videos, **options)))
-    if as_json:
-        console.show_json({"model": str(exported.model.path), **exported.alike.to_dict()})
-        return
+    exported = console.follow(export(build_from(ExportOptions, settings, model=model, output=output, videos=videos)))
     found = exported.alike
     console.show(f"{found.chunks} chunks side by side: scores differ by {found.scores:.1e} at most")
     console.show(f"{found.steps} steps of the model: scores differ by {found.later_scores:.1e} at most")

@@ -9,19 +9,8 @@ import click
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.pipelines.progress import Failed
 from lstr_cli import console
-from lstr_cli.command import Command
 from lstr_cli.next_steps import after_extract
-from lstr_cli.options import (
-    algorithm_option,
-    device_option,
-    flow_backend_setting,
-    inputs_options,
-    networks_settings,
-    precision_setting,
-    runtime_setting,
-    weights_option,
-)
-from lstr_cli.settings import setting
+from lstr_cli.options import Command, Extract, RecipeChanges, build_from, options, read_lists
 
 if TYPE_CHECKING:  # they bring torch
     from collections.abc import Iterator
@@ -36,65 +25,8 @@ SOME_FAILED = 3
 
 @click.command("extract", cls=Command)
 @click.argument("videos", nargs=-1, metavar="VIDEO|DIR|PATTERN...")
-@inputs_options
-@click.option("-o", "--output", required=True, metavar="FEATURES", help="Feature folder to write.")
-@click.option(
-    "--recipe",
-    metavar="NAME|FILE",
-    help="faithful: as published, ten flow crops. fast: one, and bf16 where it is faster. activitynet, "
-    "activitynet-fast: the variant with ResNet-50 on both streams. Or a recipe file of your own, or the "
-    "recipe of a feature folder or checkpoint, or of a folder of `lstr finetune` or a model file, with weights.  "
-    "[default: fast on a CPU, faithful on a GPU]",
-)
-@click.option(
-    "--stream", type=click.Choice(["rgb", "flow", "both"]), help="Which networks; rgb needs no flow.  [default: both]"
-)
-@networks_settings(", or a config of mmaction2")
-@precision_setting
-@algorithm_option
-@weights_option
-@click.option(
-    "--calibrate",
-    metavar="LABELS|LIST",
-    help="Give random networks batch-norm statistics from these videos: the training subset of a label file, "
-    "or a text file with one id or path per line.",
-)
-@click.option(
-    "--workers",
-    type=click.IntRange(min=1),
-    help="Processes that share videos, cores and GPUs.  [default: one for four cores, and for each GPU]",
-)
-@setting(
-    "threads",
-    type=click.IntRange(min=1),
-    help="Threads of each process, of flow and of the networks on a CPU.  [default: the cores, shared out]",
-)
-@flow_backend_setting
-@runtime_setting
-@device_option
-@click.option(
-    "--allow-damaged", is_flag=True, help="Of a damaged video keep what precedes the damage, instead of failing it."
-)
-@setting(
-    "engine",
-    type=click.Choice(["local", "ray"]),
-    default="local",
-    help="ray: on a Ray cluster, one task per video; sources and features must be where every node reaches them.",
-)
-@setting(
-    "ray_address",
-    metavar="HOST:PORT",
-    help="Of the Ray cluster.  [default: $RAY_ADDRESS, else the one running here, else this machine alone]",
-)
-@click.option(
-    "--cache",
-    metavar="DIR|none",
-    help="Chunks and flow that were computed before, as `lstr finetune` leaves them; none decodes and computes flow "
-    "anew, for the same features.  [default: $LSTR_HOME/chunks]",
-)
-@click.option("--dry-run", is_flag=True, help="Only show what would be done: how much, how long, how much disk.")
-@click.option("--json", "as_json", is_flag=True, help="Print the summary, or the plan of a --dry-run, as JSON.")
-def command(videos, lists, endings, root, dry_run, as_json, **options):
+@options(Extract)
+def command(videos, lists, settings, dry_run, as_json, **others):
     """Decode, compute optical flow, run both TSN networks, and write one array per stream and video.
 
     A PATTERN in quotes, as 'videos/**/*.mp4', is expanded here. Sources and FEATURES may be URLs that fsspec knows,
@@ -118,8 +50,9 @@ def command(videos, lists, endings, root, dry_run, as_json, **options):
     from lstr.extractors.video.inputs import VIDEO_SUFFIXES, find_sources
     from lstr.pipelines.extraction.job import extract, plan
 
-    chosen = _options(**options)
-    found = find_sources([*videos, *lists], endings or VIDEO_SUFFIXES, root, console.say)
+    root = settings.pop("root", None)
+    chosen = _options(settings=settings, **others)
+    found = find_sources([*videos, *read_lists(lists)], VIDEO_SUFFIXES, root, console.say)
     if dry_run:
         _show_plan(plan(found, chosen), as_json)
         return
@@ -134,7 +67,13 @@ def command(videos, lists, endings, root, dry_run, as_json, **options):
 
 
 def _options(
-    output: str, recipe: str | None, weights: tuple[str, ...], calibrate: str | None, cache: str | None, **others: Any
+    output: str,
+    recipe: str | None,
+    stream: str | None,
+    weights: tuple[str, ...],
+    calibrate: str | None,
+    settings: dict[str, str],
+    **others: Any,
 ) -> "ExtractOptions":
     """The job's options; what is not taken from `others` has the same name there."""
     from lstr.files.remote import place
@@ -144,11 +83,15 @@ def _options(
     from lstr.pipelines.weights.published import weights_by_stream
 
     if not recipe:
-        recipe, why = default_recipe(place(output), others["device"])
+        recipe, why = default_recipe(place(output), None)
         console.say(f"recipe: {recipe}, {why}")
-    networks = {stream: others.pop(f"{stream}_network") for stream in ("rgb", "flow")}
-    chosen = choose_recipe(recipe, others.pop("stream"), networks, others.pop("algorithm"), others["precision"])
-    return ExtractOptions(
+    wanted, how = RecipeChanges.of(settings), dict(settings)
+    chosen = choose_recipe(recipe, stream, wanted.networks, wanted.algorithm, wanted.precision)
+    cache = how.pop("cache", None)
+    return build_from(
+        ExtractOptions,
+        how,
+        precision=wanted.precision,
         output=place(output),
         recipe=chosen,
         weights=weights_for(chosen, weights_by_stream(weights, chosen.streams)),

@@ -8,19 +8,9 @@ import click
 from lstr.extractors.streams import STREAMS
 from lstr.pipelines.progress import Failed
 from lstr_cli import console
-from lstr_cli.command import Command
 from lstr_cli.extract import say_outcome, speed
 from lstr_cli.next_steps import after_finetune
-from lstr_cli.options import (
-    algorithm_option,
-    dataset_setting,
-    device_option,
-    flow_settings,
-    inputs_options,
-    networks_settings,
-)
-from lstr_cli.quantities import SIZE
-from lstr_cli.settings import set_option, setting
+from lstr_cli.options import Command, Finetune, RecipeChanges, build_from, options, read_lists, take_run
 
 if TYPE_CHECKING:  # they bring torch
     from collections.abc import Iterator
@@ -30,7 +20,7 @@ if TYPE_CHECKING:  # they bring torch
 SOME_FAILED = 3
 
 
-def _by_stream(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:
+def _by_stream(values: tuple[str, ...]) -> dict[str, Any]:
     """First weights as the job names them: `init` of all networks, `inits` of single ones."""
     first: dict[str, Any] = {"inits": {}}
     for value in values:
@@ -44,49 +34,8 @@ def _by_stream(ctx: click.Context, param: click.Parameter, values: tuple[str, ..
 
 @click.command("finetune", cls=Command)
 @click.argument("videos", nargs=-1, metavar="VIDEO|DIR|PATTERN...")
-@inputs_options
-@click.option(
-    "--labels", required=True, metavar="FILE", help="Labels: JSON, CSV, ELAN, … or a published data_info.json."
-)
-@dataset_setting
-@click.option("-o", "--output", required=True, metavar="WEIGHTS", help="Folder for the weights.")
-@click.option("--stream", type=click.Choice(["rgb", "flow", "both"]), default="both")
-@click.option(
-    "--init",
-    multiple=True,
-    callback=_by_stream,
-    metavar="[STREAM=]PATH|NAME|random",
-    help="Their first weights: a file (published, or torchvision's resnet50-*.pth), an earlier WEIGHTS folder, a "
-    "model file, the name or recipe of fetched ones, or random; of one network alone as in rgb=PATH. RGB weights "
-    "serve a flow network of their kind too.  [default: random]",
-)
-@click.option("--folds", type=click.IntRange(min=2), metavar="K", help="Train K more pairs, each without a K-th.")
-@click.option("--subset", default="training", help="Subset of the labels to train on.")
-@click.option(
-    "--eval-subset",
-    metavar="NAME",
-    help="Subset that chooses the epoch.  [default: validation where it is, else one in five training videos]",
-)
-@click.option(
-    "--recipe",
-    metavar="NAME|FILE",
-    default="fast",
-    help="How features will be made, as for `lstr extract`: fast, faithful, activitynet (ResNet-50 on both streams), "
-    "activitynet-fast, or a recipe file of your own.",
-)
-@networks_settings()
-@algorithm_option
-@setting("cache", metavar="DIR", help="Where frames and flow are kept.  [default: $LSTR_HOME/chunks]")
-@setting("cache_size", type=SIZE, default="50GB", help="All that the cache may take.")
-@set_option()
-@setting("at_once", type=click.IntRange(min=1), help="Networks trained at once on a CPU.  [default: by its cores]")
-@setting("seed", type=click.IntRange(min=0), help="Of weights, samples, augmentation and dropout.")
-@click.option("--resume", is_flag=True, help="Go on with a training that was stopped.")
-@click.option("--workers", "loaders", type=click.IntRange(min=0), help="Threads that load samples ahead.")
-@flow_settings
-@device_option
-@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON document.")
-def command(videos, lists, init, as_json, **options):
+@options(Finetune)
+def command(videos, lists, init, stream, settings, as_json, **others):
     """Train the two feature networks on your own labelled videos.
 
     Frames and flow are computed once, into the cache, and read from there at each epoch; `lstr extract` reads them
@@ -110,7 +59,11 @@ def command(videos, lists, init, as_json, **options):
         raise click.UsageError("Give a video, a folder, a pattern or a --list.")
     from lstr.pipelines.training.finetune import FinetuneOptions, finetune
 
-    result = _follow(finetune(FinetuneOptions(videos, lists=lists, **init, **options)))
+    wanted, lists = RecipeChanges.of(settings), read_lists(lists)
+    networks = {f"{name}_network": network for name, network in wanted.networks.items()}
+    others |= {"algorithm": wanted.algorithm, "stream": stream or "both", "settings": settings, "lists": lists}
+    chosen = build_from(FinetuneOptions, take_run(settings), videos=videos, **others, **networks, **_by_stream(init))
+    result = _follow(finetune(chosen))
     if result is None:  # another process of the run speaks
         return
     _show(result, as_json)

@@ -5,8 +5,7 @@ import sys
 import click
 
 from lstr_cli import console
-from lstr_cli.command import Command
-from lstr_cli.settings import model_set_option
+from lstr_cli.options import Command, Info, options, take
 
 DAMAGED = 3
 SHOWN = 20  # faults in a table; --json has them all
@@ -14,10 +13,8 @@ SHOWN = 20  # faults in a table; --json has them all
 
 @click.command("info", cls=Command)
 @click.argument("path", metavar="PATH")
-@click.option("--card", "as_card", is_flag=True, help="Print the model card of a model file, in Markdown.")
-@model_set_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def command(path, as_card, settings, as_json):
+@options(Info)
+def command(path, settings, as_json):
     """Describe a video, feature folder, model file, checkpoint, weights, recipe, timeline or label file.
 
     A feature folder is read whole: lengths, recipe, numbers that are not finite, rows of zeros, and the hashes that
@@ -28,7 +25,6 @@ def command(path, as_card, settings, as_json):
       lstr info game.mp4
       lstr info features
       lstr info fall.lstr
-      lstr info fall.lstr --card > README.md
       lstr info run/checkpoint.pt --json
       lstr info my_weights
       lstr info labels.json
@@ -37,11 +33,8 @@ def command(path, as_card, settings, as_json):
     from lstr.pipelines.info import describe
     from lstr_cli.description import tables
 
-    if as_card:
-        click.echo(_card(path, as_json), nl=False)
-        return
     with console.Bar("videos") as bar:
-        described = describe(path, settings, lambda _, done, total: bar.update("checked", done, total))
+        described = describe(path, take(settings, "model"), lambda _, done, total: bar.update("checked", done, total))
     faults = described.get("faults", [])
     if as_json:
         console.show_json(described)
@@ -58,13 +51,3 @@ def command(path, as_card, settings, as_json):
         what = f"1 video of {path} is" if number == 1 else f"{number} videos of {path} are"
         console.say(f"failed: {what} not whole.\nhint: {hint}")
         sys.exit(DAMAGED)
-
-
-def _card(path: str, as_json: bool) -> str:
-    from lstr.pipelines.model_files.model_file import is_meant_as_model, open_model
-
-    if as_json:
-        raise click.UsageError("--card is Markdown and --json is not: give one of them.")
-    if not is_meant_as_model(path):
-        raise click.UsageError(f"{path} is no model file, and nothing else has a card.")
-    return open_model(path).card()

@@ -2,32 +2,17 @@
 
 import webbrowser
 from contextlib import suppress
+from pathlib import Path
 
 import click
 
 from lstr_cli import console, interruption
-from lstr_cli.command import Command
-from lstr_cli.options import PATH
+from lstr_cli.options import Command, Label, options
 
 
 @click.command("label", cls=Command)
 @click.argument("videos", nargs=-1, required=True, metavar="VIDEO|DIR|PATTERN...")
-@click.option(
-    "-o", "--output", type=PATH, metavar="FILE", help="The labels file.  [default: labels.json beside the videos]"
-)
-@click.option("--labels", multiple=True, metavar="FILE", help="Labels of any form to begin with; repeatable.")
-@click.option(
-    "-m",
-    "--model",
-    "-c",
-    "--checkpoint",
-    "model",
-    type=PATH,
-    metavar="FILE",
-    help="A model file (.lstr) or checkpoint whose detections and near misses stand as proposals.",
-)
-@click.option("--port", type=click.IntRange(1, 65535), help="Where the page is.  [default: 8420, or one that is free]")
-@click.option("--no-browser", is_flag=True, help="Print the address, and open nothing.")
+@options(Label)
 def command(videos, output, labels, model, port, no_browser):
     """Label videos on a page in the browser; `lstr learn` takes the file that comes of it.
 
@@ -52,10 +37,10 @@ def command(videos, output, labels, model, port, no_browser):
     """
     from lstr.pipelines.labelling.job import LabelOptions, label
 
-    options = LabelOptions(videos, output, labels, port=port, model=model)
+    chosen = LabelOptions(videos, output and Path(output), labels, port=port, model=model and Path(model))
     labelling = None
     try:
-        with label(options, console.say) as labelling:
+        with label(chosen, console.say) as labelling:
             click.echo(labelling.server.address)  # with its token, which console.show would hide
             console.say(f"labels: {labelling.path}; Ctrl-C ends it")
             if not no_browser:

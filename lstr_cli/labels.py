@@ -1,32 +1,32 @@
 """`lstr labels`: what is in a label file, and annotations from one form to another."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from lstr_cli import console
-from lstr_cli.command import Group
-from lstr_cli.label_reports import budget, compare
 from lstr_cli.next_steps import after_convert
-from lstr_cli.options import PATH, data_settings, rename_setting, store_settings
+from lstr_cli.options import Check, Convert, Group, Report, options
 
+if TYPE_CHECKING:
+    from lstr.pipelines.pages.table import Table
+
+MINOR_NOTES = ("no subsets", "subset name", "id with ending", "scores")
+"""Kinds of notes about what a time budget does not depend on"""
 ONE = {"videos": "video", "segments": "segment", "classes": "class"}
 
 
-def _format_in(names: str) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
-    """Return a callback that checks a format of annotations; the formats are imported when one is given."""
+def _check_format(name: str | None, names: str, option: str) -> None:
+    """Raise UsageError for an unknown format; the formats are imported when one is given."""
+    if name is None:
+        return
+    from lstr.pipelines.annotations import formats
 
-    def check(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-        if value is None:
-            return None
-        from lstr.pipelines.annotations import formats
-
-        if value not in (known := getattr(formats, names)()):
-            raise click.BadParameter(f"{value!r} is not one of {', '.join(known)}.")
-        return value
-
-    return check
+    if name not in (known := getattr(formats, names)()):
+        raise click.UsageError(f"{option}: {name!r} is not one of {', '.join(known)}.")
 
 
 @click.group("labels", cls=Group)
@@ -42,72 +42,18 @@ def command():
     """
 
 
-command.add_command(budget)
-command.add_command(compare)
-
-
-def _subsets(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str | None, str]:
-    pairs = [value.rpartition("=") for value in values]
-    return {old or None: new for old, _, new in pairs}
-
-
-def _columns(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+def _columns(values: tuple[str, ...]) -> dict[str, str]:
     """What columns are called, by what they are; a header may have commas of its own."""
     pairs = [part.partition("=") for value in values for part in re.split(r",(?=\w+=)", value)]
     if wrong := [name for name, equals, header in pairs if not (name and equals and header)]:
-        raise click.BadParameter(f"{wrong[0]!r} is not NAME=HEADER, as in start=Beginn.")
+        raise click.UsageError(f"--columns: {wrong[0]!r} is not NAME=HEADER, as in start=Beginn.")
     return {name.strip(): header for name, _, header in pairs}
-
-
-def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
-    return tuple(part.strip() for part in value.split(",")) if value else ()
 
 
 @command.command("convert")
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
-@click.option(
-    "--to",
-    callback=_format_in("writable"),
-    metavar="FORMAT",
-    help="What to make of them.  [default: by the ending of -o; .json is activitynet]",
-)
-@click.option(
-    "--from",
-    "source_format",
-    callback=_format_in("readable"),
-    metavar="FORMAT",
-    help="What they are; else recognised.",
-)
-@click.option("-o", "--output", type=PATH, metavar="PATH", help="File or folder; else a text goes to standard output.")
-@click.option("--subset", "subsets", multiple=True, metavar="[OLD=]NEW", callback=_subsets, help="Name subsets.")
-@click.option(
-    "--classes",
-    metavar="A,B,…",
-    callback=_names,
-    help="Classes in the order of the score columns.",
-)
-@click.option(
-    "--columns",
-    multiple=True,
-    metavar="NAME=HEADER,…",
-    callback=_columns,
-    help="Tables: which column is what, as in start=Beginn,end=Ende,label=Aktion.",
-)
-@rename_setting
-@click.option("--as-labels", is_flag=True, help="Drop the scores: what was detected becomes labels to train on.")
-@click.option(
-    "--frames",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="FPS",
-    help="The sources count frames, so many a second, where seconds belong: make seconds of them.",
-)
-@click.option(
-    "--video",
-    type=PATH,
-    metavar="PATH",
-    help="The video, or the folder of videos: to draw on, and whose rates make seconds of frames.",
-)
-def convert(sources, to, output, **options):
+@options(Convert)
+def convert(sources, to, output, columns, subsets, video, **others):
     """Write annotations in another form, from labels of any origin or from what `lstr detect` wrote.
 
     FORMAT is activitynet (what --labels takes), csv, vtt, eaf (ELAN) or thumos, which can be read too, or png, svg,
@@ -127,9 +73,12 @@ def convert(sources, to, output, **options):
     from lstr.pipelines.annotations.formats import convert as job
     from lstr.pipelines.pages.fonts import illegible_warning
 
-    if str(output) == "-":
-        output = None
-    done = job(sources, to, output, ConvertOptions(**options))
+    _check_format(to, "writable", "--to")
+    _check_format(others["source_format"], "readable", "--from")
+    path = Path(output) if output not in (None, "-") else None
+    pairs = [value.rpartition("=") for value in subsets]
+    others |= {"subsets": {old or None: new for old, _, new in pairs}, "columns": _columns(columns)}
+    done = job(sources, to, path, ConvertOptions(video=video and Path(video), **others))
     if done.text is not None:
         click.echo(done.text, nl=False)
     for note in done.annotated.notes:
@@ -153,11 +102,8 @@ def convert(sources, to, output, **options):
 @command.command("check")
 @click.argument("labels", metavar="LABELS")
 @click.argument("features", metavar="[LABELS|FEATURES|VIDEOS]...", nargs=-1)
-@data_settings
-@store_settings
-@click.option("--subset", help="Subset whose videos must have features.  [default: all]")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document that names every finding.")
-def check(labels, features, dataset, rgb, flow, skip_missing, subset, as_json, **store):
+@options(Check)
+def check(labels, features, settings, as_json):
     """List what is wrong or odd in LABELS: a file or a folder of any form that `lstr labels convert` reads.
 
     Of several label files the last counts for a video, as for `lstr learn`.
@@ -172,7 +118,7 @@ def check(labels, features, dataset, rgb, flow, skip_missing, subset, as_json, *
     Examples:
       lstr labels check labels.json
       lstr labels check annotations/ videos
-      lstr labels check labels.json features --subset training
+      lstr labels check labels.json features
       lstr labels check data/data_info.json data/THUMOS --set rgb_features=rgb_anet_resnet50
     """
     from dataclasses import asdict
@@ -184,7 +130,7 @@ def check(labels, features, dataset, rgb, flow, skip_missing, subset, as_json, *
 
     more, features = more_labels(features)
     files = [labels, *more]
-    labelled, findings = _checked(files, features, (rgb, flow), dataset, skip_missing, subset, store)
+    labelled, findings = _checked(files, features, settings)
     counts = counts_of(labelled)
     title = f"{few(files)}: {_in_words(counts)}"
     if as_json:
@@ -199,25 +145,23 @@ def check(labels, features, dataset, rgb, flow, skip_missing, subset, as_json, *
 def _checked(
     files: Sequence[str],
     at_hand: Sequence[str],
-    streams: tuple,
-    dataset: str | None,
-    skip_missing: bool,
-    subset: str | None,
-    store: Mapping[str, str | None],
+    settings: dict[str, str],
 ) -> tuple:
     """The labels, and what is found in them: beside features, beside videos, or alone."""
     from lstr.labels.check import WARNING, check, in_order, missing, unmatched
     from lstr.pipelines.annotations.footage import footage_of_files, videos_among
     from lstr.pipelines.annotations.label_files import read_label_files
 
-    videos = videos_among(at_hand)
+    videos, dataset = videos_among(at_hand), settings.pop("dataset", None)
+    streams = (settings.pop("rgb_features", None), settings.pop("flow_features", None))
+    skip_missing = settings.pop("skip_missing", "false") == "true"
     if at_hand and not videos:
         from lstr.pipelines.features.dataset import read_dataset  # brings torch
-        from lstr.pipelines.features.stated import PREFIX, stated_in
+        from lstr.pipelines.features.stated import stated_in
 
-        said, _ = stated_in({f"{PREFIX}{name.removeprefix('feature_')}": text for name, text in store.items() if text})
-        read = read_dataset(at_hand, files, streams, dataset, lenient=True, skip_missing=skip_missing, stated=said)
-        return read.labels, read.check((subset,) if subset else (), skip_missing)
+        stated, _ = stated_in(settings)
+        read = read_dataset(at_hand, files, streams, dataset, lenient=True, skip_missing=skip_missing, stated=stated)
+        return read.labels, read.check((), skip_missing)
     labels = read_label_files(files, (), dataset, lenient=True, skip_missing=skip_missing, present=videos)
     findings = check(labels, footage=footage_of_files(videos))
     if videos:
@@ -229,3 +173,60 @@ def _checked(
 
 def _in_words(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {ONE[what] if count == 1 else what}" for what, count in counts.items())
+
+
+@command.command("budget")
+@click.argument("labels", metavar="LABELS...", nargs=-1, required=True)
+@options(Report)
+def budget(labels, as_json):
+    """Show how often and how long each action happens: count, total and mean seconds, by video and subject.
+
+    LABELS is a file or folder of any form that `lstr labels convert` reads, or a folder that `lstr detect` wrote. Of
+    several the last counts for a video.
+
+    \b
+    Examples:
+      lstr labels budget labels.json
+      lstr labels budget timeline --json > budget.json
+    """
+    from lstr.pipelines.annotations.budget import time_budget
+    from lstr.pipelines.annotations.label_files import read_label_files
+
+    read = read_label_files(labels)
+    table = time_budget(read)
+    for note in read.notes:
+        if note.kind not in MINOR_NOTES:
+            console.say(f"{note.sentence}.")
+    _print(table, {"rows": [dict(zip(table.names, row, strict=True)) for row in table.rows]}, as_json)
+
+
+@command.command("compare")
+@click.argument("labels", metavar="A")
+@click.argument("others", metavar="B")
+@click.argument("videos", metavar="[VIDEOS]...", nargs=-1)
+@options(Report)
+def compare(labels, others, videos, as_json):
+    """Show how far the labels A and B of the same videos agree: of two people, or of a person and a model.
+
+    Each is a file or folder of any form that `lstr labels convert` reads, or a folder that `lstr detect` wrote. B is
+    measured by A: Cohen's kappa over chunks of 0.25 s, and F1 of events, which match by their intersection over union
+    or by their start.
+
+    \b
+    Examples:
+      lstr labels compare anna.csv ben.csv
+      lstr labels compare labels.json timeline --json > agreement.json
+    """
+    from lstr.pipelines.annotations.agreement import compare_labels
+
+    agreement = compare_labels(labels, others, videos)
+    for text in agreement.warnings:
+        console.warn(text)
+    _print(agreement.table(), agreement.document, as_json)
+
+
+def _print(table: "Table", document: dict, as_json: bool) -> None:
+    if as_json:
+        console.show_json(document)
+    else:
+        console.show_table(table.title, table.names, table.texts(), right=table.numbers)

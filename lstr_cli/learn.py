@@ -13,10 +13,7 @@ import click
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES
 from lstr.pipelines.progress import Failed, Finished, LabelFindings, Notice
 from lstr_cli import console
-from lstr_cli.command import Command
-from lstr_cli.options import algorithm_option, device_option, inputs_options
-from lstr_cli.quantities import RATE, SIZE, TIME
-from lstr_cli.settings import set_option, setting
+from lstr_cli.options import Command, Learn, build_from, options, read_lists, take_run
 
 if TYPE_CHECKING:  # they bring numpy
     from collections.abc import Iterator
@@ -34,47 +31,8 @@ PROGRESS_SECONDS = 0.25  # between two reports of progress within a step, in JSO
 @click.command("learn", cls=Command)
 @click.argument("videos", nargs=-1, metavar="VIDEO|DIR|PATTERN...")
 @click.argument("labels", metavar="LABELS...")
-@inputs_options
-@click.option(
-    "-o", "--output", metavar="MODEL", help="The model file, such as fall.lstr.  [default: called as LABELS, here]"
-)
-@click.option("--time", "seconds", type=TIME, metavar="TIME", help="Maximum time, for example 15m or 2h.")
-@click.option(
-    "--recipe",
-    metavar="NAME|FILE",
-    help="How features are made: pretrained, difference, grey, live (for cameras), fast, faithful, or a recipe file.  "
-    "[default: pretrained, or difference if the time is short]",
-)
-@click.option("--stream", type=click.Choice(["rgb", "flow", "both"]), help="Which networks.  [default: all]")
-@algorithm_option
-@click.option("--init", metavar="MODEL|WEIGHTS", help="What the networks begin with: an earlier model file or weights.")
-@set_option()
-@setting("seed", type=click.IntRange(min=0), help="Of weights, samples, augmentation and dropout.")
-@setting(
-    "learn.folds",
-    "folds",
-    type=click.IntRange(min=0),
-    help="Folds of the videos to measure by; 0 holds videos out.  [default: 3]",
-)
-@setting(
-    "learn.at_once",
-    "at_once",
-    type=click.IntRange(min=1),
-    help="Networks trained at once on a CPU.  [default: by its cores]",
-)
-@setting("cache", metavar="DIR", help="Where frames and flow are kept.  [default: $LSTR_HOME/chunks]")
-@setting("cache_size", type=SIZE, default="50GB", help="All that the cache may take.")
-@device_option
-@click.option("--dry-run", is_flag=True, help="Check the labels, show the plan, and stop.")
-@click.option(
-    "--false-alarms",
-    type=RATE,
-    metavar="RATE",
-    help="Choose thresholds for a rate of false alarms, for example 2/h.",
-)
-@click.option("--make-default", is_flag=True, help="Let `lstr detect` use the model where none is named.")
-@click.option("--json", "as_json", is_flag=True, help="Print plan or result as one JSON document.")
-def command(videos, labels, lists, output, settings, dry_run, make_default, as_json, **options):
+@options(Learn)
+def command(videos, labels, lists, output, settings, dry_run, make_default, as_json, **others):
     """Learn to detect the actions that LABELS show in some videos; ends with one file that `lstr detect -m` takes.
 
     LABELS are label files of any form that `lstr labels convert` reads. For a video that is in several files, the last
@@ -104,14 +62,23 @@ def command(videos, labels, lists, output, settings, dry_run, make_default, as_j
     """
     from lstr.pipelines.annotations.label_files import divide_paths
 
-    videos, labels = divide_paths([*videos, labels], options["endings"] or VIDEO_SUFFIXES)
+    videos, labels = divide_paths([*videos, labels], VIDEO_SUFFIXES)
     if not videos and not lists:
         raise click.UsageError("Give a video, a folder, a pattern or a --list, and after it the labels.")
     from lstr.pipelines.learning.learn import learn, plan
     from lstr.pipelines.learning.options import LearnOptions
 
     output = output or f"{name_of(labels[0])}.lstr"
-    chosen = LearnOptions(videos, labels, output, lists=lists, settings=settings, **options)
+    chosen = build_from(
+        LearnOptions,
+        take_run(settings),
+        videos=videos,
+        labels=labels,
+        output=output,
+        lists=read_lists(lists),
+        settings=settings,
+        **others,
+    )
     if dry_run:
         follow(plan(chosen), as_json)
         return

@@ -10,8 +10,8 @@ import click
 
 from lstr import __version__
 from lstr.files.names import displayed
-from lstr_cli.command import Group
 from lstr_cli.interruption import HINT, Interruptions
+from lstr_cli.options import Group
 from lstr_cli.standard_streams import occupy, refusal
 
 GROUPS = {

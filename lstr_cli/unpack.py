@@ -3,12 +3,12 @@
 import click
 
 from lstr_cli import console
-from lstr_cli.command import Command
+from lstr_cli.options import Command, Unpack, options
 
 
 @click.command("unpack", cls=Command)
 @click.argument("model", metavar="FILE.lstr")
-@click.option("-o", "--output", required=True, metavar="DIR", help="Folder for the files.")
+@options(Unpack)
 def command(model, output):
     """Write checkpoint.pt, card.md and, where networks are in the file, the folder `weights` into DIR.
 

@@ -1,6 +1,5 @@
 """`lstr watch`: a service that decides on cameras for weeks, and tells people."""
 
-import json
 import os
 import shlex
 import sys
@@ -13,23 +12,15 @@ import click
 
 from lstr.files.names import displayed
 from lstr_cli import console, interruption
-from lstr_cli.command import Command
-from lstr_cli.options import PATH
+from lstr_cli.options import Command, Watch, options
 
 GLANCE = 0.5  # seconds between two looks at whether it is to read its file again
 
 
 @click.command("watch", cls=Command)
-@click.argument("config", type=PATH, metavar="CONFIG", default=Path("watch.toml"))
-@click.option("--init", "begin", is_flag=True, help="Write CONFIG, with a comment for each entry, and stop.")
-@click.option("--check", "only_check", is_flag=True, help="Check CONFIG, name each mistake by its entry, and stop.")
-@click.option(
-    "--log-format",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    help="How what happens is written to standard error.",
-)
-def command(config, begin, only_check, log_format):
+@click.argument("config", type=click.Path(path_type=Path), metavar="CONFIG", default=Path("watch.toml"))
+@options(Watch)
+def command(config, begin, only_check):
     """Watch cameras until it is ended: store what happens, and tell people of it.
 
     CONFIG is a TOML file [default: watch.toml] with the sources, their model, and who is told of which action. SIGHUP
@@ -68,14 +59,13 @@ def command(config, begin, only_check, log_format):
     console.say_waiting("loading networks…")
     from lstr.pipelines.watching.service import Service
 
-    say = _in_json if log_format == "json" else _in_text
     hung_up, service = interruption.hear(SIGHUP), None
     try:
-        service = Service(checked_config, say)
+        service = Service(checked_config, _say)
         with service:
             assert service.server
             click.echo(service.server.address)  # with its token, which no log has
-            say(f"watching {', '.join(found)}; Ctrl-C ends it")
+            _say(f"watching {', '.join(found)}; Ctrl-C ends it")
             while True:
                 if hung_up.is_set():
                     hung_up.clear()
@@ -83,7 +73,7 @@ def command(config, begin, only_check, log_format):
                 service.wait(GLANCE)
     except KeyboardInterrupt:  # how it is ended
         interruption.take()
-    say("ended")
+    _say("ended")
     # the threads of a library that works still abort the process where the interpreter ends
     if service and service.goes_on:
         for stream in (sys.stdout, sys.stderr):
@@ -91,19 +81,11 @@ def command(config, begin, only_check, log_format):
         os._exit(0)
 
 
-def _in_text(text: str) -> None:
-    _write(f"{datetime.now():%Y-%m-%d %H:%M:%S} {displayed(text)}")
-
-
-def _in_json(text: str) -> None:
-    line = {"at": datetime.now().astimezone().isoformat(timespec="milliseconds"), "message": displayed(text)}
-    _write(json.dumps(line, ensure_ascii=False))
-
-
-def _write(line: str) -> None:
-    """A line of the log. One that cannot be written, as on a full disk, ends no thread that has something to say.
+def _say(text: str) -> None:
+    """Write a line of the log. One that cannot be written, as on a full disk, ends no thread that has something to say.
 
     Not through Python's stream: that keeps what it could not write, and sends all that follows nowhere.
     """
+    line = f"{datetime.now():%Y-%m-%d %H:%M:%S} {displayed(text)}\n"
     with suppress(OSError):
-        os.write(sys.stderr.fileno(), f"{line}\n".encode(sys.stderr.encoding, "backslashreplace"))
+        os.write(sys.stderr.fileno(), line.encode(sys.stderr.encoding, "backslashreplace"))

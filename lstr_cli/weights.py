@@ -6,8 +6,8 @@ from dataclasses import asdict
 import click
 
 from lstr_cli import console
-from lstr_cli.command import Group
 from lstr_cli.next_steps import after_fetch
+from lstr_cli.options import Fetch, Group, Report, options
 
 UNFIT = 4
 DIGITS = 16  # of a SHA-256 on a screen
@@ -27,7 +27,7 @@ def command():
 
 
 @command.command("list")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@options(Report)
 def list_command(as_json):
     """Every published file: recipe, stream, network, the data it was trained on, and whether it is here (✓).
 
@@ -61,10 +61,8 @@ def list_command(as_json):
 
 @command.command("fetch")
 @click.argument("names", nargs=-1, metavar="[NAME...]")
-@click.option("--from", "mirror", metavar="FILE|URL", help="Where to take it from: a file, a folder, or an address.")
-@click.option("--accept-licence", multiple=True, metavar="NAME", help="Accept what is on no free list.")
-@click.option("--sha256", metavar="HEX", help="What the one file to fetch must have, where no hash of it is published.")
-def fetch_command(names, mirror, accept_licence, sha256):
+@options(Fetch)
+def fetch_command(names, mirror, accept_licence):
     """Bring published files to this machine and check them by their hash.
 
     NAME is a recipe (kinetics or activitynet: both its files), a file name or a hash prefix of `lstr weights list`;
@@ -91,8 +89,8 @@ def fetch_command(names, mirror, accept_licence, sha256):
         def show(name: str, done: int, total: int) -> None:
             bar.update(name, done // MEGABYTE, (total or 2 * done) // MEGABYTE)
 
-        for entry, path, found in fetch(names or ("kinetics",), mirror, show, accept_licence, sha256):
-            if entry.sha256_prefix is None and not sha256:
+        for entry, path, found in fetch(names or ("kinetics",), mirror, show, accept_licence):
+            if entry.sha256_prefix is None:
                 console.warn(
                     f"the authors of {entry.name} published no hash: what came is trusted this once, and its SHA-256 "
                     f"is kept in {home() / PINS}: {found}."
@@ -111,7 +109,7 @@ def _licence(verdict):
 
 @command.command("check")
 @click.argument("files", nargs=-1, metavar="[FILE|DIR...]")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@options(Report)
 def check_command(files, as_json):
     """Identify weights files: their hash, whether it is a published one, and which network and stream they fit.
 

@@ -39,7 +39,7 @@ ALGORITHMS = {
     "dis-ultrafast": "dis-ultrafast",
     "difference": "difference-yrb",
 }
-"""The algorithms of `--flow`, and their names in a recipe."""
+"""The algorithms of `recipe.flow_algorithm`, and their names in a recipe."""
 DIFFERENCE = "difference"
 """The one whose x is no direction, which a mirror would turn round."""
 CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # microseconds of processor time per period, and the period
@@ -111,7 +111,10 @@ def too_small(algorithm: str | None, width: int, height: int) -> bool:
 def dis_flow(algorithm: str, before: NDArray[np.uint8], after: NDArray[np.uint8]) -> NDArray[np.float32]:
     """Dense inverse search (Kroeger et al. 2016) by a key of DIS_PRESETS; shapes as `opencv_flow`."""
     if too_small(algorithm, *before.shape):
-        raise FlowError(f"DIS flow needs {DIS_SMALLEST} pixels per side, not {before.shape}.", "use --flow tvl1.")
+        raise FlowError(
+            f"DIS flow needs {DIS_SMALLEST} pixels per side, not {before.shape}.",
+            "use --set recipe.flow_algorithm=tvl1.",
+        )
     create = cv2.DISOpticalFlow_create  # type: ignore[attr-defined]  # not in OpenCV's stubs
     return _calculate(algorithm, partial(create, DIS_PRESETS[algorithm]), before, after)
 

@@ -18,6 +18,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from fractions import Fraction
 from time import monotonic
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from lstr.errors import StalledError, VideoError
 from lstr.extractors.stages import DECODE
@@ -49,11 +52,11 @@ class Moment:
 class LiveOptions:
     """How a live source is read."""
 
-    clock: str = "stream"
-    on_lag: str | None = None
+    clock: Literal["stream", "wall"] = "stream"
+    on_lag: Literal["drop", "wait"] | None = None
     """What happens to chunks that come faster than they are taken: `drop` the oldest, or `wait` and let the source
     wait. None drops those of cameras and streams without an end, and waits for pipes and recordings."""
-    timeout: float = 30.0
+    timeout: Annotated[float, Meta(gt=0)] = 30.0
     """Seconds without a frame, attempts to connect included, after which it has stalled."""
     waiting: int = 4
     """Whole chunks that wait at most."""
@@ -86,7 +89,7 @@ class LiveReader:
         self.error: BaseException | None = None
         """What ended it, after the last chunk; None at its end."""
         self.ended = False
-        self.clock = self.options.clock
+        self.clock: str = self.options.clock
         """`stream`, `wall` (when frames came) or `average rate` (frames are counted)."""
         self.dropped = self.unseen = self.gaps = self.reconnects = 0
         self._long_side, self._first, self._end, self._packets = long_side, first, end, packets

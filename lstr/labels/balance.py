@@ -98,7 +98,7 @@ def spellings_of(labels: Labels) -> Iterator[str]:
         if len(names) > 1:
             most, *others = sorted(names, key=lambda name: -counts[name])
             each = ", ".join(f"{name!r} ({counts[name]})" for name in (most, *others))
-            settings = " ".join(f"--set {shlex.quote(f'class.rename={name}={most}')}" for name in others)
+            settings = " ".join(f"--rename {shlex.quote(f'{name}={most}')}" for name in others)
             yield f"are these one class? {each}; if so: lstr labels convert FILE {settings} -o renamed.json"
 
 

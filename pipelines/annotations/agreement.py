@@ -101,7 +101,7 @@ def _check_actions(sides: Sequence[Labels]) -> tuple[tuple[str, ...], list[str]]
     """The actions of both, and a warning where only one has an action. Raises LabelsError where none is in both."""
     first, second = (actions_of(labels) for labels in sides)
     alone = [[name for name in one if name not in other] for one, other in ((first, second), (second, first))]
-    hint = "give both one name: `--set class.rename=OLD=NEW`"
+    hint = "give both one name: `lstr labels convert --rename OLD=NEW`"
     if not set(first) & set(second):
         raise LabelsError(f"No action is in both: A has {few(first) or 'none'}, B {few(second) or 'none'}.", f"{hint}.")
     warnings = [f"only in {side}: {few(names)}; if two names mean one action, {hint}"

@@ -247,12 +247,12 @@ class ChunkCache:
 
 
 def find_cache(named: str | None) -> Path | None:
-    """The folder that `--cache` names, else the usual one; None where that does not exist.
+    """The folder that is named, else the usual one; None where that does not exist.
 
     Raises MissingPathError where a folder that is named does not exist.
     """
     if named and not Path(named).is_dir():
-        raise MissingPathError(f"{named} is not a folder.", "`lstr finetune` makes it; or leave out --cache.")
+        raise MissingPathError(f"{named} is not a folder.", "`lstr finetune` makes it; or leave out the cache.")
     path = Path(named).absolute() if named else home() / "chunks"
     return path if path.is_dir() else None
 

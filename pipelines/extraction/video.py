@@ -117,7 +117,10 @@ class VideoExtractor:
             video, reader, chunks = open_chunks(source, twostream.recipe.long_side, self.allow_damaged)
             width, height = video.size(twostream.recipe.long_side)
             if too_small(twostream.recipe.algorithm, width, height):
-                raise VideoError(f"{source} is {width}×{height} pixels, too small for DIS flow.", "use --flow tvl1.")
+                raise VideoError(
+                    f"{source} is {width}×{height} pixels, too small for DIS flow.",
+                    "use --set recipe.flow_algorithm=tvl1.",
+                )
             rows = twostream.rows(chunks, self.flow)
             arrays, n_chunks = yield from _write_arrays(video_id, folder, twostream, rows, str(source), video.n_chunks)
             facts = decoded_facts(video, reader, n_chunks, self.flow.backend if self.flow else None)

@@ -141,7 +141,7 @@ def choose_recipe(
     chosen = STREAMS if streams in (None, "both") else streams_of_model((streams,))
     if isinstance(recipe, StoredRecipe):
         options = [f"--set recipe.precision={precision}"] if precision not in (None, recipe.recipe.precision) else []
-        options += [f"--flow {algorithm}"] if algorithm not in (None, recipe.algorithm) else []
+        options += [f"--set recipe.flow_algorithm={algorithm}"] if algorithm not in (None, recipe.algorithm) else []
         options += [f"--set recipe.{stream}.network" for stream in wanted]
         if options:
             raise RecipeError(f"{name} is a whole recipe, and {', '.join(options)} another.", "leave out one of them.")
@@ -149,7 +149,7 @@ def choose_recipe(
     if not present:
         raise RecipeError(f"The recipe {name} has no {streams} stream.", "leave out --stream.")
     stream_of = {f"--set recipe.{stream}.network": stream for stream in wanted}
-    stream_of |= {"--flow": "flow"} if algorithm else {}
+    stream_of |= {"--set recipe.flow_algorithm": "flow"} if algorithm else {}
     for option, stream in stream_of.items():
         if stream not in present:
             raise RecipeError(f"{option} is of the {stream} stream, which is left out.", f"leave out {option}.")

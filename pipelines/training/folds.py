@@ -101,10 +101,10 @@ def parts_of(labels: Labels, videos: Collection[str], subset: str, eval_subset: 
     """
     subset, eval_subset = subset_named(subset), eval_subset and subset_named(eval_subset)
     if subset == eval_subset:
-        raise ConfigError(f"{subset!r} would train and choose the epoch.", "name another --eval-subset, or none.")
+        raise ConfigError(f"{subset!r} would train and choose the epoch.", "name another eval_subset, or none.")
     names = subset, eval_subset or DEFAULT
     training, validation = ({i for i, video in labels.videos.items() if video.subset == name} for name in names)
-    for name, ids, option in ((subset, training, "--subset"), (eval_subset, validation, "--eval-subset")):
+    for name, ids, option in ((subset, training, "subset"), (eval_subset, validation, "eval_subset")):
         if name and not ids & set(videos):
             present = sorted({video.subset for video in labels.videos.values()})
             first = next(iter(sorted(videos)), "none")
@@ -183,7 +183,7 @@ def check_labels(labels: Labels, training: Sequence[str], source: str) -> str:
         what = "video" if len(training) == 1 else "videos"
         raise LabelsError(
             f"{source} labels no action in the {len(training)} training {what}.",
-            "label segments of them, or choose other videos with --subset.",
+            "label segments of them, or label other videos.",
         )
     if missing:
         warnings.append(

@@ -104,7 +104,7 @@ def _look(video_id: str, source: Place, cache: ChunkCache) -> SoundVideo | Failu
             planes, height, width = cache.shape(video)
             if too_small(algorithm_of(cache.recipe["flow_algorithm"]), width, height):
                 sentence = f"{source} is {width}×{height} pixels, too small for DIS flow."
-                return Failure(sentence, "use --flow tvl1.")
+                return Failure(sentence, "use --set recipe.flow_algorithm=tvl1.")
             n_bytes = video.n_chunks * planes * height * width
             return SoundVideo(video_id, source, sha256_of(path), video.n_chunks, n_bytes)
     except Exception as error:

@@ -1,7 +1,6 @@
 """Published weights on this machine: which are here, how to get them, and whether a file is one of them."""
 
-import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -77,21 +76,19 @@ def fetch(
     mirror: str | None,
     progress: Tell,
     licences: Collection[str] = (),
-    sha256: str | None = None,
 ) -> Iterator[tuple[PublishedFile, Path, str]]:
     """Bring published files to the home folder; yields (entry, path, SHA-256) of each.
 
     `mirror` is where to take them from instead of their authors' address: a file or address when there is one file,
     or a folder or address ending in `/` that holds them by name. A file that is here and whole is not fetched again.
-    licences: those that the caller accepts, of files that are not on the list. sha256: of the one file to fetch; a file
-    of which no hash is known and none is given is trusted this once, and its hash is kept in the home folder.
+    licences: those that the caller accepts, of files that are not on the list. A file of which no hash is
+    known is trusted this once, and its hash is kept in the home folder.
     Raises WeightsError or OutputError as `download` does, and MissingPathError for a mirror that cannot be meant.
     """
     chosen = choose(names)
     _check_licences(chosen, licences)
-    _check_given(chosen, sha256)
     for entry in chosen:
-        target, wanted = entry.place, sha256 or entry.sha256_prefix
+        target, wanted = entry.place, entry.sha256_prefix
         if target.is_file() and wanted and (found := sha256_of(target)).startswith(wanted):
             _pin(entry, found)
             yield entry, target, found
@@ -114,20 +111,6 @@ def _check_licences(chosen: Iterable[PublishedFile], accepted: Collection[str]) 
                 f"{entry.licence!r}, and its page is {entry.address.partition('/resolve/')[0]}.",
                 f"read its licence there, and where you accept it add --accept-licence {entry.licence}.",
             )
-
-
-def _check_given(chosen: Sequence[PublishedFile], sha256: str | None) -> None:
-    """Raise WeightsError for a SHA-256 that cannot be that of what is to be fetched."""
-    if sha256 is None:
-        return
-    if not re.fullmatch("[0-9a-f]{64}", sha256):
-        raise WeightsError(f"{sha256!r} is no SHA-256.", "give all its 64 hex digits: --sha256 HEX.")
-    if len(chosen) > 1:
-        raise WeightsError(f"One SHA-256 is given, and {len(chosen)} files are to be fetched.", "name one file.")
-    known = chosen[0].sha256_prefix
-    if known and not chosen[0].pinned and not sha256.startswith(known):
-        hint = "leave out --sha256: the file is checked by the published one."
-        raise WeightsError(f"The SHA-256 of {chosen[0].name} begins with {known}, which the given one does not.", hint)
 
 
 def _pin(entry: PublishedFile, sha256: str) -> None:

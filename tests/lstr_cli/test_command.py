@@ -1,15 +1,13 @@
-"""Few options, what is used most first; settings below them; one meaning per option."""
+"""Few options, each below a heading; settings of `--set` are checked."""
 
 import importlib
-import re
 from collections.abc import Iterator
 
 import click
 import pytest
 
-from lstr_cli.command import RANK, SETTINGS, Command, name_of
 from lstr_cli.main import COMMANDS, cli
-from lstr_cli.settings import settings_of
+from lstr_cli.options import MORE, Command, Option
 from tests.support.mistakes import mistake
 
 
@@ -24,67 +22,44 @@ def commands(group: click.Group = cli, before: str = "") -> Iterator[tuple[str, 
 
 
 ALL = dict(commands())
-AT_MOST, OF_DETECT = 168, 17
-"""Three of the four of `lstr export` are those that every command which writes a file has: -o, --set and --json."""
+AT_MOST = {"all": 115, "detect": 18, "learn": 14, "train": 16}
+"""Options of all commands, and of some. What `--set` changes counts once for its names, and once for each prefix."""
 
 
-def help_of(lstr, monkeypatch, columns: int, *words: str) -> str:
-    monkeypatch.setenv("COLUMNS", str(columns))
-    code, out, _ = lstr(*words, "--help")
-    assert code == 0
-    return out
-
-
-def options_of(command: click.Command) -> list[click.Option]:
-    """Those that its help shows as options."""
-    return [param for param in command.params if isinstance(param, click.Option) and not param.hidden]
+def options_of(command: click.Command) -> list[Option]:
+    return [param for param in command.params if isinstance(param, Option)]
 
 
 def test_options_are_few():
-    counts = {name: len(options_of(command)) for name, command in ALL.items()}
-    assert sum(counts.values()) <= AT_MOST, counts
-    assert counts["detect"] <= OF_DETECT
+    counts = {
+        name: sum(len(one.groups) + bool(one.named) or 1 for one in options_of(command))
+        for name, command in ALL.items()
+    }
+    counts["all"] = sum(counts.values())
+    assert {name: count for name, count in counts.items() if count > AT_MOST.get(name, 18)} == {}, counts
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_what_is_used_most_comes_first_and_settings_last(lstr, monkeypatch, name):
-    command = ALL[name]
-    assert isinstance(command, Command)
-    names = [name_of(option) for option in options_of(command)]
-    assert set(names) <= RANK.keys(), "the order of help knows each"
-    out = help_of(lstr, monkeypatch, 100, *name.split())
-    out = out[out.index("\nOptions:\n") :]
-    places = [re.search(rf"^  (--?[\w-]+, )*{option}\b(?!-)", out, re.MULTILINE) for option in names]
-    assert all(places) and [place.start() for place in places] == sorted(place.start() for place in places)
-    assert (SETTINGS in out) == bool(settings_of(command))
-    assert not settings_of(command) or "--set" in names
-    for one in settings_of(command):
-        assert re.search(rf"^  {re.escape(one.key)}=", out[out.index(SETTINGS) :], re.MULTILINE), one.key
-        assert one.key in command.epilog, "the documentation has it too"
+def test_help_has_every_option_below_its_heading(lstr, monkeypatch, name):
+    monkeypatch.setenv("COLUMNS", "200")
+    code, out, _ = lstr(*name.split(), "--help")
+    assert code == 0 and isinstance(ALL[name], Command)
+    for option in options_of(ALL[name]):
+        section = out.partition(f"\n{option.heading}:\n")[2].partition("\n\n")[0]
+        assert max(option.opts, key=len) in section, option.name
+        assert all(setting in section for setting in option.named)
+        assert all(f"{prefix}" in section for prefix in option.groups) and (not option.groups or option.heading == MORE)
 
 
-def test_an_option_means_the_same_in_every_command():
-    """How networks, flow, processes and actions are chosen is described by the same words wherever it is chosen."""
-    of_the_command = {"--recipe", "--workers", "--set recipe.rgb.network", "--set recipe.flow.network"}
-    meanings: dict[str, set] = {}
-    for command in ALL.values():
-        for option in command.params:
-            if isinstance(option, click.Option):
-                help_text = (option.help or "").split("  [")[0]  # without the default, which is the command's own
-                meanings.setdefault(name_of(option), set()).add((option.name, help_text))
-    shared = {"--weights", "--flow", "--device", "--on", *(name for name in meanings if name.startswith("--set "))}
-    shared -= {"--weights", "--set chunks"}  # of `lstr pack`, and of what is measured
-    assert {"--set flow_threads", "--set runtime", "--set recipe.precision", "--set timeout"} <= shared
-    assert {name for name in shared if len(meanings[name]) > 1} <= of_the_command
-
-
-def test_a_setting_is_checked_as_an_option_is(lstr):
-    mistake(lstr("detect", "x.mp4", "--set", "flow_threads=none"), 2, "'--set flow_threads': 'none' is not")
-    mistake(lstr("detect", "x.mp4", "--set", "flow_threads"), 2, "NAME=VALUE")
-    mistake(lstr("extract", "x.mp4", "-o", "f", "--set", "flow_thread=1"), 2, "flow_backend, runtime")
-    mistake(lstr("detect", "x.mp4", "--set", "flow_thread=1"), 2, "model.NAME, ", "flow_threads, ")
-    mistake(lstr("detect", "x.mp4", "--workers"), 2, "--workers", "requires an argument")
-    mistake(lstr("detect", "x.mp4", "--flow-tread", "1"), 2, "--set flow_threads")
+def test_a_setting_is_checked(lstr, small_set):
+    detect = ("detect", small_set.videos / "scene_00.mp4", "-c", small_set.checkpoint, "--set")
+    mistake(lstr(*detect, "flow_threads=none"), 2, "--set flow_threads is 'none': expected `int")
+    mistake(lstr(*detect, "flow_threads"), 2, "NAME=VALUE")
+    mistake(lstr(*detect, "flow_thread=1"), 2, "'flow_thread' is not a valid setting", "flow_threads", "model.NAME")
+    mistake(lstr(*detect, "timeout=never"), 2, "--set timeout")
+    mistake(lstr("extract", "x.mp4", "-o", "f", "--set", "flow_thread=1"), 2, "flow_backend")
+    mistake(lstr("extract", "x.mp4", "-o", "f", "--workers"), 2, "--workers", "requires an argument")
+    mistake(lstr("extract", "x.mp4", "-o", "f", "--workers", "0"), 2, "--workers", "x>=1")
 
 
 def test_every_command_is_listed_without_being_imported():

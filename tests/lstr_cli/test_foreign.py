@@ -40,7 +40,7 @@ def test_from_features_to_a_model_file(lstr, waves, tmp_path):
     store, labels = waves
     run, model = tmp_path / "run", tmp_path / "wave.lstr"
     said = ["--set", "features.rate=7.5", "--set", "features.name=I3D"]
-    code, _, err = lstr("train", store, "--labels", labels, "-o", run, *said, *SET, "--device", "cpu")
+    code, _, err = lstr("train", store, "--labels", labels, "-o", run, *said, *SET)
     assert code == 0, err
     assert "work memory of 6 chunks is 0.8 s at 7.5 a second" in err
     code, _, err = lstr("pack", run, "-o", model)
@@ -49,15 +49,15 @@ def test_from_features_to_a_model_file(lstr, waves, tmp_path):
     assert code == 0 and json.loads(out)["store"]["rate"] == "15/2", err
     code, out, err = lstr("info", store, "--json")
     assert code == 0 and json.loads(out)["rate"] == "not stated" and json.loads(out)["chunks"] == 450, err
-    code, _, err = lstr("detect", store, "-m", model, "-o", tmp_path / "found", "--device", "cpu")
+    code, _, err = lstr("detect", store, "-m", model, "-o", tmp_path / "found")
     assert code == 0, err
     timeline = json.loads((tmp_path / "found" / "v4.json").read_text())
     assert timeline["clock"] == {"rate": "15/2"} and timeline["duration"] == 12.0
     assert np.load(tmp_path / "found" / "v4.scores.npy").shape == (90, 2)
-    words = ["evaluate", model, store, "--labels", labels, "--subset", "testing", "--json", "--device", "cpu"]
+    words = ["evaluate", model, store, "--labels", labels, "--subset", "testing", "--json"]
     code, out, err = lstr(*words)
     assert code == 0 and json.loads(out)["seconds_per_chunk"] == 2 / 15, err
     code, _, err = lstr("export", model, "-o", tmp_path / "small.lstr")
     assert code != 0 and "learnt from features of other people" in err and "Traceback" not in err
-    code, _, err = lstr("evaluate", model, store, "--labels", labels, "--choose-thresholds", "--device", "cpu")
+    code, _, err = lstr("evaluate", model, store, "--labels", labels, "--choose-thresholds")
     assert code == 0, err

@@ -253,12 +253,10 @@ def test_train_and_resume_from_the_command(lstr, small_set, tmp_path):
         "lstr-small",
     ]
     command += ["--set", "model.d_model=16", "--set", "train.epochs=2"]
-    code, out, err = lstr(*command, "--make-default")
-    assert code == 0 and out == "" and "epoch 2/2" in err and "default model" in err
+    code, out, err = lstr(*command)
+    assert code == 0 and out == "" and "epoch 2/2" in err
     mistake(lstr(*command), 4, "already holds a run", "--resume")
     assert lstr(*command, "--resume")[0] == 0
-    code, out, _ = lstr("detect", small_set.features, "--json")
-    assert code == 0, "the default model serves"
 
 
 def test_an_error_of_ours_is_one_sentence(lstr, monkeypatch, small_set):

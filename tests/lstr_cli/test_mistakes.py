@@ -14,7 +14,7 @@ from tests.support.mistakes import mistake
         (("zzzzz",), "No such command 'zzzzz'"),
         (("labels", "chek", "x.json"), "No such command 'chek'"),
         (("detect", "x.mp4", "--fromat", "json"), "Did you mean"),
-        (("detect", "x.mp4", "--device", "cuda:7"), "'cuda:7' is not one of 'auto', 'cpu', 'cuda'"),
+        (("detect", "x.mp4", "--set", "modl.d_model=7"), "'modl.d_model' is not a valid setting"),
         (("labels", "convert", "a.csv", "--to", "zzz"), "'zzz' is not one of "),
         (("labels", "convert", "a.csv", "--from", "zzz"), "'zzz' is not one of "),
     ],
@@ -27,6 +27,7 @@ def test_a_mistyped_command_line(lstr, typed, words):
 
 def test_a_device_that_is_not_there(lstr, small_set, tmp_path, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setenv("LSTR_DEVICE", "cuda")
     features, labels = small_set.features, ("--labels", small_set.labels)
     for command in (
         ("detect", small_set.videos, "-c", small_set.checkpoint),
@@ -36,7 +37,7 @@ def test_a_device_that_is_not_there(lstr, small_set, tmp_path, monkeypatch):
         ("finetune", small_set.videos, *labels, "-o", tmp_path / "weights"),
         ("bench",),
     ):
-        mistake(lstr(*command, "--device", "cuda"), 2, "There is no device cuda", "leave out the device")
+        mistake(lstr(*command), 2, "There is no device cuda", "LSTR_DEVICE=cpu")
     assert list(tmp_path.glob("*/*")) == []
 
 

@@ -48,8 +48,6 @@ def test_decisions_go_on_while_the_terminal_is_stopped(small_set, tmp_path):
             small_set.checkpoint,
             "-o",
             tmp_path / "out",
-            "--device",
-            "cpu",
         ]
         words += ["-f", "json,jsonl", "--set", "on_lag=wait"]
         command = [sys.executable, "-m", "lstr_cli.main", *map(str, words)]

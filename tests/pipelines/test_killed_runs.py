@@ -74,8 +74,8 @@ class Runs:
 
     def __init__(self, context, videos: Path, output: Path):
         self.context, self.output, self.log = context, output, output.parent / "stderr.txt"
-        self.arguments = ["extract", str(videos), "-o", str(output), "--flow", "dis"]
-        self.arguments += ["--recipe", str(videos.with_suffix(".json")), "--workers", "1", "--device", "cpu"]
+        self.arguments = ["extract", str(videos), "-o", str(output), "--set", "recipe.flow_algorithm=dis"]
+        self.arguments += ["--recipe", str(videos.with_suffix(".json")), "--workers", "1"]
 
     def start(self, file_limit: int | None = None):
         process = self.context.Process(target=run_lstr, args=(self.arguments, str(self.log), file_limit))

@@ -70,7 +70,7 @@ def with_part(recipe: Recipe, **changes) -> dict:
 def test_the_recipe_of_these_tests_is_followed(place, sound, lstr):
     """Or the attacks below would fail for another reason."""
     (place / "recipe.json").write_text(json.dumps(with_part(sound)))
-    arguments = ["--recipe", place / "recipe.json", "--cache", "none", "--workers", 1, "--set", "runtime=torch"]
+    arguments = ["--recipe", place / "recipe.json", "--set", "cache=none", "--workers", 1, "--set", "runtime=torch"]
     code, _, err = lstr("extract", place / "v.mp4", "-o", place / "f", *arguments)
     assert code == 0 and (place / "f" / "rgb_random_shuffle" / "v.npy").is_file(), err
 

@@ -153,7 +153,7 @@ def test_a_wheel_works(installed, small_set, tmp_path):
     assert installed(*lstr, "--version").startswith("lstr")
     assert "resnet50" in installed(*lstr, "weights", "list")
     features = tmp_path / "features"
-    installed(*lstr, "extract", video, "-o", features, "--recipe", small_set.recipe, "--cache", "none")
+    installed(*lstr, "extract", video, "-o", features, "--recipe", small_set.recipe, "--set", "cache=none")
     assert len(list(features.glob("*/v.npy"))) == 2
     (tmp_path / "labels.csv").write_text("video,start,end,label\nv,0.5,1.5,jump\n")
     installed(*lstr, "labels", "convert", tmp_path / "labels.csv", "--to", "html", "-o", tmp_path / "pages")

@@ -42,7 +42,7 @@ def test_classes_that_nobody_trained_are_said(small_set, tmp_path, lstr):
     path.write_text(json.dumps(content))
     _, _, err = lstr("evaluate", small_set.checkpoint, small_set.features, "--labels", path, "--set", "resamples=0")
     assert "walk: " in err and "none in training" in err
-    run = ("--preset", "lstr-small", "--set", "train.epochs=1", "--device", "cpu", "--print-config")
+    run = ("--preset", "lstr-small", "--set", "train.epochs=1", "--print-config")
     _, _, err = lstr("train", small_set.features, "--labels", path, "-o", tmp_path / "run", *run)
     assert "never trained" in err and "walk: " in err
 

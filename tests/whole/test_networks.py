@@ -134,7 +134,7 @@ def test_a_network_of_timm_through_every_command(small_set, tmp_path, lstr, monk
     small = {"epochs": 1, "draws": 16, "model.d_model": 32, "train.epochs": 2, "learn.folds": 0}
     settings = [word for name, value in small.items() for word in ("--set", f"{name}={value}")]
     model = tmp_path / "mine.lstr"
-    words = ("--recipe", tmp_path / "mine.json", "-o", model, "--device", "cpu", *settings)
+    words = ("--recipe", tmp_path / "mine.json", "-o", model, *settings)
     code, _, err = lstr("learn", small_set.videos, small_set.labels, *words)
     assert code == 0, err
     recipe = open_model(model).recipe

@@ -98,8 +98,6 @@ def test_it_is_learned(own_lstr, tmp_path):
         "model.kind=mean",
         "--recipe",
         "smallest",
-        "--device",
-        "cpu",
         "--set",
         "learn.folds=0",  # with folds the file may have the average of several of the kind
         *settings,

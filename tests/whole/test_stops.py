@@ -37,7 +37,7 @@ IMPORTED = [
     "rich.progress",
 ]
 TINY = ("--set", "model.d_model=32", "--set", "train.epochs=12", "--set", "train.save_seconds=0")
-NETWORKS = ("--recipe", "fast", "--flow", "dis", "--device", "cpu")
+NETWORKS = ("--recipe", "fast", "--set", "recipe.flow_algorithm=dis")
 
 
 @pytest.fixture(scope="module")
@@ -83,18 +83,29 @@ def job_of(name: str, small_set, folder: Path) -> Job:
         words = ["extract", videos, "-o", "FOLDER/features", *NETWORKS, "--workers", name[-1]]
         return Job(words, files_of("rgb_*/*.npy", "flow_*/*.npy"))
     if name == "train":
-        words = ["train", features, "--labels", labels, "-o", "FOLDER/run", "--preset", "lstr-small", "--device", "cpu"]
+        words = ["train", features, "--labels", labels, "-o", "FOLDER/run", "--preset", "lstr-small"]
         return Job([*words, *TINY], checkpoint_of, begun="resume.pt")
     if name == "finetune":
-        words = ["finetune", videos, "--labels", labels, "-o", "FOLDER/run", "--stream", "flow", "--flow", "dis"]
-        words += ["--device", "cpu", "--workers", "1"]
+        words = [
+            "finetune",
+            videos,
+            "--labels",
+            labels,
+            "-o",
+            "FOLDER/run",
+            "--stream",
+            "flow",
+            "--set",
+            "recipe.flow_algorithm=dis",
+        ]
+        words += ["--workers", "1"]
         words += [word for setting in ("flow_threads=1", "epochs=4", "draws=24") for word in ("--set", setting)]
         return Job(words, network_of, begun=CONFIG)
     if name == "learn":
-        words = ["learn", videos, labels, "-o", "FOLDER/drawn.lstr", "--device", "cpu", "--flow", "dis"]
+        words = ["learn", videos, labels, "-o", "FOLDER/drawn.lstr", "--set", "recipe.flow_algorithm=dis"]
         settings = ("cache=FOLDER/chunks", "epochs=2", "draws=24", "model.d_model=32", "train.epochs=4")
         return Job([*words, *(w for s in settings for w in ("--set", s))], files_of("drawn.lstr"))
-    detect = ["-c", small_set.checkpoint, "-o", "FOLDER", "-f", "json,jsonl,npy,html", "--device", "cpu"]
+    detect = ["-c", small_set.checkpoint, "-o", "FOLDER", "-f", "json,jsonl,npy,html"]
     return Job(["detect", videos, *detect], files_of("*.npy"))
 
 

@@ -100,7 +100,9 @@ def test_the_cache_makes_the_same_features(small_set, tmp_path, lstr):
     found = []
     for cache in (tmp_path / "cache", "none"):
         out = tmp_path / f"from {cache == 'none'}"
-        code, _, err = lstr("extract", small_set.videos, "-o", out, "--recipe", tmp_path / "w", "--cache", cache)
+        code, _, err = lstr(
+            "extract", small_set.videos, "-o", out, "--recipe", tmp_path / "w", "--set", f"cache={cache}"
+        )
         assert code == 0, err
         folder = open_features(out)
         record = json.loads(folder.record(folder.ids()[0]).read_text())

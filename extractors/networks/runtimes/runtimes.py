@@ -36,7 +36,7 @@ def choose_runtime(wanted: str, device: str, fastest: str | None = None) -> str:
             f"The runtime {wanted} is not installed.", f"{INSTALL[wanted]}, or --set runtime=auto."
         )
     if wanted != "torch" and device != "cpu":
-        raise NetworkRuntimeError(f"The runtime {wanted} computes on the CPU, not on {device}.", "add --device cpu.")
+        raise NetworkRuntimeError(f"The runtime {wanted} computes on the CPU, not on {device}.", "set LSTR_DEVICE=cpu.")
     return wanted
 
 

@@ -198,7 +198,9 @@ def test_what_cannot_be_brought(site, tmp_path, answer, words, asked):
 def test_a_password_is_not_in_what_a_run_leaves(site, lstr, tmp_path):
     site.answers |= {"/text.mp4": [b"this is no video"], "/v.mp4": [403]}
     videos = [site.url(f"{name}.mp4?key=secret", "me:secret@") for name in ("text", "v")]
-    code, out, err = lstr("extract", *videos, "-o", tmp_path / "features", "--recipe", "fast", "--flow", "dis")
+    code, out, err = lstr(
+        "extract", *videos, "-o", tmp_path / "features", "--recipe", "fast", "--set", "recipe.flow_algorithm=dis"
+    )
     left = [path.read_bytes() for path in (tmp_path / "features").rglob("*") if path.is_file()]
     assert code == 3 and out == "" and err.count("failed: ") == 2 and site.url("text.mp4") in err, err
     assert f'"source": "{site.url("v.mp4")}"' in (tmp_path / "features" / "failed.jsonl").read_text()

@@ -112,12 +112,12 @@ def test_columns_that_are_not_read_have_a_note():
 
 def test_spellings_become_one_class(tmp_path, lstr):
     (tmp_path / "x.csv").write_text("video,start,end,label\na,1,2,High jump\na,3,4,high_jump\na,5,6,run\n")
-    words = ("labels", "convert", tmp_path / "x.csv", "--to", "csv", "--set")
-    code, out, err = lstr(*words, "class.rename=High jump=high_jump")
+    words = ("labels", "convert", tmp_path / "x.csv", "--to", "csv", "--rename")
+    code, out, err = lstr(*words, "High jump=high_jump")
     assert code == 0 and out.count("high_jump") == 2 and "High jump" not in out, err
-    code, _, err = lstr(*words, "class.rename=leap=jump")
+    code, _, err = lstr(*words, "leap=jump")
     assert code == 2 and "no class 'leap'" in err and "'High jump', 'high_jump', 'run'" in err
-    assert "is not OLD=NEW" in lstr(*words, "class.rename=leap")[2]
+    assert "is not OLD=NEW" in lstr(*words, "leap")[2]
 
 
 def test_a_folder_with_a_workbook_alone_says_so(tmp_path, lstr):

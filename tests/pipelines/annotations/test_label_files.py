@@ -102,7 +102,7 @@ def test_learn_and_check_take_several(small_set, files, tmp_path, lstr):
     assert code == 0 and "4 videos, 6 segments, 2 classes" in out and "'scene_01' in" in out, err
     assert lstr("labels", "check", *given, small_set.features)[0] == 0
     settings = [word for one in ("epochs=1", "draws=16", "crop=32", "short_side=40") for word in ("--set", one)]
-    words = ("-o", tmp_path / "m.lstr", "--flow", "dis", "--device", "cpu", "--dry-run", *settings)
+    words = ("-o", tmp_path / "m.lstr", "--set", "recipe.flow_algorithm=dis", "--dry-run", *settings)
     code, _, err = lstr("learn", given[0], small_set.videos, given[1], *words)
     assert code == 0 and "videos: 4 training" in err and "left out" not in err, err
     assert "the last counts" in err

@@ -2,11 +2,10 @@
 
 import json
 
-import click
 import pytest
 
 from lstr.labels.label_set import read_labels
-from lstr_cli.quantities import SIZE
+from lstr.pipelines.quantities import bytes_of
 from tests.support.pages import Page
 
 
@@ -40,10 +39,10 @@ def test_one_source_gets_no_index_and_its_video_inside(lstr, small_set, tmp_path
     ("text", "size"), [("20MB", 20_000_000), ("1.5 GiB", 3 * 2**29), ("500k", 500_000), ("0", 0), ("12b", 12)]
 )
 def test_sizes(text, size):
-    assert SIZE.convert(text, None, None) == size
+    assert bytes_of(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "MB", "-1MB", "1TB", "20 apples"])
 def test_what_is_no_size(text):
-    with pytest.raises(click.BadParameter, match="20MB"):
-        SIZE.convert(text, None, None)
+    with pytest.raises(ValueError, match="20MB"):
+        bytes_of(text)

@@ -34,7 +34,7 @@ def runs(feature_set, tmp_path_factory):
 @pytest.mark.long
 def test_seeds_are_one_row(feature_set, runs, lstr):
     words = ("evaluate", *runs, feature_set.features, "--labels", feature_set.labels, "--subset", "validation")
-    words += ("--set", "resamples=0", "--device", "cpu")
+    words += ("--set", "resamples=0")
     documents = json.loads(lstr(*words, "--json")[1])["checkpoints"]
     mAP = {one["name"]: one["lstr"]["mAP"] for one in documents}
     code, out, err = lstr(*words, "--to", "csv")
@@ -59,7 +59,7 @@ def test_a_run_counts_once(feature_set, runs, lstr, tmp_path):
     first, _, second = runs
     copy = shutil.copy(first, tmp_path / "copy.pt")
     more = (feature_set.features, "--labels", feature_set.labels, "--subset", "validation", "--to", "csv")
-    more += ("--set", "resamples=0", "--device", "cpu")
+    more += ("--set", "resamples=0")
     code, out, err = lstr("evaluate", first, copy, *more)
     assert code == 0 and rows_in(out) == [("checkpoint", "1", False)]
     assert "warning: copy is checkpoint again: the table has it once." in err
@@ -76,11 +76,6 @@ def test_a_run_counts_once(feature_set, runs, lstr, tmp_path):
 def test_a_table_of_what_is_none_is_refused(more, lstr):
     code, out, err = lstr("evaluate", "a.lstr", "features", "--labels", "labels.json", "--to", "md", *more)
     assert (code, out) == (2, "") and "--to makes a table" in err and "hint: " in err
-
-
-def test_a_setting_of_the_table_asks_for_one(lstr):
-    code, out, err = lstr("evaluate", "a.lstr", "features", "--labels", "labels.json", "--set", "table=starts")
-    assert (code, out) == (2, "") and "--to md" in err
 
 
 def test_tables_escape_names_and_leave_out_what_is_not_known():

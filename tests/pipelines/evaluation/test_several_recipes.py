@@ -30,7 +30,7 @@ def recipes(tmp_path):
 
 def test_each_is_scored_on_features_of_its_own(recipes, lstr):
     (wide, of_wide, labels), (narrow, of_narrow, _) = recipes.values()
-    more = ("--labels", labels, "--subset", "validation", "--set", "resamples=50", "--device", "cpu")
+    more = ("--labels", labels, "--subset", "validation", "--set", "resamples=50")
     code, out, err = lstr("evaluate", wide, of_wide, narrow, of_narrow, *more, "--json")
     assert code == 0, err
     document = json.loads(out)

@@ -70,10 +70,10 @@ def scores_of(video, model, **options):
     return np.stack([decision.scores for decision in detect(video, model, **options)])
 
 
-def without_torch(folder: Path, *arguments) -> subprocess.CompletedProcess:
+def without_torch(folder: Path, *arguments, **environment) -> subprocess.CompletedProcess:
     command = [sys.executable, "-c", WITHOUT, *map(str, arguments)]
     return subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, env={"PYTHONPATH": str(ROOT)}, check=False
+        command, cwd=folder, capture_output=True, text=True, env={"PYTHONPATH": str(ROOT), **environment}, check=False
     )
 
 
@@ -126,7 +126,7 @@ def test_it_needs_no_torch(files, tmp_path):
     assert json.loads(done.stdout)["runs_without_torch"] and "imported: []" in done.stderr, done.stderr
     done = without_torch(tmp_path, "detect", video, "-m", model.path)
     assert done.returncode == 2 and "needs PyTorch, which is not installed" in done.stderr, done.stderr
-    done = without_torch(tmp_path, "detect", video, "-m", exported.model.path, "--device", "cuda")
+    done = without_torch(tmp_path, "detect", video, "-m", exported.model.path, LSTR_DEVICE="cuda")
     assert done.returncode == 2 and "runs on the processor" in done.stderr and "Traceback" not in done.stderr, (
         done.stderr
     )

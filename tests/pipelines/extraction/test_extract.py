@@ -229,7 +229,16 @@ def test_damaged_videos(lstr, small_set, tmp_path):
     data = remux(small_set.videos / "scene_00.mp4", tmp_path / "whole.mkv").read_bytes()
     (tmp_path / "cut.mkv").write_bytes(data[: len(data) * 2 // 3])
     output = tmp_path / "features"
-    command = ["extract", tmp_path / "cut.mkv", "-o", output, "--recipe", small_set.recipe, "--flow", "dis"]
+    command = [
+        "extract",
+        tmp_path / "cut.mkv",
+        "-o",
+        output,
+        "--recipe",
+        small_set.recipe,
+        "--set",
+        "recipe.flow_algorithm=dis",
+    ]
     code, _, err = lstr(*command)
     assert code == 3 and "cut.mkv is damaged" in err and "--allow-damaged" in err
     assert not list(output.rglob("*.npy")) and not list(output.rglob("records/*"))
@@ -245,5 +254,14 @@ def test_damaged_videos(lstr, small_set, tmp_path):
 def test_a_video_too_small_for_dis_fails_alone(lstr, small_set, shared, tmp_path):
     tiny = shared / "data" / "odd_videos" / "moviepy" / "bitmap.mp4"
     videos = [tiny, small_set.videos / "scene_00.mp4"]
-    code, _, err = lstr("extract", *videos, "-o", tmp_path / "features", "--recipe", small_set.recipe, "--flow", "dis")
+    code, _, err = lstr(
+        "extract",
+        *videos,
+        "-o",
+        tmp_path / "features",
+        "--recipe",
+        small_set.recipe,
+        "--set",
+        "recipe.flow_algorithm=dis",
+    )
     assert code == 3 and "too small for DIS flow" in err and "1 done" in err

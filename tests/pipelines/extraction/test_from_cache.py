@@ -95,9 +95,9 @@ def test_other_networks_compute_no_flow_again(lstr, finetuned, filled, submitted
     weights = finetuned.weights.path
     options = ["--recipe", weights, "--stream", "flow", "--workers", 1, "--set", "threads=1"]
     arguments = ["extract", tmp_path / "renamed.mp4", *options]
-    code, _, err = lstr(*arguments, "-o", tmp_path / "a", "--cache", filled)
+    code, _, err = lstr(*arguments, "-o", tmp_path / "a", "--set", f"cache={filled}")
     assert code == 0 and submitted == [], err
-    code, _, err = lstr(*arguments, "-o", tmp_path / "b", "--cache", "none")
+    code, _, err = lstr(*arguments, "-o", tmp_path / "b", "--set", "cache=none")
     assert code == 0 and len(submitted) == 16, err
     cached, decoded = open_features(tmp_path / "a"), open_features(tmp_path / "b")
     assert same(cached, decoded, "renamed") and cached.read_record("renamed")["cached"] is True

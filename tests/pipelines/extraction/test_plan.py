@@ -88,7 +88,7 @@ def test_a_run_says_its_plan_first_and_its_speed_last(lstr, small_set, tmp_path)
     listed.write_text(f"{small_set.videos / 'scene_00.mp4'}\n\n{tmp_path / 'bad.mp4'}\r\n")
     (tmp_path / "bad.mp4").write_text("no video")
     output, failed = tmp_path / "features", tmp_path / "features" / "failed.jsonl"
-    made = ["-o", output, "--recipe", small_set.recipe, "--flow", "dis", "--workers", "1"]
+    made = ["-o", output, "--recipe", small_set.recipe, "--set", "recipe.flow_algorithm=dis", "--workers", "1"]
     code, out, err = lstr("extract", "--list", listed, *made, "--json")
     lines = err.splitlines()
     assert code == 3 and lines[0].startswith("plan: 2 files, 0:00:05 of video: 0 done, 1 to do, 1 unreadable; to do: ")

@@ -31,7 +31,7 @@ from tests.support.processes import heed_interrupts
 from tests.support.videos import write_video
 
 STORE = 100 * 2**20  # bytes of shared memory a node; it holds one weights file
-FAST = ("--recipe", "fast", "--flow", "dis")
+FAST = ("--recipe", "fast", "--set", "recipe.flow_algorithm=dis")
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -13,7 +13,7 @@ from lstr.pipelines.scenes import SceneConfig, render_scenes
 @pytest.fixture(scope="module")
 def how(small_set):
     """By which recipe, and how."""
-    return "--recipe", small_set.recipe, "--flow", "dis", "--workers", "1"
+    return "--recipe", small_set.recipe, "--set", "recipe.flow_algorithm=dis", "--workers", "1"
 
 
 @pytest.fixture(scope="module")

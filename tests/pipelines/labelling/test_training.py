@@ -95,11 +95,11 @@ def test_a_time_limit_out_of_range_is_refused(labelled, seconds):
 
 
 def test_the_command_is_one_that_a_shell_takes(project):
-    training = Training(project, ["my videos", "b's"], ["--flow", "dis"])
+    training = Training(project, ["my videos", "b's"], ["--set", "recipe.flow_algorithm=dis"])
     labels, model = Path("labels.models/2/labels.json"), Path("labels.models/2/model-2.lstr")
     words = ["lstr", "learn", "my videos", "b's", str(labels), "-o", str(model)]
-    assert training.command(labels, model, 720.0) == [*words, "--time", "720s", "--flow", "dis"]
-    assert training.command(labels, model) == [*words, "--flow", "dis"]
+    assert training.command(labels, model, 720.0) == [*words, "--time", "720s", "--set", "recipe.flow_algorithm=dis"]
+    assert training.command(labels, model) == [*words, "--set", "recipe.flow_algorithm=dis"]
     assert shlex.split(training.describe()["command"])[2:4] == ["my videos", "b's"]
     assert training.report(2) == Workspace(training.model(2)).report
 

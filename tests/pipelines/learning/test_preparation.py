@@ -114,7 +114,16 @@ def test_a_cache_that_is_too_small_is_told_by_the_plan(videos, tmp_path, quick, 
     with pytest.raises(OutputError, match="The chunks of 4 videos need .* GB") as told:
         list(plan(options(videos, tmp_path / "m", cache_size=10**5)))
     assert "--set cache_size=1GB" in told.value.hint
-    words = ("learn", videos / "videos", videos / "labels.json", "-o", tmp_path / "m", "--flow", "dis", "--dry-run")
+    words = (
+        "learn",
+        videos / "videos",
+        videos / "labels.json",
+        "-o",
+        tmp_path / "m",
+        "--set",
+        "recipe.flow_algorithm=dis",
+        "--dry-run",
+    )
     code, _, err = lstr(*words, "--set", "cache_size=0.1MB")
     assert code == 2 and "use --set cache_size=1GB" in err
     code, out, err = lstr(*words, "--set", "cache_size=1GB")

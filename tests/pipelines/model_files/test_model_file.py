@@ -261,8 +261,8 @@ def test_commands(lstr, packed, tmp_path):
     (tmp_path / "metrics.json").write_text(json.dumps(METRICS))
     file = tmp_path / "my falls.lstr"
     arguments = ["pack", packed.checkpoint.parent, "--weights", packed.weights, "-o", file]
-    code, out, err = lstr(*arguments, "--metrics", tmp_path / "metrics.json", "--title", "Mine", "--make-default")
-    assert code == 0 and out == "" and "networks inside: rgb, flow" in err and "default model: " in err, err
+    code, out, err = lstr(*arguments, "--metrics", tmp_path / "metrics.json")
+    assert code == 0 and out == "" and "networks inside: rgb, flow" in err, err
     code, out, err = lstr("info", file, "--json")
     described = json.loads(out)
     code, out, _ = lstr("weights", "check", file, "--json")
@@ -270,10 +270,11 @@ def test_commands(lstr, packed, tmp_path):
         ("rgb", "ok", "fälle"),
         ("flow", "ok", "fälle"),
     ]
-    assert described["kind"] == "model file" and described["title"] == "Mine", err
+    assert described["kind"] == "model file" and described["title"] == "my falls", err
     assert described["actions"] == ["fall"] and described["measured"]["mAP"] == 0.62
     code, out, _ = lstr("info", file)
     assert code == 0 and "in this file" in out
+    make_default(file)
     for model in (["-m", file], []):
         code, out, err = lstr("detect", packed.videos["scene_00"], *model, "--set", "max_chunks=2", "--json")
         assert code == 0 and json.loads(out)["decided"] == 2 and err.count("was trained on scene_00") == 1, err
@@ -292,7 +293,7 @@ def test_commands(lstr, packed, tmp_path):
 def test_features_and_training_with_it(lstr, packed, tmp_path):
     """Its networks make features, which it then may score, and begin other networks."""
     features = tmp_path / "features"
-    one = ["--workers", 1, "--set", "threads=1", "--cache", "none"]
+    one = ["--workers", 1, "--set", "threads=1", "--set", "cache=none"]
     code, _, err = lstr("extract", packed.videos["scene_02"], "-o", features, "--recipe", packed.file, *one)
     assert code == 0, err
     assert set(recorded_weights(features).values()) == {str(packed.file)}
@@ -339,11 +340,9 @@ def test_a_model_file_is_packed_into_a_copy(lstr, packed, tmp_path):
     """It was called a damaged checkpoint."""
     copy = tmp_path / "copy.lstr"
     before = open_model(packed.file).about
-    for words, title in ((), before["title"]), (("--title", "Falls at home"), "Falls at home"):
-        code, _, err = lstr("pack", packed.file, "-o", copy, *words)
-        after = open_model(copy).about
-        assert code == 0 and after["title"] == title, err
-        card = {"card.md": after["members"]["card.md"]}  # has the names of file and model
-        assert after == {**before, "title": title, "members": before["members"] | card}
+    code, _, err = lstr("pack", packed.file, "-o", copy)
+    after = open_model(copy).about
+    card = {"card.md": after["members"]["card.md"]}  # has the names of file and model
+    assert code == 0 and after == {**before, "members": before["members"] | card}, err
     mistake(lstr("pack", packed.file, "-o", packed.file), 2, "would be replaced")
     mistake(lstr("pack", packed.file, "-o", copy, "--weights", packed.weights), 2, "networks of its own")

@@ -73,10 +73,10 @@ def test_features_of_other_people_by_another_name_or_rate_are_warned_of(feature_
     """They state no recipe: what can be seen is what they are called, and how many there are."""
     words = [word for pair in TINY_SETTINGS.items() for word in ("--set", "=".join(pair))]
     train = ["train", feature_set.features, "--labels", feature_set.labels, "-o", tmp_path / "run", *words]
-    code, _, err = lstr(*train, "--set", "train.max_steps=2", "--preset", "lstr-small", "--device", "cpu")
+    code, _, err = lstr(*train, "--set", "train.max_steps=2", "--preset", "lstr-small")
     assert code == 0 and "a second in place of" not in err
     evaluate = ["evaluate", tmp_path / "run" / "checkpoint.pt"]
-    more = ["--labels", feature_set.labels, "--subset", "validation", "--set", "resamples=0", "--device", "cpu"]
+    more = ["--labels", feature_set.labels, "--subset", "validation", "--set", "resamples=0"]
     code, _, err = lstr(*evaluate, feature_set.features, *more)
     assert code == 0 and "warning" not in err
     other = shutil.copytree(feature_set.features, tmp_path / "other")
@@ -89,5 +89,5 @@ def test_features_of_other_people_by_another_name_or_rate_are_warned_of(feature_
     assert code == 0 and "2 of 2 videos are 2 times as long as the labels say (v3: 128 chunks" in err
     train[1:2] = [other]
     train[train.index("-o") + 1] = tmp_path / "run2"
-    code, _, err = lstr(*train, "--set", "train.max_steps=2", "--preset", "lstr-small", "--device", "cpu")
+    code, _, err = lstr(*train, "--set", "train.max_steps=2", "--preset", "lstr-small")
     assert code == 0 and "8 a second in place of 4" in err

@@ -187,7 +187,7 @@ def test_the_same_recipe_as_that(small_set, tmp_path):
     (tmp_path / "copy.json").write_text(folder.recipe.to_json())
     assert find_recipe(str(tmp_path / "copy.json")).recipe == folder.recipe
     assert choose_recipe(str(small_set.features), streams="rgb").recipe == folder.recipe.narrowed(["rgb"])
-    with pytest.raises(RecipeError, match="--flow dis"):
+    with pytest.raises(RecipeError, match="recipe.flow_algorithm=dis"):
         choose_recipe(str(small_set.features), algorithm="dis")
 
 

@@ -15,14 +15,10 @@ def video(small_set):
 
 
 @pytest.mark.long
-def test_the_record(lstr, video, tmp_path):
-    output = tmp_path / "new" / "record.json"
-    code, out, err = lstr(
-        "bench", "--input", video, "--recipe", "smallest", "--set", f"chunks={CHUNKS}", "--json", "-o", output
-    )
-    assert code == 0 and "record.json" in err
+def test_the_record(lstr, video):
+    code, out, err = lstr("bench", "--input", video, "--recipe", "smallest", "--set", f"chunks={CHUNKS}", "--json")
+    assert code == 0, err
     record = json.loads(out)
-    assert record == json.loads(output.read_text())
     assert list(record["stages"]) == ["decode", "flow", "flow_features", "lstr"]
     stages, whole = record["stages"], record["end_to_end"]
     for name in stages:
@@ -42,16 +38,11 @@ def test_the_record(lstr, video, tmp_path):
 
 
 def test_what_cannot_be_measured(lstr, tmp_path, sound_only):
-    code, _, err = lstr("bench", "flow")
-    assert code == 2 and "'flow' is not one of 'recipes', 'chain'" in err
-    code, _, err = lstr("bench", "-o", tmp_path)
-    assert code == 2 and "is a directory" in err
-    (tmp_path / "file").write_text("in the way")
-    code, _, err = lstr("bench", "-o", tmp_path / "file" / "record.json")
-    assert code == 2 and "cannot be written" in err
     code, _, err = lstr("bench", "--input", tmp_path / "none.mp4")
     assert code == 2 and "does not exist" in err and "hint:" in err
     code, _, err = lstr("bench", "--input", sound_only)
     assert code == 3 and "no video stream" in err
-    code, _, err = lstr("bench", "--set", "recipe.flow_algorithm=dis", "--set", "flow_backend=native")
+    code, _, err = lstr(
+        *("bench", "--recipe", "fast", "--set", "recipe.flow_algorithm=dis", "--set", "flow_backend=native")
+    )
     assert code == 1 and "no native kernel for dis" in err

@@ -18,7 +18,7 @@ from tests.support.mistakes import mistake
 
 SETTINGS = {"short_side": 32, "crop": 32, "batch_size": 8, "draws": 8, "epochs": 2, "precision": "float32"}
 SMALL = [word for name, value in SETTINGS.items() for word in ("--set", f"{name}={value}")]
-SMALL += ["--device", "cpu", "--set", "flow_threads=1"]
+SMALL += ["--set", "flow_threads=1"]
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def finetune(lstr, acted, home, monkeypatch):
     monkeypatch.setenv("LSTR_HOME", str(home))
 
     def run(output, *options, videos=None, labels=None):
-        flow = () if "rgb" in options else ("--flow", "dis")
+        flow = () if "rgb" in options else ("--set", "recipe.flow_algorithm=dis")
         given = ("--labels", labels or acted[1], "-o", output, *SMALL, *flow, *options)
         return lstr("finetune", videos or acted[0], *given)
 
@@ -59,7 +59,7 @@ def test_from_videos_to_weights(finetune, acted, tmp_path):
     whole = (videos / "scene_00.mp4").read_bytes()
     (videos / "cut.mp4").write_bytes(whole[: len(whole) // 2])
     given = {"videos": videos, "labels": tmp_path / "labels.json"}
-    code, out, err = finetune(tmp_path / "my weights", "--json", "--eval-subset", "testing", **given)
+    code, out, err = finetune(tmp_path / "my weights", "--json", "--set", "eval_subset=testing", **given)
     assert code == 3 and "failed: cut: " in err and "hint: " in err and "1 of 5 videos were left out: cut" in err, err
     assert "flow: epoch 2/2 loss " in err and " mAP " in err and "% mAP" in err
     result = json.loads(out)
@@ -97,7 +97,7 @@ def test_folds_and_first_weights_of_an_earlier_folder(finetune, tmp_path):
 @pytest.mark.slow
 def test_a_run_that_was_stopped(finetune, tmp_path, monkeypatch):
     """Ctrl-C in an epoch: what is there is kept, and --resume needs what it was begun with."""
-    options = ("--stream", "flow", "--workers", "0")
+    options = ("--stream", "flow", "--set", "loaders=0")
     kept = NetworkRun.save
 
     def stop(self, *given):
@@ -139,8 +139,8 @@ def test_mistakes(finetune, lstr, acted, tmp_path):
     mistake(finetune(out, "--set", "epoch=3", "--resume"), 2, "no setting 'epoch'", "out holds no run to resume")
     mistake(finetune(out, "--set", "crop=40"), 2, "crop is 40 of a short side of 32", "up to short_side")
     mistake(finetune(out, "--set", "depth.lr=1"), 2, "'depth.lr' is no setting")
-    mistake(finetune(out, "--subset", "other"), 2, "labelled as other", "training")
-    mistake(finetune(out, "--eval-subset", "training"), 2, "would train and choose")
+    mistake(finetune(out, "--set", "subset=other"), 2, "labelled as other", "training")
+    mistake(finetune(out, "--set", "eval_subset=training"), 2, "would train and choose")
     mistake(lstr("finetune", "--labels", acted[1], "-o", out), 2, "Give a video")
     told = (("labels no action", acted[0], tmp_path / "nothing.json", ()),)
     told += (("9 folds of 3", acted[0], acted[1], ("--folds", "9")),)

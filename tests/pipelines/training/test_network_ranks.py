@@ -113,19 +113,8 @@ def test_the_command_under_torchrun(tmp_path, monkeypatch):
     labels = render_scenes(tmp_path, SceneConfig(n_videos=4, n_testing=1, seconds=5.0, width=96, height=64))
     settings = {"short_side": 32, "crop": 32, "batch_size": 8, "draws": 8, "epochs": 1, "precision": "float32"}
     words = ["-m", "lstr_cli.main", "finetune", tmp_path / "videos", "--labels", labels, "-o", tmp_path / "weights"]
-    words += [
-        "--stream",
-        "flow",
-        "--flow",
-        "dis",
-        "--device",
-        "cpu",
-        "--set",
-        "flow_threads=1",
-        "--workers",
-        "0",
-        "--json",
-    ]
+    settings |= {"recipe.flow_algorithm": "dis", "flow_threads": 1, "loaders": 0}
+    words += ["--stream", "flow", "--json"]
     words += [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
     done = torchrun(*words)
     assert done.returncode == 0, done.stderr

@@ -27,7 +27,7 @@ def torchrun(
     """`lstr train` in two processes on the CPU."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *program]
     command += ["train", feature_set.features, "--labels", feature_set.labels, "-o", run, "--preset", "lstr-small"]
-    command += ["--device", "cpu", *more]
+    command += [*more]
     command += [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
     return subprocess.run(
         list(map(str, command)), capture_output=True, text=True, timeout=400, env={**os.environ, "OMP_NUM_THREADS": "1"}

@@ -78,7 +78,7 @@ def test_a_real_kill(split, feature_set, tmp_path):
     run = tmp_path / "stopped"
     settings = {**SETTINGS, "train.epochs": "6"}
     command = [sys.executable, "-c", KILLER, run, "train", feature_set.features, "--preset", "lstr-small"]
-    command += ["--labels", feature_set.labels, "--device", "cpu", "-o", run]
+    command += ["--labels", feature_set.labels, "-o", run]
     command += [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
     one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}
     killed = subprocess.run(command, capture_output=True, text=True, timeout=300, env=one_thread)

@@ -17,7 +17,7 @@ from timm.models import get_pretrained_cfg
 from lstr.errors import RecipeError, WeightsError
 from lstr.extractors.weights import published_files
 from lstr.extractors.weights.published_files import dataset_of, read_manifest, timm_file
-from lstr.pipelines.weights.published import choose, fetch, find_weights, weights_by_stream
+from lstr.pipelines.weights.published import choose, find_weights, weights_by_stream
 
 LISTED = [entry for entry in read_manifest() if entry.network.startswith("timm:")]
 TEST = "timm:test_vit.r160_in1k"  # timm's own smallest network of tokens
@@ -87,21 +87,6 @@ def test_what_is_not_on_the_list_needs_its_licence_accepted(lstr, served):
     save_file({"other": torch.zeros(1)}, served)
     code, _, err = lstr("weights", "fetch", TEST)
     assert code == 4 and "is not the published" in err, "trusted on first use alone"
-    code, _, err = lstr("weights", "fetch", TEST, "--sha256", hashlib.sha256(served.read_bytes()).hexdigest())
-    assert code == 0 and "trusted" not in err and path.read_bytes() == served.read_bytes(), "unless a person says so"
-
-
-def test_a_hash_that_its_user_gives(lstr, served):
-    accepted = ("weights", "fetch", TEST, "--accept-licence", "apache-2.0", "--sha256")
-    for given, said in (("abc", "64 hex digits"), ("0" * 64, "is not the published")):
-        code, _, err = lstr(*accepted, given)
-        assert code == 4 and said in err and err.count("hint: ") == 1
-    code, out, err = lstr(*accepted, hashlib.sha256(served.read_bytes()).hexdigest())
-    assert code == 0 and "trusted" not in err and Path(out.strip()).is_file()
-    with pytest.raises(WeightsError, match="given one does not"):
-        list(fetch(["resnet18_a1_0-d63eafa0.pth"], None, lambda *_: None, sha256="0" * 64))
-    with pytest.raises(WeightsError, match="2 files"):
-        list(fetch(["kinetics"], None, lambda *_: None, sha256="0" * 64))
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"weights": [{}]}', '{"weights": 3}'])

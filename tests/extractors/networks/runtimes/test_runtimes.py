@@ -169,7 +169,7 @@ def test_what_auto_means_and_what_is_refused(monkeypatch):
         assert choose_runtime("auto", "cpu") == "openvino"
         with pytest.raises(NetworkRuntimeError, match="on the CPU") as caught:
             choose_runtime("openvino", "cuda")
-        assert "--device cpu" in caught.value.hint
+        assert "LSTR_DEVICE=cpu" in caught.value.hint
 
 
 def test_openvino_reports_nothing_to_its_makers():
