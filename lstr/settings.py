@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
-from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar, get_type_hints
 
 import msgspec
 from msgspec import Meta, inspect, structs
@@ -37,14 +36,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """What comes before the name of a field in messages."""
 
     def __post_init__(self) -> None:
-        values = structs.asdict(self)
-        try:
-            msgspec.convert(values, _checker(type(self)))
-        except msgspec.ValidationError as error:
-            raise _error(type(self), values, error) from error
-        for name, value in values.items():
-            if isinstance(value, float) and not math.isfinite(value):
-                raise ConfigError(f"{self.prefix}{name} is {value}.", "Give a finite number.")
+        check_fields(self)
 
     def replace(self: Made, **changes: Any) -> Made:
         """Return a copy with fields changed, which is checked."""
@@ -55,10 +47,40 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return msgspec.to_builtins(self)
 
 
+def check_fields(config: Any) -> None:
+    """Raise ConfigError for the first field of a configuration whose value is outside its type or bounds.
+
+    config: a `Settings`, or a dataclass with options of a job, of which numbers, choices and flags are checked.
+    """
+    kind: Any = type(config)
+    values = {name: getattr(config, name) for name in field_types(kind)}
+    try:
+        msgspec.convert(values, _checker(kind))
+    except msgspec.ValidationError as error:
+        raise _error(kind, values, error) from error
+    for name, value in values.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ConfigError(f"{getattr(kind, 'prefix', '')}{name} is {value}.", "Give a finite number.")
+
+
 @cache
-def field_types(kind: type[Settings]) -> dict[str, Any]:
+def field_types(kind: type) -> dict[str, Any]:
     """Return the types of the fields of a configuration, with their bounds, by name."""
-    return {field.name: field.type for field in structs.fields(kind)}
+    if not dataclasses.is_dataclass(kind):
+        return {field.name: field.type for field in structs.fields(kind)}
+    hints = get_type_hints(kind, include_extras=True)
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind) if _is_plain(hints[field.name])}
+
+
+def _is_plain(kind: Any) -> bool:
+    """Whether values of a type are numbers, choices or flags, or None."""
+    try:
+        info = inspect.type_info(kind)
+    except TypeError:  # a union that msgspec does not tell apart, such as of a path and text
+        return False
+    parts = info.types if isinstance(info, inspect.UnionType) else (info,)
+    plain = (inspect.IntType, inspect.FloatType, inspect.BoolType, inspect.LiteralType, inspect.NoneType)
+    return all(isinstance(part.type if isinstance(part, inspect.Metadata) else part, plain) for part in parts)
 
 
 @cache
@@ -119,47 +141,8 @@ def to_json(config: Settings) -> str:
     return json.dumps(config.to_dict(), sort_keys=True, separators=(",", ":"))
 
 
-def check_range(
-    config: Any,
-    *,
-    least: Mapping[str, float] = MappingProxyType({}),
-    above: Mapping[str, float] = MappingProxyType({}),
-    below: Mapping[str, float] = MappingProxyType({}),
-    choices: Mapping[str, Iterable[str]] = MappingProxyType({}),
-    prefix: str = "",
-) -> None:
-    """Raise ConfigError for the first setting of a dataclass that is out of its range, by name and value.
-
-    A setting whose default is a whole number takes whole numbers alone, from 1 on, or from 0 where the default is 0.
-    One whose default is another number takes those from 0 on, and one whose default is true or false takes these.
-    `least` has other smallest values, above and below bounds that a number may not reach, choices what text may be.
-    One of `least` or choices whose default is None takes that too, and else whole numbers or these. `prefix` comes
-    before the name in the message.
-    """
-    for field in dataclasses.fields(config):
-        name, default, value = field.name, field.default, getattr(config, field.name)
-        hint = ""
-        if default is None and (value is None or name not in (*least, *choices)):
-            continue
-        if name in choices:
-            hint = "" if value in choices[name] else f"Choose one of: {', '.join(choices[name])}."
-        elif isinstance(default, bool):
-            hint = "" if isinstance(value, bool) else "Give true or false."
-        elif default is None or isinstance(default, int | float):
-            whole = not isinstance(default, float)
-            low = above.get(name, least[name] if name in least else min(default or 0, int(whole)))
-            high = below.get(name, math.inf)
-            fits = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
-            if not (fits and low <= value < high and value != above.get(name)):
-                bounds = [f"above {low}" if name in above else f"of at least {low}"]
-                bounds += [f"below {high}"] if name in below else []
-                hint = f"Give {'a whole number' if whole else 'a number'} {' and '.join(bounds)}."
-        if hint:
-            raise ConfigError(f"{prefix}{name} is {brief(value)}.", hint)
-
-
 @cache
-def _checker(kind: type[Settings]) -> type[msgspec.Struct]:
+def _checker(kind: type) -> type[msgspec.Struct]:
     """A struct of the same fields that checks nothing else: msgspec checks what it converts, never a call."""
     return msgspec.defstruct(kind.__name__, list(field_types(kind).items()))
 
@@ -174,13 +157,13 @@ def _read(value: Any, kind: Any) -> Any:
     return value.strip()
 
 
-def _error(kind: type[Settings], values: Mapping[str, Any], error: Exception) -> ConfigError:
+def _error(kind: type, values: Mapping[str, Any], error: Exception) -> ConfigError:
     """The error of a wrong value, by what msgspec says of it: "Expected `int` >= 1 - at `$.n_heads`"."""
     name = str(error).partition("$.")[2].strip("`").partition("[")[0].partition(".")[0]
     if name not in values:
         return ConfigError(f"A setting is wrong: {error}.", "Give it a value of its type.")
     words = describe(field_types(kind)[name])
     return ConfigError(
-        f"{kind.prefix}{name} is {brief(values[name])}.",
+        f"{getattr(kind, 'prefix', '')}{name} is {brief(values[name])}.",
         f"{'Choose' if words.startswith('one of') else 'Give'} {words}.",
     )

@@ -547,6 +547,12 @@ class Option(click.Option):
 class Command(click.Command):
     """A command of `lstr`. Its help has the options under headings, in the order of the fields."""
 
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        for param in self.params:
+            if type(param.type) is click.types.StringParamType and FILES.search(param.metavar or ""):
+                param.type = FileName()
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options under their headings, and below them what `--set` changes."""
         options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
@@ -612,8 +618,6 @@ def _option(field: structs.FieldInfo) -> Option:
         about["type"] = click.IntRange(bounds.get("min"), bounds.get("max"))
     elif kind is float:
         about["type"] = click.FloatRange(min=bounds.get("min", 0), min_open=bounds.get("min_open", False))
-    elif metavar and FILES.search(metavar):
-        about["type"] = FileName()
     if "groups" in extra:
         about["callback"] = _settings
     elif get_origin(kind) is dict:

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import cv2
 import numpy as np
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from lstr.extractors.flow.gathering import GatheringThread
 
 PAIRS = 5  # flow fields per chunk: neighbours inside the chunk, none across its border
-ALGORITHMS = {
+Algorithm = Literal["tvl1", "dis", "dis-fast", "dis-ultrafast", "difference"]
+ALGORITHMS: dict[str, str] = {
     "tvl1": "tvl1-opencv5",
     "dis": "dis-medium",
     "dis-fast": "dis-fast",
@@ -43,7 +44,8 @@ ALGORITHMS = {
 DIFFERENCE = "difference"
 """The one whose x is no direction, which a mirror would turn round."""
 CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # microseconds of processor time per period, and the period
-BACKENDS = ("auto", "native", "opencv", "cuda")
+Backend = Literal["auto", "native", "opencv", "cuda"]
+BACKENDS: tuple[str, ...] = get_args(Backend)
 GPU_THREADS = 40
 """Threads with which the compiled kernel would be as fast as a GPU: at most 53 pairs a second each, against 2,090 of
 an H200 (benchmarks/gpu-run.json), beside which 16 threads had 334."""

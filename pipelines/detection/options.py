@@ -7,13 +7,13 @@ from typing import Any, TextIO
 
 from lstr.chunk import CLOCK, Clock
 from lstr.errors import ConfigError, MissingPathError, VideoError
-from lstr.extractors.flow.workers import ALGORITHMS, BACKENDS
+from lstr.extractors.flow.workers import Algorithm, Backend
 from lstr.extractors.streams import STREAMS
 from lstr.extractors.video.inputs import find_videos
 from lstr.extractors.video.live_input import Input, parse_live
 from lstr.files.names import fault_of
 from lstr.labels.label_set import Labels
-from lstr.settings import check_range
+from lstr.settings import Positive, check_fields
 
 DEFAULT_FORMATS = ("json", "jsonl", "npy", "html")
 FORMATS = {
@@ -39,11 +39,11 @@ class Limits:
 
     start: float = 0.0
     duration: float | None = None
-    max_chunks: int | None = None
+    max_chunks: Positive | None = None
 
     def __post_init__(self) -> None:
         """Raise ConfigError for values out of range."""
-        check_range(self, least={"max_chunks": 1})
+        check_fields(self)
 
     @property
     def first(self) -> int:
@@ -80,18 +80,18 @@ class NetworkOptions:
 
     weights: Mapping[str, str | None] = field(default_factory=dict)
     """Files or folders by stream; other streams use the weights of the model file or training run."""
-    flow_threads: int | None = None
+    flow_threads: Positive | None = None
     """Threads for optical flow; None for one per core."""
-    flow_backend: str = "auto"
+    flow_backend: Backend = "auto"
     device: str | None = None
-    algorithm: str | None = None
+    algorithm: Algorithm | None = None
     allow_mismatch: bool = False
     runtime: str = "auto"
     """auto, torch, openvino or onnxruntime."""
 
     def __post_init__(self) -> None:
         """Raise ConfigError for values out of range."""
-        check_range(self, least={"flow_threads": 1}, choices={"algorithm": ALGORITHMS, "flow_backend": BACKENDS})
+        check_fields(self)
 
     @classmethod
     def of(

@@ -34,7 +34,7 @@ from lstr.pipelines.networks.checkpoint_recipe import streams_taken
 from lstr.pipelines.progress import Finished, Notice, Progress
 from lstr.pipelines.thresholds.by_actions import Scored, choose_rule
 from lstr.pipelines.thresholds.choice import write_thresholds
-from lstr.settings import check_range
+from lstr.settings import Count, check_fields
 from lstr.timeline import DEFAULT, Thresholds
 
 RANDOM = "the features come from random networks: the results show what LSTR makes of them, no more."
@@ -59,7 +59,7 @@ class EvaluateOptions:
     mode: Literal["batch", "stream"] = "batch"
     published: bool = False
     """The means are of the chunks that the published evaluation of each checkpoint's kind scores"""
-    resamples: int = RESAMPLES
+    resamples: Count = RESAMPLES
     """Draws of the videos for confidence intervals; 0 leaves them out"""
     benchmark: str | None = None
     """The data set whose quoted results stand beside; None: that of the preset or classes"""
@@ -89,7 +89,7 @@ class EvaluateOptions:
     def __post_init__(self) -> None:
         """Raises ConfigError for an invalid number of resamples, for false alarms that are no number or that nothing is
         chosen for, and for a report where thresholds are chosen."""
-        check_range(self, least={"resamples": 0})
+        check_fields(self)
         if self.choose_thresholds and self.output:
             raise ConfigError("Thresholds are written into the model, and there is no report of them.", "leave out -o.")
         if self.false_alarms is None:

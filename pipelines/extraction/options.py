@@ -6,15 +6,12 @@ from pathlib import Path
 from typing import Literal
 
 from lstr.errors import ConfigError
-from lstr.extractors.flow.workers import BACKENDS
+from lstr.extractors.flow.workers import Backend
 from lstr.extractors.presets import PRESETS, Preset
-from lstr.extractors.recipe import PRECISIONS
 from lstr.extractors.weights.sources import WeightSources
 from lstr.files.remote import Place
 from lstr.pipelines.networks.recipes import StoredRecipe
-from lstr.settings import check_range
-
-ENGINES = ("local", "ray")
+from lstr.settings import Count, Positive, check_fields
 
 
 @dataclass(frozen=True)
@@ -27,21 +24,21 @@ class WorkerConfig:
     """A file or a weights folder by stream; the weights of a stream without one are random."""
     device: str | None = None
     """Where the networks run; None for the GPU, else the CPU."""
-    threads: int | None = None
+    threads: Positive | None = None
     """Threads of optical flow, and on a CPU as many of the networks on the same cores; None for one per core."""
-    flow_backend: str = "auto"
+    flow_backend: Backend = "auto"
     runtime: str = "auto"
     """What computes the networks: auto, torch, openvino or onnxruntime."""
     allow_damaged: bool = False
     """Keep of a damaged video what precedes the damage, instead of failing it."""
-    without: int | None = None
+    without: Count | None = None
     """The fold that the networks of every video lack, 0 for the networks of all; None for those that lack the video."""
     cache: Path | None = None
     """A folder of `lstr.pipelines.extraction.chunk_cache`, whose chunks and flow are taken instead of computed."""
 
     def __post_init__(self) -> None:
         """Raises ConfigError for a number of threads or a choice that is none."""
-        check_range(self, least={"threads": 1, "without": 0}, choices={"flow_backend": BACKENDS})
+        check_fields(self)
 
     @property
     def sources(self) -> WeightSources:
@@ -54,11 +51,11 @@ class ExtractOptions(WorkerConfig):
     """Options of an extraction. Without `threads`, the machine's cores are shared out among the processes."""
 
     recipe: Preset | StoredRecipe = PRESETS["faithful"]
-    precision: str | None = None
+    precision: Literal["float32", "bf16"] | None = None
     """Precision of the networks: float32, bf16, or None for that of the folder, if new that of the recipe."""
     calibrate: Path | None = None
     """A label file or a list of videos, which give random networks their batch-norm statistics."""
-    workers: int | None = None
+    workers: Positive | None = None
     """Processes that share videos, cores and GPUs, or videos at a time on a cluster; None for what suits it."""
     engine: Literal["local", "ray"] = "local"
     ray_address: str | None = None
@@ -68,7 +65,6 @@ class ExtractOptions(WorkerConfig):
         """Raises ConfigError for a number of processes or threads, or a choice, that is none, and for a cluster that
         nothing runs on."""
         super().__post_init__()
-        check_range(self, least={"workers": 1}, choices={"engine": ENGINES, "precision": PRECISIONS})
         if self.ray_address and self.engine != "ray":
             raise ConfigError("ray_address is for the engine ray.", "add --set engine=ray, or leave out ray_address.")
 

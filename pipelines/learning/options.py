@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lstr.errors import ConfigError
-from lstr.extractors.flow.workers import ALGORITHMS
+from lstr.extractors.flow.workers import Algorithm
 from lstr.extractors.presets import IMAGENET, Preset, preset_of
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.weights.model_card import is_weights_folder
@@ -16,7 +16,7 @@ from lstr.pipelines.training.finetune import VideoOptions
 from lstr.pipelines.training.network_config import defaults, trainable, trainable_network
 from lstr.pipelines.training.recogniser import initial_weights
 from lstr.pipelines.weights.folder import open_weights
-from lstr.settings import check_range
+from lstr.settings import Positive, check_fields
 
 DEFAULT_RECIPES = ("pretrained", "difference")
 """Recipes that start from ImageNet weights: the default, and the one with one stream fewer for a short time limit. A
@@ -24,7 +24,7 @@ single recording is always learnt with the second one: a model that sees appeara
 MODEL_SETTINGS = ("model", "train")
 IMAGE_SETTINGS = ("short_side", "crop", "height", "width", "margin")
 MAX_FOLDS = 10
-Features = tuple[str | Preset, str, str | None]
+Features = tuple[str | Preset, str, Algorithm | None]
 """Recipe, streams and flow algorithm."""
 
 
@@ -39,14 +39,14 @@ class LearnOptions(VideoOptions):
     """How features are made; None for the first of DEFAULT_RECIPES that the time limit allows."""
     stream: str | None = None
     """`rgb`, `flow` or `both`; None for all streams of a named recipe."""
-    algorithm: str | None = None
+    algorithm: Algorithm | None = None
     """Algorithm of optical flow; None for that of a named recipe."""
     false_alarms: float | None = None
     """Choose the thresholds that find most at so many false alarms an hour; None for the highest F1."""
     folds: int | None = None
     """Folds of the videos, each scored by networks and models that have not seen it, so that all videos can be learnt
     from; 0 to hold videos out instead, None for 3, or for 0 if the time limit is too short."""
-    at_once: int | None = None
+    at_once: Positive | None = None
     """Networks of a stream that are trained at once on a CPU; None for a number that suits job and machine."""
     about: Mapping[str, Any] = field(default_factory=dict)
     """Additional entries of the model file."""
@@ -54,7 +54,7 @@ class LearnOptions(VideoOptions):
     def __post_init__(self) -> None:
         """Raises ConfigError for values out of range."""
         super().__post_init__()
-        check_range(self, least={"at_once": 1}, choices={"algorithm": ALGORITHMS})
+        check_fields(self)
         if self.false_alarms is not None and not 0 < self.false_alarms < math.inf:
             raise ConfigError(
                 f"{self.false_alarms:g} false alarms an hour cannot be aimed at.",

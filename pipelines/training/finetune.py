@@ -8,7 +8,7 @@ from time import perf_counter
 
 from lstr.errors import CheckpointError, ConfigError, few
 from lstr.extractors.devices import choose_device
-from lstr.extractors.flow.workers import ALGORITHMS, BACKENDS, flow_workers
+from lstr.extractors.flow.workers import Algorithm, Backend, flow_workers
 from lstr.extractors.presets import Preset, shape_of
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES, Tell, find_sources
 from lstr.extractors.weights.model_card import is_weights_folder
@@ -38,7 +38,7 @@ from lstr.pipelines.training.ranks import Ranks, join_ranks
 from lstr.pipelines.training.recogniser import RANDOM, NetworksToTrain, settle
 from lstr.pipelines.training.run_folder import CONFIG, LOG, RunFolder, Step
 from lstr.pipelines.weights.folder import WeightsFolder, open_weights
-from lstr.settings import check_range
+from lstr.settings import Count, Positive, check_fields
 
 
 @dataclass(frozen=True)
@@ -140,22 +140,21 @@ class FinetuneOptions(VideoOptions):
     """How features will be made: a preset or its name, or a recipe file."""
     rgb_network: str | None = None
     flow_network: str | None = None
-    algorithm: str | None = None
+    algorithm: Algorithm | None = None
     """Algorithm of optical flow; None for that of the recipe."""
     resume: bool = False
-    loaders: int | None = None
+    loaders: Count | None = None
     """Threads that load samples ahead; 0 for none."""
-    flow_threads: int | None = None
+    flow_threads: Positive | None = None
     """Threads that compute flow; None for one per core."""
-    flow_backend: str = "auto"
-    at_once: int | None = None
+    flow_backend: Backend = "auto"
+    at_once: Positive | None = None
     """Networks of a stream that are trained at once on a CPU; None for what suits job and machine."""
 
     def __post_init__(self) -> None:
         """Raises ConfigError for a time, a number or a choice that is none."""
         super().__post_init__()
-        least = {"loaders": 0, "flow_threads": 1, "at_once": 1}
-        check_range(self, least=least, choices={"algorithm": ALGORITHMS, "flow_backend": BACKENDS})
+        check_fields(self)
 
 
 @dataclass(frozen=True)

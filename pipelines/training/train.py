@@ -19,7 +19,7 @@ from lstr.pipelines.training.config import TrainConfig, preset_for, preset_named
 from lstr.pipelines.training.model_run import Task, train_model
 from lstr.pipelines.training.ranks import Ranks, join_ranks
 from lstr.pipelines.training.run_folder import RunFolder, Step, draw_curves
-from lstr.settings import check_range, override
+from lstr.settings import Count, check_fields, override
 
 Made = TypeVar("Made")
 HELD_OUT = ("testing", "validation")
@@ -63,7 +63,7 @@ class TrainOptions:
     patience: int | None = None
     seed: int | None = None
     deterministic: bool = False
-    readers: int | None = None
+    readers: Count | None = None
     """Threads that read features ahead; None for as many as the machine has cores, up to four."""
     resume: bool = False
     device: str | None = None
@@ -71,7 +71,7 @@ class TrainOptions:
 
     def __post_init__(self) -> None:
         """Raises ConfigError for a number of readers that is none, and for a stream that features do not have."""
-        check_range(self, least={"readers": 0})
+        check_fields(self)
         if wrong := [stream for stream in self.streams if stream not in STREAMS]:
             raise ConfigError(f"There is no stream {wrong[0]!r}.", f"choose among {', '.join(STREAMS)}.")
 
