@@ -196,9 +196,9 @@ def networks(work: Path, dry: bool) -> dict:
     import numpy as np
     import torch
 
+    from lstr.extractors.networks.weights_files import WeightSources
     from lstr.extractors.presets import PRESETS
     from lstr.extractors.twostream import build_twostream
-    from lstr.extractors.weights.sources import WeightSources
 
     made: dict = {}
     device, random = "cpu" if dry else "cuda", np.random.default_rng(0)

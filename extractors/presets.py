@@ -16,13 +16,13 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from lstr.errors import MissingPathError, RecipeError
-from lstr.extractors.backbones.network import TIMM, is_network_name
-from lstr.extractors.backbones.networks import known_network
 from lstr.extractors.flow.workers import ALGORITHMS
+from lstr.extractors.networks.network import TIMM, is_network_name
+from lstr.extractors.networks.table import known_network
+from lstr.extractors.networks.weights_files import published_as
 from lstr.extractors.recipe import CROPS, PRECISIONS, RGB_FRAME, Recipe, brief
 from lstr.extractors.streams import STREAMS, OfStreams
 from lstr.extractors.video.frames import CHUNK
-from lstr.extractors.weights.model_card import published_as
 from lstr.files.content import MOST_TEXT, Text, built, read_text
 
 LITE, IMAGENET = "efficientnet-lite0", "imagenet"

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from lstr.errors import RecipeError
-from lstr.extractors.backbones.network import MEAN, TIMM, Network, is_network_name
-from lstr.extractors.backbones.networks import NETWORKS, network_of
 from lstr.extractors.flow.workers import ALGORITHMS, BOUND, algorithm_of
+from lstr.extractors.networks.network import MEAN, TIMM, Network, is_network_name
+from lstr.extractors.networks.table import NETWORKS, network_of
 from lstr.extractors.streams import MODEL_STREAMS, PICTURES, STREAMS, OfStreams, model_stream
 from lstr.extractors.video.frames import CHUNK, FPS
 from lstr.files.content import Number, PositiveNumber, built

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 from lstr.errors import WeightsError
 from lstr.extractors.devices import fast_precision
 from lstr.extractors.flow.workers import ALGORITHMS
+from lstr.extractors.networks.weights_content import fingerprint_of_file
+from lstr.extractors.networks.weights_files import WeightSources, network_file
 from lstr.extractors.presets import FAST, Preset
 from lstr.extractors.recipe import NetworkRecipe, Recipe
 from lstr.extractors.run import LazyNetworks, TwoStream
-from lstr.extractors.weights.fingerprint import fingerprint_of_file
-from lstr.extractors.weights.model_card import network_file
-from lstr.extractors.weights.sources import WeightSources
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

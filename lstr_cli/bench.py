@@ -28,7 +28,7 @@ def command(inputs, recipe, settings, as_json):
     """
     from lstr.extractors.presets import Preset
     from lstr.pipelines.detection.networks import NetworkOptions
-    from lstr.pipelines.networks.recipes import choose_recipe
+    from lstr.pipelines.extraction.recipes import choose_recipe
     from lstr.pipelines.speed.chain import bench_chain
     from lstr.pipelines.speed.choice import bench_choices
 

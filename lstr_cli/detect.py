@@ -132,7 +132,7 @@ def _networks_of(weights: tuple[str, ...]) -> dict[str, Any]:
     """Return the networks' option `weights`, paths by stream; nothing where no weights are named."""
     if not weights:
         return {}
-    from lstr.pipelines.weights.published import weights_by_stream  # brings torch
+    from lstr.extractors.networks.published import weights_by_stream  # brings torch
 
     return {"weights": {stream: path for stream, path in weights_by_stream(weights).items() if path}}
 

@@ -76,11 +76,11 @@ def _options(
     **others: Any,
 ) -> "ExtractOptions":
     """The job's options; what is not taken from `others` has the same name there."""
+    from lstr.extractors.networks.published import weights_by_stream
     from lstr.files.remote import place
     from lstr.pipelines.extraction.chunk_cache import find_cache
     from lstr.pipelines.extraction.options import ExtractOptions
-    from lstr.pipelines.networks.recipes import choose_recipe, default_recipe, weights_for
-    from lstr.pipelines.weights.published import weights_by_stream
+    from lstr.pipelines.extraction.recipes import choose_recipe, default_recipe, weights_for
 
     if not recipe:
         recipe, why = default_recipe(place(output), None)

@@ -38,7 +38,7 @@ def list_command(as_json):
       lstr weights list
       lstr weights list --json | jq -r '.[].address'
     """
-    from lstr.extractors.weights.published_files import read_manifest
+    from lstr.extractors.networks.published_files import read_manifest
     from lstr.files.home import home
 
     rows = [{**vars(entry), "here": entry.place.is_file()} for entry in read_manifest()]
@@ -79,9 +79,9 @@ def fetch_command(names, mirror, accept_licence):
       lstr weights fetch kinetics --from /mnt/weights
       lstr weights fetch 1410c1ccb470 --from https://mirror.example.org/flow.pth
     """
-    from lstr.extractors.weights.published_files import PINS
+    from lstr.extractors.networks.published import fetch
+    from lstr.extractors.networks.published_files import PINS
     from lstr.files.home import home
-    from lstr.pipelines.weights.published import fetch
 
     recipes: list[str] = []
     with console.Bar("MB") as bar:
@@ -122,7 +122,7 @@ def check_command(files, as_json):
       lstr weights check tsn_r50.pth --json
       lstr weights check my_weights
     """
-    from lstr.pipelines.weights.published import check
+    from lstr.extractors.networks.published import check
 
     verdicts = list(check(files))
     if as_json:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lstr.errors import ConfigError, MissingPathError, OutputError
+from lstr.extractors.networks.published import named_weights
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES, find_sources
 from lstr.files.remote import Place, place
 from lstr.pipelines.annotations.format import ConvertOptions
@@ -18,17 +19,16 @@ from lstr.pipelines.evaluation.job import evaluate as evaluation
 from lstr.pipelines.extraction import job as extraction
 from lstr.pipelines.extraction.chunk_cache import find_cache
 from lstr.pipelines.extraction.options import ExtractOptions
+from lstr.pipelines.extraction.recipes import choose_recipe, default_recipe, weights_for
 from lstr.pipelines.extraction.resume import Summary
 from lstr.pipelines.learning.learn import Learnt
 from lstr.pipelines.learning.learn import learn as learning
 from lstr.pipelines.learning.options import LearnOptions
-from lstr.pipelines.networks.recipes import choose_recipe, default_recipe, weights_for
 from lstr.pipelines.progress import Notice, result_of, warn
 from lstr.pipelines.training.finetune import Finetuned, FinetuneOptions
 from lstr.pipelines.training.finetune import finetune as finetuning
 from lstr.pipelines.training.train import Trained, TrainOptions
 from lstr.pipelines.training.train import train as training
-from lstr.pipelines.weights.published import named_weights
 
 Paths = str | Path | Sequence[str | Path]
 Show = Callable[[Any], None]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 from lstr.errors import ExtractorError
-from lstr.extractors.weights.published_files import read_manifest
+from lstr.extractors.networks.published_files import read_manifest
 from lstr.files.home import default_model, home
 
 OPTIONAL = ("decord",)  # PyAV decodes without it
@@ -104,7 +104,7 @@ def _flow() -> tuple[str, str]:
 
 
 def _networks() -> tuple[str, str]:
-    from lstr.extractors.backbones.networks import NETWORKS
+    from lstr.extractors.networks.table import NETWORKS
 
     for name in BUILT:  # with memory and random numbers, .3 s; without them, on "meta", torch imports more for a second
         NETWORKS[name].build(3)

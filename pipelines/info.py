@@ -58,7 +58,7 @@ def describe(path: str | Path, settings: Mapping[str, str], progress: Tell = lam
 
 
 def _folder(path: Path, progress: Tell) -> dict:
-    from lstr.extractors.weights.model_card import is_weights_folder
+    from lstr.extractors.networks.weights_files import is_weights_folder
     from lstr.pipelines.features.folder import is_feature_folder
 
     if is_weights_folder(path):
@@ -75,7 +75,7 @@ def _folder(path: Path, progress: Tell) -> dict:
 
 
 def _network(path: Path, settings: Mapping[str, str]) -> dict:
-    from lstr.extractors.weights.model_card import read_card
+    from lstr.extractors.networks.weights_files import read_card
 
     with suppress(WeightsError):  # what cannot be read as a checkpoint either fails below, with the reason
         if path.is_file() and (card := read_card(path)):
@@ -92,8 +92,8 @@ def _is_recipe(path: Path) -> bool:
 
 
 def _recipe(name: str) -> dict:
-    from lstr.pipelines.networks.recipes import StoredRecipe, find_recipe
-    from lstr.pipelines.weights.known import origins_of
+    from lstr.pipelines.extraction.recipes import StoredRecipe, find_recipe
+    from lstr.pipelines.model_files.known_networks import origins_of
 
     found = find_recipe(name)
     if isinstance(found, StoredRecipe):
@@ -131,7 +131,7 @@ def _features(path: Path, progress: Tell) -> dict:
     from lstr.pipelines.features.folder import open_features
     from lstr.pipelines.features.seen_videos import count_seen
     from lstr.pipelines.features.verify import verify
-    from lstr.pipelines.weights.known import origins_of, recorded_weights
+    from lstr.pipelines.model_files.known_networks import origins_of, recorded_weights
 
     folder = open_features(path)
     if folder.store:
@@ -182,7 +182,7 @@ def _store(store: "Store") -> dict:
 def _checkpoint(path: Path, settings: Mapping[str, str]) -> dict:
     from lstr.checkpoints import checkpoint
     from lstr.pipelines.features.seen_videos import training_seen
-    from lstr.pipelines.networks.checkpoint_recipe import recipe_of
+    from lstr.pipelines.model_files.checkpoint_recipe import recipe_of
 
     loaded = checkpoint.load(path, settings)
     recipe, seen = recipe_of(loaded), training_seen(loaded)
@@ -207,8 +207,8 @@ def _checkpoint(path: Path, settings: Mapping[str, str]) -> dict:
 
 
 def _model_file(path: Path) -> dict:
+    from lstr.extractors.networks.published_files import sha256_of
     from lstr.extractors.recipe import INT8
-    from lstr.extractors.weights.published_files import sha256_of
     from lstr.pipelines.model_files.description import actions_of, exported_in_words, is_demo, network_of
     from lstr.pipelines.model_files.model_file import open_model, refusals
 
@@ -262,8 +262,8 @@ def _thresholds(stored: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
 
 
 def _weights_folder(path: Path) -> dict:
-    from lstr.extractors.weights.model_card import origin_of
-    from lstr.pipelines.weights.folder import open_weights
+    from lstr.extractors.networks.weights_files import origin_of
+    from lstr.extractors.networks.weights_folder import open_weights
 
     folder = open_weights(path)
     about = {name: value for name, value in folder.about.items() if name != "training"}

@@ -1,1 +1,1 @@
-"""Frames and flow to features: the two TSN networks and their weights."""
+"""Networks that make features: one entry each, their weights files, and the runtimes that compute them."""

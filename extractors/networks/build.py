@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from lstr.errors import RecipeError, WeightsError
-from lstr.extractors.backbones.network import COLOURS, MEAN, Network
-from lstr.extractors.backbones.networks import NETWORKS, entry_of
+from lstr.extractors.networks.network import COLOURS, MEAN, Network
+from lstr.extractors.networks.published_files import dataset_of
+from lstr.extractors.networks.table import NETWORKS, entry_of
 from lstr.extractors.networks.weights import (
     fingerprint,
     load_statistics,
@@ -16,12 +17,10 @@ from lstr.extractors.networks.weights import (
     randomise,
     read_alignment,
 )
+from lstr.extractors.networks.weights_files import WeightSources, network_file, read_card
 from lstr.extractors.presets import StreamPreset
 from lstr.extractors.recipe import NetworkRecipe, Recipe
 from lstr.extractors.streams import CHANNELS_OF
-from lstr.extractors.weights.model_card import network_file, read_card
-from lstr.extractors.weights.published_files import dataset_of
-from lstr.extractors.weights.sources import WeightSources
 from lstr.files.content import read_object
 
 SEED = 2021  # of random weights

@@ -17,13 +17,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lstr.errors import WeightsError
-from lstr.extractors.backbones.network import CHANNELS, Network
-from lstr.extractors.backbones.networks import NETWORKS, known_network
+from lstr.extractors.networks.network import CHANNELS, Network
 from lstr.extractors.networks.runtimes.torch_runtime import scaled
+from lstr.extractors.networks.table import NETWORKS, known_network
+from lstr.extractors.networks.weights_content import bare_name, fingerprint_of, read_content, read_state_dict
+from lstr.extractors.networks.weights_files import read_card
 from lstr.extractors.recipe import NetworkRecipe
-from lstr.extractors.weights.content import read_content, read_state_dict
-from lstr.extractors.weights.fingerprint import bare_name, fingerprint_of
-from lstr.extractors.weights.model_card import read_card
 
 RGB = 3  # channels of a frame
 ALIGNMENT = "align"  # of a weights file of `lstr finetune --folds`, beside its state_dict

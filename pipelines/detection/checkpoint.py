@@ -9,13 +9,13 @@ from typing import Any
 
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import CheckpointError, ConfigError, DeviceError
-from lstr.extractors.weights.published_files import sha256_of
+from lstr.extractors.networks.published_files import sha256_of
 from lstr.files.atomic import replacing
 from lstr.files.home import DEFAULTS, default_model, home
+from lstr.pipelines.model_files.checkpoint_recipe import recipe_of
 from lstr.pipelines.model_files.description import is_demo
 from lstr.pipelines.model_files.exported_file import load_exported
 from lstr.pipelines.model_files.model_file import assumptions_of, is_model, load, open_checkpoint, open_model
-from lstr.pipelines.networks.checkpoint_recipe import recipe_of
 
 NEARLY_ALL = 0.85  # visible share of width or height; 3:2 video on a network for 4:3 has 0.89, which needs no warning
 

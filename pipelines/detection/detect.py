@@ -26,7 +26,7 @@ from lstr.pipelines.detection.source import Source, find_recorded, recorded_sour
 from lstr.pipelines.detection.timeline_files import dated, subset_of, truth_of
 from lstr.pipelines.detection.track import Event
 from lstr.pipelines.failures import FAILED, FailureLog
-from lstr.pipelines.networks.checkpoint_recipe import streams_taken
+from lstr.pipelines.model_files.checkpoint_recipe import streams_taken
 from lstr.pipelines.progress import Failed, Finished, Notice, warn
 from lstr.pipelines.thresholds.choice import ThresholdChoice, choose_thresholds, delay_of
 from lstr.timeline import Thresholds
@@ -104,8 +104,8 @@ def detect_sources(
         check_match(labels.videos, ids)
         output = replace(output, labels=labels)
     if output.has_pages:
+        from lstr.pipelines.model_files.known_networks import origins_of_checkpoint
         from lstr.pipelines.pages.timeline_page import index_path
-        from lstr.pipelines.weights.known import origins_of_checkpoint
 
         output = replace(output, origins=origins_of_checkpoint(loaded))
         if output.folder and len(recorded) > 1 and not live:  # the index of cameras has a date, unknown before the end

@@ -19,7 +19,7 @@ from lstr.pipelines.detection.detect import DetectEvent, DetectOptions, decision
 from lstr.pipelines.detection.networks import Networks
 from lstr.pipelines.detection.options import ALL, Limits, NetworkOptions
 from lstr.pipelines.detection.source import FrameSource, Source, VectorSource
-from lstr.pipelines.networks.checkpoint_recipe import streams_taken
+from lstr.pipelines.model_files.checkpoint_recipe import streams_taken
 from lstr.pipelines.thresholds.choice import ThresholdChoice
 from lstr.timeline import Event
 

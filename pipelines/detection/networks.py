@@ -13,12 +13,12 @@ from lstr.extractors.devices import CAPTURING, choose_device
 from lstr.extractors.flow.workers import FlowWorkers, flow_workers
 from lstr.extractors.prefetch import torch_threads
 from lstr.extractors.run import FeatureRow, TwoStream
+from lstr.extractors.runtime_choice import run_on
 from lstr.extractors.stages import MODEL
 from lstr.extractors.streams import MODEL_STREAMS
 from lstr.pipelines.detection.checkpoint import processor_of
 from lstr.pipelines.detection.options import NetworkOptions
-from lstr.pipelines.networks.checkpoint_recipe import networks_of
-from lstr.pipelines.networks.converted import run_on
+from lstr.pipelines.model_files.checkpoint_recipe import networks_of
 
 DEFAULT = NetworkOptions()
 OpenNetworks = tuple[TwoStream, FlowWorkers | None, list[str]]

@@ -102,7 +102,7 @@ class NetworkOptions:
         Weights are a folder of `lstr finetune`, a file, or the name of fetched weights. A mapping has them as `rgb`,
         `flow` and so on, and other options by name. Raises ConfigError for an unknown name, and as `named_weights`.
         """
-        from lstr.pipelines.weights.published import named_weights
+        from lstr.extractors.networks.published import named_weights
 
         if networks is None:
             return cls()

@@ -30,7 +30,7 @@ from lstr.pipelines.detection.checkpoint import warnings_of_shape, warnings_of_s
 from lstr.pipelines.detection.networks import Networks
 from lstr.pipelines.detection.options import Limits
 from lstr.pipelines.features.folder import FeatureFolder, is_feature_folder
-from lstr.pipelines.networks.checkpoint_recipe import check_recipe, open_learnt, streams_taken
+from lstr.pipelines.model_files.checkpoint_recipe import check_recipe, open_learnt, streams_taken
 
 QUEUED = 8  # chunks read ahead of a batch: decoding goes on while the loop is busy
 FIRST_STEPS = 3

@@ -24,7 +24,7 @@ from lstr.pipelines.annotations.format import Detection
 from lstr.pipelines.detection.decision import LATENCIES, Decision, Opened
 from lstr.pipelines.detection.options import FORMATS, OutputOptions
 from lstr.pipelines.detection.sinks import End, Sink
-from lstr.pipelines.networks.checkpoint_recipe import recipe_of
+from lstr.pipelines.model_files.checkpoint_recipe import recipe_of
 from lstr.timeline import FORMAT, iso
 
 EMPTY_ROWS = 4096  # written at a time where a source was away

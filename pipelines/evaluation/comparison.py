@@ -9,8 +9,8 @@ from typing import Any
 
 from lstr.errors import CheckpointError, SeenError, few
 from lstr.extractors.devices import choose_device
+from lstr.extractors.networks.published_files import sha256_of
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES, find_sources
-from lstr.extractors.weights.published_files import sha256_of
 from lstr.files.atomic import check_writable
 from lstr.files.remote import Place
 from lstr.labels.check import check, stop_at_errors
@@ -25,11 +25,11 @@ from lstr.pipelines.evaluation.scoring import Scoring
 from lstr.pipelines.extraction.chunk_cache import find_cache
 from lstr.pipelines.extraction.job import extract
 from lstr.pipelines.extraction.options import ExtractOptions
+from lstr.pipelines.extraction.recipes import choose_recipe, weights_for
 from lstr.pipelines.extraction.resume import Outcome
 from lstr.pipelines.features.dataset import Dataset, Split
 from lstr.pipelines.features.joined_folders import open_roots
 from lstr.pipelines.model_files.model_file import ModelFile, chosen_on, open_model
-from lstr.pipelines.networks.recipes import choose_recipe, weights_for
 from lstr.pipelines.progress import Failed, Finished, Notice, Progress
 
 HELD_OUT = "testing"

@@ -29,8 +29,8 @@ from lstr.pipelines.evaluation.report import write_evaluation
 from lstr.pipelines.evaluation.scoring import Fold, Scoring, check_fit, score_split
 from lstr.pipelines.features.dataset import Dataset, Split, read_dataset
 from lstr.pipelines.features.seen_videos import seen_in, warn_of_training
+from lstr.pipelines.model_files.checkpoint_recipe import streams_taken
 from lstr.pipelines.model_files.model_file import assumptions_of, open_checkpoint
-from lstr.pipelines.networks.checkpoint_recipe import streams_taken
 from lstr.pipelines.progress import Finished, Notice, Progress
 from lstr.pipelines.thresholds.by_actions import Scored, choose_rule
 from lstr.pipelines.thresholds.choice import write_thresholds

@@ -15,8 +15,8 @@ from lstr.pipelines.evaluation.event_rows import ahead_text, event_tables, figur
 from lstr.pipelines.evaluation.findings import Findings, Judged
 from lstr.pipelines.evaluation.instance_rows import class_tables
 from lstr.pipelines.evaluation.scoring import DECIDED_BY_OTHERS, MEASURED_BY_FOLDS
+from lstr.pipelines.model_files.known_networks import origins_of_checkpoint
 from lstr.pipelines.pages.page import Script, build_page
-from lstr.pipelines.weights.known import origins_of_checkpoint
 
 CONVENTIONS = (
     "Each chunk counts once, of all videos together. Corrected: every chunk but those that are labelled ambiguous. "

@@ -18,19 +18,19 @@ from lstr.exported.description import StepDescription
 from lstr.exported.graphs import OPSET, describe, make_graph
 from lstr.exported.streaming import ExportedStep, open_step
 from lstr.extractors.flow.workers import flow_workers
+from lstr.extractors.networks.archive import GRAPH
+from lstr.extractors.networks.graph_file import check_graph
+from lstr.extractors.networks.published_files import sha256_of
 from lstr.extractors.networks.runtimes.conversion import exact_precision
-from lstr.extractors.networks.runtimes.exported import make_network_graph
+from lstr.extractors.networks.runtimes.onnx_runtime import make_network_graph
 from lstr.extractors.networks.runtimes.runtimes import AUTO
+from lstr.extractors.networks.weights_files import WeightSources
 from lstr.extractors.prefetch import torch_threads
 from lstr.extractors.run import RunOptions, TwoStream
 from lstr.extractors.twostream import build_as
 from lstr.extractors.video.file_reader import open_chunks
 from lstr.extractors.video.frames import Chunk
 from lstr.extractors.video.inputs import find_videos
-from lstr.extractors.weights.archive import GRAPH
-from lstr.extractors.weights.graph_file import check_graph
-from lstr.extractors.weights.published_files import sha256_of
-from lstr.extractors.weights.sources import WeightSources
 from lstr.files.atomic import check_writable
 from lstr.pipelines.exporting.side_by_side import Alike, compare_networks, compare_steps
 from lstr.pipelines.model_files.exported_file import STEP

@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 
 from lstr.errors import CacheError, MissingPathError, OutputError, VideoError
 from lstr.extractors.flow.workers import ALGORITHMS, FlowWorkers
-from lstr.extractors.images.crops import WITHOUT_COLOUR, grey_of, picture_of
-from lstr.extractors.images.shaking import Movement, shaken
+from lstr.extractors.networks.crops import WITHOUT_COLOUR, Movement, grey_of, picture_of, shaken
 from lstr.extractors.prefetch import ahead, closed_after
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.stages import DECODE, WRITE

@@ -11,11 +11,13 @@ from lstr.extractors.devices import choose_device, release_memory, videos_at_onc
 from lstr.extractors.flow.workers import choose_backend, flow_workers
 from lstr.extractors.networks.runtimes.runtimes import choose_runtime
 from lstr.extractors.recipe import Recipe
+from lstr.extractors.runtime_choice import run_on
 from lstr.files.atomic import check_writable
 from lstr.files.names import fault_of
 from lstr.files.remote import Place
 from lstr.labels.video_ids import HINT
 from lstr.pipelines.extraction.chunk_cache import caches_of
+from lstr.pipelines.extraction.fold_networks import FoldNetworks
 from lstr.pipelines.extraction.options import ExtractOptions
 from lstr.pipelines.extraction.plan import Plan, Share, make_plan, share, this_machine
 from lstr.pipelines.extraction.prepare import as_begun, prepare
@@ -23,10 +25,8 @@ from lstr.pipelines.extraction.processes import over_processes
 from lstr.pipelines.extraction.ray_cluster import Portion, cluster, nodes, over_cluster, portion_of, share_cluster
 from lstr.pipelines.extraction.resume import Engine, Outcome, Summary, resume
 from lstr.pipelines.extraction.video import VideoExtractor
-from lstr.pipelines.networks.converted import run_on
-from lstr.pipelines.networks.fold_networks import FoldNetworks
+from lstr.pipelines.model_files.known_networks import record_weights
 from lstr.pipelines.progress import Failed, Finished, Notice, Progress
-from lstr.pipelines.weights.known import record_weights
 
 
 @dataclass(frozen=True)

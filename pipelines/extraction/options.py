@@ -7,10 +7,10 @@ from typing import Literal
 
 from lstr.errors import ConfigError
 from lstr.extractors.flow.workers import Backend
+from lstr.extractors.networks.weights_files import WeightSources
 from lstr.extractors.presets import PRESETS, Preset
-from lstr.extractors.weights.sources import WeightSources
 from lstr.files.remote import Place
-from lstr.pipelines.networks.recipes import StoredRecipe
+from lstr.pipelines.extraction.recipes import StoredRecipe
 from lstr.settings import Count, Positive, check_fields
 
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from lstr.extractors.backbones.network import Cost
-from lstr.extractors.backbones.networks import RESNET50, known_network
 from lstr.extractors.flow.workers import default_workers
+from lstr.extractors.networks.network import Cost
+from lstr.extractors.networks.table import RESNET50, known_network
 from lstr.extractors.presets import Preset
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.stages import PROBE
@@ -24,10 +24,10 @@ from lstr.extractors.video.frames import CHUNK_SECONDS
 from lstr.extractors.video.inputs import announced_seconds
 from lstr.extractors.video.probe import probe
 from lstr.files.remote import Place, RemoteFile
+from lstr.pipelines.extraction.recipes import StoredRecipe
 from lstr.pipelines.extraction.resume import together
 from lstr.pipelines.failures import failure_of, read_failures
 from lstr.pipelines.features.remote_folder import open_folder
-from lstr.pipelines.networks.recipes import StoredRecipe
 
 RECORD_BYTES = 2048
 FLOAT_BYTES = 4

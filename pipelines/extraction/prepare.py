@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from lstr.errors import MissingPathError, RecipeError, VideoError
 from lstr.extractors.devices import choose_device
 from lstr.extractors.flow.workers import FlowWorkers
-from lstr.extractors.images.crops import NO_FRAMES
+from lstr.extractors.networks.crops import NO_FRAMES
 from lstr.extractors.presets import shape_of
 from lstr.extractors.run import TwoStream
 from lstr.extractors.twostream import build_twostream, calibration_of, rebuild_twostream
@@ -22,10 +22,10 @@ from lstr.files.content import read_text
 from lstr.files.remote import Place, RemoteFile, place
 from lstr.pipelines.annotations.label_file import is_label_file, read_label_file
 from lstr.pipelines.extraction.options import ExtractOptions
+from lstr.pipelines.extraction.recipes import StoredRecipe
 from lstr.pipelines.failures import left_out
 from lstr.pipelines.features.any_folder import Features
 from lstr.pipelines.features.remote_folder import create_folder, open_folder
-from lstr.pipelines.networks.recipes import StoredRecipe
 from lstr.pipelines.progress import Progress
 
 LOOKED_AT = 50  # videos, or up to twice as many, that tell the shape of them all

@@ -22,10 +22,10 @@ import torch
 
 from lstr import __version__
 from lstr.errors import DeviceError, ExtractorError
+from lstr.extractors.networks.archive import TENSORS
+from lstr.extractors.networks.weights_content import read_content
+from lstr.extractors.networks.weights_files import network_files
 from lstr.extractors.streams import STREAMS
-from lstr.extractors.weights.archive import TENSORS
-from lstr.extractors.weights.content import read_content
-from lstr.extractors.weights.model_card import network_files
 from lstr.files.atomic import scratch
 from lstr.files.remote import Place
 from lstr.pipelines.extraction.options import WorkerConfig

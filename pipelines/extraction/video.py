@@ -13,27 +13,27 @@ from typing import Any
 from lstr.errors import CacheError, MissingPathError, VideoError
 from lstr.extractors.devices import choose_device
 from lstr.extractors.flow.workers import FlowWorkers, default_workers, flow_workers, too_small
+from lstr.extractors.networks.published_files import sha256_of
 from lstr.extractors.prefetch import StepSeconds, closed_after, merged
 from lstr.extractors.run import FeatureRow, TwoStream
+from lstr.extractors.runtime_choice import run_on
 from lstr.extractors.stages import WRITE
 from lstr.extractors.twostream import rebuild_twostream
 from lstr.extractors.video.file_reader import open_chunks
 from lstr.extractors.video.frames import CHUNK
 from lstr.extractors.video.inputs import at_hand
-from lstr.extractors.weights.published_files import sha256_of
 from lstr.files.arrays import RowFile, fingerprints
 from lstr.files.atomic import replacing
 from lstr.files.content import write_json
 from lstr.files.remote import Place
 from lstr.pipelines.extraction.chunk_cache import CachedVideo, ChunkCache, cached_chunks, caches_of, decoded_facts
+from lstr.pipelines.extraction.fold_networks import FoldNetworks
 from lstr.pipelines.extraction.options import WorkerConfig
 from lstr.pipelines.extraction.resume import Outcome, failed
 from lstr.pipelines.failures import failure_of
 from lstr.pipelines.features.any_folder import Features
 from lstr.pipelines.features.folder import FeatureFolder
 from lstr.pipelines.features.remote_folder import open_folder
-from lstr.pipelines.networks.converted import run_on
-from lstr.pipelines.networks.fold_networks import FoldNetworks
 from lstr.pipelines.progress import Progress
 
 LONGEST = 250  # bytes of a name that .json can be added to, on the usual file systems

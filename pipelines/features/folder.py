@@ -17,9 +17,9 @@ import numpy as np
 
 from lstr.chunk import CLOCK, Clock
 from lstr.errors import MissingPathError, RecipeError
+from lstr.extractors.networks.weights_files import is_weights_folder
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.streams import MODEL_STREAMS, PICTURES
-from lstr.extractors.weights.model_card import is_weights_folder
 from lstr.files.arrays import open_array, signature
 from lstr.files.atomic import check_kept, sweep, unwritable
 from lstr.pipelines.features.any_folder import Features

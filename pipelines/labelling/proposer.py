@@ -8,7 +8,7 @@ from subprocess import Popen
 from typing import Any
 
 from lstr.errors import CheckpointError, LstrError
-from lstr.extractors.weights.published_files import sha256_of
+from lstr.extractors.networks.published_files import sha256_of
 from lstr.pipelines.child_process import end
 from lstr.pipelines.labelling.project import Project
 from lstr.pipelines.labelling.proposals import proposed

@@ -8,14 +8,14 @@ from typing import Any
 
 from lstr.errors import ConfigError
 from lstr.extractors.flow.workers import Algorithm
+from lstr.extractors.networks.weights_files import is_weights_folder
+from lstr.extractors.networks.weights_folder import open_weights
 from lstr.extractors.presets import IMAGENET, Preset, preset_of
 from lstr.extractors.recipe import Recipe
-from lstr.extractors.weights.model_card import is_weights_folder
 from lstr.pipelines.model_files.model_file import is_model, open_model
 from lstr.pipelines.training.finetune import VideoOptions
 from lstr.pipelines.training.network_config import defaults, trainable, trainable_network
 from lstr.pipelines.training.recogniser import initial_weights
-from lstr.pipelines.weights.folder import open_weights
 from lstr.settings import Positive, check_fields
 
 DEFAULT_RECIPES = ("pretrained", "difference")

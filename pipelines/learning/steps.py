@@ -14,6 +14,7 @@ from lstr.checkpoints.checkpoint import load
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.errors import CacheError, VideoError
+from lstr.extractors.networks.weights_folder import open_weights
 from lstr.files.remote import Place, place
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.labels.recordings import recording_of
@@ -24,6 +25,7 @@ from lstr.pipelines.extraction.chunk_cache import find_cache
 from lstr.pipelines.extraction.job import extract
 from lstr.pipelines.extraction.options import ExtractOptions
 from lstr.pipelines.extraction.plan import Plan as ExtractPlan
+from lstr.pipelines.extraction.recipes import StoredRecipe, choose_recipe, weights_for
 from lstr.pipelines.extraction.resume import Outcome
 from lstr.pipelines.features.dataset import LabelledVideo, read_split
 from lstr.pipelines.features.folder import open_features
@@ -43,16 +45,14 @@ from lstr.pipelines.learning.plan import (
 from lstr.pipelines.learning.preparation import Learning
 from lstr.pipelines.learning.workspace import write_labels
 from lstr.pipelines.model_files.averaging import write_average
+from lstr.pipelines.model_files.checkpoint_recipe import streams_taken
 from lstr.pipelines.model_files.parts import checkpoint_of
-from lstr.pipelines.networks.checkpoint_recipe import streams_taken
-from lstr.pipelines.networks.recipes import StoredRecipe, choose_recipe, weights_for
 from lstr.pipelines.progress import Failed, Finished, Notice, Progress
 from lstr.pipelines.thresholds.by_actions import Scored
 from lstr.pipelines.training.finetune import Filled, Filling, FinetuneOptions, VideoOptions, finetune
 from lstr.pipelines.training.networks import NetworkFiles
 from lstr.pipelines.training.run_folder import CONFIG, Step
 from lstr.pipelines.training.train import TrainOptions, train
-from lstr.pipelines.weights.folder import open_weights
 
 THRESHOLD_GROUPS = 10  # of videos; the thresholds of each group are chosen on the others
 LOCAL_ENTRIES = ("seconds", "checkpoint", "warnings")

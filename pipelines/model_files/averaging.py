@@ -13,8 +13,8 @@ from lstr.errors import CheckpointError, RecipeError
 from lstr.extractors.recipe import Recipe, differences
 from lstr.extractors.streams import streams_of_model
 from lstr.files.atomic import unwritable
+from lstr.pipelines.model_files.known_networks import find_networks
 from lstr.pipelines.model_files.model_file import chosen_on, is_model, load, open_model
-from lstr.pipelines.weights.known import find_networks
 
 HINT = "average models that were trained with the same labels on features of the same networks."
 

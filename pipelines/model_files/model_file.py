@@ -1,7 +1,7 @@
 """The model file, `.lstr`: a checkpoint, the networks of its features, and what is known of both, in one file.
 
 `model.json` has classes, recipe, thresholds, metrics and the videos that model and networks have seen; `card.md` says
-the same to people. `lstr.extractors.weights.archive` holds what may be read of a file from a stranger. Torch is needed
+the same to people. `lstr.extractors.networks.archive` holds what may be read of a file from a stranger. Torch is needed
 for the tensors of its model alone.
 """
 
@@ -17,16 +17,16 @@ from lstr.checkpoints.loaded import CALIBRATION, FORMAT, Checkpoint
 from lstr.checkpoints.loaded import TENSORS as OF_MODEL
 from lstr.errors import CheckpointError, ConfigError, RecipeError, WeightsError
 from lstr.exported.description import StepDescription
-from lstr.extractors.backbones.network import is_network_name
 from lstr.extractors.devices import choose_device
+from lstr.extractors.networks.archive import AGAIN, CARD, DOCUMENT, FOREIGN, GRAPH, SUFFIX, TENSORS, Archive, is_archive
+from lstr.extractors.networks.network import is_network_name
+from lstr.extractors.networks.published_files import Origin
+from lstr.extractors.networks.weights_files import WeightSources
 from lstr.extractors.recipe import Recipe
-from lstr.extractors.weights.archive import AGAIN, CARD, DOCUMENT, FOREIGN, GRAPH, SUFFIX, TENSORS, Archive, is_archive
-from lstr.extractors.weights.published_files import Origin
-from lstr.extractors.weights.sources import WeightSources
 from lstr.files.content import built
 from lstr.files.names import is_slug
 from lstr.labels.segment import is_name
-from lstr.pipelines.weights.known import published_path
+from lstr.pipelines.model_files.known_networks import published_path
 
 if TYPE_CHECKING:
     from torch import Tensor

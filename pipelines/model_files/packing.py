@@ -12,18 +12,17 @@ from lstr.checkpoints.checkpoint import FORMAT, interpret, read
 from lstr.checkpoints.checkpoint import TENSORS as OF_MODEL
 from lstr.checkpoints.loaded import CALIBRATION, Checkpoint
 from lstr.errors import CheckpointError, OutputError, RecipeError, WeightsError
+from lstr.extractors.networks.archive import CARD, DOCUMENT, TENSORS, Archive, Tensors, write_archive
 from lstr.extractors.networks.build import build_network
+from lstr.extractors.networks.weights_content import read_state_dict
+from lstr.extractors.networks.weights_files import WeightSources, network_file, origin_of, read_card
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.streams import streams_of_model
-from lstr.extractors.weights.archive import CARD, DOCUMENT, TENSORS, Archive, Tensors, write_archive
-from lstr.extractors.weights.content import read_state_dict
-from lstr.extractors.weights.model_card import network_file, origin_of, read_card
-from lstr.extractors.weights.sources import WeightSources
 from lstr.files.atomic import replacing, sweep
 from lstr.files.home import home
 from lstr.pipelines.model_files.card import card_of
+from lstr.pipelines.model_files.known_networks import find_networks, published_file
 from lstr.pipelines.model_files.model_file import MODEL, SEPARATOR, ModelFile, is_model, open_model, refusals
-from lstr.pipelines.weights.known import find_networks, published_file
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -11,20 +11,19 @@ from numpy.typing import NDArray
 
 from lstr.errors import RecipeError, VideoError
 from lstr.extractors.flow.workers import flow_workers
-from lstr.extractors.networks.runtimes.fused import fuse
-from lstr.extractors.networks.runtimes.quantised import Ranges
+from lstr.extractors.networks.runtimes.fused import Ranges, fuse
 from lstr.extractors.networks.runtimes.runtimes import AUTO, choose_runtime
 from lstr.extractors.networks.runtimes.torch_runtime import scaled
 from lstr.extractors.prefetch import torch_threads
 from lstr.extractors.recipe import INT8, Recipe
 from lstr.extractors.run import TwoStream
+from lstr.extractors.runtime_choice import run_on
 from lstr.extractors.twostream import build_as
 from lstr.extractors.video.inputs import find_videos
 from lstr.files.atomic import check_writable
 from lstr.pipelines.extraction.prepare import sampled_inputs
 from lstr.pipelines.model_files.model_file import ModelFile, open_model
 from lstr.pipelines.model_files.packing import change_precision, free_path
-from lstr.pipelines.networks.converted import run_on
 from lstr.pipelines.progress import Finished, Notice, Progress
 
 CHUNKS = 400  # half of them for the ranges, half to compare on

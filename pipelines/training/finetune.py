@@ -9,9 +9,10 @@ from time import perf_counter
 from lstr.errors import CheckpointError, ConfigError, few
 from lstr.extractors.devices import choose_device
 from lstr.extractors.flow.workers import Algorithm, Backend, flow_workers
+from lstr.extractors.networks.weights_files import is_weights_folder
+from lstr.extractors.networks.weights_folder import WeightsFolder, open_weights
 from lstr.extractors.presets import Preset, shape_of
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES, Tell, find_sources
-from lstr.extractors.weights.model_card import is_weights_folder
 from lstr.files.atomic import check_writable
 from lstr.files.home import home
 from lstr.files.remote import Place
@@ -37,7 +38,6 @@ from lstr.pipelines.training.frame_cache import (
 from lstr.pipelines.training.ranks import Ranks, join_ranks
 from lstr.pipelines.training.recogniser import RANDOM, NetworksToTrain, settle
 from lstr.pipelines.training.run_folder import CONFIG, LOG, RunFolder, Step
-from lstr.pipelines.weights.folder import WeightsFolder, open_weights
 from lstr.settings import Count, Positive, check_fields
 
 

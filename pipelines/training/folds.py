@@ -18,13 +18,12 @@ from numpy.typing import NDArray
 
 from lstr.errors import ConfigError, LabelsError, WeightsError, few
 from lstr.extractors.networks.weights import ALIGNMENT
+from lstr.extractors.networks.weights_content import read_content
+from lstr.extractors.networks.weights_files import WeightSources, network_file
 from lstr.extractors.prefetch import closed_after
 from lstr.extractors.presets import Preset
 from lstr.extractors.run import TwoStream
 from lstr.extractors.twostream import build_twostream
-from lstr.extractors.weights.content import read_content
-from lstr.extractors.weights.model_card import network_file
-from lstr.extractors.weights.sources import WeightSources
 from lstr.files.atomic import replacing, write_tensors
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels, subset_named
 from lstr.labels.recordings import recording_of

@@ -9,12 +9,12 @@ from typing import Any
 from lstr.errors import MissingPathError, OutputError, VideoError
 from lstr.extractors.flow.workers import ALGORITHMS, FlowWorkers, algorithm_of, too_small
 from lstr.extractors.networks.build import network_recipe
+from lstr.extractors.networks.published_files import sha256_of
 from lstr.extractors.presets import Preset
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.streams import MODEL_STREAMS
 from lstr.extractors.video.file_reader import open_chunks
 from lstr.extractors.video.inputs import at_hand
-from lstr.extractors.weights.published_files import sha256_of
 from lstr.files.remote import Place
 from lstr.pipelines.extraction.chunk_cache import CachedVideo, ChunkCache, chunk_recipe, serving
 from lstr.pipelines.extraction.resume import Outcome, together

@@ -33,7 +33,8 @@ from lstr.models.kind import Model
 from lstr.pipelines.evaluation.scoring import Scoring, score_split
 from lstr.pipelines.features.dataset import Split
 from lstr.pipelines.features.seen_videos import seen_in, streams_of
-from lstr.pipelines.networks.checkpoint_recipe import ARRAYS
+from lstr.pipelines.model_files.checkpoint_recipe import ARRAYS
+from lstr.pipelines.model_files.known_networks import run_record
 from lstr.pipelines.progress import result_of
 from lstr.pipelines.provenance import make_reproducible, provenance
 from lstr.pipelines.training.config import TrainConfig, changes_from, without_removed
@@ -53,7 +54,6 @@ from lstr.pipelines.training.window_samples import (
     fit_on,
     read_ahead,
 )
-from lstr.pipelines.weights.known import run_record
 
 
 def in_time(late: Tensor, delay: int) -> Tensor:

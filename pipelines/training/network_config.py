@@ -8,12 +8,12 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from lstr.errors import ConfigError, RecipeError
-from lstr.extractors.backbones.network import SMALLEST, Network
-from lstr.extractors.backbones.networks import RESNET50, known_network
 from lstr.extractors.devices import fast_precision
-from lstr.extractors.images.crops import View
+from lstr.extractors.networks.crops import View
+from lstr.extractors.networks.network import SMALLEST, Network
+from lstr.extractors.networks.table import RESNET50, known_network
 from lstr.extractors.presets import FAST, KINETICS, PRESETS, Preset
-from lstr.pipelines.networks.recipes import choose_recipe
+from lstr.pipelines.extraction.recipes import choose_recipe
 from lstr.settings import Amount, Count, Positive, PositiveAmount, Settings, Share, override
 
 AtLeastOne = Annotated[float, Meta(ge=1)]

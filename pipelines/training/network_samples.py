@@ -13,8 +13,7 @@ import numpy as np
 import torch
 
 from lstr.chunk import CLOCK
-from lstr.extractors.images.crops import mirror_image
-from lstr.extractors.images.shaking import Movement, draw_movement
+from lstr.extractors.networks.crops import Movement, draw_movement, mirror_image
 from lstr.extractors.streams import COMPARING
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, VideoLabels, runs, targets
 from lstr.pipelines.extraction.chunk_cache import CachedVideo

@@ -20,8 +20,10 @@ import torch
 
 from lstr.errors import LabelsError, LstrError
 from lstr.extractors.flow.workers import DIFFERENCE, default_workers
+from lstr.extractors.networks.weights_files import ModelCard, WeightSources, is_weights_folder, network_file
+from lstr.extractors.networks.weights_folder import WeightsFolder, fit_name, open_weights, write_network, write_weights
 from lstr.extractors.streams import STREAMS, in_training_order
-from lstr.extractors.weights.model_card import ModelCard, is_weights_folder, network_file
+from lstr.extractors.twostream import build_twostream
 from lstr.files.content import write_json
 from lstr.labels.label_set import BACKGROUND, Labels
 from lstr.pipelines.child_process import ChildProcess, end, serve_parent, tell_parent
@@ -36,7 +38,6 @@ from lstr.pipelines.training.network_samples import SampleSet, samples_of, singl
 from lstr.pipelines.training.ranks import ALONE, Ranks
 from lstr.pipelines.training.recogniser import NetworksToTrain, begin_with, recogniser
 from lstr.pipelines.training.run_folder import NETWORK_STATES, RunFolder, Step
-from lstr.pipelines.weights.folder import WeightsFolder, fit_name, open_weights, write_network, write_weights
 
 MAX_AT_ONCE = 4  # networks; each takes about a gigabyte of memory
 FEWEST_IMAGES = 3200
@@ -344,5 +345,7 @@ def _finish(training: Training, folder: Path, settings: dict, device: str, is_al
     }
     seen = {i: training.videos[i].sha256 for i in whole.training}
     preset, n_folds = training.networks.preset, len(training.pairs) - 1
-    write_weights(folder, preset, training.folds, seen, details, n_folds, device=device)
+    files = {stream: str(network_file(folder, stream)) for stream in streams}
+    recipe = build_twostream(preset.narrowed(streams), WeightSources.of(files), device).recipe
+    write_weights(folder, recipe, training.folds, seen, details, n_folds)
     shutil.rmtree(folder / NETWORK_STATES, ignore_errors=True)

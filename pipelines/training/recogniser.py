@@ -13,19 +13,19 @@ from torch.distributions import Beta
 from torch.nn import functional
 
 from lstr.errors import UnfitError, WeightsError
-from lstr.extractors.backbones.network import Network
-from lstr.extractors.backbones.networks import known_network
 from lstr.extractors.flow.workers import choose_backend
+from lstr.extractors.networks.archive import Archive, is_archive, is_member
 from lstr.extractors.networks.build import backbone_of, network_recipe
+from lstr.extractors.networks.network import Network
+from lstr.extractors.networks.published import find_weights
+from lstr.extractors.networks.published_files import Origin, dataset_of, sha256_of
+from lstr.extractors.networks.table import known_network
 from lstr.extractors.networks.weights import identify, load_weights, randomise
+from lstr.extractors.networks.weights_files import network_file, origin_of, published_as, read_card
 from lstr.extractors.presets import Preset, StreamPreset
 from lstr.extractors.recipe import NetworkRecipe
 from lstr.extractors.streams import STREAMS, model_stream
-from lstr.extractors.weights.archive import Archive, is_archive, is_member
-from lstr.extractors.weights.model_card import network_file, origin_of, published_as, read_card
-from lstr.extractors.weights.published_files import Origin, dataset_of, sha256_of
 from lstr.pipelines.training.network_config import FinetuneConfig, resolve, trainable
-from lstr.pipelines.weights.published import find_weights
 
 RANDOM = "random"
 

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from lstr.extractors import lanes
-from lstr.extractors.images.crops import View
 from lstr.extractors.lanes import Lane, open_lane
+from lstr.extractors.networks.crops import View
 from lstr.extractors.networks.runtimes.torch_runtime import crops_of
 from lstr.extractors.recipe import NetworkRecipe, Recipe
 from lstr.extractors.run import IMAGES, TwoStream

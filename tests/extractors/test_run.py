@@ -6,15 +6,15 @@ import sys
 import numpy as np
 import pytest
 
-from lstr.extractors.images.crops import NO_FRAMES
+from lstr.extractors.networks.archive import Tensors, write_archive
+from lstr.extractors.networks.crops import NO_FRAMES
 from lstr.extractors.networks.runtimes import runtimes
 from lstr.extractors.networks.weights import fingerprint, randomise
+from lstr.extractors.networks.weights_files import WeightSources
 from lstr.extractors.recipe import NetworkRecipe, Recipe
 from lstr.extractors.run import RunOptions
+from lstr.extractors.runtime_choice import ConvertedNetworks
 from lstr.extractors.twostream import build_as
-from lstr.extractors.weights.archive import Tensors, write_archive
-from lstr.extractors.weights.sources import WeightSources
-from lstr.pipelines.networks.converted import ConvertedNetworks
 from tests.support.backbones import build_backbone, scale_of
 
 SIDE = 64
@@ -29,9 +29,9 @@ import numpy as np
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.run import RunOptions
 from lstr.extractors.twostream import build_as
-from lstr.extractors.weights.sources import WeightSources
+from lstr.extractors.networks.weights_files import WeightSources
 from lstr.extractors.video.frames import Chunk
-from lstr.pipelines.networks.converted import ConvertedNetworks
+from lstr.extractors.runtime_choice import ConvertedNetworks
 
 folder, runtime = Path(sys.argv[1]), sys.argv[2]
 recipe = Recipe.from_dict(json.loads((folder / "recipe.json").read_text()))

@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 
 from lstr.checkpoints import checkpoint
+from lstr.extractors.networks.weights_files import WeightSources
 from lstr.extractors.twostream import build_twostream, calibration_of
-from lstr.extractors.weights.sources import WeightSources
 from lstr.kinds import configure, make_model
 from lstr.pipelines.model_files.averaging import write_average
 from lstr.pipelines.model_files.model_file import ModelFile

@@ -8,10 +8,10 @@ from lstr.extractors.flow.workers import FlowWorkers
 from lstr.extractors.run import TwoStream
 from lstr.files.remote import Place
 from lstr.pipelines.extraction.chunk_cache import caches_of
+from lstr.pipelines.extraction.fold_networks import FoldNetworks
 from lstr.pipelines.extraction.resume import Outcome, resume
 from lstr.pipelines.extraction.video import VideoExtractor
 from lstr.pipelines.features.any_folder import Features
-from lstr.pipelines.networks.fold_networks import FoldNetworks
 
 
 def returned(events: Generator[Any, None, Any]) -> Any:

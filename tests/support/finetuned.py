@@ -5,14 +5,15 @@ from pathlib import Path
 
 import torch
 
-from lstr.extractors.backbones.networks import NETWORKS
+from lstr.extractors.networks.published_files import sha256_of
+from lstr.extractors.networks.table import NETWORKS
 from lstr.extractors.networks.weights import randomise
+from lstr.extractors.networks.weights_files import ModelCard, WeightSources, network_file
+from lstr.extractors.networks.weights_folder import WeightsFolder, fit_name, write_network, write_weights
 from lstr.extractors.streams import CHANNELS_OF
+from lstr.extractors.twostream import build_twostream
 from lstr.extractors.video.inputs import find_videos
-from lstr.extractors.weights.model_card import ModelCard
-from lstr.extractors.weights.published_files import sha256_of
 from lstr.pipelines.scenes import SceneConfig, render_scenes
-from lstr.pipelines.weights.folder import WeightsFolder, fit_name, write_network, write_weights
 from tests.support import small_set
 from tests.support.backbones import build_backbone
 
@@ -54,4 +55,6 @@ def write_finetuned(root: Path) -> FinetunedSet:
             card = ModelCard(fit_name(path), stream, network, CLASSES, seen, 0.5, fold)
             write_network(path, state | {stem: state[stem] * (1 + (fold or 0))}, card)
     details = {"seconds": 1.0}
-    return FinetunedSet(videos, write_weights(path, SMALL, folds, training, details, 2, "float32"))
+    sources = WeightSources.of({stream: str(network_file(path, stream)) for stream in NAMES})
+    recipe = build_twostream(SMALL.narrowed(list(NAMES)), sources, "cpu", "float32").recipe
+    return FinetunedSet(videos, write_weights(path, recipe, folds, training, details, 2))

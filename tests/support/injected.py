@@ -20,7 +20,7 @@ def write_bad(path: Path) -> Path:
 def inject(setattr: Callable, stage: str, error: Exception) -> None:
     """Have a stage of the work on `bad` raise an error; `setattr` is monkeypatch's, or Python's own."""
     from lstr.extractors.flow.workers import FlowWorkers
-    from lstr.extractors.images.crops import Inputs
+    from lstr.extractors.networks.crops import Inputs
     from lstr.extractors.video import file_reader, probe
     from lstr.extractors.video.file_reader import FrameReader
     from lstr.files.arrays import RowFile

@@ -10,22 +10,20 @@ import torch
 
 from lstr.checkpoints.checkpoint import save
 from lstr.errors import ExtractorError, LabelsError, LstrError, RecipeError
-from lstr.extractors.backbones.mmaction_config import FETCHING, MMACTION, OWN, PARTS, check_backbone
-from lstr.extractors.backbones.mmaction_registry import registry
-from lstr.extractors.backbones.recogniser import build_recogniser
+from lstr.extractors.networks import published_files
+from lstr.extractors.networks.archive import Archive, write_archive
 from lstr.extractors.networks.build import build_network
+from lstr.extractors.networks.mmaction import FETCHING, MMACTION, OWN, PARTS, check_backbone, registry
+from lstr.extractors.networks.published import fetch
+from lstr.extractors.networks.recogniser import build_recogniser
 from lstr.extractors.networks.weights import fingerprint
+from lstr.extractors.networks.weights_files import FORMAT, ModelCard, WeightSources
 from lstr.extractors.recipe import NetworkRecipe, Recipe
 from lstr.extractors.twostream import build_twostream
-from lstr.extractors.weights import published_files
-from lstr.extractors.weights.archive import Archive, write_archive
-from lstr.extractors.weights.model_card import FORMAT, ModelCard
-from lstr.extractors.weights.sources import WeightSources
 from lstr.kinds import configure, make_model
 from lstr.pipelines.annotations.formats import FORMATS, convert
 from lstr.pipelines.annotations.label_file import read_label_file
 from lstr.pipelines.model_files.packing import write_model
-from lstr.pipelines.weights.published import fetch
 from tests.support.backbones import build_backbone, scale_of
 from tests.support.feature_set import TINY
 from tests.support.finetuned import SMALL

@@ -20,26 +20,26 @@ from hypothesis import strategies as st
 
 from lstr.checkpoints import checkpoint
 from lstr.errors import ExtractorError, LstrError
+from lstr.extractors.networks.archive import write_archive
 from lstr.extractors.networks.build import network_recipe
+from lstr.extractors.networks.weights_content import read_state_dict
+from lstr.extractors.networks.weights_files import ModelCard, read_card
+from lstr.extractors.networks.weights_folder import open_weights
 from lstr.extractors.presets import StreamPreset
 from lstr.extractors.recipe import NetworkRecipe, Recipe
 from lstr.extractors.video.piped_mp4 import look
 from lstr.extractors.video.probe import probe
-from lstr.extractors.weights.archive import write_archive
-from lstr.extractors.weights.content import read_state_dict
-from lstr.extractors.weights.model_card import ModelCard, read_card
 from lstr.kinds import configure, make_model
 from lstr.pipelines.annotations.formats import convert
 from lstr.pipelines.annotations.label_file import is_label_file, read_label_file
+from lstr.pipelines.extraction.recipes import find_recipe
 from lstr.pipelines.failures import FailureLog
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.info import describe
+from lstr.pipelines.model_files.checkpoint_recipe import recipe_of
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.model_files.packing import write_model
 from lstr.pipelines.model_files.parts import metrics_from, unpack_model
-from lstr.pipelines.networks.checkpoint_recipe import recipe_of
-from lstr.pipelines.networks.recipes import find_recipe
-from lstr.pipelines.weights.folder import open_weights
 from tests.support.backbones import scale_of
 from tests.support.feature_set import TINY
 from tests.support.mutations import as_json, changed_bytes, changed_json, changed_text, changed_values
@@ -128,7 +128,7 @@ def model_files(folder: Path) -> st.SearchStrategy[dict[str, bytes]]:
     checkpoint.save(folder / "c.pt", model, CLASSES, RECIPE, METRICS, {"thresholds": {"fall": {"on": 0.4, "off": 0.3}}})
     made = write_model(folder / "m.lstr", folder / "c.pt", None, {"metrics": METRICS, "videos": ["v"]})
     whole = made.path.read_bytes()
-    from lstr.extractors.weights.archive import Archive
+    from lstr.extractors.networks.archive import Archive
 
     archive = Archive(made.path)
     parts = {"lstr.safetensors": archive.read("lstr.safetensors")}

@@ -11,14 +11,14 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from lstr.extractors.backbones.network import Cost, Input, Network
-from lstr.extractors.backbones.networks import NETWORKS, known_network
+from lstr.extractors.networks.network import Cost, Input, Network
+from lstr.extractors.networks.table import NETWORKS, known_network
 from lstr.extractors.networks.weights import identify
+from lstr.extractors.networks.weights_files import WeightSources
 from lstr.extractors.presets import PRESETS, Preset, StreamPreset, read_preset
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.run import RunOptions
 from lstr.extractors.twostream import build_twostream, rebuild_twostream
-from lstr.extractors.weights.sources import WeightSources
 from lstr.pipelines.extraction.plan import row_bytes
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.progress import result_of
@@ -88,10 +88,10 @@ def test_common_networks_need_no_mmaction2():
     """To build, to train and to compute with what the recipes name."""
     code = (
         "import sys, lstr.pipelines.training.networks, lstr.pipelines.learning.plan, lstr.pipelines.detection.detect\n"
-        "from lstr.extractors.weights.sources import WeightSources\n"
+        "from lstr.extractors.networks.weights_files import WeightSources\n"
         "from lstr.extractors.presets import PRESETS\n"
         "from lstr.extractors.twostream import build_twostream\n"
-        "from lstr.extractors.backbones.networks import NETWORKS\n"
+        "from lstr.extractors.networks.table import NETWORKS\n"
         "for network in NETWORKS.values():\n"
         "    network.build(3)\n"
         "build_twostream(PRESETS['live'], WeightSources(), 'cpu').open()\n"

@@ -12,7 +12,7 @@ import pytest
 import lstr as face
 from lstr.checkpoints.checkpoint import load, save
 from lstr.errors import CheckpointError, LabelsError, OutputError, RecipeError
-from lstr.extractors.weights.archive import CARD, DOCUMENT, Archive
+from lstr.extractors.networks.archive import CARD, DOCUMENT, Archive
 from lstr.files.arrays import open_array
 from lstr.files.content import MOST, MOST_TEXT
 from lstr.labels.label_set import read_labels

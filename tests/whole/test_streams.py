@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
+from lstr.extractors.networks.weights_files import read_card
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.streams import PICTURES, STREAMS
-from lstr.extractors.weights.model_card import read_card
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.learning.learn import learn
 from lstr.pipelines.learning.options import LearnOptions

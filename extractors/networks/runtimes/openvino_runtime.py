@@ -1,6 +1,10 @@
-"""Networks on OpenVINO: traced once from torch, kept on disk, compiled in less than half a second each time after."""
+"""Networks on OpenVINO: traced once from torch and kept on disk, or the graph of an exported model."""
 
-from collections.abc import Iterable
+import functools
+import platform
+import sys
+import threading
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -8,17 +12,112 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.extractors.devices import fast_precision
-from lstr.extractors.networks.runtimes.compiled_model import (
-    CompiledModel,
-    compile_model,
-    load_core,
-    load_openvino,
-    multiplies_int8,
+from lstr.errors import NetworkRuntimeError
+from lstr.extractors.devices import extensions, fast_precision
+from lstr.extractors.networks.runtimes.conversion import (
+    FEATURES,
+    IMAGES,
+    NetworkJob,
+    Store,
+    check_features,
+    exact_precision,
 )
-from lstr.extractors.networks.runtimes.conversion import NetworkJob, Store, check_features, exact_precision
 from lstr.extractors.networks.runtimes.running_network import RunningNetwork
 from lstr.extractors.recipe import INT8, LEAST, STEPS
+
+TELEMETRY = "openvino_telemetry"
+
+
+def load_openvino() -> Any:
+    """The package `openvino`, without its telemetry, which would report each import to its makers."""
+    hidden = TELEMETRY not in sys.modules
+    if hidden:
+        sys.modules[TELEMETRY] = None  # type: ignore[assignment]
+    try:
+        import openvino
+    finally:
+        if hidden:
+            del sys.modules[TELEMETRY]
+    return openvino
+
+
+@functools.cache
+def load_core() -> Any:
+    """OpenVINO's Core, one for the process and never freed.
+
+    On processors with AMX its CPU plugin gives the thread a stack for signal handlers, and frees that stack with itself
+    without taking it back: the next Ctrl-C would be a segmentation fault.
+    """
+    return load_openvino().Core()
+
+
+def compile_model(model: Any, shape: Sequence[int], hint: str, threads: int) -> Any:
+    """A model for items of a shape; a stream for each of so many threads that call, which the thread itself computes.
+
+    hint: f32 or bf16, in which it multiplies.
+    """
+    model.reshape([*shape])
+    options = {"INFERENCE_PRECISION_HINT": hint, "NUM_STREAMS": threads, "INFERENCE_NUM_THREADS": threads}
+    return load_core().compile_model(model, "CPU", options | {"ENABLE_CPU_PINNING": False})
+
+
+class CompiledModel:
+    """A model whose input is items (N, ...) of bytes and whose output has a row for each.
+
+    Each calling thread has a request of its own, and computes in it alone.
+    """
+
+    def __init__(self, model: Any, shape: Sequence[int], hint: str, threads: int):
+        self.shape = tuple(shape)
+        """Shape of an item"""
+        self._model, self._hint, self._threads = model, hint, threads
+        self._lock = threading.Lock()
+        self._compiled: dict[int, Any] = {}
+        self._requests = threading.local()
+
+    def __call__(self, items: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """(N, ...) → (N, D), by the numbers that were prepared; a rest is filled up to the smallest."""
+        if not self._compiled:
+            self.prepare([len(items)])
+        rows, start = [], 0
+        while start < len(items):
+            left = items[start:]
+            size = max((n for n in self._compiled if n <= len(left)), default=0) or min(self._compiled)
+            filled = left[:size] if len(left) >= size else np.resize(left, (size, *left.shape[1:]))
+            rows.append(self._infer(np.ascontiguousarray(filled))[: len(left)])
+            start += size
+        return rows[0] if len(rows) == 1 else np.concatenate(rows)
+
+    def prepare(self, numbers: Iterable[int]) -> None:
+        """Compile for these numbers of items."""
+        with self._lock:
+            for n in numbers:
+                if n not in self._compiled:
+                    made = compile_model(self._model, (n, *self.shape), self._hint, self._threads)
+                    self._compiled = {
+                        **self._compiled,
+                        n: made,
+                    }  # another dict, for other threads may be reading this one
+
+    def _infer(self, items: NDArray[np.uint8]) -> NDArray[np.float32]:
+        requests = vars(self._requests)
+        name = str(len(items))
+        if name not in requests:
+            requests[name] = self._compiled[len(items)].create_infer_request()
+        request = requests[name]
+        request.infer([items], share_inputs=True)
+        return request.get_output_tensor(0).data.copy()
+
+
+def multiplies_int8() -> bool:
+    """Whether the processor adds products of 8 bits without overflow (VNNI, or an ARM one).
+
+    On another its int8 kernels could clip sums, which makes other features; there int8 networks compute in float32.
+    """
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return True
+    return "avx512_vnni" in extensions()
+
 
 NAME = "openvino"
 
@@ -119,3 +218,49 @@ class OpenVINONetwork(RunningNetwork):
             whole = np.round(values / steps).clip(-STEPS, STEPS).astype(np.int8)
             scaled = opset13.multiply(opset13.convert(opset13.constant(whole), "f32"), opset13.constant(steps))
             node.input(1).replace_source_output(scaled.output(0))
+
+
+INSTEAD = "leave the runtime out: ONNX Runtime computes it."
+HINT = "f32"  # of what it multiplies: bfloat16 would be other features than those that the export was compared with
+
+
+class ExportedOpenVINONetwork(RunningNetwork):
+    """A network of an exported model in OpenVINO. Each calling thread computes alone."""
+
+    runtime = NAME
+
+    def __init__(self, graph: bytes, stream: str, threads: int):
+        """Raises NetworkRuntimeError where OpenVINO cannot run the graph, or would make other features of it."""
+        try:
+            model = load_core().read_model(graph, b"")
+            ((given,), (made,)) = model.inputs, model.outputs
+            shape = tuple(given.get_partial_shape())[1:]
+            names = given.any_name, given.get_element_type().get_type_name(), made.any_name
+            if names != (IMAGES, "u8", FEATURES) or len(shape) != 4 or any(size.is_dynamic for size in shape):
+                raise ValueError("other inputs and outputs than those of a network")
+            self._compiled = CompiledModel(model, [size.get_length() for size in shape], HINT, threads)
+        except Exception as error:  # a runtime fails in as many ways as there are graphs
+            *_, why = str(error).strip().splitlines() or [type(error).__name__]  # above it are places in its source
+            raise NetworkRuntimeError(
+                f"OpenVINO cannot run the {stream} network of the exported model ({why}).", INSTEAD
+            ) from error
+        if _is_int8(model) and not multiplies_int8():
+            raise NetworkRuntimeError(
+                f"OpenVINO would clip sums of the {stream} network, which is int8, on this processor.", INSTEAD
+            )
+
+    def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """See RunningNetwork; N is that of a chunk's images, and of its features there is one row."""
+        return self.of_crops(images[None])
+
+    def prepare(self, batches: Iterable[int]) -> None:
+        """Compile for these numbers of images, which are those of whole chunks."""
+        self._compiled.prepare(max(1, n // self._compiled.shape[0]) for n in batches)
+
+    def of_crops(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """See RunningNetwork."""
+        return self._compiled(images)
+
+
+def _is_int8(model: Any) -> bool:
+    return any(node.get_type_name() == "FakeQuantize" for node in model.get_ops())

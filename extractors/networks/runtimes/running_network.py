@@ -6,7 +6,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.extractors.images.crops import View
+from lstr.extractors.networks.crops import View
 
 
 class RunningNetwork(Protocol):

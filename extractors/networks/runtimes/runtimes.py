@@ -3,8 +3,8 @@
 import importlib.util
 
 from lstr.errors import NetworkRuntimeError, first_line
-from lstr.extractors.backbones.mmaction_registry import quiet
 from lstr.extractors.devices import keep_float32_exact
+from lstr.extractors.networks.mmaction import quiet
 from lstr.extractors.networks.runtimes.conversion import NetworkJob, Store
 from lstr.extractors.networks.runtimes.running_network import RunningNetwork
 
@@ -53,10 +53,10 @@ def open_graph(graph: bytes, stream: str, runtime: str = AUTO, threads: int = 1)
         )
     if runtime == "openvino":
         choose_runtime(runtime, "cpu")
-        from lstr.extractors.networks.runtimes.exported_openvino import ExportedOpenVINONetwork
+        from lstr.extractors.networks.runtimes.openvino_runtime import ExportedOpenVINONetwork
 
         return ExportedOpenVINONetwork(graph, stream, threads)
-    from lstr.extractors.networks.runtimes.exported import ExportedNetwork
+    from lstr.extractors.networks.runtimes.onnx_runtime import ExportedNetwork
 
     return ExportedNetwork(graph, stream)
 

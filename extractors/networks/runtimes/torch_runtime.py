@@ -10,10 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from lstr.extractors.images.crops import View
 from lstr.extractors.lanes import Lane
-from lstr.extractors.networks.runtimes.fused import DTYPES, fuse
-from lstr.extractors.networks.runtimes.quantised import quantise
+from lstr.extractors.networks.crops import View
+from lstr.extractors.networks.runtimes.fused import DTYPES, fuse, quantise
 from lstr.extractors.networks.runtimes.running_network import RunningNetwork
 from lstr.extractors.recipe import INT8, NetworkRecipe
 

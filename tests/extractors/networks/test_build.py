@@ -5,13 +5,13 @@ import pytest
 import torch
 
 from lstr.errors import MissingPathError, WeightsError
-from lstr.extractors.backbones.mmaction_registry import registry
-from lstr.extractors.backbones.networks import NETWORKS
-from lstr.extractors.images.crops import fit
+from lstr.extractors.networks.crops import fit
+from lstr.extractors.networks.mmaction import registry
+from lstr.extractors.networks.table import NETWORKS
 from lstr.extractors.networks.weights import fingerprint, load_weights, randomise, statistics
+from lstr.extractors.networks.weights_files import WeightSources
 from lstr.extractors.presets import Preset, StreamPreset
 from lstr.extractors.twostream import build_twostream, calibration_of, rebuild_twostream
-from lstr.extractors.weights.sources import WeightSources
 from tests.support.backbones import build_backbone
 
 SMALL = Preset(StreamPreset("resnet18"), StreamPreset("shufflenetv2"), "difference")

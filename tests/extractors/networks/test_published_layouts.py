@@ -12,15 +12,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lstr.errors import WeightsError
-from lstr.extractors.backbones.mmaction_registry import registry
-from lstr.extractors.backbones.networks import NETWORKS
-from lstr.extractors.images.crops import NO_FRAMES, View, fit, fit_planes, ten_crops
+from lstr.extractors.networks.crops import NO_FRAMES, View, fit, fit_planes, ten_crops
+from lstr.extractors.networks.mmaction import registry
+from lstr.extractors.networks.table import NETWORKS
 from lstr.extractors.networks.weights import fingerprint, load_weights, randomise
+from lstr.extractors.networks.weights_files import WeightSources
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.run import TwoStream
 from lstr.extractors.twostream import build_twostream
 from lstr.extractors.video.frames import Chunk
-from lstr.extractors.weights.sources import WeightSources
 from tests.support.backbones import build_backbone
 
 BN_EPSILON = 1e-5

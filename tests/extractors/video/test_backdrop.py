@@ -7,7 +7,7 @@ import av
 import numpy as np
 import pytest
 
-from lstr.extractors.images.crops import picture_of
+from lstr.extractors.networks.crops import picture_of
 from lstr.extractors.video.backdrop import BACKDROP_SECONDS, Backdrop
 from lstr.extractors.video.frames import Chunk
 from lstr.extractors.video.live_input import Input

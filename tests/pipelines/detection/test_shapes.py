@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from lstr.checkpoints import checkpoint
+from lstr.extractors.networks.weights_files import WeightSources
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.twostream import build_twostream
 from lstr.extractors.video.live_input import PROMPT, Input
-from lstr.extractors.weights.sources import WeightSources
 from lstr.kinds import configure, make_model
 from lstr.pipelines.detection.checkpoint import load_checkpoint
 from lstr.pipelines.detection.detect import DetectOptions, detect_sources

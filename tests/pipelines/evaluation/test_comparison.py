@@ -12,8 +12,8 @@ import torch
 from lstr.checkpoints.checkpoint import load, save
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import SeenError
+from lstr.extractors.networks.published_files import sha256_of
 from lstr.extractors.recipe import Recipe
-from lstr.extractors.weights.published_files import sha256_of
 from lstr.kinds import configure, make_model
 from lstr.labels.label_set import AMBIGUOUS
 from lstr.pipelines.evaluation.comparison import unseen

@@ -19,12 +19,12 @@ import pytest
 
 from lstr.errors import ExhaustedError, MissingPathError, OutputError, RecipeError
 from lstr.extractors.flow.workers import FlowWorkers
+from lstr.extractors.networks.weights_files import WeightSources
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.recipe import PRECISIONS
 from lstr.extractors.twostream import build_twostream
 from lstr.extractors.video.file_reader import open_chunks
 from lstr.extractors.video.inputs import find_videos
-from lstr.extractors.weights.sources import WeightSources
 from lstr.pipelines.extraction.job import extract
 from lstr.pipelines.extraction.options import ExtractOptions
 from lstr.pipelines.extraction.prepare import prepare, training_ids

@@ -8,11 +8,11 @@ import pytest
 
 from lstr.errors import MissingPathError
 from lstr.extractors.flow.workers import FlowWorkers
+from lstr.extractors.networks.published_files import sha256_of
+from lstr.extractors.networks.weights_files import WeightSources
 from lstr.extractors.run import RunOptions
 from lstr.extractors.twostream import build_twostream
 from lstr.extractors.video.file_reader import open_chunks
-from lstr.extractors.weights.published_files import sha256_of
-from lstr.extractors.weights.sources import WeightSources
 from lstr.pipelines.extraction.chunk_cache import ChunkCache, caches_of, chunk_recipe, find_cache
 from lstr.pipelines.extraction.options import WorkerConfig
 from lstr.pipelines.extraction.video import open_worker

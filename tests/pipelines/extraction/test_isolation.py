@@ -10,9 +10,9 @@ import pytest
 from lstr import __version__
 from lstr.errors import ExhaustedError, OutputError
 from lstr.extractors.flow.workers import FlowWorkers
+from lstr.extractors.networks.weights_files import WeightSources
 from lstr.extractors.twostream import build_twostream, calibration_of
 from lstr.extractors.video.inputs import find_videos
-from lstr.extractors.weights.sources import WeightSources
 from lstr.pipelines.extraction import ray_cluster
 from lstr.pipelines.extraction.job import plan
 from lstr.pipelines.extraction.options import ExtractOptions, WorkerConfig

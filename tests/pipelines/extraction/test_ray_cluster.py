@@ -18,8 +18,8 @@ import torch
 
 from lstr.errors import MissingPathError
 from lstr.extractors.networks.weights import randomise
-from lstr.extractors.weights.content import read_state_dict
-from lstr.extractors.weights.model_card import network_file, network_files
+from lstr.extractors.networks.weights_content import read_state_dict
+from lstr.extractors.networks.weights_files import network_file, network_files
 from lstr.files.atomic import SCRATCH_PREFIX
 from lstr.files.remote import place
 from lstr.pipelines.extraction import ray_cluster as ray_extract

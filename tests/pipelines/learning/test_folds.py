@@ -12,8 +12,9 @@ import torch
 from lstr.batch import predict
 from lstr.checkpoints.checkpoint import load
 from lstr.errors import TooShortError
+from lstr.extractors.networks.archive import Archive
 from lstr.extractors.networks.weights import ALIGNMENT
-from lstr.extractors.weights.archive import Archive
+from lstr.extractors.networks.weights_folder import open_weights
 from lstr.metrics.actions import measure_events
 from lstr.pipelines.detection.detect import DetectOptions, detect_sources
 from lstr.pipelines.evaluation.analysis import detect_events
@@ -25,7 +26,6 @@ from lstr.pipelines.learning.plan import NETWORKS, STEP_START_S
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.progress import Finished, Notice
 from lstr.pipelines.thresholds.by_actions import Scored, choose_without_each
-from lstr.pipelines.weights.folder import open_weights
 from tests.support.learning import options, run
 
 

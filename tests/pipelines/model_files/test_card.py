@@ -6,7 +6,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from lstr.errors import CheckpointError
-from lstr.extractors.weights.archive import TENSORS, Archive, write_archive
+from lstr.extractors.networks.archive import TENSORS, Archive, write_archive
 from lstr.labels.segment import Segment
 from lstr.metrics.actions import VideoEvents, measure_events
 from lstr.metrics.bootstrap import draw

@@ -13,15 +13,15 @@ import lstr
 from lstr.checkpoints import checkpoint
 from lstr.checkpoints.checkpoint import CALIBRATION, TENSORS, load, save
 from lstr.errors import CheckpointError, MissingPathError, OutputError, RecipeError, WeightsError
-from lstr.extractors.weights.archive import Archive, write_archive
+from lstr.extractors.networks.archive import Archive, write_archive
 from lstr.kinds import configure, make_model
 from lstr.pipelines.detection.checkpoint import find_checkpoint, make_default, warnings_of_source
 from lstr.pipelines.model_files import packing
+from lstr.pipelines.model_files.known_networks import recorded_weights
 from lstr.pipelines.model_files.model_file import is_model, open_model
 from lstr.pipelines.model_files.packing import change_thresholds, write_model
 from lstr.pipelines.model_files.parts import metrics_from, unpack_model
 from lstr.pipelines.training.recogniser import initial_weights
-from lstr.pipelines.weights.known import recorded_weights
 from lstr.timeline import Thresholds, thresholds_of
 from tests.support.feature_set import TINY
 from tests.support.finetuned import CLASSES, RGB_DIM, SMALL

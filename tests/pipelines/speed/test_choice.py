@@ -6,10 +6,10 @@ import pytest
 
 from lstr.extractors import run
 from lstr.extractors.networks.runtimes.runtimes import RUNTIMES, is_installed
+from lstr.extractors.networks.weights_files import WeightSources
 from lstr.extractors.presets import PRESETS
+from lstr.extractors.runtime_choice import recall
 from lstr.extractors.twostream import build_twostream
-from lstr.extractors.weights.sources import WeightSources
-from lstr.pipelines.networks.converted import recall
 from lstr.pipelines.scenes import SceneConfig, render_scenes
 from lstr.pipelines.speed import choice
 from lstr.pipelines.speed.chain import first_chunks

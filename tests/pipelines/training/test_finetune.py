@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from lstr.errors import CacheError, CheckpointError, LstrError, OutputError, WeightsError
-from lstr.extractors.backbones.networks import NETWORKS
+from lstr.extractors.networks.table import NETWORKS
+from lstr.extractors.networks.weights_content import read_state_dict
+from lstr.extractors.networks.weights_files import read_card
+from lstr.extractors.networks.weights_folder import open_weights
 from lstr.extractors.presets import StreamPreset
-from lstr.extractors.weights.content import read_state_dict
-from lstr.extractors.weights.model_card import read_card
 from lstr.pipelines.extraction.chunk_cache import CachedVideo
 from lstr.pipelines.progress import Progress, result_of
 from lstr.pipelines.training.folds import check_blind
@@ -19,7 +20,6 @@ from lstr.pipelines.training.network_config import FinetuneConfig
 from lstr.pipelines.training.networks import train_networks
 from lstr.pipelines.training.recogniser import Initial, begin_with, initial_weights, recogniser
 from lstr.pipelines.training.run_folder import RunLog, Step
-from lstr.pipelines.weights.folder import open_weights
 from tests.support.backbones import build_backbone
 from tests.support.planted import CLASSES, planted, planted_training
 

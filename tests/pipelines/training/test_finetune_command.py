@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from lstr.extractors.networks.weights import identify, randomise
+from lstr.extractors.networks.weights_files import read_card
+from lstr.extractors.networks.weights_folder import open_weights
 from lstr.extractors.presets import PRESETS
-from lstr.extractors.weights.model_card import read_card
 from lstr.pipelines.scenes import SceneConfig, render_scenes
 from lstr.pipelines.training.network_run import NetworkRun
 from lstr.pipelines.training.recogniser import initial_weights
-from lstr.pipelines.weights.folder import open_weights
 from tests.support.backbones import build_backbone
 from tests.support.mistakes import mistake
 

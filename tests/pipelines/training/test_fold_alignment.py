@@ -5,16 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lstr.extractors.backbones.networks import NETWORKS
 from lstr.extractors.networks.build import build_network, network_recipe
+from lstr.extractors.networks.table import NETWORKS
 from lstr.extractors.networks.weights import ALIGNMENT, load_weights, randomise, read_alignment
+from lstr.extractors.networks.weights_content import read_content
+from lstr.extractors.networks.weights_files import ModelCard, WeightSources, network_file
+from lstr.extractors.networks.weights_folder import write_network
 from lstr.extractors.presets import PRESETS
-from lstr.extractors.weights.content import read_content
-from lstr.extractors.weights.model_card import ModelCard, network_file
-from lstr.extractors.weights.sources import WeightSources
 from lstr.pipelines.training import folds
 from lstr.pipelines.training.folds import align, linear_map
-from lstr.pipelines.weights.folder import write_network
 from tests.support.backbones import build_backbone
 from tests.support.planted import CLASSES, planted
 

@@ -7,10 +7,10 @@ import pytest
 
 from lstr.errors import ExhaustedError, OutputError
 from lstr.extractors.flow.workers import FlowWorkers
+from lstr.extractors.networks.published_files import sha256_of
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.video.file_reader import open_chunks
 from lstr.extractors.video.inputs import find_videos
-from lstr.extractors.weights.published_files import sha256_of
 from lstr.files.arrays import RowFile
 from lstr.pipelines.extraction.chunk_cache import ChunkCache, chunk_recipe
 from lstr.pipelines.extraction.resume import Outcome

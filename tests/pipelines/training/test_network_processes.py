@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from lstr.errors import ExtractorError, LstrError
+from lstr.extractors.networks.weights_content import read_state_dict
 from lstr.extractors.prefetch import torch_threads
-from lstr.extractors.weights.content import read_state_dict
 from lstr.pipelines.child_process import tell_parent
 from lstr.pipelines.progress import Progress, result_of
 from lstr.pipelines.training import networks

@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from lstr.errors import ConfigError
+from lstr.extractors.networks.weights_content import read_state_dict
+from lstr.extractors.networks.weights_folder import open_weights
 from lstr.extractors.presets import StreamPreset
-from lstr.extractors.weights.content import read_state_dict
 from lstr.pipelines.progress import Progress
 from lstr.pipelines.scenes import SceneConfig, render_scenes
 from lstr.pipelines.training import network_run
@@ -22,7 +23,6 @@ from lstr.pipelines.training.network_samples import Sample, SampleSet
 from lstr.pipelines.training.networks import NetworkFiles, train_networks
 from lstr.pipelines.training.ranks import ALONE, Ranks
 from lstr.pipelines.training.recogniser import batch_norms, recogniser
-from lstr.pipelines.weights.folder import open_weights
 from tests.support.planted import planted, planted_training
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -9,16 +9,15 @@ import torch
 
 from lstr.errors import NetworkRuntimeError
 from lstr.extractors.networks.build import build_network, network_recipe
+from lstr.extractors.networks.graph_file import check_graph
 from lstr.extractors.networks.runtimes import runtimes
 from lstr.extractors.networks.runtimes.conversion import NetworkJob
-from lstr.extractors.networks.runtimes.exported import make_network_graph
-from lstr.extractors.networks.runtimes.fused import fuse
-from lstr.extractors.networks.runtimes.quantised import Ranges
+from lstr.extractors.networks.runtimes.fused import Ranges, fuse
+from lstr.extractors.networks.runtimes.onnx_runtime import make_network_graph
 from lstr.extractors.networks.runtimes.runtimes import open_graph
 from lstr.extractors.networks.runtimes.torch_runtime import scaled
+from lstr.extractors.networks.weights_files import WeightSources
 from lstr.extractors.presets import StreamPreset
-from lstr.extractors.weights.graph_file import check_graph
-from lstr.extractors.weights.sources import WeightSources
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
@@ -89,7 +88,7 @@ def test_int8_is_rounded_once_and_stored_as_whole_numbers(runtime):
 
 
 def test_int8_that_would_be_clipped_is_refused(monkeypatch):
-    openvino = pytest.importorskip("lstr.extractors.networks.runtimes.exported_openvino")
+    openvino = pytest.importorskip("lstr.extractors.networks.runtimes.openvino_runtime")
     job = job_of("shufflenetv2", "rgb", 1)
     fused = fuse(job.network(), "float32", "cpu", job.part.fuses)
     ranges = Ranges(fused, job.part)

@@ -10,9 +10,9 @@ from torch import nn
 from lstr.extractors.networks.runtimes.fused import DTYPES, fuse
 from lstr.extractors.networks.runtimes.torch_runtime import scaled
 from lstr.extractors.networks.weights import fingerprint, randomise
+from lstr.extractors.networks.weights_files import WeightSources
 from lstr.extractors.presets import Preset, StreamPreset
 from lstr.extractors.twostream import build_twostream
-from lstr.extractors.weights.sources import WeightSources
 from tests.support.backbones import build_backbone
 
 SIDE = 64

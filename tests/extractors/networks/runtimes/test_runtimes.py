@@ -13,18 +13,17 @@ import torch
 from torch import nn
 
 from lstr.errors import NetworkRuntimeError, RecipeError
-from lstr.extractors.backbones.networks import NETWORKS
 from lstr.extractors.networks.runtimes import runtimes
 from lstr.extractors.networks.runtimes.conversion import NetworkJob
-from lstr.extractors.networks.runtimes.fused import fuse
-from lstr.extractors.networks.runtimes.quantised import Ranges, quantise
+from lstr.extractors.networks.runtimes.fused import Ranges, fuse, quantise
 from lstr.extractors.networks.runtimes.runtimes import choose_runtime, open_network
 from lstr.extractors.networks.runtimes.torch_runtime import scaled
+from lstr.extractors.networks.table import NETWORKS
 from lstr.extractors.networks.weights import fingerprint, randomise
+from lstr.extractors.networks.weights_files import WeightSources
 from lstr.extractors.recipe import NetworkRecipe, Recipe, differences
 from lstr.extractors.run import RunOptions, TwoStream
 from lstr.extractors.twostream import build_as
-from lstr.extractors.weights.sources import WeightSources
 from tests.support.backbones import build_backbone, scale_of
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -177,7 +176,7 @@ def test_openvino_reports_nothing_to_its_makers():
     pytest.importorskip("openvino_telemetry")
     code = """
 import sys
-from lstr.extractors.networks.runtimes.compiled_model import load_openvino
+from lstr.extractors.networks.runtimes.openvino_runtime import load_openvino
 
 load_openvino()
 assert "openvino_telemetry" not in sys.modules

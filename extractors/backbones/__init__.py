@@ -1,1 +1,0 @@
-"""What is built: the feature networks."""

@@ -1,1 +1,0 @@
-"""Images as the networks take them: fitted, cut, crops averaged."""

@@ -1,0 +1,295 @@
+"""The container of a model file: a zip of JSON, text and tensors, every size of which is checked before it is read.
+
+Members are stored as they are, never compressed, and their names are fixed. `model.json` is the first; it has size and
+SHA-256 of each other member. Tensors are safetensors, which is data alone: no pickle is ever read. Of an exported model
+there are graphs instead, of known operations (`graph_file`).
+"""
+
+import hashlib
+import json
+import re
+import stat
+import struct
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lstr.errors import OutputError, WeightsError
+from lstr.extractors.networks.graph_file import check_graph
+from lstr.extractors.streams import STREAMS
+from lstr.files.names import is_slug
+
+if TYPE_CHECKING:  # what is read needs none, but for `tensors`
+    from torch import Tensor
+
+FORMAT = "lstr-model"
+VERSION = 2
+"""The newest that is read. Files of tensors are of version 1, which every release reads, files of graphs of 2."""
+SUFFIX = ".lstr"  # of its name
+DOCUMENT = "model.json"
+CARD = "card.md"
+TENSORS, GRAPH = ".safetensors", ".onnx"
+MEMBERS = (DOCUMENT, CARD, *(f"{name}{form}" for name in ("lstr", *STREAMS) for form in (TENSORS, GRAPH)))
+MOST_JSON = 16 << 20  # bytes of model.json, and of a header of tensors
+DTYPES = {
+    **{f"F{bits}": f"<f{bits // 8}" for bits in (16, 32, 64)},
+    **{f"I{bits}": f"<i{bits // 8}" for bits in (8, 16, 32, 64)},
+    **{f"U{bits}": f"<u{bits // 8}" for bits in (8, 16, 32, 64)},
+    "BOOL": "|b1",
+    "BF16": "<u2",  # the upper half of a float32, which numpy has no type for
+}
+"""Types of tensors as safetensors names them, and as numpy does."""
+MOST_INDEX = 4096  # bytes of the zip's list of its members
+ALIGNMENT = 64  # bytes, so that tensors can be mapped into memory
+START, END, ZIP64 = b"PK\x03\x04", b"PK\x05\x06", b"PK\x06\x07"
+AGAIN = "copy or download the file again, or pack it again with `lstr pack`."
+FOREIGN = "use only model files that `lstr pack` or `lstr learn` wrote."
+
+
+@dataclass(frozen=True)
+class Tensors:
+    """Tensors by name, and a text that goes with them."""
+
+    tensors: Mapping[str, "Tensor"]
+    note: str | None = None
+
+
+def is_archive(path: str | Path) -> bool:
+    """Whether a path is a model file, by its first bytes."""
+    if not Path(path).is_file():  # a FIFO would be waited for
+        return False
+    try:
+        with Path(path).open("rb") as file:
+            head = file.read(30 + len(DOCUMENT))
+    except OSError:
+        return False
+    return head[:4] == START and head[30:] == DOCUMENT.encode()
+
+
+def member_path(path: str | Path, stream: str) -> Path:
+    """The path that means a stream's network in a model file: `fall.lstr/rgb.safetensors`."""
+    return Path(path) / f"{stream}{TENSORS}"
+
+
+def is_member(path: str | Path) -> bool:
+    """Whether a path means a member of a model file."""
+    return Path(path).suffix == TENSORS and is_archive(Path(path).parent)
+
+
+class Archive:
+    """A model file that is open for reading: its members' sizes are checked, `document` is model.json, no more is read.
+
+    Raises WeightsError for a file that is damaged, of another or a newer format, or not as `write_archive` makes it.
+    """
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        if not is_archive(path):
+            raise WeightsError(f"{path} is no model file, or is cut short.", FOREIGN)
+        with self._opened() as (container, members):
+            if DOCUMENT not in members:
+                raise WeightsError(f"{path} has no {DOCUMENT}, so it is no model file.", FOREIGN)
+            if (size := members[DOCUMENT].file_size) > MOST_JSON:
+                raise WeightsError(f"{DOCUMENT} in {path} is of {size} bytes, above {MOST_JSON}.", FOREIGN)
+            self.document = self._parsed(container.read(members[DOCUMENT]))
+        self._check_format()
+        self._check_members(members)
+        self.sizes = {name: info.file_size for name, info in members.items()}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.sizes
+
+    def weights_name(self, name: str) -> str:
+        """What the weights of a member are called in the recipe of the model. Raises WeightsError for no file name."""
+        found = "custom"
+        with suppress(KeyError, TypeError):
+            found = self.document["networks"][name.removesuffix(TENSORS)]["weights"]
+        if not is_slug(found):
+            raise WeightsError(f"{DOCUMENT} in {self.path} calls weights {found!r}, which is no file name.", FOREIGN)
+        return found
+
+    def sha256(self, name: str) -> str:
+        """The hash of a member, as model.json states it; `read` checks it."""
+        return self.document["members"][name]["sha256"]
+
+    def read(self, name: str) -> bytes:
+        """A member, once its bytes are those that model.json states. Raises WeightsError."""
+        if name not in self:
+            raise WeightsError(f"{self.path} holds no {name}.", FOREIGN)
+        with self._opened() as (container, members):
+            content = container.read(members[name])
+        if hashlib.sha256(content).hexdigest() != self.sha256(name):
+            raise WeightsError(f"{name} in {self.path} is damaged: its SHA-256 is not the recorded one.", AGAIN)
+        return content
+
+    def graph(self, name: str) -> bytes:
+        """A member that is an ONNX graph, of known operations alone. Raises WeightsError."""
+        content = self.read(name)
+        check_graph(content, f"{name} in {self.path}")
+        return content
+
+    def tensors(self, name: str) -> Tensors:
+        """A member's tensors as torch has them, on the CPU. Raises WeightsError."""
+        from safetensors.torch import load
+
+        with self._safetensors(name) as (content, note):
+            return Tensors(load(content), note)
+
+    def arrays(self, name: str) -> dict[str, NDArray]:
+        """A member's tensors as numpy has them; bfloat16 as float32. Raises WeightsError."""
+        from safetensors import deserialize
+
+        with self._safetensors(name) as (content, _):
+            return {tensor: _array(**entry) for tensor, entry in deserialize(content)}
+
+    def note(self, name: str) -> str | None:
+        """The text that goes with a member's tensors. Raises WeightsError."""
+        with self._safetensors(name) as (_, note):
+            return note
+
+    @contextmanager
+    def _safetensors(self, name: str) -> Iterator[tuple[bytes, str | None]]:
+        """A member with tensors, and the text in its header, which is looked at first. Raises WeightsError, also for
+        what is wrong with it in the block."""
+        from safetensors import SafetensorError
+
+        content = self.read(name)
+        wrong = f"{name} in {self.path} is no safetensors file"
+        length = int.from_bytes(content[:8], "little")
+        if len(content) < 8 or length > min(MOST_JSON, len(content) - 8):
+            raise WeightsError(f"{wrong}: its header would be of {length} bytes.", FOREIGN)
+        try:
+            yield content, json.loads(content[8 : 8 + length]).get("__metadata__", {}).get("lstr")
+        except (SafetensorError, ValueError, KeyError, AttributeError, RecursionError, RuntimeError) as error:
+            raise WeightsError(f"{wrong} ({error}).", FOREIGN) from error
+
+    @contextmanager
+    def _opened(self) -> Iterator[tuple[zipfile.ZipFile, dict[str, zipfile.ZipInfo]]]:
+        """The container, and its members by name, once each is known to lie in the file, uncompressed, and apart from
+        the others. Raises WeightsError, also for what is wrong with a member in the block."""
+        try:
+            with self.path.open("rb") as file:
+                self._check_ending(file)
+                with zipfile.ZipFile(file) as container:
+                    self._check_places(container)
+                    yield container, {info.filename: info for info in container.infolist()}
+        except OSError as error:
+            raise WeightsError(f"{self.path} cannot be read ({error.strerror or error}).", "check its path.") from error
+        except (zipfile.BadZipFile, struct.error, EOFError, ValueError, RuntimeError) as error:
+            raise WeightsError(f"{self.path} is damaged ({error}).", AGAIN) from error
+
+    def _check_ending(self, file: BinaryIO) -> None:
+        file.seek(max(0, file.seek(0, 2) - 42))
+        tail = file.read()
+        ending = tail[-22:]
+        if ending[:4] != END or ending[20:] != b"\0\0":
+            raise WeightsError(f"{self.path} is cut short, or is no model file.", AGAIN)
+        if tail[:4] == ZIP64 or int.from_bytes(ending[12:16], "little") > MOST_INDEX:
+            raise WeightsError(f"{self.path} lists more members than a model file has.", FOREIGN)
+
+    def _check_places(self, container: zipfile.ZipFile) -> None:
+        infos = sorted(container.infolist(), key=lambda info: info.header_offset)
+        ends = [*(info.header_offset for info in infos[1:]), container.start_dir]
+        for info, end in zip(infos, ends, strict=True):
+            if reason := _refused(info):
+                raise WeightsError(f"{self.path} has a member {info.orig_filename!r} that {reason}.", FOREIGN)
+            if info.header_offset + 30 + len(info.orig_filename) + info.file_size > end:
+                raise WeightsError(f"{info.filename} in {self.path} is larger than its place in the file.", AGAIN)
+        if len({info.filename for info in infos}) < len(infos):
+            raise WeightsError(f"{self.path} holds two members of one name.", FOREIGN)
+
+    def _parsed(self, content: bytes) -> dict[str, Any]:
+        with suppress(ValueError, RecursionError):
+            document = json.loads(content)
+            if isinstance(document, dict):
+                return document
+        raise WeightsError(f"{DOCUMENT} in {self.path} is no JSON object.", AGAIN)
+
+    def _check_format(self) -> None:
+        found = re.fullmatch(rf"{FORMAT}/(\d{{1,9}})", str(self.document.get("format")))
+        if not found:
+            raise WeightsError(f"{self.path} is not of the format {FORMAT}/{VERSION}.", FOREIGN)
+        if int(found[1]) > VERSION:
+            raise WeightsError(
+                f"{self.path} was written by a newer lstr: its format is {found[0]}, this one reads "
+                f"{FORMAT}/{VERSION}.",
+                "update lstr.",
+            )
+
+    def _check_members(self, members: Mapping[str, zipfile.ZipInfo]) -> None:
+        for name in members:
+            if name not in MEMBERS:
+                outside = "/" in name or "\\" in name or ".." in name
+                reason = "has a path outside of it" if outside else "no model file has"
+                raise WeightsError(f"{self.path} has a member {name!r} that {reason}.", FOREIGN)
+        stated = self.document.get("members")
+        if not isinstance(stated, dict) or {DOCUMENT, *stated} != set(members):
+            raise WeightsError(f"{self.path} does not hold the members that its {DOCUMENT} states.", AGAIN)
+        for name, entry in stated.items():
+            fits = isinstance(entry, dict) and isinstance(entry.get("sha256"), str)
+            if not fits or entry.get("bytes") != members[name].file_size:
+                raise WeightsError(f"{name} in {self.path} is not of the size that its {DOCUMENT} states.", AGAIN)
+
+
+def _array(dtype: str, shape: Sequence[int], data: bytes) -> NDArray:
+    array = np.frombuffer(data, DTYPES[dtype])
+    if dtype == "BF16":
+        array = (array.astype(np.uint32) << 16).view(np.float32)
+    return array.reshape(shape)
+
+
+def _refused(info: zipfile.ZipInfo) -> str:
+    """Why a member is none of a model file; nothing where it may be one."""
+    mode = stat.S_IFMT(info.external_attr >> 16)
+    if info.flag_bits & 0x41:
+        return "is encrypted"
+    if info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size:
+        return "is compressed"
+    return "is a link or a folder" if mode not in (0, stat.S_IFREG) else ""
+
+
+def write_archive(path: Path, document: Mapping[str, Any], card: str, parts: Mapping[str, Tensors | bytes]) -> None:
+    """Write a model file to `path`, the same bytes for the same content.
+
+    document: model.json without `format` and `members`. parts: tensors by name, or the bytes of a member. Raises
+    OutputError where a file would be larger than a zip without extensions.
+    """
+    contents = {CARD: card.encode()}
+    for name, part in parts.items():
+        contents[name] = part if isinstance(part, bytes) else _serialised(part)
+    members = {n: {"bytes": len(c), "sha256": hashlib.sha256(c).hexdigest()} for n, c in contents.items()}
+    version = VERSION if any(name.endswith(GRAPH) for name in parts) else 1
+    whole = {"format": f"{FORMAT}/{version}", **document, "members": members}
+    text = json.dumps(whole, indent=1, sort_keys=True, allow_nan=False)
+    if len(text.encode()) > MOST_JSON:
+        raise OutputError(f"{DOCUMENT} would be of more than {MOST_JSON} bytes.", "shorten what describes the model.")
+    try:
+        with zipfile.ZipFile(path, "w", allowZip64=False) as container:
+            for name, content in {DOCUMENT: text.encode(), **contents}.items():
+                container.writestr(_info(name, container), content)
+    except zipfile.LargeZipFile as error:
+        raise OutputError("A model file is of 2 GB at most.", "train a smaller model.") from error
+
+
+def _info(name: str, container: zipfile.ZipFile) -> zipfile.ZipInfo:
+    info = zipfile.ZipInfo(name)  # of 1980: the time of packing is no part of a model
+    info.external_attr = (stat.S_IFREG | 0o644) << 16
+    info.create_system = 3
+    if name.endswith((TENSORS, GRAPH)):
+        begin = container.start_dir + 30 + len(name) + 4
+        padding = -begin % ALIGNMENT
+        info.extra = struct.pack("<HH", 0xD935, padding) + bytes(padding)  # Android's field for the same purpose
+    return info
+
+
+def _serialised(part: Tensors) -> bytes:
+    from safetensors.torch import save
+
+    tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in part.tensors.items()}
+    return save(tensors, {} if part.note is None else {"lstr": part.note})

@@ -1,0 +1,219 @@
+"""What the networks of a recipe see of a chunk: its frames or flow as images, fitted, then cropped once, twice or ten
+times."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from lstr.extractors.flow.workers import DIFFERENCE
+from lstr.extractors.networks.network import MIDDLE
+from lstr.extractors.recipe import Recipe
+from lstr.extractors.video.frames import CHUNK
+
+Image = NDArray[np.uint8]
+"""(H, W, C), as large as its view asks for."""
+GREYS = (0, 2, 5)
+"""Frames of a chunk that are the three channels of `grey`."""
+PAIRS = ((0, 1), (1, 3), (3, 5))
+"""Frames whose differences are the three channels of `difference`."""
+WITHOUT_COLOUR = ("grey", "difference")
+"""Streams that see frames without their colours."""
+AVERAGED = 3  # channels; OpenCV averages pixels of four at most
+GAIN = 2  # steps of the scale that a difference of one step is shown as
+NO_FRAMES = np.zeros((CHUNK, 0, 0, 3), np.uint8)
+"""Where only the flow of a chunk is looked at."""
+ENDS = [0, CHUNK - 1]
+"""Frames that `change` compares."""
+
+
+def fit(image: NDArray[np.uint8], short_side: int) -> NDArray[np.uint8]:
+    """(H, W, C) or (H, W) so that its shorter side is `short_side` pixels, bilinear."""
+    height, width = image.shape[:2]
+    scale = short_side / min(height, width)
+    size = (max(short_side, round(width * scale)), max(short_side, round(height * scale)))
+    return np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_LINEAR), np.uint8)
+
+
+def fit_planes(planes: NDArray[np.uint8], short_side: int) -> NDArray[np.uint8]:
+    """Planes (C, H, W) → (H, W, C) as `fit` makes it of them interleaved; one by one OpenCV resizes them sooner."""
+    return np.asarray(cv2.merge([fit(plane, short_side) for plane in planes]), np.uint8)
+
+
+def cover(image: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
+    """(H, W, C) so that it is as small as it can be with `height` and `width` at least; pixels are averaged."""
+    scale = max(height / image.shape[0], width / image.shape[1])
+    size = (max(width, round(image.shape[1] * scale)), max(height, round(image.shape[0] * scale)))
+    if size == image.shape[1::-1]:
+        return image
+    how = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
+    parts = (image[..., n : n + AVERAGED] for n in range(0, image.shape[2], AVERAGED))
+    resized = [cv2.resize(np.ascontiguousarray(part), size, interpolation=how) for part in parts]
+    return np.asarray(resized[0] if len(resized) == 1 else np.dstack(resized), np.uint8)
+
+
+def picture_of(stream: str, frames: NDArray[np.uint8], flow: NDArray[np.uint8] | None, at: int) -> NDArray[np.uint8]:
+    """What one stream shows of a chunk, (H, W, C), not fitted yet.
+
+    frames (6, H, W, 3), or (6, H, W) without colour where no stream needs any; flow (10, H, W); `at` is the frame that
+    `rgb` shows.
+    """
+    if stream == "rgb":
+        return frames[at]
+    if stream == "change":
+        return np.concatenate([frames[end] for end in ENDS], 2)  # (H, W, 6)
+    if stream == "flow":
+        assert flow is not None, "the stream of flow needs flow"
+        return np.ascontiguousarray(flow.transpose(1, 2, 0))  # (H, W, 10)
+    if stream == "grey":
+        return np.asarray(cv2.merge([grey_of(frames[n]) for n in GREYS]), np.uint8)
+    greys = {n: grey_of(frames[n]).astype(np.int16) for n in {n for pair in PAIRS for n in pair}}
+    planes = [np.clip(GAIN * (greys[later] - greys[earlier]) + MIDDLE, 0, 255) for earlier, later in PAIRS]
+    return np.stack(planes, 2).astype(np.uint8)
+
+
+def grey_of(frame: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """(H, W, 3) RGB → (H, W), its brightness; one without colour is that already."""
+    return frame if frame.ndim == 2 else np.asarray(cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY), np.uint8)
+
+
+def centre_crop(image: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
+    """(H, W, C) → (1, height, width, C), from its middle."""
+    y, x = (image.shape[0] - height) // 2, (image.shape[1] - width) // 2
+    return image[None, y : y + height, x : x + width]
+
+
+def mirror_image(image: NDArray[np.uint8], flow: bool) -> NDArray[np.uint8]:
+    """The mirror image of (H, W, C); the x component of `flow` is 255 − v."""
+    image = image[:, ::-1].copy()
+    if flow:
+        np.subtract(255, image[..., ::2], out=image[..., ::2])
+    return image
+
+
+def ten_crops(image: NDArray[np.uint8], size: tuple[int, int], flow: bool = True) -> NDArray[np.uint8]:
+    """Four corners, centre, and their mirror images (x flow inverted): (H, W, C) → (10, *size, C).
+
+    Offsets in quarter steps as SSN's transforms.
+    """
+    (height, width), (down, across) = image.shape[:2], size
+    h, w = (height - down) // 4, (width - across) // 4
+    mirror = mirror_image(image, flow)
+    crops = np.empty((10, *size, image.shape[2]), np.uint8)
+    for i, (x, y) in enumerate(((0, 0), (4 * w, 0), (0, 4 * h), (4 * w, 4 * h), (2 * w, 2 * h))):
+        crops[2 * i] = image[y : y + down, x : x + across]
+        crops[2 * i + 1] = mirror[y : y + down, width - x - across : width - x]
+    return crops
+
+
+@dataclass(frozen=True)
+class View:
+    """What a network sees of an image that fits: its centre, this and its mirror image, or ten crops."""
+
+    size: tuple[int, int]
+    """Height and width of a crop, in pixels."""
+    crops: int
+    """1, 2 or 10."""
+    flow: bool = False
+    """Whether the image is flow, whose x a mirror turns round."""
+    short_side: int | None = None
+    """Pixels that the shorter side of an image is fitted to; None to let it cover the size."""
+    margin: float = 1.0
+    """How many times larger than the size it is made to cover."""
+
+    @property
+    def whole(self) -> tuple[int, int]:
+        """Height and width in pixels that an image has at least, once it is fitted."""
+        if self.short_side is not None:
+            return self.short_side, self.short_side
+        return round(self.size[0] * self.margin), round(self.size[1] * self.margin)
+
+    def fitted(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """An image (H, W, C) of any size as `of` takes it."""
+        if self.short_side is not None:
+            return fit(image, self.short_side)
+        return cover(image, *self.whole)
+
+    def of(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """(H, W, C) that fits → (crops, *size, C)."""
+        if self.crops == 10:
+            return ten_crops(image, self.size, self.flow)
+        centre = centre_crop(image, *self.size)
+        return centre if self.crops == 1 else np.concatenate([centre, mirror_image(centre[0], self.flow)[None]])
+
+    def of_segments(self, segments: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:
+        """Images of one size → (crops · segments, *size, C): of each crop all segments, one after the other."""
+        views = [self.of(image) for image in segments]
+        return views[0] if len(views) == 1 else np.stack(views, 1).reshape(-1, *views[0].shape[1:])
+
+    def trimmed(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """What a device needs of an image to make `of` it: no more than its centre, where nothing else is seen."""
+        return image if self.crops == 10 else centre_crop(image, *self.size)[0]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The inputs that a recipe describes; of one stream the images of all segments, before or after cropping."""
+
+    recipe: Recipe
+
+    def images(self, stream: str, frames: NDArray[np.uint8], flow: NDArray[np.uint8] | None = None) -> list[Image]:
+        """What a stream's network sees of a chunk, fitted: one image, or of `rgb` one for each segment.
+
+        frames, flow: as for `picture_of`.
+        """
+        view = self.view(stream)
+        if stream == "flow" and view.short_side is not None:
+            assert flow is not None, "the stream of flow needs flow"
+            return [fit_planes(flow, view.short_side)]
+        if stream == "change" and view.short_side is None:
+            # the bytes of both frames fitted as one picture, in half the time
+            return [np.concatenate([view.fitted(frames[end]) for end in ENDS], 2)]
+        n, segments = len(frames), self.recipe.parts[stream].segments
+        # as mmaction2's SampleFrames picks them from a video of this length
+        several = [(2 * i + 1) * n // (2 * segments) for i in range(segments)]
+        shown = several if segments > 1 else [self.recipe.rgb_frame]
+        return [view.fitted(picture_of(stream, frames, flow, at)) for at in shown]
+
+    def view(self, stream: str) -> View:
+        """What a network sees of each image."""
+        part, directed = self.recipe.parts[stream], stream == "flow" and self.recipe.algorithm != DIFFERENCE
+        short_side = None if part.size else self.recipe.short_side
+        return View(self.recipe.size_of(stream), part.crops, directed, short_side, part.margin)
+
+    def cropped(
+        self, stream: str, frames: NDArray[np.uint8], flow: NDArray[np.uint8] | None = None
+    ) -> NDArray[np.uint8]:
+        """(crops · segments, height, width, C) of a chunk."""
+        return self.view(stream).of_segments(self.images(stream, frames, flow))
+
+
+Movement = NDArray[np.float64]
+"""(6, 2): how far right and down each frame of a chunk lies, as shares of the width of the picture."""
+SLOWEST = 1 / 15
+"""The smallest mean step of a movement, of the largest."""
+JITTER = 0.4
+"""Standard deviation of the steps of one movement, as a share of their mean."""
+
+
+def draw_movement(random: np.random.Generator, largest: float) -> Movement:
+    """A movement in one direction, with jitter; its mean step from frame to frame is at most `largest`.
+
+    Small steps are as likely as large ones: their logarithm is uniform.
+    """
+    step = largest * SLOWEST ** random.random()
+    angle = random.uniform(0, 2 * np.pi)
+    steps = step * (np.array([np.cos(angle), np.sin(angle)]) + random.normal(0, JITTER, (CHUNK - 1, 2)))
+    return np.concatenate([np.zeros((1, 2)), np.cumsum(steps, 0)])
+
+
+def shaken(frames: NDArray[np.uint8], movement: Movement) -> NDArray[np.uint8]:
+    """Frames (6, H, W, 3), or (6, H, W) without colour, as a camera has them that moves; new edges repeat old ones."""
+    height, width = frames.shape[1:3]
+    moved = np.empty(frames.shape, np.uint8)  # frames may be one, six times
+    for frame, (x, y), out in zip(frames, movement * width, moved, strict=True):
+        by = np.array([[1, 0, x], [0, 1, y]])
+        cv2.warpAffine(frame, by, (width, height), out, cv2.INTER_LINEAR, cv2.BORDER_REPLICATE)
+    return moved

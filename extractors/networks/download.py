@@ -1,0 +1,187 @@
+"""One file from the network, or from a mirror on disk: resumed where it was cut, and checked before it has its name.
+
+The standard library does the HTTP: torch.hub and pooch verify a hash but begin again at zero after every cut, and the
+range that resumes must be requested by hand with any of them.
+"""
+
+import http.client
+import os
+import shutil
+import socket
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+from urllib.parse import urlsplit
+
+from lstr import __version__
+from lstr.errors import OutputError, WeightsError
+from lstr.extractors.networks.published_files import sha256_of
+from lstr.files.atomic import lock
+
+Tell = Callable[[str, int, int], None]
+"""Called with a file name, the bytes that have come, and those in all."""
+TIMEOUT = 30.0  # seconds without a byte before a connection counts as cut
+PATIENCE = 5  # cuts in a row that brought no byte before giving up
+PAUSE = 1.0  # seconds before trying again, times the cuts in a row
+BLOCK = 1 << 18
+ELSEWHERE = "fetch it on another machine and bring it with --from FILE, or give a mirror with --from URL."
+
+
+class Redirects(urllib.request.HTTPRedirectHandler):
+    """Redirects to any host, for those who publish weights keep them on others, but never to a weaker protocol."""
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        """See urllib. Raises WeightsError."""
+        before, after = (urlsplit(url).scheme for url in (req.full_url, newurl))
+        if after not in ("http", "https") or (before, after) == ("https", "http"):
+            raise WeightsError(f"{req.full_url} leads on to {after}://, which is not followed.", ELSEWHERE)
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+OPENER = urllib.request.build_opener(Redirects)
+
+
+def is_address(source: str) -> bool:
+    """Whether a source is on the network rather than a path."""
+    return urlsplit(source).scheme in ("http", "https")
+
+
+def download(source: str, target: Path, sha256_prefix: str | None, progress: Tell) -> str:
+    """Fetch an address or a path to `target`, and return the SHA-256 of what came.
+
+    Bytes gather in `.NAME.part` beside the target. It stays after a cut, so that the next call goes on from there,
+    and takes the name once its SHA-256 begins with `sha256_prefix` (None: no hash is known, so a part of an earlier
+    call is not trusted). `progress` is called with the bytes that have come and those in all, 0 when the server does
+    not say. Raises WeightsError when the source cannot be had or is another file, OutputError when the
+    folder cannot be written or somebody else fetches the same file.
+    """
+    part = target.with_name(f".{target.name}.part")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with os.fdopen(os.open(part, os.O_RDWR | os.O_CREAT, 0o666), "r+b") as file:
+            if not lock(file):  # two calls must not write one file
+                raise OutputError(f"{target} is being fetched by another process.", "wait until it is done.")
+            resumed = file.seek(0, os.SEEK_END) > 0 and sha256_prefix is not None
+            if not resumed:
+                _empty(file)
+            _gather(source, file, target.name, progress)
+            sha256 = sha256_of(part)
+            if resumed and sha256_prefix and not sha256.startswith(sha256_prefix):
+                _empty(file)  # the part may have been of something else
+                _gather(source, file, target.name, progress)
+                sha256 = sha256_of(part)
+            if sha256_prefix and not sha256.startswith(sha256_prefix):
+                size = file.tell()
+                part.unlink()
+                raise WeightsError(
+                    f"{source} is not the published {target.name}: the SHA-256 of its {size} bytes begins with "
+                    f"{sha256[: len(sha256_prefix)]}, not {sha256_prefix}.",
+                    "try again; if it stays so, the file was damaged or changed there: give a mirror with --from.",
+                )
+            os.fsync(file.fileno())
+            os.replace(part, target)
+    except OSError as error:
+        raise OutputError(
+            f"{target.parent} cannot be written ({error.strerror or error}).",
+            "name another folder in $LSTR_HOME, or make room.",
+        ) from error
+    finally:
+        with suppress(OSError):
+            if part.stat().st_size == 0:
+                part.unlink()
+    return sha256
+
+
+def _empty(file: BinaryIO) -> None:
+    file.seek(0)
+    file.truncate()
+
+
+def _gather(source: str, file: BinaryIO, name: str, progress: Tell) -> None:
+    """Append to `file` what it lacks of the source."""
+    if not is_address(source):
+        _copy(Path(source), file)
+        return
+    failures = 0
+    while True:
+        before = file.tell()
+        try:
+            if _receive(source, file, name, progress):
+                return
+            reason = "the connection was cut"
+        except urllib.error.HTTPError as error:
+            if error.code < 500 and error.code != 429:
+                raise WeightsError(f"{source} answers {error.code} {error.reason}.", ELSEWHERE) from error
+            reason = f"{error.code} {error.reason}"
+        except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
+            cause = getattr(error, "reason", error)
+            reason = str(cause) or type(cause).__name__
+            if isinstance(cause, (socket.gaierror, ssl.SSLCertVerificationError)):  # another try changes nothing
+                raise _unreachable(source, reason, file.tell()) from error
+        failures = 0 if file.tell() > before else failures + 1
+        if failures == PATIENCE:
+            raise _unreachable(source, reason, file.tell())
+        time.sleep(PAUSE * failures)
+
+
+def _unreachable(source: str, reason: str, have: int) -> WeightsError:
+    kept = f" {have} bytes are kept, and the same command goes on from there." if have else ""
+    return WeightsError(
+        f"{urlsplit(source).netloc} cannot be reached ({reason}).{kept}", f"check the network; or {ELSEWHERE}"
+    )
+
+
+def _receive(source: str, file: BinaryIO, name: str, progress: Tell) -> bool:
+    """One request for what is lacking; True when the file is whole afterwards. The sizes are the server's word."""
+    have = file.tell()
+    request = urllib.request.Request(source, headers={"User-Agent": f"lstr/{__version__}"})
+    if have:
+        request.add_header("Range", f"bytes={have}-")
+    try:
+        answer = OPENER.open(request, timeout=TIMEOUT)
+    except urllib.error.HTTPError as error:
+        if error.code != http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE or not have:
+            raise
+        if error.headers.get("Content-Range") == f"bytes */{have}":
+            return True
+        _empty(file)  # longer than the source: another file's
+        return False
+    with answer:
+        if answer.headers.get_content_type() == "text/html":
+            raise WeightsError(f"{source} answers with a web page, not with a file.", ELSEWHERE)
+        if have and not (answer.headers.get("Content-Range") or "").startswith(f"bytes {have}-"):
+            _empty(file)  # the server does not do ranges and sends everything
+            have = 0
+        length = answer.headers.get("Content-Length")
+        total = have + int(length) if length else 0
+        while block := _block(answer):
+            file.write(block)
+            progress(name, file.tell(), total)
+        file.flush()
+    return not total or file.tell() == total
+
+
+def _block(answer: http.client.HTTPResponse) -> bytes:
+    try:
+        return answer.read(BLOCK)
+    except OSError as error:  # of the network; those of the disk must stay apart
+        raise ConnectionError(str(error)) from error
+
+
+def _copy(source: Path, file: BinaryIO) -> None:
+    _empty(file)
+    try:
+        with source.open("rb") as original:
+            shutil.copyfileobj(original, file, BLOCK)
+    except OSError as error:
+        if error.filename is None:  # it is the target that failed
+            raise
+        raise WeightsError(
+            f"{source} cannot be read ({error.strerror}).", "check the path given with --from."
+        ) from error
+    file.flush()

@@ -1,0 +1,133 @@
+"""timm's networks: an entry is made of what timm says of a network, and of one image of zeros without memory.
+
+Nothing is downloaded: the weights are random until a file is given.
+"""
+
+import math
+from collections.abc import Mapping
+from functools import cache, partial
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from lstr.errors import RecipeError, first_line
+from lstr.extractors.networks.network import (
+    FEW_WEIGHTS,
+    FIVE_PIXELS,
+    RESNET50_COST,
+    SMALLEST,
+    TIMM,
+    Cost,
+    Input,
+    Network,
+)
+
+SIDE = 64  # pixels of the image that a network of any size is tried on
+BYTES = 12  # of a weight while it trains: itself, and AdamW's two averages
+RESNET50_MULTIPLY_ADDS = 4.1e9  # of an image of 224 pixels
+WAYS: tuple[dict[str, Any], ...] = ({"global_pool": ""}, {"dynamic_img_size": True}, {})
+"""Maps where a network makes them; else what it pools by itself, of images of many sizes or of one."""
+
+
+class OnePixel(nn.Module):
+    """A network that pools by itself, as those of tokens do: its features (B, D) are maps of one pixel."""
+
+    def __init__(self, backbone: nn.Module):
+        super().__init__()
+        self.backbone = backbone
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, C, H, W) → (B, D, 1, 1)."""
+        return self.backbone(x)[..., None, None]
+
+    def settle(self, size: tuple[int, int]) -> None:
+        """Fit what it knows of places to images of one size, once: each call would do so, and no runtime can."""
+        backbone: Any = self.backbone
+        if getattr(backbone, "dynamic_img_size", False) and backbone.pos_embed is not None:
+            backbone.set_input_size(img_size=size)
+
+
+@cache
+def timm_network(name: str) -> Network:
+    """The entry of a network by timm's name of it, as `mobilenetv4_conv_small`, with or without the tag of weights.
+
+    Raises RecipeError where timm is not installed, has no such network, or it makes no features of an image.
+    """
+    try:
+        import timm
+    except ImportError as error:
+        raise RecipeError(f"timm is not installed ({error}).", 'pip install "lstr-video[timm]"') from error
+    if not timm.is_model(name) or ":" in name:  # another place than timm's own list would be asked over the network
+        raise RecipeError(f"timm {timm.__version__} has no network {name!r}.", "see timm.list_models().")
+    reason = ""
+    for way in WAYS:
+        try:
+            with torch.device("meta"):
+                network = _create(name, way, 3).eval()
+            side = SIDE if way else _about(network)["input_size"][-1]
+            side = math.lcm(side, multiple := _patch(network)) if way else side
+            with torch.inference_mode(), FlopCounterMode(display=False) as counter:
+                made = network(torch.zeros(1, 3, side, side, device="meta"))
+        except Exception as error:  # networks differ in what they take
+            reason = first_line(error)
+            continue
+        maps = "global_pool" in way
+        if made.shape[1:2] == (_width(network),) and made.dim() == (4 if maps else 2):
+            multiple = (1 if maps else multiple) if way else side
+            multiply_adds = counter.get_total_flops() / 2 * (224 / side) ** 2
+            return _entry(name, way, network, max(SMALLEST, multiple), multiple, multiply_adds)
+    raise RecipeError(f"timm's network {name} makes no features of an image ({reason}).", "choose another network.")
+
+
+def _create(name: str, way: Mapping[str, Any], channels: int) -> nn.Module:
+    import timm
+
+    return timm.create_model(name, pretrained=False, num_classes=0, in_chans=channels, **way)
+
+
+def _build(name: str, way: Mapping[str, Any], channels: int) -> nn.Module:
+    network = _create(name, way, channels).eval()
+    return network if "global_pool" in way else OnePixel(network)
+
+
+def _about(network: nn.Module) -> Mapping[str, Any]:
+    """What timm says of the network's published weights."""
+    return cast(Mapping[str, Any], network.pretrained_cfg)
+
+
+def _width(network: nn.Module) -> int:
+    return int(getattr(network, "head_hidden_size", None) or network.num_features)  # type: ignore[arg-type]
+
+
+def _patch(network: nn.Module) -> int:
+    """Pixels of the side of what a network of tokens looks at as one."""
+    size = getattr(getattr(network, "patch_embed", None), "patch_size", 1)
+    return max(size) if isinstance(size, tuple) else int(size)
+
+
+def _entry(
+    name: str, way: Mapping[str, Any], network: nn.Module, smallest: int, multiple: int, multiply_adds: float
+) -> Network:
+    about = _about(network)
+    heads = about.get("classifier") or ()
+    heads = (heads,) if isinstance(heads, str) else heads
+    groups = [module.groups for module in network.modules() if isinstance(module, nn.Conv2d)]
+    known, share = RESNET50_COST, multiply_adds / RESNET50_MULTIPLY_ADDS
+    weights = sum(parameter.numel() for parameter in network.parameters())
+    mean, std = (tuple(round(255 * value, 3) for value in about[key]) for key in ("mean", "std"))
+    return Network(
+        f"{TIMM}{name}",
+        _width(network),
+        partial(_build, name, way),
+        {"rgb": Input(mean, std), "flow": FIVE_PIXELS},
+        Cost(BYTES * weights, known.training * share),
+        about.get("license") or "",
+        smallest=smallest,
+        multiple=multiple,
+        inflates=True,
+        classifier="|".join(("cls_head", *(head.replace(".", r"\.") for head in heads))),
+        depthwise=max(groups, default=1) > 1,
+        finetuning=FEW_WEIGHTS if max(groups, default=1) > 1 else {},
+    )

@@ -1,1 +1,0 @@
-"""Published and own weights on this machine."""

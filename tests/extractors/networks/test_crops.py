@@ -1,0 +1,81 @@
+"""What each stream shows of a chunk, how it is fitted, and what of it a network sees."""
+
+import cv2
+import numpy as np
+import pytest
+
+from lstr.extractors.networks.crops import Inputs, View, cover, picture_of
+from lstr.extractors.recipe import NetworkRecipe, Recipe
+from lstr.extractors.streams import PICTURES
+
+MEANS, ONES = (0.0,) * 3, (1.0,) * 3
+FRAMES = np.random.default_rng(0).integers(0, 256, (6, 30, 40, 3), np.uint8)
+GREYS = np.stack([cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame in FRAMES])
+
+
+def recipe(stream: str, size=(24, 32), margin=1.25) -> Recipe:
+    part = NetworkRecipe("resnet18", "random", "", 2, MEANS, ONES, size=size, margin=margin)
+    return (
+        Recipe(None, None, flow_algorithm=None).having({stream: part})
+        if stream == "rgb"
+        else Recipe(**{"rgb": None, "flow": None, stream: part}, flow_algorithm=None)
+    )
+
+
+def test_grey_is_three_moments_as_the_channels_of_one_picture():
+    shown = picture_of("grey", FRAMES, None, 3)
+    assert shown.shape == (30, 40, 3) and np.array_equal(shown, GREYS[[0, 2, 5]].transpose(1, 2, 0))
+
+
+def test_differences_are_twice_as_large_about_the_middle_and_end_where_a_byte_does():
+    greys = np.full((6, 2, 2), 100, np.uint8)
+    greys[1] += 10  # 10 more than the first, then 10 less than that, then 200 more: too much for a byte
+    greys[5] = 255
+    assert [*picture_of("difference", greys, None, 3)[0, 0]] == [147, 107, 255]
+
+
+def test_change_is_the_colours_of_both_ends():
+    shown = picture_of("change", FRAMES, None, 3)
+    assert np.array_equal(shown, np.concatenate([FRAMES[0], FRAMES[5]], 2))
+
+
+@pytest.mark.parametrize("size", [(24, 32), (20, 64), (40, 50)])
+def test_both_ends_fitted_one_by_one_are_the_picture_of_both_fitted(size):
+    inputs = Inputs(recipe("change", size))
+    whole = inputs.view("change").fitted(picture_of("change", FRAMES, None, 3))
+    assert np.array_equal(inputs.images("change", FRAMES)[0], whole)
+
+
+@pytest.mark.parametrize("stream", ["grey", "difference"])
+def test_frames_without_colour_show_the_same(stream):
+    assert np.array_equal(picture_of(stream, FRAMES, None, 3), picture_of(stream, GREYS, None, 3))
+
+
+@pytest.mark.parametrize(("height", "width"), [(24, 32), (32, 32), (20, 64), (60, 90)])
+def test_a_picture_covers_what_is_wanted_and_no_more(height, width):
+    covered = cover(FRAMES[0], height, width)
+    assert min(covered.shape[0] - height, covered.shape[1] - width) == 0
+    assert covered.shape[0] >= height and covered.shape[1] >= width
+    assert abs(covered.shape[1] / covered.shape[0] - 40 / 30) < 0.05, "its sides stay in proportion"
+
+
+def test_a_picture_of_that_size_is_left_as_it_is():
+    frame = FRAMES[0]
+    assert cover(frame, 30, 40) is frame
+
+
+@pytest.mark.parametrize("stream", PICTURES[1:])
+def test_a_network_sees_the_middle_of_the_picture_and_its_mirror_image(stream):
+    made = recipe(stream)
+    view = Inputs(made).view(stream)
+    assert view == View((24, 32), 2, margin=1.25) and view.whole == (30, 40)
+    seen = Inputs(made).cropped(stream, FRAMES)
+    whole = picture_of(stream, FRAMES, None, 3)
+    assert np.array_equal(seen[0], whole[3:27, 4:36]) and np.array_equal(seen[1], seen[0][:, ::-1])
+    assert Recipe.from_dict(made.to_dict()) == made
+
+
+def test_entries_that_are_as_before_are_not_written_so_that_ids_stay():
+    part = NetworkRecipe("resnet18", "random", "", 1, MEANS, ONES)
+    assert not {"size", "margin"} & part.to_dict().keys()
+    assert not {"grey", "difference", "change"} & Recipe(part, None, flow_algorithm=None).to_dict().keys()

@@ -1,0 +1,193 @@
+"""Extraction with a weights folder: each video by the networks that have not seen it, on record, and resumable."""
+
+import pickle
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from lstr.checkpoints import checkpoint
+from lstr.errors import RecipeError, WeightsError
+from lstr.extractors.flow.workers import FlowWorkers
+from lstr.extractors.networks.weights_files import WeightSources, network_files
+from lstr.extractors.runtime_choice import run_on
+from lstr.extractors.twostream import build_twostream, rebuild_twostream
+from lstr.extractors.video.file_reader import open_chunks
+from lstr.kinds import configure, make_model
+from lstr.pipelines.extraction import ray_cluster as ray_extract
+from lstr.pipelines.extraction.fold_networks import FoldNetworks
+from lstr.pipelines.extraction.job import extract
+from lstr.pipelines.extraction.options import ExtractOptions, WorkerConfig
+from lstr.pipelines.extraction.recipes import choose_recipe, find_recipe, weights_for
+from lstr.pipelines.extraction.resume import Outcome
+from lstr.pipelines.extraction.video import open_worker
+from lstr.pipelines.features.folder import FeatureFolder, open_features
+from lstr.pipelines.features.remote_folder import create_folder
+from lstr.pipelines.model_files.checkpoint_recipe import check_recipe, networks_of
+from tests.support.extraction import returned
+from tests.support.feature_set import TINY
+from tests.support.finetuned import SMALL
+
+pytestmark = pytest.mark.long
+
+FOLDS = {"scene_00": 1, "scene_01": 2, "scene_02": None}
+BOTH = ["rgb", "flow"]
+
+
+@pytest.fixture(scope="module")
+def sources(finetuned):
+    return WeightSources(*[str(finetuned.weights.path)] * 2)
+
+
+@pytest.fixture(scope="module")
+def twostream(finetuned, sources):
+    """Of flow alone, which is the smaller network."""
+    return rebuild_twostream(finetuned.weights.recipe.narrowed(["flow"]), sources, "cpu")
+
+
+@pytest.fixture(scope="module")
+def extracted(finetuned, sources, tmp_path_factory):
+    """The features of all three videos."""
+    recipe = find_recipe(str(finetuned.weights.path))
+    path = tmp_path_factory.mktemp("features")
+    options = ExtractOptions(path, weights=sources.files, device="cpu", threads=1, workers=1, recipe=recipe)
+    events = list(extract(finetuned.videos, options))
+    assert [event.state for event in events if isinstance(event, Outcome)] == ["done"] * 3
+    return open_features(path)
+
+
+def test_each_video_has_the_features_of_networks_that_have_not_seen_it(finetuned, extracted):
+    weights = finetuned.weights
+    assert extracted.recipe == weights.recipe and extracted.names == (
+        "rgb_fälle_mobilenetv3",
+        "flow_fälle_shufflenetv2",
+    )
+    for video_id, fold in FOLDS.items():
+        record = extracted.read_record(video_id)
+        parts = {stream: getattr(weights.recipe, stream) for stream in BOTH}
+        hashes = {stream: part.folds[fold - 1] if fold else part.sha256 for stream, part in parts.items()}
+        told = [record[name] for name in ("networks", "fold", "seen", "recipe", "cached")]
+        assert told == [hashes, fold, [], weights.recipe.id, False]
+    files = WeightSources(*(str(finetuned.weights.file(stream, 2)) for stream in BOTH))
+    with FlowWorkers(1, "dis") as workers:
+        alone = run_on(build_twostream(SMALL, files, "cpu", "float32"), threads=1)
+        rows = list(alone.rows(open_chunks(finetuned.videos["scene_01"], SMALL.long_side)[2], workers))
+    for stream, array in zip(BOTH, extracted.load("scene_01"), strict=True):
+        np.testing.assert_array_equal([getattr(row, stream) for row in rows], array)
+
+
+def test_other_processes_and_other_nodes_make_the_same_bits(finetuned, extracted, tmp_path):
+    begun = create_folder(tmp_path / "features", extracted.recipe.narrowed(["flow"]), {})
+    path = str(finetuned.weights.path)
+    config = WorkerConfig(begun.path, {"flow": path}, device="cpu", threads=1)
+    with open_worker(pickle.loads(pickle.dumps(config))) as worker:
+        assert returned(worker.extract("scene_01", finetuned.videos["scene_01"])).state == "done"
+    sent = {name: np.fromfile(file, np.uint8) for name, file in network_files(path, "flow").items()}
+    assert len(sent) == 3
+    worker, made = ray_extract._make_worker(replace(config, weights={}), sent)
+    with made:
+        assert returned(worker.extract("scene_00", finetuned.videos["scene_00"])).state == "done"
+    for video_id in ("scene_00", "scene_01"):
+        assert begun.read_record(video_id)["fold"] == FOLDS[video_id]
+        assert begun.load(video_id)[1].tobytes() == extracted.load(video_id)[1].tobytes()
+
+
+def test_a_copy_of_one_networks_file_still_knows_what_it_has_seen(finetuned, tmp_path):
+    shutil.copy(finetuned.weights.file("rgb", 1), tmp_path / "copy.pth")
+    asked = build_twostream(SMALL.narrowed(["rgb"]), WeightSources(str(tmp_path / "copy.pth")), "cpu", "float32")
+    chosen = {i: FoldNetworks(asked).of(i, None) for i in FOLDS}
+    assert {i: c.to_dict()["seen"] for i, c in chosen.items()} == {"scene_00": [], "scene_01": ["rgb"], "scene_02": []}
+    assert all(c.fold is None and c.twostream is asked for c in chosen.values())
+    assert asked.recipe.rgb.weights == "fälle" and asked.recipe.rgb.folds == ()
+
+
+def test_running_again_needs_the_same_folder_of_weights(lstr, finetuned, extracted):
+    weights = finetuned.weights
+    again = ["extract", finetuned.videos["scene_00"].parent, "-o", extracted.path, "--workers", 1, "--set", "threads=1"]
+    code, _, err = lstr(*again, "--recipe", weights.path)
+    assert code == 0 and "3 kept" in err and "random weights" not in err, err
+    of_features = [*again, "--recipe", extracted.path]
+    code, _, err = lstr(*of_features)
+    assert code == 0 and "3 kept" in err, "the folder says where its networks are"
+    (extracted.path / "weights.json").unlink()
+    code, _, err = lstr(*of_features)
+    assert code == 4 and "no file was named" in err and err.count("hint: ") == 1
+    code, _, err = lstr(*of_features, "--weights", f"rgb={weights.path}", "--weights", f"flow={weights.path}")
+    assert code == 0 and "3 kept" in err, err
+    flow = weights.recipe.narrowed(["flow"])
+    with pytest.raises(WeightsError, match="has not seen a fold") as caught:
+        FoldNetworks(rebuild_twostream(flow, WeightSources(flow=str(weights.file("flow"))), "cpu"))
+    assert "give their folder" in caught.value.hint
+
+
+def test_a_video_is_known_by_its_content_and_by_its_name(finetuned, twostream):
+    networks = FoldNetworks(twostream)
+    first, second = finetuned.training.values()
+    assert networks.of("another name", first).fold == 1 and networks.of("scene_01", "0" * 64).fold == 2
+    mixed = networks.of("scene_00", second)
+    assert mixed.fold == 2 and mixed.seen == ("flow",), "its pixels are new to the pair, its name is not"
+    new = networks.of("new", "0" * 64)
+    assert new.twostream is twostream and new.seen == ()
+
+
+def test_another_fold_than_the_recipes_is_refused(finetuned, tmp_path):
+    harmed = tmp_path / "harmed"
+    for name, file in network_files(finetuned.weights.path, "flow").items():
+        (harmed / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, harmed / name)
+    content = torch.load(harmed / "fold_1" / "flow.pth", weights_only=True)
+    next(tensor for tensor in content["state_dict"].values() if tensor.dim() == 4).add_(1)
+    torch.save(content, harmed / "fold_1" / "flow.pth")
+    flow = finetuned.weights.recipe.narrowed(["flow"])
+    networks = FoldNetworks(rebuild_twostream(flow, WeightSources(flow=str(harmed)), "cpu"))
+    with pytest.raises(WeightsError, match="the features come from fälle") as caught:
+        networks.of("scene_00", None)
+    assert caught.value.exit_code == 4 and "--weights flow=DIR" in caught.value.hint
+    shutil.copy(harmed / "fold_2" / "flow.pth", harmed / "fold_1" / "flow.pth")
+    with pytest.raises(WeightsError, match="does not say that it is the flow network without fold 1"):
+        FoldNetworks(networks.twostream)
+
+
+def test_a_recipe_of_weights(finetuned, tmp_path):
+    given = find_recipe(str(finetuned.weights.path))
+    of_file = find_recipe(str(finetuned.weights.path / "recipe.json"))
+    assert given == replace(of_file, origin=given.origin) and given.recipe == finetuned.weights.recipe
+    assert weights_for(given, {}) == dict.fromkeys(BOTH, str(finetuned.weights.path))
+    narrowed = choose_recipe(str(finetuned.weights.path), "flow")
+    assert weights_for(narrowed, {}) == {"flow": str(finetuned.weights.path)}
+    with pytest.raises(WeightsError, match="no rgb stream"):
+        weights_for(narrowed, {"rgb": str(finetuned.weights.file("rgb"))})
+    (tmp_path / "fold_1").mkdir()
+    with pytest.raises(RecipeError, match=r"no recipe\.json") as caught:
+        find_recipe(str(tmp_path))
+    assert "finetune" in caught.value.hint
+
+
+def test_a_checkpoint_of_folded_features_scores_a_new_video_with_the_networks_of_all(lstr, finetuned, tmp_path):
+    recipe, weights = finetuned.weights.recipe.narrowed(["flow"]), finetuned.weights
+    config = configure(rgb_dim=0, flow_dim=1024, **TINY)
+    path = tmp_path / "checkpoint.pt"
+    checkpoint.save(path, make_model(config, 2), ("Background", "fall"), recipe.to_dict(), {})
+    loaded = checkpoint.load(path)
+    for made_by in (recipe, recipe.without_folds()):
+        assert check_recipe(loaded, FeatureFolder(tmp_path, {}, made_by)) == []
+    assert networks_of(loaded, {"flow": str(weights.path)}, "cpu")[0].recipe == recipe
+    detect = ["detect", finetuned.videos["scene_02"], "-c", path, "-o", tmp_path / "out", "-f", "npy"]
+    detect += ["--set", "flow_threads=1"]
+    code, _, err = lstr(*detect, "--weights", f"flow={weights.path}")
+    assert code == 0 and len(np.load(tmp_path / "out" / "scene_02.scores.npy")) == 16, err
+    assert lstr(*detect, "--weights", f"flow={weights.file('flow')}")[0] == 0
+    code, _, err = lstr(*detect, "--weights", f"flow={weights.file('flow', 1)}")
+    assert code == 4 and "flow.sha256" in err
+
+
+def test_one_fold_can_be_asked_for_whatever_the_video(finetuned):
+    """Its networks then say which of the videos they have seen."""
+    recipe = finetuned.weights.recipe.narrowed(["flow"])
+    whole = rebuild_twostream(recipe, WeightSources(flow=str(finetuned.weights.path)), "cpu")
+    for without, unseen in ((0, {"scene_02"}), (2, {"scene_01", "scene_02"})):
+        chosen = {i: FoldNetworks(whole, without).of(i, None) for i in FOLDS}
+        assert {one.fold for one in chosen.values()} == {without or None}
+        assert {i for i, one in chosen.items() if not one.seen} == unseen
