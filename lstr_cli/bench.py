@@ -2,11 +2,27 @@
 
 from pathlib import Path
 from time import monotonic
+from typing import Annotated, Literal
 
 import click
+from msgspec import Struct
 
 from lstr_cli import console
-from lstr_cli.options import Bench, Command, RecipeChanges, build_from, options
+from lstr_cli.options import DATA, NETWORKS, Command, Json, RecipeChanges, build_from, option, options, set_option
+
+
+class Bench(Struct):
+    inputs: Annotated[
+        tuple[str, ...], option(DATA, "--input FILE", "Measure on this video; repeatable.  [default: rendered]")
+    ] = ()
+    recipe: Annotated[
+        Literal["faithful", "fast", "live", "smallest", "pretrained", "activitynet", "activitynet-fast"] | None,
+        option(NETWORKS, "--recipe", "Measure each stage of this recipe.  [default: compare all recipes]"),
+    ] = None
+    as_json: Json = False
+    settings: Annotated[
+        dict[str, str], set_option("chunks runtime flow_threads flow_backend recipe.flow_algorithm recipe.precision")
+    ] = {}
 
 
 @click.command("bench", cls=Command)

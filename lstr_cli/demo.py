@@ -1,11 +1,17 @@
 """`lstr demo`: everything, end to end, on videos made on the spot."""
 
 from pathlib import Path
+from typing import Annotated
 
 import click
+from msgspec import Struct
 
 from lstr_cli import console
-from lstr_cli.options import Command, Demo, options
+from lstr_cli.options import OUTPUT, Command, option, options
+
+
+class Demo(Struct):
+    output: Annotated[str, option(OUTPUT, "-o --output DIR", "Write everything into this folder.")] = "demo"
 
 
 @click.command("demo", cls=Command)

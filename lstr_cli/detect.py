@@ -8,13 +8,31 @@ from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from signal import SIGINT, Signals
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
+from msgspec import Struct
 
 from lstr.pipelines.progress import Failed, Finished, Notice
+from lstr.pipelines.quantities import seconds_of
+from lstr.settings import PositiveAmount
 from lstr_cli import console, interruption
-from lstr_cli.options import Command, Detect, build_from, options, take, take_named
+from lstr_cli.options import (
+    DATA,
+    EVENTS,
+    LIVE,
+    MODEL,
+    OF_MODEL,
+    OUTPUT,
+    Command,
+    Weights,
+    build_from,
+    option,
+    options,
+    set_option,
+    take,
+    take_named,
+)
 
 if TYPE_CHECKING:  # they bring torch
     from lstr.pipelines.detection.decision import Detected, Ended
@@ -37,6 +55,69 @@ def _formats(values: tuple[str, ...], output: str | None) -> tuple[str, ...]:
     if values and not output and chosen != ("jsonl",):
         raise click.BadParameter(f"{', '.join(chosen)} are files; add -o DIR. Only jsonl goes to standard output.")
     return chosen
+
+
+class Detect(Struct):
+    checkpoint: Annotated[
+        str | None,
+        option(
+            MODEL,
+            "-m --model -c --checkpoint FILE",
+            "Use this model file (.lstr), or this checkpoint.  [default: $LSTR_CHECKPOINT, else the default model]",
+        ),
+    ] = None
+    output: Annotated[str | None, option(OUTPUT, "-o --output DIR", "Write the timelines into this folder.")] = None
+    formats: Annotated[
+        tuple[str, ...],
+        option(
+            OUTPUT,
+            "-f --format LIST",
+            "Write these files into DIR, with commas between.  [default: json,jsonl,npy,html]",
+        ),
+    ] = ()
+    events_only: Annotated[
+        bool, option(OUTPUT, "--events-only", "Leave decisions out of the JSONL, tens of MB a day of a camera.")
+    ] = False
+    as_json: Annotated[bool, option(OUTPUT, "--json", "Print one JSON timeline per source instead of a table.")] = False
+    on: Annotated[
+        float | None,
+        option(EVENTS, "--on P", "Start an action at this score.  [default: 0.5]"),
+    ] = None
+    off: Annotated[float | None, option(EVENTS, "--off P", "End an action below this score.  [default: 0.35]")] = None
+    min_length: Annotated[
+        float | None,
+        option(
+            EVENTS, "--min-length S", "Ignore actions shorter than this many seconds. Delays each start by as much."
+        ),
+    ] = None
+    merge_gap: Annotated[
+        float | None,
+        option(EVENTS, "--merge-gap S", "Join parts of an action this near. Delays each end by as much."),
+    ] = None
+    start: Annotated[
+        float, option(DATA, "--start TIME", "Skip what comes before, for example 90s or 1:30.", seconds_of)
+    ] = 0.0
+    duration: Annotated[
+        PositiveAmount | None,
+        option(DATA, "--duration TIME", "Stop after this much of each source.", seconds_of),
+    ] = None
+    names: Annotated[
+        dict[str, str],
+        option(
+            LIVE,
+            "--name NAME=SOURCE",
+            "Name a live source in files and lines, as in door=rtsp://camera/stream; repeatable.",
+        ),
+    ] = {}
+    weights: Weights = ()
+    settings: Annotated[
+        dict[str, str],
+        set_option(
+            "labels embed timeout on_lag on_gap clock max_chunks runtime flow_threads flow_backend "
+            "recipe.flow_algorithm recipe.allow_mismatch",
+            model=OF_MODEL,
+        ),
+    ] = {}
 
 
 @click.command("detect", cls=Command)

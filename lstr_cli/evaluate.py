@@ -2,14 +2,32 @@
 
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import click
+from msgspec import Struct
 
 from lstr.pipelines.progress import Failed
+from lstr.pipelines.quantities import an_hour
 from lstr_cli import console
 from lstr_cli.next_steps import after_evaluate
-from lstr_cli.options import OF_DATA, Command, Evaluate, build_from, options, take, take_named
+from lstr_cli.options import (
+    DATA,
+    EVENTS,
+    MODEL,
+    OF_DATA,
+    OF_MODEL,
+    OUTPUT,
+    Command,
+    Json,
+    Labels,
+    build_from,
+    option,
+    options,
+    set_option,
+    take,
+    take_named,
+)
 
 if TYPE_CHECKING:  # they bring numpy
     from lstr.pipelines.evaluation.findings import Findings
@@ -17,6 +35,53 @@ if TYPE_CHECKING:  # they bring numpy
 SOME_FAILED = 3
 OF_FEATURES = ("published", "choose_thresholds", "false_alarms", "allow_seen")
 """Options that only an evaluation on feature folders has."""
+
+
+class Evaluate(Struct):
+    labels: Labels | None = None
+    output: Annotated[
+        str | None, option(OUTPUT, "-o --output DIR", "Write report.html, JSON, CSV and figures into this folder.")
+    ] = None
+    subset: Annotated[
+        str | None, option(DATA, "--subset NAME", "Score this subset.  [default: testing, else validation]")
+    ] = None
+    choose_thresholds: Annotated[
+        bool,
+        option(
+            EVENTS,
+            "--choose-thresholds",
+            "Choose thresholds for `lstr detect` on the validation subset, and write them into CHECKPOINT.",
+        ),
+    ] = False
+    false_alarms: Annotated[
+        float | None,
+        option(
+            EVENTS,
+            "--false-alarms RATE",
+            "Choose the thresholds that find most with this many false alarms of all classes together, for example "
+            "2/h.  [default: the highest F1 of found actions]",
+            an_hour,
+        ),
+    ] = None
+    published: Annotated[
+        bool, option(MODEL, "--published", "Score the chunks that the published code of this kind scores.")
+    ] = False
+    allow_seen: Annotated[
+        bool,
+        option(DATA, "--allow-seen", "Score videos that the feature networks have seen too; the result is marked."),
+    ] = False
+    to: Annotated[
+        Literal["csv", "latex", "md"] | None,
+        option(
+            OUTPUT,
+            "--to",
+            "Print one table for a paper; runs that differ only in their seed are one row of mean and deviation.",
+        ),
+    ] = None
+    as_json: Json = False
+    settings: Annotated[
+        dict[str, str], set_option(f"{OF_DATA} resamples mode table recipe.allow_mismatch", model=OF_MODEL)
+    ] = {}
 
 
 @click.command("evaluate", cls=Command)

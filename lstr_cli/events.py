@@ -2,15 +2,30 @@
 
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import click
+from msgspec import Struct
 
+from lstr.pipelines.quantities import seconds_of
+from lstr.settings import PositiveAmount
 from lstr_cli import console
-from lstr_cli.options import Command, Events, options
+from lstr_cli.options import DATA, OUTPUT, Command, Json, option, options
 
 if TYPE_CHECKING:
     from lstr.pipelines.watching.history import History, Wanted
+
+
+class Events(Struct):
+    since: Annotated[
+        PositiveAmount | None,
+        option(DATA, "--since TIME", "Show the last 1d, 12h or 30m.", seconds_of),
+    ] = None
+    as_labels: Annotated[
+        str | None,
+        option(OUTPUT, "--as-labels FILE", "Write the events marked right or wrong as labels of their clips."),
+    ] = None
+    as_json: Json = False
 
 
 @click.command("events", cls=Command)

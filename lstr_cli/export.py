@@ -1,9 +1,17 @@
 """`lstr export`: a model file to one that runs without torch."""
 
+from typing import Annotated
+
 import click
+from msgspec import Struct
 
 from lstr_cli import console
-from lstr_cli.options import Command, Export, build_from, options
+from lstr_cli.options import OUTPUT, Command, build_from, option, options, set_option
+
+
+class Export(Struct):
+    output: Annotated[str, option(OUTPUT, "-o --output FILE.lstr", "Write this file.")]
+    settings: Annotated[dict[str, str], set_option("streams flow_threads flow_backend")] = {}
 
 
 @click.command("export", cls=Command)

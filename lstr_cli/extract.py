@@ -2,15 +2,33 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
+from msgspec import Struct
 
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.pipelines.progress import Failed
+from lstr.settings import Positive
 from lstr_cli import console
 from lstr_cli.next_steps import after_extract
-from lstr_cli.options import Command, Extract, RecipeChanges, build_from, options, read_lists
+from lstr_cli.options import (
+    DATA,
+    NETWORKS,
+    OF_RECIPE,
+    OUTPUT,
+    RUN,
+    Command,
+    Lists,
+    RecipeChanges,
+    Stream,
+    Weights,
+    build_from,
+    option,
+    options,
+    read_lists,
+    set_option,
+)
 
 if TYPE_CHECKING:  # they bring torch
     from collections.abc import Iterator
@@ -21,6 +39,51 @@ if TYPE_CHECKING:  # they bring torch
     from lstr.pipelines.extraction.resume import Summary
 
 SOME_FAILED = 3
+
+
+class Extract(Struct):
+    output: Annotated[str, option(OUTPUT, "-o --output FEATURES", "Write the features into this folder.")]
+    recipe: Annotated[
+        str | None,
+        option(
+            NETWORKS,
+            "--recipe NAME|FILE",
+            "Make features by this recipe. faithful: as published, ten flow crops. fast: one, and bf16 where it is "
+            "faster. activitynet, activitynet-fast: the variant with ResNet-50 on both streams. Or a recipe file, or "
+            "the recipe (and weights) of a feature folder, checkpoint, folder of `lstr finetune`, or model file.  "
+            "[default: fast on a CPU, faithful on a GPU]",
+        ),
+    ] = None
+    stream: Stream = None
+    weights: Weights = ()
+    calibrate: Annotated[
+        str | None,
+        option(
+            NETWORKS,
+            "--calibrate LABELS|LIST",
+            "Give random networks batch-norm statistics from these videos: the training subset of a label file, or a "
+            "text file with one id or path per line.",
+        ),
+    ] = None
+    lists: Lists = ()
+    workers: Annotated[
+        Positive | None,
+        option(RUN, "--workers N", "Use N processes.  [default: one for four cores, and for each GPU]"),
+    ] = None
+    allow_damaged: Annotated[
+        bool,
+        option(DATA, "--allow-damaged", "Keep what precedes the damage of a damaged video, instead of failing it."),
+    ] = False
+    dry_run: Annotated[bool, option(RUN, "--dry-run", "Show how much there is to do, how long it takes, and stop.")] = (
+        False
+    )
+    as_json: Annotated[
+        bool, option(OUTPUT, "--json", "Print the summary, or the plan of a --dry-run, as one JSON document.")
+    ] = False
+    settings: Annotated[
+        dict[str, str],
+        set_option(f"runtime threads flow_backend root engine ray_address cache {OF_RECIPE}"),
+    ] = {}
 
 
 @click.command("extract", cls=Command)

@@ -1,16 +1,36 @@
 """`lstr finetune`: labelled videos to the weights of the feature networks."""
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
+from msgspec import Meta, Struct
 
 from lstr.extractors.streams import STREAMS
 from lstr.pipelines.progress import Failed
 from lstr_cli import console
 from lstr_cli.extract import say_outcome, speed
 from lstr_cli.next_steps import after_finetune
-from lstr_cli.options import Command, Finetune, RecipeChanges, build_from, options, read_lists, take_run
+from lstr_cli.options import (
+    MODEL,
+    NETWORKS,
+    OF_RECIPE,
+    OF_RUN,
+    OUTPUT,
+    RUN,
+    Command,
+    Json,
+    Labels,
+    Lists,
+    RecipeChanges,
+    Stream,
+    build_from,
+    option,
+    options,
+    read_lists,
+    set_option,
+    take_run,
+)
 
 if TYPE_CHECKING:  # they bring torch
     from collections.abc import Iterator
@@ -30,6 +50,45 @@ def _by_stream(values: tuple[str, ...]) -> dict[str, Any]:
         else:
             first["init"] = value
     return first
+
+
+class Finetune(Struct):
+    labels: Labels
+    output: Annotated[str, option(OUTPUT, "-o --output WEIGHTS", "Write the weights into this folder.")]
+    init: Annotated[
+        tuple[str, ...],
+        option(
+            NETWORKS,
+            "--init [STREAM=]PATH|NAME|random",
+            "Start from these weights: a file (published, or torchvision's resnet50-*.pth), an earlier WEIGHTS folder, "
+            "a model file, the name or recipe of fetched ones, or random; for one network as in rgb=PATH. RGB weights "
+            "serve a flow network of their kind too.  [default: random]",
+        ),
+    ] = ()
+    recipe: Annotated[
+        str,
+        option(
+            NETWORKS,
+            "--recipe NAME|FILE",
+            "Make features by this recipe, as `lstr extract` will: fast, faithful, activitynet (ResNet-50 on both "
+            "streams), activitynet-fast, or a recipe file.",
+        ),
+    ] = "fast"
+    stream: Stream = None
+    folds: Annotated[
+        Annotated[int, Meta(ge=2)] | None,
+        option(MODEL, "--folds K", "Train K more pairs of networks, each without one K-th of the videos."),
+    ] = None
+    lists: Lists = ()
+    resume: Annotated[bool, option(RUN, "--resume", "Continue an interrupted training.")] = False
+    as_json: Json = False
+    settings: Annotated[
+        dict[str, str],
+        set_option(
+            NAME="a setting of both networks, rgb.NAME or flow.NAME of one: epochs, batch_size, lr, dropout, "
+            f"short_side, crop, precision, patience and others; or of the run: {OF_RUN}; or of the recipe: {OF_RECIPE}",
+        ),
+    ] = {}
 
 
 @click.command("finetune", cls=Command)

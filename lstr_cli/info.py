@@ -1,14 +1,21 @@
 """`lstr info`: what a video, feature folder, model file, checkpoint, weights, recipe, timeline or label file holds."""
 
 import sys
+from typing import Annotated
 
 import click
+from msgspec import Struct
 
 from lstr_cli import console
-from lstr_cli.options import Command, Info, options, take
+from lstr_cli.options import OF_MODEL, Command, Json, options, set_option, take
 
 DAMAGED = 3
 SHOWN = 20  # faults in a table; --json has them all
+
+
+class Info(Struct):
+    as_json: Json = False
+    settings: Annotated[dict[str, str], set_option(model=OF_MODEL)] = {}
 
 
 @click.command("info", cls=Command)

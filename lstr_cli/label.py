@@ -3,11 +3,36 @@
 import webbrowser
 from contextlib import suppress
 from pathlib import Path
+from typing import Annotated
 
 import click
+from msgspec import Meta, Struct
 
 from lstr_cli import console, interruption
-from lstr_cli.options import Command, Label, options
+from lstr_cli.options import DATA, OUTPUT, RUN, Command, option, options
+
+
+class Label(Struct):
+    output: Annotated[
+        str | None,
+        option(OUTPUT, "-o --output FILE", "Write the labels here.  [default: labels.json next to the videos]"),
+    ] = None
+    labels: Annotated[
+        tuple[str, ...], option(DATA, "--labels FILE", "Begin with labels of any format; repeatable.")
+    ] = ()
+    model: Annotated[
+        str | None,
+        option(
+            DATA,
+            "-m --model -c --checkpoint FILE",
+            "Propose the detections and near misses of a model file (.lstr) or checkpoint.",
+        ),
+    ] = None
+    port: Annotated[
+        Annotated[int, Meta(ge=1, le=65535)] | None,
+        option(RUN, "--port N", "Serve the page here.  [default: 8420, or one that is free]"),
+    ] = None
+    no_browser: Annotated[bool, option(RUN, "--no-browser", "Print the address, and open nothing.")] = False
 
 
 @click.command("label", cls=Command)

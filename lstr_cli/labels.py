@@ -3,13 +3,15 @@
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import click
+from msgspec import Struct
 
+from lstr.settings import PositiveAmount
 from lstr_cli import console
 from lstr_cli.next_steps import after_convert
-from lstr_cli.options import Check, Convert, Group, Report, options
+from lstr_cli.options import DATA, OF_DATA, OF_FEATURES, OUTPUT, Group, Report, option, options, set_option
 
 if TYPE_CHECKING:
     from lstr.pipelines.pages.table import Table
@@ -48,6 +50,38 @@ def _columns(values: tuple[str, ...]) -> dict[str, str]:
     if wrong := [name for name, equals, header in pairs if not (name and equals and header)]:
         raise click.UsageError(f"--columns: {wrong[0]!r} is not NAME=HEADER, as in start=Beginn.")
     return {name.strip(): header for name, _, header in pairs}
+
+
+class Convert(Struct):
+    output: Annotated[
+        str | None, option(OUTPUT, "-o --output PATH", "Write this file or folder; else text goes to standard output.")
+    ] = None
+    to: Annotated[
+        str | None,
+        option(OUTPUT, "--to FORMAT", "Write this format.  [default: by the ending of -o; .json is activitynet]"),
+    ] = None
+    source_format: Annotated[str | None, option(DATA, "--from FORMAT", "Read this format.  [default: recognised]")] = (
+        None
+    )
+    columns: Annotated[
+        tuple[str, ...],
+        option(DATA, "--columns NAME=HEADER,…", "Read these columns of tables: start=Beginn,end=Ende,label=Aktion."),
+    ] = ()
+    frames: Annotated[
+        PositiveAmount | None,
+        option(DATA, "--frames FPS", "Read times as frame numbers, at this many frames per second."),
+    ] = None
+    video: Annotated[
+        str | None,
+        option(DATA, "--video PATH", "Use this video or folder: to draw on, and for the rates of frame numbers."),
+    ] = None
+    subsets: Annotated[
+        tuple[str, ...], option(OUTPUT, "--subset [OLD=]NEW", "Name the subset of videos, or rename one.")
+    ] = ()
+    rename: Annotated[dict[str, str], option(OUTPUT, "--rename OLD=NEW", "Rename a class; repeatable.")] = {}
+    as_labels: Annotated[
+        bool, option(OUTPUT, "--as-labels", "Drop the scores, so that detections become labels to train on.")
+    ] = False
 
 
 @command.command("convert")
@@ -97,6 +131,11 @@ def convert(sources, to, output, columns, subsets, video, **others):
     where = f", in {done.files[0] if len(done.files) == 1 else output}" if done.files else ""
     console.say(f"{what}{where}")
     console.say_next(*after_convert(done.form.name, done.files))
+
+
+class Check(Struct):
+    as_json: Annotated[bool, option(OUTPUT, "--json", "Print one JSON document that names every finding.")] = False
+    settings: Annotated[dict[str, str], set_option(f"{OF_DATA} {OF_FEATURES}")] = {}
 
 
 @command.command("check")

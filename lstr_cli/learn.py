@@ -6,14 +6,29 @@ import sys
 from contextlib import closing
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
+from msgspec import Struct
 
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES
 from lstr.pipelines.progress import Failed, Finished, LabelFindings, Notice
+from lstr.pipelines.quantities import an_hour, seconds_of
 from lstr_cli import console
-from lstr_cli.options import Command, Learn, build_from, options, read_lists, take_run
+from lstr_cli.options import (
+    EVENTS,
+    NETWORKS,
+    OUTPUT,
+    RUN,
+    Command,
+    Lists,
+    build_from,
+    option,
+    options,
+    read_lists,
+    set_option,
+    take_run,
+)
 
 if TYPE_CHECKING:  # they bring numpy
     from collections.abc import Iterator
@@ -26,6 +41,51 @@ SOME_FAILED = 3
 TRUST = 0.05
 """The share of a step after which its own speed says as much as the plan: the first of it waits for networks"""
 PROGRESS_SECONDS = 0.25  # between two reports of progress within a step, in JSON
+
+
+class Learn(Struct):
+    output: Annotated[
+        str | None,
+        option(
+            OUTPUT, "-o --output MODEL", "Write the model file here.  [default: named after LABELS, in this folder]"
+        ),
+    ] = None
+    seconds: Annotated[
+        float | None, option(RUN, "--time TIME", "Limit the training time, for example to 15m or 2h.", seconds_of)
+    ] = None
+    recipe: Annotated[
+        str | None,
+        option(
+            NETWORKS,
+            "--recipe NAME|FILE",
+            "Make features by this recipe: pretrained, difference, grey, live (for cameras), fast, faithful, "
+            "or a recipe file.  [default: pretrained, or difference if the time is short]",
+        ),
+    ] = None
+    init: Annotated[
+        str | None,
+        option(NETWORKS, "--init MODEL|WEIGHTS", "Start from the networks of an earlier model file, or from weights."),
+    ] = None
+    false_alarms: Annotated[
+        float | None,
+        option(
+            EVENTS, "--false-alarms RATE", "Choose thresholds for this many false alarms, for example 2/h.", an_hour
+        ),
+    ] = None
+    lists: Lists = ()
+    dry_run: Annotated[bool, option(RUN, "--dry-run", "Check the labels, show the plan, and stop.")] = False
+    make_default: Annotated[
+        bool, option(OUTPUT, "--make-default", "Let `lstr detect` use the model if no other is named.")
+    ] = False
+    as_json: Annotated[bool, option(OUTPUT, "--json", "Print plan or result as one JSON document.")] = False
+    settings: Annotated[
+        dict[str, str],
+        set_option(
+            NAME="a setting of the networks, or of the run, as for `lstr finetune`",
+            model="of the model",
+            train="of its training",
+        ),
+    ] = {}
 
 
 @click.command("learn", cls=Command)

@@ -1,9 +1,27 @@
 """`lstr pack`: a run, or several, and the networks of their features to one model file."""
 
+from typing import Annotated
+
 import click
+from msgspec import Struct
 
 from lstr_cli import console
-from lstr_cli.options import Command, Pack, options
+from lstr_cli.options import MODEL, NETWORKS, OUTPUT, Command, option, options
+
+
+class Pack(Struct):
+    output: Annotated[str, option(OUTPUT, "-o --output FILE.lstr", "Write this model file.")]
+    weights: Annotated[
+        str | None,
+        option(
+            NETWORKS,
+            "--weights DIR",
+            "Take the networks of this folder of `lstr finetune`.  [default: where the features of the run say it is]",
+        ),
+    ] = None
+    metrics: Annotated[
+        str | None, option(MODEL, "--metrics FILE", "Put the output of `lstr evaluate --json` into the model card.")
+    ] = None
 
 
 @click.command("pack", cls=Command)

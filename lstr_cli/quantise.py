@@ -1,9 +1,17 @@
 """`lstr quantise`: a model file to one whose feature networks compute in int8."""
 
+from typing import Annotated
+
 import click
+from msgspec import Struct
 
 from lstr_cli import console
-from lstr_cli.options import Command, Quantise, build_from, options
+from lstr_cli.options import OUTPUT, Command, build_from, option, options, set_option
+
+
+class Quantise(Struct):
+    output: Annotated[str, option(OUTPUT, "-o --output FILE.lstr", "Write this model file.")]
+    settings: Annotated[dict[str, str], set_option("chunks runtime flow_threads flow_backend")] = {}
 
 
 @click.command("quantise", cls=Command)

@@ -1,15 +1,68 @@
 """`lstr train`: features and labels to a checkpoint."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
+from msgspec import Struct
 
+from lstr.settings import Positive
 from lstr_cli import console
 from lstr_cli.next_steps import after_train
-from lstr_cli.options import OF_DATA, Command, Train, build_from, options, take_named
+from lstr_cli.options import (
+    DATA,
+    MODEL,
+    OF_DATA,
+    OF_FEATURES,
+    OUTPUT,
+    RUN,
+    Command,
+    Labels,
+    build_from,
+    option,
+    options,
+    set_option,
+    take_named,
+)
 
 if TYPE_CHECKING:  # it brings torch
     from lstr.pipelines.training.train import TrainOptions
+
+
+class Train(Struct):
+    labels: Labels
+    output: Annotated[str, option(OUTPUT, "-o --output RUN", "Write the checkpoint and the log into this folder.")]
+    preset: Annotated[
+        str | None,
+        option(
+            MODEL,
+            "--preset NAME",
+            "Start from these settings. thumos14, tvseries, hacs: the paper's. thumos14-published: those of the "
+            "published code. lstr-small: LSTR for up to an hour of video. KIND-small, KIND-thumos14: other kinds of "
+            "model, such as rnn-small and miniroad-thumos14; see `lstr models KIND`.  [default: lstr-small up to an "
+            "hour of training video, else thumos14; for another model.kind, its presets]",
+        ),
+    ] = None
+    config: Annotated[
+        str | None, option(MODEL, "--config FILE", "Start from the settings of another run: its config.json.")
+    ] = None
+    eval_every: Annotated[
+        Positive | None, option(RUN, "--eval-every EPOCHS", "Evaluate after this many epochs, and keep best.pt.")
+    ] = None
+    eval_subset: Annotated[str, option(DATA, "--eval-subset NAME", "Evaluate on this subset of the labels.")] = (
+        "validation"
+    )
+    resume: Annotated[bool, option(RUN, "--resume", "Continue an interrupted run.")] = False
+    print_config: Annotated[
+        bool, option(OUTPUT, "--print-config", "Print all settings as JSON, for --config, and train nothing.")
+    ] = False
+    settings: Annotated[
+        dict[str, str],
+        set_option(
+            f"{OF_DATA} {OF_FEATURES}",
+            model="of the model, such as model.kind=rnn",
+            train="of its training, such as train.epochs=10",
+        ),
+    ] = {}
 
 
 @click.command("train", cls=Command)

@@ -1,9 +1,16 @@
 """`lstr unpack`: a model file to its checkpoint and the weights folder of its networks."""
 
+from typing import Annotated
+
 import click
+from msgspec import Struct
 
 from lstr_cli import console
-from lstr_cli.options import Command, Unpack, options
+from lstr_cli.options import OUTPUT, Command, option, options
+
+
+class Unpack(Struct):
+    output: Annotated[str, option(OUTPUT, "-o --output DIR", "Write the files into this folder.")]
 
 
 @click.command("unpack", cls=Command)

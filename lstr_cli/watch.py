@@ -7,14 +7,21 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from signal import SIGHUP
+from typing import Annotated
 
 import click
+from msgspec import Struct
 
 from lstr.files.names import displayed
 from lstr_cli import console, interruption
-from lstr_cli.options import Command, Watch, options
+from lstr_cli.options import RUN, Command, option, options
 
 GLANCE = 0.5  # seconds between two looks at whether it is to read its file again
+
+
+class Watch(Struct):
+    begin: Annotated[bool, option(RUN, "--init", "Write CONFIG, with a comment for each entry, and stop.")] = False
+    only_check: Annotated[bool, option(RUN, "--check", "Check CONFIG, name each error by its entry, and stop.")] = False
 
 
 @click.command("watch", cls=Command)

@@ -2,12 +2,14 @@
 
 import sys
 from dataclasses import asdict
+from typing import Annotated
 
 import click
+from msgspec import Struct
 
 from lstr_cli import console
 from lstr_cli.next_steps import after_fetch
-from lstr_cli.options import Fetch, Group, Report, options
+from lstr_cli.options import DATA, RUN, Group, Report, option, options
 
 UNFIT = 4
 DIGITS = 16  # of a SHA-256 on a screen
@@ -57,6 +59,13 @@ def list_command(as_json):
     ]
     console.show_table(title, columns, cells)
     console.say("`lstr weights fetch NAME` brings one, or a recipe; --json shows addresses, licences and notes.")
+
+
+class Fetch(Struct):
+    mirror: Annotated[str | None, option(DATA, "--from FILE|URL", "Take it from this file, folder or address.")] = None
+    accept_licence: Annotated[
+        tuple[str, ...], option(RUN, "--accept-licence NAME", "Accept a licence that is on no list of free ones.")
+    ] = ()
 
 
 @command.command("fetch")

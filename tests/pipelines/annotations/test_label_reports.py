@@ -38,12 +38,12 @@ def test_a_budget_of_all_videos_and_of_each(tmp_path, lstr):
     )
     title, columns, *rows = (line.split("\t") for line in lstr("labels", "budget", path)[1].splitlines())
     assert [tuple(row) for row in rows] == [
-        ("all", "hug", "all", "1", "6.0", "6.0"),
-        ("all", "kick", "all", "2", "4.0", "2.0"),
-        ("all", "wave", "all", "0", "0.0", ""),
-        ("one", "hug", "all", "1", "6.0", "6.0"),
-        ("one", "kick", "all", "1", "2.0", "2.0"),
-        ("two", "kick", "all", "1", "2.0", "2.0"),
+        ("all", "hug", "all", "1", "6.00", "6.00"),
+        ("all", "kick", "all", "2", "4.00", "2.00"),
+        ("all", "wave", "all", "0", "0.00", ""),
+        ("one", "hug", "all", "1", "6.00", "6.00"),
+        ("one", "kick", "all", "1", "2.00", "2.00"),
+        ("two", "kick", "all", "1", "2.00", "2.00"),
     ]
     assert columns == ["video", "action", "subject", "count", "total_s", "mean_s"]
     code, out, err = lstr("labels", "budget", path)
