@@ -17,7 +17,7 @@ def after_fetch(published: str) -> list[str]:
     if published in PRESETS:
         recipe = [] if PRESETS[published] == PRESETS["faithful"] else ["--recipe", published]
         return [*extract, *recipe, "--weights", published]
-    return [*extract, "--recipe", max(having, key=lambda name: len(PRESETS[name].parts))] if having else []
+    return [*extract, "--recipe", max(reversed(having), key=lambda name: len(PRESETS[name].parts))] if having else []
 
 
 def after_finetune(weights: Path, videos: Sequence[str], lists: Sequence[str]) -> list[str]:

@@ -40,7 +40,7 @@ def test_a_budget_of_all_videos_and_of_each(tmp_path, lstr):
     assert [tuple(row) for row in rows] == [
         ("all", "hug", "all", "1", "6.00", "6.00"),
         ("all", "kick", "all", "2", "4.00", "2.00"),
-        ("all", "wave", "all", "0", "0.00", ""),
+        ("all", "wave", "all", "0", "0.00", "–"),
         ("one", "hug", "all", "1", "6.00", "6.00"),
         ("one", "kick", "all", "1", "2.00", "2.00"),
         ("two", "kick", "all", "1", "2.00", "2.00"),
