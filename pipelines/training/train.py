@@ -1,9 +1,9 @@
 """The job of training: feature folders and labels to a checkpoint, on one process or on those that torchrun started."""
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from lstr.chunk import CLOCK
 from lstr.errors import ConfigError, RecipeError
@@ -21,7 +21,6 @@ from lstr.pipelines.training.ranks import Ranks, join_ranks
 from lstr.pipelines.training.run_folder import RunFolder, Step, draw_curves
 from lstr.settings import Count, check_fields, override
 
-Made = TypeVar("Made")
 HELD_OUT = ("testing", "validation")
 RNN_IS_BETTER = (
     "--preset rnn-small did better on two small sets (mAP 0.67 against 0.59 on UT-Interaction, 0.93 against 0.92 on "
@@ -113,29 +112,23 @@ Event = LabelFindings | Notice | Started | Step | Finished[Trained]
 
 
 def train(options: TrainOptions) -> Iterator[Event]:
-    """Train a model, or go on with a run. Started by torchrun, rank 0 alone yields events.
+    """Train a model, or resume a run. Started by torchrun, rank 0 alone yields events.
 
     Yields LabelFindings, Notices and Started before the first step, a Step after each logged interval, last Finished.
     Raises LabelsError, RecipeError or ConfigError for what does not fit together, and whatever `train_model` raises.
     """
-    return _joined(options, _events)
-
-
-def planned_settings(options: TrainOptions) -> Iterator[LabelFindings | Finished[dict]]:
-    """All settings of the run that `train` would begin, in Finished, as its config.json would hold them."""
-    return _joined(options, _settings)
-
-
-def _joined(options: TrainOptions, events: Callable[[TrainOptions, Ranks, str], Iterator[Made]]) -> Iterator[Made]:
     if options.repeats:
         make_reproducible()  # before anything of CUDA begins
     with join_ranks(choose_device(options.device)) as (ranks, device):
-        yield from ranks.only_first(events(options, ranks, device))
+        yield from ranks.only_first(_events(options, ranks, device))
 
 
-def _settings(options: TrainOptions, ranks: Ranks, device: str) -> Iterator[LabelFindings | Finished[dict]]:
-    task = yield from _task(options)
-    yield Finished(task.settings(device, ranks))
+def planned_settings(options: TrainOptions) -> Iterator[LabelFindings | Finished[dict]]:
+    """All settings of the run that `train` would start, in Finished, as its config.json would hold them."""
+    with join_ranks(choose_device(options.device)) as (ranks, device):
+        task = yield from _task(options)
+        if ranks.first:
+            yield Finished(task.settings(device, ranks))
 
 
 def _events(options: TrainOptions, ranks: Ranks, device: str) -> Iterator[Event]:
