@@ -162,7 +162,6 @@ def command(sources, as_json, formats, settings, on, off, min_length, merge_gap,
     by_kind(sources, others["names"])  # a path with a mistake is named at once; the job takes longer to import
     console.say_waiting("loading networks…")
     from lstr.extractors.video.live_reader import LiveOptions
-    from lstr.pipelines.annotations.label_file import read_label_file
     from lstr.pipelines.detection.detect import DetectOptions, detect_sources
     from lstr.pipelines.detection.options import Limits, NetworkOptions, OutputOptions
     from lstr_cli.view import Progress, View
@@ -170,7 +169,11 @@ def command(sources, as_json, formats, settings, on, off, min_length, merge_gap,
     folder = Path(others["output"]) if others["output"] else None
     piped = not as_json and not console.is_terminal()
     lines = sys.stdout if not folder and (piped or formats == ("jsonl",)) else None
-    labels = read_label_file(settings.pop("labels")) if "labels" in settings else None
+    labels = None
+    if "labels" in settings:
+        from lstr.pipelines.annotations.label_file import read_label_file  # brings every format of labels
+
+        labels = read_label_file(settings.pop("labels"))
     view = View(lines is sys.stdout and console.is_terminal())
     live, how = (
         take_named(settings, "clock on_lag timeout"),

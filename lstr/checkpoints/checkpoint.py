@@ -106,8 +106,8 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
     """A checkpoint from what `read` gives of its file; `path` is for messages. Raises as `load`."""
     path, overrides = Path(path), dict(overrides or {})
     tensors = content.get(TENSORS) if isinstance(content, dict) else None
-    bare = tables_of(content)
-    if tensors is None and is_made_of(bare, dict[str, Tensor]):
+    # asked for in other files alone, because it imports every kind of model
+    if tensors is None and is_made_of(bare := tables_of(content), dict[str, Tensor]):
         content = {TENSORS: (tensors := bare)}  # the weights alone, as MiniROAD's code saves them
     if not tensors or not is_made_of(tensors, dict[str, Tensor]):
         raise CheckpointError(

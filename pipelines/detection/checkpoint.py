@@ -9,12 +9,10 @@ from typing import Any
 
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import CheckpointError, ConfigError, DeviceError
-from lstr.extractors.networks.published_files import sha256_of
 from lstr.files.atomic import replacing
 from lstr.files.home import DEFAULTS, default_model, home
 from lstr.pipelines.model_files.checkpoint_recipe import recipe_of
 from lstr.pipelines.model_files.description import is_demo
-from lstr.pipelines.model_files.exported_file import load_exported
 from lstr.pipelines.model_files.model_file import assumptions_of, is_model, load, open_checkpoint, open_model
 
 NEARLY_ALL = 0.85  # visible share of width or height; 3:2 video on a network for 4:3 has 0.89, which needs no warning
@@ -95,6 +93,8 @@ def _exported(path: str | Path, overrides: Mapping[str, Any] | None) -> Checkpoi
         return None
     if overrides:
         raise ConfigError(f"{path} is exported: its settings are in its graphs.", "leave the settings out.")
+    from lstr.pipelines.model_files.exported_file import load_exported
+
     return load_exported(model)
 
 
@@ -115,6 +115,8 @@ def warnings_of_source(loaded: Checkpoint, source_id: str, video: Path | None = 
     seen: Mapping[str, Any] = loaded.about.get("seen") or {}
     hashes, known = {sha256 for sha256 in seen.values() if sha256}, source_id in seen
     if video and hashes:
+        from lstr.extractors.networks.published_files import sha256_of
+
         with suppress(OSError):  # opening the file reports it
             known = sha256_of(video) in hashes or seen.get(source_id, "") is None
     if known:

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import accumulate
 from numbers import Rational
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from lstr.extractors.run import FeatureRow
 from lstr.extractors.stages import DECODE
 from lstr.extractors.video.file_reader import open_chunks, probe_chunks
 from lstr.extractors.video.frames import FPS, Chunk, SourceFrame, chunks_of, shrink, working_size
-from lstr.extractors.video.inputs import Tell, find_videos
+from lstr.extractors.video.inputs import VIDEO_SUFFIXES, Tell, find_videos, is_video_name
 from lstr.extractors.video.live_input import Input
 from lstr.extractors.video.live_reader import LiveReader, Moment
 from lstr.extractors.video.stretches import GAP_SECONDS, Gap, stretches
@@ -29,8 +29,10 @@ from lstr.files.names import shown
 from lstr.pipelines.detection.checkpoint import warnings_of_shape, warnings_of_source
 from lstr.pipelines.detection.networks import Networks
 from lstr.pipelines.detection.options import Limits
-from lstr.pipelines.features.folder import FeatureFolder, is_feature_folder
 from lstr.pipelines.model_files.checkpoint_recipe import check_recipe, open_learnt, streams_taken
+
+if TYPE_CHECKING:  # a video needs no feature folders
+    from lstr.pipelines.features.folder import FeatureFolder
 
 QUEUED = 8  # chunks read ahead of a batch: decoding goes on while the loop is busy
 FIRST_STEPS = 3
@@ -74,6 +76,7 @@ class Source:
         self.chunks: Ahead[Chunk] | LiveReader | None = None
         """The queue in front of the networks."""
         self._next: int | None = None
+        self._shape: tuple[int, ...] = ()
 
     def open(self, networks: Networks, limits: Limits, changed: threading.Condition) -> None:
         """Start to read. `changed` is notified of each chunk, and of the end.
@@ -81,13 +84,24 @@ class Source:
         Raises VideoError and others of this source, and as `Networks.open`.
         """
 
-    def _read(self, chunks: Iterator[Chunk], batch: int, changed: threading.Condition) -> None:
+    def _read(self, chunks: Iterator[Chunk], batch: int, loaded: Checkpoint, changed: threading.Condition) -> None:
+        self._loaded = loaded
         self.chunks = Ahead(DECODE.over(chunks), batch + QUEUED, f"reader of {self.id}", changed)
 
     def take(self) -> tuple[Chunk, Moment | None]:
-        """Return the oldest chunk of the queue, and for a live source the time at which it was complete."""
-        assert isinstance(self.chunks, Ahead), "it is open, and of a live source LiveSource.take"
-        return self.chunks.take(), None
+        """Return the oldest chunk of the queue, and for a live source the time at which it was complete.
+
+        A chunk of another shape than before may add a warning.
+        """
+        assert self.chunks, "it is open"
+        taken = self.chunks.take()
+        assert taken, "a chunk is waiting, and no other thread takes it"
+        chunk, closed = (taken, None) if isinstance(taken, Chunk) else taken
+        if self._shape != chunk.frames.shape:
+            self._shape = chunk.frames.shape
+            height, width = self._shape[1:3]
+            self.warnings += warnings_of_shape(self._loaded, width, height)
+        return chunk, closed
 
     def gaps_before(self, chunk: int) -> list[Gap]:
         """Return what is missing before a chunk; chunks must come in order."""
@@ -114,7 +128,7 @@ class Source:
         self.stop()
         if isinstance(self.chunks, Ahead):
             self.chunks.close()
-        if isinstance(self.rows, Iterator) and hasattr(self.rows, "close"):
+        if self.rows is not None and hasattr(self.rows, "close"):
             self.rows.close()
         self.rows = None
 
@@ -134,10 +148,9 @@ class VideoSource(Source):
         self.video, self.n_chunks = path, len(chosen)
         self.duration = video.duration if chosen.stop == video.n_chunks else CLOCK.at(chosen.stop)
         self.warnings += [*warnings, *warnings_of_source(networks.loaded, self.id, path)]
-        self.warnings += warnings_of_shape(networks.loaded, *video.size(long_side))
         twostream.prepare(twostream.batch)
         chunks = _limited(chunks_of(reader.frames(long_side), chosen.start), None, len(chosen))
-        self._read(chunks, twostream.batch, changed)
+        self._read(chunks, twostream.batch, networks.loaded, changed)
 
 
 class StoredSource(Source):
@@ -145,7 +158,7 @@ class StoredSource(Source):
 
     needs_networks = False
 
-    def __init__(self, source_id: str, folder: FeatureFolder, warnings: Iterable[str] = ()):
+    def __init__(self, source_id: str, folder: "FeatureFolder", warnings: Iterable[str] = ()):
         super().__init__(source_id, f"{folder.path}:{source_id}")
         self._folder = folder
         self.warnings += warnings
@@ -179,16 +192,7 @@ class FrameSource(Source):
         self.warnings += warnings
         twostream.prepare(1)
         seen = seen_chunks(source_frames(self._frames, twostream.recipe.long_side), limits.first)
-        chunks = self._with_shape(_limited(seen, limits.end, limits.max_chunks), networks.loaded)
-        self._read(chunks, 1, changed)
-
-    def _with_shape(self, chunks: Iterator[Chunk], loaded: Checkpoint) -> Iterator[Chunk]:
-        """Yield the chunks; the first one adds what must be known of its shape to the warnings."""
-        for number, chunk in enumerate(chunks):
-            if not number:
-                height, width = chunk.frames.shape[1:3]
-                self.warnings += warnings_of_shape(loaded, width, height)
-            yield chunk
+        self._read(_limited(seen, limits.end, limits.max_chunks), 1, networks.loaded, changed)
 
 
 class VectorSource(Source):
@@ -226,7 +230,6 @@ class LiveSource(Source):
         """`connect` makes the reader for frames of a working size."""
         super().__init__(source_id, shown(given.source) if isinstance(given.source, str) else given.id)
         self.named, self._connect = given.named, connect
-        self._shape: tuple[int, ...] = ()
 
     def open(self, networks: Networks, limits: Limits, changed: threading.Condition) -> None:
         """See Source."""
@@ -235,17 +238,6 @@ class LiveSource(Source):
         self._loaded = networks.loaded
         self.warnings += [*warnings, *warnings_of_source(self._loaded, self.id)]
         self.chunks = self._connect(twostream.recipe.long_side).__enter__()
-
-    def take(self) -> tuple[Chunk, Moment | None]:
-        """See Source."""
-        assert isinstance(self.chunks, LiveReader)
-        taken = self.chunks.take()
-        assert taken, "a chunk is waiting, and no other thread takes it"
-        if self._shape != taken[0].frames.shape:
-            self._shape = taken[0].frames.shape
-            height, width = self._shape[1:3]
-            self.warnings += warnings_of_shape(self._loaded, width, height)
-        return taken
 
     def gaps_before(self, chunk: int) -> list[Gap]:
         """See Source."""
@@ -341,7 +333,11 @@ def find_recorded(paths: Iterable[str | Path], tell: Tell | None = None) -> tupl
     `tell` as of `find_videos`. Raises as that does.
     """
     named = [Path(path) for path in paths]
-    features = [path for path in named if is_feature_folder(path)]
+    features: list[Path] = []
+    if not all(is_video_name(path, VIDEO_SUFFIXES) and path.is_file() for path in named):
+        from lstr.pipelines.features.folder import is_feature_folder
+
+        features = [path for path in named if is_feature_folder(path)]
     return features, find_videos((path for path in named if path not in features), tell=tell)
 
 

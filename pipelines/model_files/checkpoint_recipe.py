@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.chunk import Clock
@@ -18,10 +18,12 @@ from lstr.extractors.recipe import Recipe, differences
 from lstr.extractors.run import RunOptions, TwoStream
 from lstr.extractors.streams import streams_of_model
 from lstr.extractors.twostream import build_as
-from lstr.pipelines.features.folder import FeatureFolder, open_features
-from lstr.pipelines.features.joined_folders import FeatureFolders
 from lstr.pipelines.model_files.known_networks import find_networks
 from lstr.pipelines.model_files.model_file import is_model, open_model
+
+if TYPE_CHECKING:  # a video needs no feature folders
+    from lstr.pipelines.features.folder import FeatureFolder
+    from lstr.pipelines.features.joined_folders import FeatureFolders
 
 ALLOW = "--set recipe.allow_mismatch=true"
 ARRAYS = "arrays"
@@ -37,9 +39,11 @@ def recipe_of(loaded: Checkpoint) -> Recipe | None:
     )
 
 
-def open_learnt(path: str | Path, loaded: Checkpoint) -> FeatureFolder:
+def open_learnt(path: str | Path, loaded: Checkpoint) -> "FeatureFolder":
     """A folder or store of features as a checkpoint has learnt to read it. Raises as `open_features`, and RecipeError
     for features of another rate."""
+    from lstr.pipelines.features.folder import open_features
+
     return open_features(path).on(loaded.clock)
 
 
@@ -49,7 +53,7 @@ def streams_taken(loaded: Checkpoint) -> tuple[str, ...]:
     return recipe.streams if recipe else ()
 
 
-def check_recipe(loaded: Checkpoint, folder: FeatureFolder | FeatureFolders, allow: bool = False) -> list[str]:
+def check_recipe(loaded: Checkpoint, folder: "FeatureFolder | FeatureFolders", allow: bool = False) -> list[str]:
     """Raise RecipeError, with the difference, when features and checkpoint have different recipes.
 
     What the checkpoint does not take may differ. With `allow` the difference is returned, as a sentence to warn with.
@@ -80,7 +84,7 @@ def check_recipe(loaded: Checkpoint, folder: FeatureFolder | FeatureFolders, all
     return _mismatch(loaded, different)
 
 
-def _other_arrays(loaded: Checkpoint, folder: FeatureFolder | FeatureFolders) -> list[str]:
+def _other_arrays(loaded: Checkpoint, folder: "FeatureFolder | FeatureFolders") -> list[str]:
     trained = (loaded.extra.get("data") or {}).get(ARRAYS) or []
     names = folder.only(streams_of_model(loaded.config.streams)).names
     if set(trained) <= set(names):

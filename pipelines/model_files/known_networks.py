@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import ExtractorError, RecipeError, WeightsError
@@ -17,13 +17,14 @@ from lstr.extractors.recipe import NetworkRecipe, Recipe
 from lstr.extractors.streams import STREAMS, model_stream, streams_of_model
 from lstr.files.atomic import write_text
 from lstr.files.content import read_object, to_json
-from lstr.pipelines.features.any_folder import Features
-from lstr.pipelines.features.joined_folders import FeatureFolders
+
+if TYPE_CHECKING:  # a video needs no feature folders
+    from lstr.pipelines.features.any_folder import Features
 
 RECORD = "weights.json"  # of a feature folder: where the weights of each stream were, by stream
 
 
-def record_weights(folder: Features, files: Mapping[str, str | None]) -> None:
+def record_weights(folder: "Features", files: Mapping[str, str | None]) -> None:
     """Write into a feature folder where the weights of its networks are. A finished folder is left as it is."""
     places = {stream: os.path.abspath(path) for stream, path in files.items() if path}
     if not places:
@@ -43,6 +44,8 @@ def run_record(features: Any, run: Path) -> dict[str, dict[str, dict[str, str]]]
 
     Each place is absolute, and relative to the run, so that both can be moved together.
     """
+    from lstr.pipelines.features.joined_folders import FeatureFolders
+
     first = features.folders[0] if isinstance(features, FeatureFolders) else features
     places = recorded_weights(Path(first.path))
     entries = {s: {"path": place, "relative": os.path.relpath(place, run.absolute())} for s, place in places.items()}

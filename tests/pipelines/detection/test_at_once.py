@@ -82,7 +82,7 @@ class Drawn(Source):
 
     def open(self, networks, limits, changed):
         networks.open()
-        self._read(self._chunks(), 1, changed)
+        self._read(self._chunks(), 1, networks.loaded, changed)
 
     def _chunks(self):
         try:
