@@ -1,4 +1,8 @@
-"""mmaction2: its registry of models, imported only for a config of mmaction2, and the backbones that are allowed."""
+"""mmaction2: its registry of models, imported only for a config of mmaction2, and the backbones that are allowed.
+
+mmengine imports whatever a config names, as a `_scope_`, a type with dots, or a type that is not registered, and what
+it imports runs. A recipe comes with features and checkpoints from anywhere, so nothing reaches mmengine unlisted.
+"""
 
 import contextlib
 import inspect

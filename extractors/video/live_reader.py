@@ -24,16 +24,23 @@ from msgspec import Meta
 
 from lstr.errors import StalledError, VideoError
 from lstr.extractors.stages import DECODE
-from lstr.extractors.video.backdrop import Backdrop
 from lstr.extractors.video.containers import Opening
-from lstr.extractors.video.frames import Chunk, SourceFrame, chunks_of
-from lstr.extractors.video.live_input import Input
-from lstr.extractors.video.live_link import QUIET, Link, given_up, has_ended, stalled, too_short
+from lstr.extractors.video.frames import (
+    GAP_SECONDS,
+    SILENCE,
+    Chunk,
+    Gap,
+    SourceFrame,
+    chunks_of,
+    counted_on,
+    joined,
+    stretches,
+)
+from lstr.extractors.video.live_input import QUIET, Input, Link, given_up, has_ended, stalled, too_short
 from lstr.extractors.video.packet_ring import PacketSink
 from lstr.extractors.video.probe import AVERAGE_RATE, comes_later
 from lstr.extractors.video.pyav_reader import PyAVReader
-from lstr.extractors.video.stretches import GAP_SECONDS, SILENCE, Gap, counted_on, joined, stretches
-from lstr.extractors.video.zones import Zones
+from lstr.extractors.video.zones import Backdrop, Zones
 from lstr.files.names import shown
 
 LONGEST_GAP = 24 * 3600  # seconds; a clock that jumps farther is wrong, and goes on from where it was

@@ -18,10 +18,19 @@ from av.video.reformatter import VideoReformatter
 from numpy.typing import NDArray
 
 from lstr.errors import StalledError, VideoError
-from lstr.extractors.video.containers import PLAIN, Opening, Source, best_video, open_container
+from lstr.extractors.video.containers import (
+    FASTSTART,
+    PLAIN,
+    Looked,
+    Opening,
+    Source,
+    best_video,
+    keep,
+    look,
+    open_container,
+)
 from lstr.extractors.video.frames import SourceFrame, shrink, upright, working_size
 from lstr.extractors.video.packet_ring import PacketSink
-from lstr.extractors.video.piped_mp4 import FASTSTART, Looked, keep, look
 from lstr.extractors.video.probe import (
     AVERAGE_RATE,
     Ending,

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr.chunk import CHUNK_SECONDS, CLOCK, Clock
-from lstr.extractors.video.stretches import Gap
+from lstr.extractors.video.frames import Gap
 from lstr.pipelines.progress import Failed
 from lstr.timeline import Event, iso
 

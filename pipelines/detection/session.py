@@ -9,8 +9,7 @@ from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import VideoError
 from lstr.extractors.prefetch import torch_threads
 from lstr.extractors.video.frames import Chunk
-from lstr.extractors.video.live_input import Input
-from lstr.extractors.video.live_link import QUIET
+from lstr.extractors.video.live_input import QUIET, Input
 from lstr.extractors.video.live_reader import LiveOptions, LiveReader
 from lstr.extractors.video.packet_ring import PacketSink
 from lstr.extractors.video.zones import Zones

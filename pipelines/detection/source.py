@@ -20,11 +20,20 @@ from lstr.extractors.prefetch import Ahead, closed_after
 from lstr.extractors.run import FeatureRow
 from lstr.extractors.stages import DECODE
 from lstr.extractors.video.file_reader import open_chunks, probe_chunks
-from lstr.extractors.video.frames import FPS, Chunk, SourceFrame, chunks_of, shrink, working_size
+from lstr.extractors.video.frames import (
+    FPS,
+    GAP_SECONDS,
+    Chunk,
+    Gap,
+    SourceFrame,
+    chunks_of,
+    shrink,
+    stretches,
+    working_size,
+)
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES, Tell, find_videos, is_video_name
 from lstr.extractors.video.live_input import Input
 from lstr.extractors.video.live_reader import LiveReader, Moment
-from lstr.extractors.video.stretches import GAP_SECONDS, Gap, stretches
 from lstr.files.names import shown
 from lstr.pipelines.detection.checkpoint import warnings_of_shape, warnings_of_source
 from lstr.pipelines.detection.networks import Networks

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.chunk import CLOCK
 from lstr.errors import VideoError
-from lstr.extractors.video.stretches import Gap
+from lstr.extractors.video.frames import Gap
 from lstr.files.atomic import unwritable
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels
 from lstr.labels.segment import Segment

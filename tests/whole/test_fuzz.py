@@ -27,7 +27,7 @@ from lstr.extractors.networks.weights_files import ModelCard, read_card
 from lstr.extractors.networks.weights_folder import open_weights
 from lstr.extractors.presets import StreamPreset
 from lstr.extractors.recipe import NetworkRecipe, Recipe
-from lstr.extractors.video.piped_mp4 import look
+from lstr.extractors.video.containers import look
 from lstr.extractors.video.probe import probe
 from lstr.kinds import configure, make_model
 from lstr.pipelines.annotations.formats import convert

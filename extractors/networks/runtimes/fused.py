@@ -1,4 +1,10 @@
-"""A network for inference: batch norm inside its convolutions, exact up to rounding, and convolutions in int8."""
+"""A network for inference: batch norm inside its convolutions, exact up to rounding, and convolutions in int8.
+
+This is what torch runs where no other runtime is installed, and what the other runtimes convert. Torch defines int8:
+inputs and weights of each convolution are rounded to 256 steps and multiplied in float32. A runtime with kernels of
+int8 computes the same products in whole numbers. Weights have a step per output channel, by their largest; inputs one
+per convolution, by the range that was measured on videos.
+"""
 
 import copy
 import sys

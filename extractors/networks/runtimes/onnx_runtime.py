@@ -1,4 +1,8 @@
-"""Networks on ONNX Runtime: exported once from torch and kept on disk, or the graph of an exported model."""
+"""Networks on ONNX Runtime: exported once from torch and kept on disk, or the graph of an exported model.
+
+It multiplies no bfloat16 on a processor, so a bf16 network is computed in float32 here. In a graph of an exported model
+batch norm is in the convolutions, and of an int8 network inputs and weights are rounded as torch rounds them.
+"""
 
 from typing import TYPE_CHECKING, Any
 

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from lstr.extractors.networks.crops import picture_of
-from lstr.extractors.video.backdrop import BACKDROP_SECONDS, Backdrop
 from lstr.extractors.video.frames import Chunk
 from lstr.extractors.video.live_input import Input
 from lstr.extractors.video.live_reader import LiveOptions, LiveReader
-from lstr.extractors.video.zones import inside, parse_zones
+from lstr.extractors.video.zones import BACKDROP_SECONDS, Backdrop, inside, parse_zones
 
 LEFT = parse_zones([[[0, 0], [0.5, 0], [0.5, 1], [0, 1]]])
 HEIGHT, WIDTH = 24, 32

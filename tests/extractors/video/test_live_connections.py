@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from lstr.errors import StalledError, VideoError
-from lstr.extractors.video import live_link, live_reader
+from lstr.extractors.video import live_input, live_reader
 from lstr.extractors.video.file_reader import read_chunks
 from lstr.extractors.video.live_input import parse_live
 from lstr.extractors.video.live_reader import LiveOptions, LiveReader
@@ -122,7 +122,7 @@ def test_a_camera_by_rtsp(clips):
 @pytest.mark.slow
 def test_a_source_that_is_away_is_told_of_once_and_again_when_it_is_back(clips, monkeypatch):
     """The log of a service said nothing, however long a camera was away."""
-    monkeypatch.setattr(live_link, "GAP_SECONDS", Fraction(1, 5))
+    monkeypatch.setattr(live_input, "GAP_SECONDS", Fraction(1, 5))
     with served([clips["first"]], [], [], [clips["first"]], head=TS_HEAD) as port:
         reader, _ = read(parse_live(f"http://127.0.0.1:{port}/a.ts"), on_lag="wait", timeout=6)
     away, back, again = reader.news()

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 from lstr.errors import VideoError
-from lstr.extractors.video import piped_mp4
+from lstr.extractors.video import containers
 from lstr.extractors.video.pyav_reader import PyAVReader
 from tests.support.videos import write_video
 
@@ -69,7 +69,7 @@ def test_nothing_and_what_is_no_video(mp4):
 
 
 def test_what_is_kept_is_bounded(mp4, monkeypatch):
-    monkeypatch.setattr(piped_mp4, "MOST_KEPT", 1000)
+    monkeypatch.setattr(containers, "MOST_KEPT", 1000)
     with piped(mp4["last"]) as pipe, pytest.raises(VideoError, match="too large to keep") as caught:
         times_of(PyAVReader(pipe))
     assert "name the file" in caught.value.hint
@@ -84,5 +84,5 @@ def test_boxes(mp4):
             block, left[0] = left[0][:size], left[0][size:]
             return block
 
-        head, last = piped_mp4.look(read)
+        head, last = containers.look(read)
         assert head + left[0] == content and last == (content == mp4["last"])

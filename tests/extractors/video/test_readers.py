@@ -12,8 +12,7 @@ import cv2
 import numpy as np
 import pytest
 
-from lstr.extractors.video.exact_frames import index_frames
-from lstr.extractors.video.file_reader import FrameReader, suits_decord
+from lstr.extractors.video.file_reader import FrameReader, index_frames, suits_decord
 from lstr.extractors.video.frames import resample
 from lstr.extractors.video.probe import probe
 from lstr.extractors.video.pyav_reader import PyAVReader

@@ -13,7 +13,7 @@ import pytest
 
 from lstr.errors import HistoryError, LstrError
 from lstr.extractors.video import live_reader
-from lstr.extractors.video.backdrop import Backdrop
+from lstr.extractors.video.zones import Backdrop
 from lstr.pipelines.detection.checkpoint import load_checkpoint
 from lstr.pipelines.detection.decision import Decision, Opened, Status
 from lstr.pipelines.detection.sinks import End
