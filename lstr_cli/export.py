@@ -6,11 +6,12 @@ import click
 from msgspec import Struct
 
 from lstr_cli import console
-from lstr_cli.options import OUTPUT, Command, build_from, option, options, set_option
+from lstr_cli.options import OUTPUT, Command, Json, build_from, option, options, set_option
 
 
 class Export(Struct):
     output: Annotated[str, option(OUTPUT, "-o --output FILE.lstr", "Write this file.")]
+    as_json: Json = False
     settings: Annotated[dict[str, str], set_option("streams flow_threads flow_backend")] = {}
 
 
@@ -18,7 +19,7 @@ class Export(Struct):
 @click.argument("model", metavar="MODEL")
 @click.argument("videos", nargs=-1, metavar="[VIDEO|DIR...]")
 @options(Export)
-def command(model, videos, output, settings):
+def command(model, videos, output, settings, as_json):
     """Write a model file that runs without torch: its networks and one step of its model as ONNX graphs.
 
     `lstr detect` and `lstr watch` take the file like any other, and run it with ONNX Runtime on the processor. Before
@@ -36,6 +37,9 @@ def command(model, videos, output, settings):
     from lstr.pipelines.exporting.job import ExportOptions, export
 
     exported = console.follow(export(build_from(ExportOptions, settings, model=model, output=output, videos=videos)))
+    if as_json:
+        console.show_json({"model": str(exported.model.path), **exported.alike.to_dict()})
+        return
     found = exported.alike
     console.show(f"{found.chunks} chunks side by side: scores differ by {found.scores:.1e} at most")
     console.show(f"{found.steps} steps of the model: scores differ by {found.later_scores:.1e} at most")

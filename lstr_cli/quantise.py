@@ -6,11 +6,12 @@ import click
 from msgspec import Struct
 
 from lstr_cli import console
-from lstr_cli.options import OUTPUT, Command, build_from, option, options, set_option
+from lstr_cli.options import OUTPUT, Command, Json, build_from, option, options, set_option
 
 
 class Quantise(Struct):
     output: Annotated[str, option(OUTPUT, "-o --output FILE.lstr", "Write this model file.")]
+    as_json: Json = False
     settings: Annotated[dict[str, str], set_option("chunks runtime flow_threads flow_backend")] = {}
 
 
@@ -18,7 +19,7 @@ class Quantise(Struct):
 @click.argument("model", metavar="MODEL")
 @click.argument("videos", nargs=-1, required=True, metavar="VIDEO|DIR...")
 @options(Quantise)
-def command(model, videos, output, settings):
+def command(model, videos, output, settings, as_json):
     """Let the feature networks of a model file compute in whole numbers of 8 bits.
 
     On a processor without AMX that is several times faster than float32. VIDEO is of the kind that the model will
@@ -34,6 +35,9 @@ def command(model, videos, output, settings):
     from lstr.pipelines.quantisation.job import QuantiseOptions, quantise
 
     quantised = console.follow(quantise(videos, build_from(QuantiseOptions, settings, model=model, output=output)))
+    if as_json:
+        console.show_json({"model": str(quantised.model.path), **quantised.measured})
+        return
     for stream, cosine in quantised.measured["cosine"].items():
         console.show(f"{stream}: cosine to float32 {cosine['mean']:.4f}, least {cosine['least']:.4f}")
     console.say(f"model: {quantised.model.path}")

@@ -9,12 +9,14 @@ from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from lstr import __version__
 from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import CheckpointError, NetworkRuntimeError, WeightsError
-from lstr.exported.description import StepDescription
+from lstr.exported.description import MOST_STREAMS, StepDescription
 from lstr.exported.graphs import OPSET, describe, make_graph
 from lstr.exported.streaming import ExportedStep, open_step
 from lstr.extractors.flow.workers import flow_workers
@@ -52,7 +54,7 @@ class ExportOptions:
     output: str | Path
     videos: Sequence[str | Path] = ()
     """Videos whose chunks both run on; none for a drawn one."""
-    streams: int = 1
+    streams: Annotated[int, Meta(ge=1, le=MOST_STREAMS)] = 1
     """Streams that one call of the step's graph takes; a file serves any number, so many at a time."""
     chunks: int = 36
     """Chunks of the videos that are looked at."""
