@@ -1,6 +1,7 @@
 """`lstr detect`: a video to a causal timeline of actions."""
 
 import math
+import os
 import sys
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
@@ -187,6 +188,7 @@ def command(sources, as_json, formats, settings, on, off, min_length, merge_gap,
     chosen = DetectOptions(
         checkpoint=others["checkpoint"],
         names=others["names"],
+        device=os.environ.get("LSTR_DEVICE"),  # so that an exported file refuses a GPU
         on_gap=on_gap,
         networks=build_from(NetworkOptions, how, **networks),
         settings=take(settings, "model"),
