@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels
-from lstr.labels.recordings import recording_of
+from lstr.labels.video_ids import recording_of
 
 FEW = 5
 """Examples of a class; fewer teach little, and tell less in a test."""

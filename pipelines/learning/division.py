@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 
 from lstr.errors import LabelsError, few
 from lstr.labels.label_set import Labels
-from lstr.labels.recordings import recording_of
-from lstr.labels.video_ids import check_match
+from lstr.labels.video_ids import check_match, recording_of
 from lstr.pipelines.training.folds import actions_of, round_robin
 
 TRAINING, VALIDATION, TESTING = "training", "validation", "testing"

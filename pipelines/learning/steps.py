@@ -17,7 +17,7 @@ from lstr.errors import CacheError, VideoError
 from lstr.extractors.networks.weights_folder import open_weights
 from lstr.files.remote import Place, place
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
-from lstr.labels.recordings import recording_of
+from lstr.labels.video_ids import recording_of
 from lstr.pipelines.evaluation.job import EvaluateOptions, evaluate
 from lstr.pipelines.evaluation.out_of_fold import Chosen, choose_seen_thresholds, choose_unseen_thresholds
 from lstr.pipelines.evaluation.scoring import Fold, means_of

@@ -26,7 +26,7 @@ from lstr.extractors.run import TwoStream
 from lstr.extractors.twostream import build_twostream
 from lstr.files.atomic import replacing, write_tensors
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels, subset_named
-from lstr.labels.recordings import recording_of
+from lstr.labels.video_ids import recording_of
 from lstr.pipelines.extraction.chunk_cache import CachedVideo, cached_chunks
 from lstr.pipelines.training.recogniser import Initial
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from lstr.labels.recordings import recording_of
+from lstr.labels.video_ids import recording_of
 
 
 @pytest.mark.parametrize(
