@@ -160,8 +160,8 @@ PRESETS = {
     "smallest": SMALLEST,
     "grey": GREY,
     "difference": DIFFERENCE,
-    "motion": MOTION,
     "pretrained": PRETRAINED,
+    "motion": MOTION,
     "dinov2": DINOV2,
 }
 """By what `--recipe` takes; `faithful` and `fast` are the short names of the first two, and `live` says what suits

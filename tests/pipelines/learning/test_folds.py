@@ -116,7 +116,7 @@ def test_without_a_recipe_two_networks_and_two_averaged_models(videos, tmp_path)
     assert {path.name for path in seen.iterdir()} == {"all", "without_1", "without_2"}
     for folder in (tmp_path / "m.learn" / "features", *seen.iterdir()):
         assert open_features(folder).recipe.streams == ("grey", "difference")
-    content = [torch.load(path, weights_only=True) for path in (tmp_path / "m.learn" / "weights").glob("*.pth")]
+    content = [torch.load(path, weights_only=True) for path in (tmp_path / "m.learn" / "weights").rglob("*.pth")]
     assert len(content) == 6 and not any(ALIGNMENT in one for one in content)
     weights = {part.weights for part in open_model(result.model).recipe.parts.values()}
     assert weights == {"weights"}, "of this training, which started from those of ImageNet"
