@@ -160,8 +160,8 @@ PRESETS = {
     "smallest": SMALLEST,
     "grey": GREY,
     "difference": DIFFERENCE,
-    "pretrained": PRETRAINED,
     "motion": MOTION,
+    "pretrained": PRETRAINED,
     "dinov2": DINOV2,
 }
 """By what `--recipe` takes; `faithful` and `fast` are the short names of the first two, and `live` says what suits
