@@ -1,6 +1,7 @@
 """The feature networks by name. One that is added here is known everywhere: recipes, commands, plans, training."""
 
 from functools import partial
+from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -26,40 +27,15 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-def _resnet(depth: int, channels: int) -> "nn.Module":
-    from lstr.extractors.networks.resnet import ResNet
-
-    return ResNet(depth, channels)
-
-
-def _bninception(channels: int) -> "nn.Module":
-    from lstr.extractors.networks.bninception import BNInception
-
-    return BNInception(channels)
-
-
-def _shufflenetv2(channels: int) -> "nn.Module":
-    from lstr.extractors.networks.mobile import ShuffleNetV2
-
-    return ShuffleNetV2(channels)
-
-
-def _mobilenetv3(channels: int) -> "nn.Module":
-    from lstr.extractors.networks.mobile import MobileNetV3Small
-
-    return MobileNetV3Small(channels)
-
-
-def _efficientnet_lite(width: float, depth: float, channels: int) -> "nn.Module":
-    from lstr.extractors.networks.efficientnet_lite import EfficientNetLite
-
-    return EfficientNetLite(channels, width, depth)
+def _build(module: str, name: str, channels: int, **sizes: float) -> "nn.Module":
+    """Build one of our networks; its module imports torch, and this table is read by every command."""
+    return getattr(import_module(f"lstr.extractors.networks.{module}"), name)(in_channels=channels, **sizes)
 
 
 RESNET50 = Network(
     "resnet50",
     2048,
-    partial(_resnet, 50),
+    partial(_build, "resnet", "ResNet", depth=50),
     {"rgb": IMAGENET, "flow": HALVES},  # of rgb_kinetics, rgb_anet and mmaction2's configs; of flow_anet
     RESNET50_COST,
     "Apache-2.0",
@@ -69,7 +45,7 @@ RESNET50 = Network(
 BNINCEPTION = Network(
     "bninception",
     1024,
-    _bninception,
+    partial(_build, "bninception", "BNInception"),
     {"rgb": CAFFE, "flow": UNDIVIDED},  # of rgb_kinetics_bninception, flow_kinetics_bninception
     Cost(130e6, 1.0),
     "BSD-2-Clause",
@@ -79,7 +55,7 @@ BNINCEPTION = Network(
 RESNET18 = Network(
     "resnet18",
     512,
-    partial(_resnet, 18),
+    partial(_build, "resnet", "ResNet", depth=18),
     {"rgb": IMAGENET, "flow": FIVE_PIXELS},
     Cost(134e6, 0.9),
     "BSD-3-Clause",
@@ -89,7 +65,7 @@ RESNET18 = Network(
 SHUFFLENETV2 = Network(
     "shufflenetv2",
     1024,
-    _shufflenetv2,
+    partial(_build, "mobile", "ShuffleNetV2"),
     {"rgb": IMAGENET, "flow": FIVE_PIXELS},
     Cost(15e6, 0.25),
     "BSD-3-Clause",
@@ -100,7 +76,7 @@ SHUFFLENETV2 = Network(
 MOBILENETV3 = Network(
     "mobilenetv3",
     576,
-    _mobilenetv3,
+    partial(_build, "mobile", "MobileNetV3Small"),
     {"rgb": IMAGENET, "flow": FIVE_PIXELS},
     Cost(11e6, 0.25),
     "BSD-3-Clause",
@@ -112,7 +88,7 @@ EFFICIENTNETS = [
     Network(
         f"efficientnet-lite{n}",
         1280,
-        partial(_efficientnet_lite, width, depth),
+        partial(_build, "efficientnet_lite", "EfficientNetLite", width=width, depth=depth),
         {"rgb": SIGNED, "flow": FIVE_PIXELS},
         Cost(megabytes * 1e6, 0.3 * share),
         "Apache-2.0",
