@@ -1,6 +1,7 @@
 """Videos whose feature networks have seen them: what is refused, what is marked, and where it is said."""
 
 import csv
+import html
 import json
 import shutil
 
@@ -55,7 +56,7 @@ def test_what_is_allowed_is_marked_everywhere(lstr, small_set, features, tmp_pat
     said = "the feature networks (rgb, flow) have seen 1 of 3 videos to score, first 'scene_00'"
     assert code == 0 and f"warning: {small_set.checkpoint}: {said}" in err and "\t3, 1 seen\t" in out
     page = (folder / "report.html").read_text()
-    assert said in page.replace("&#x27;", "'") and "<td>3, 1 seen</td>" in page
+    assert said in html.unescape(page) and "<td>3, 1 seen</td>" in page
     document = json.loads((folder / "evaluation.json").read_text())
     assert document["seen"] == {"scene_00": ["rgb", "flow"]} and document["conventions"]["corrected"]["seen"] == 1
     assert said in document["warnings"][0]
