@@ -46,10 +46,10 @@ def test_features_will_have_the_size_of_the_images():
 
 
 def test_sizes_follow_the_videos_but_where_one_is_named():
-    begun = dict.fromkeys(("grey", "difference", "change"), "imagenet")
+    begun = dict.fromkeys(("grey", "difference"), "imagenet")
     preset, configs = resolve(PRESETS["pretrained"], begun, {"grey.height": "64", "grey.width": "85"}, "cpu")
     networks = NetworksToTrain(preset, configs, {}).seeing(16 / 9)
-    sizes = {"grey": (64, 85), "difference": (97, 172), "change": (138, 247)}
+    sizes = {"grey": (64, 85), "difference": (97, 172)}
     assert {stream: part.size for stream, part in networks.preset.parts.items()} == sizes
     assert {stream: config.size for stream, config in networks.configs.items()} == sizes
     assert networks.configs["difference"].margin == 1.15
