@@ -90,7 +90,7 @@ def test_cached_chunks_give_the_same_bits_and_compute_no_flow(
 
 
 def test_other_networks_compute_no_flow_again(lstr, finetuned, filled, submitted, tmp_path):
-    """A renamed video is known by its content; --cache none decodes, and computes flow."""
+    """A renamed video is known by its content; cache=none decodes, and computes flow."""
     shutil.copy(finetuned.videos["scene_00"], tmp_path / "renamed.mp4")
     weights = finetuned.weights.path
     options = ["--recipe", weights, "--stream", "flow", "--workers", 1, "--set", "threads=1"]

@@ -199,7 +199,7 @@ def test_what_is_asked_for_must_be_there(tmp_path, small_set):
         read_preset(tmp_path / "none.json")
     with pytest.raises(RecipeError, match="recipe.flow.network"):
         choose_recipe("fast", "rgb", {"flow": "resnet50"})
-    with pytest.raises(RecipeError, match="--flow is"):
+    with pytest.raises(RecipeError, match="recipe.flow_algorithm is"):
         choose_recipe("fast", "rgb", algorithm="dis")
     with pytest.raises(WeightsError, match="no flow stream"):
         weights_for(choose_recipe("fast", "rgb"), {"flow": "w.pth"})
