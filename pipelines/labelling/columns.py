@@ -1,15 +1,28 @@
-"""Tables whose columns nobody can tell by their names, as in another language: a person says what each column is."""
+"""Tables whose columns nobody can tell by their names: a person says on a form what each column is.
+
+The form is served before the project can begin; then it is the project's page, at the same address.
+"""
 
 import csv
 import io
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from lstr.errors import ExtractorError, LabelsError, brief, few
+import msgspec
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from lstr.errors import ExtractorError, LabelsError, LstrError, brief, few
 from lstr.labels.label_set import BACKGROUND, Labels
 from lstr.labels.video_ids import check_ids, mismatch_of
 from lstr.pipelines.annotations.columns import SAMPLE, guess_columns, layout_of
@@ -19,6 +32,8 @@ from lstr.pipelines.annotations.formats import recognise
 from lstr.pipelines.annotations.label_file import labels_from, with_plain_ids
 from lstr.pipelines.annotations.rows import Rows, is_text
 from lstr.pipelines.annotations.tables import from_csv
+from lstr.pipelines.pages.page import Script, build_page
+from lstr.pipelines.pages.responses import page_response, read_json, refused
 
 UNTOLD = ("no subsets", "id with ending")
 """Kinds of notes on what is as it should be"""
@@ -183,3 +198,79 @@ def without_length(begin: Labels) -> str:
         return ""
     names = few(sorted(set(points)))
     return f"{len(points)} of {len(segments)} labels last no time, such as point events, and are left out: {names}"
+
+
+MOST_BYTES = 2**16
+"""Bytes that a request may have."""
+
+
+@dataclass
+class ColumnSite:
+    """The application of the form; `begin` makes the project's application of the labels, once, and serves it then."""
+
+    table: UnnamedTable
+    videos: Mapping[str, Any]
+    begin: Callable[[Labels, Choice], ASGIApp]
+    _begun: ASGIApp | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def app(self) -> ASGIApp:
+        """The application."""
+        routes = [
+            Route("/", self._page),
+            Route("/columns/try", self._try, methods=["POST"]),
+            Route("/columns/begin", self._begin, methods=["POST"]),
+        ]
+        handlers: Any = {LstrError: _told, HTTPException: refused}
+        form = Starlette(routes=routes, exception_handlers=handlers)
+
+        async def application(scope: Scope, receive: Receive, send: Send) -> None:
+            await (self._begun or form)(scope, receive, send)
+
+        return application
+
+    async def _page(self, request: Request) -> Response:
+        guess = await run_in_threadpool(self.table.guess, self.videos)
+        document = {
+            "file": self.table.path.name,
+            "header": [*self.table.header, *[""] * (self.table.width - len(self.table.header))],
+            "rows": rows_shown(self.table),
+            "count": len(self.table.rows) - 1,
+            "videos": len(self.videos),
+            "roles": ROLES,
+            "units": list(UNITS),
+            "guess": asdict(guess),
+        }
+        script = Script(("columns.js",), document, is_served=True)
+        text = build_page("app.html", "Which column is what?", ("report.css", "columns.css"), script)
+        return page_response(text)
+
+    async def _try(self, request: Request) -> Response:
+        choice = await _choice(request)
+        labels = await run_in_threadpool(self.table.read, choice, self.videos)
+        return JSONResponse(await run_in_threadpool(described, labels, self.videos))
+
+    async def _begin(self, request: Request) -> Response:
+        choice = await _choice(request)
+        await run_in_threadpool(self._begin_with, choice)
+        return JSONResponse({})
+
+    def _begin_with(self, choice: Choice) -> None:
+        labels = self.table.read(choice, self.videos)
+        with self._lock:  # a second click, or a second tab
+            if self._begun is None:
+                self._begun = self.begin(labels, choice)
+
+
+async def _choice(request: Request) -> Choice:
+    """The choice in a request. Raises HTTPException where it is none."""
+    data = await read_json(request, MOST_BYTES)
+    try:
+        return msgspec.json.decode(data, type=Choice)
+    except msgspec.DecodeError as error:
+        raise HTTPException(400) from error
+
+
+async def _told(request: Request, error: Exception) -> Response:
+    hint = getattr(error, "hint", "")  # one of a command is no help on the page
+    return JSONResponse({"error": str(error), "hint": "" if "`" in hint or "--" in hint else hint}, 400)

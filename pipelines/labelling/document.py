@@ -16,8 +16,7 @@ import numpy as np
 from lstr.chunk import CLOCK, FEATURES_PER_SECOND
 from lstr.errors import LabelsError
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels, labels_of, read_activitynet, runs
-from lstr.pipelines.labelling.state import State
-from lstr.pipelines.labelling.values import NOTHING, RESERVED, About, Action, Label, Subject, change_of
+from lstr.pipelines.labelling.values import NOTHING, RESERVED, About, Action, Label, State, Subject, change_of
 
 FORMAT = "lstr-labels/1"
 OURS = "lstr"

@@ -1,21 +1,91 @@
-"""What becomes of proposals: which are made of a model's candidates, which still wait, and what a decision changes.
+"""Proposals: detections and near misses of a model, which of them still wait, and what a decision changes.
 
 Nothing of it needs the page; a simulation of corrections decides by the same functions.
 """
 
 import hashlib
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from lstr.chunk import CHUNK_SECONDS, FEATURES_PER_SECOND
 from lstr.errors import RequestError
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.labels.segment import is_name
-from lstr.pipelines.labelling.candidates import Candidate
 from lstr.pipelines.labelling.document import free_key, joined
-from lstr.pipelines.labelling.history import History
-from lstr.pipelines.labelling.state import State
-from lstr.pipelines.labelling.values import LONGEST_NAME, NOTHING, About, Action, Change, Label, Proposal, Search
+from lstr.pipelines.labelling.journal import History
+from lstr.pipelines.labelling.values import LONGEST_NAME, NOTHING, About, Action, Change, Label, Proposal, Search, State
+from lstr.pipelines.thresholds.by_chunks import curves_of, detect_spans
+from lstr.timeline import DEFAULT, Thresholds
+
+NEAR = 0.5
+"""A peak is a near miss from this share of its class's `on` up."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A stretch, in seconds, that may be an action; `peak` is the highest score in it, `threshold` its class's `on`."""
+
+    label: str
+    start: float
+    end: float
+    peak: float
+    threshold: float
+
+
+def candidates_of(
+    scores: NDArray[np.floating], classes: Sequence[str], thresholds: Thresholds | Mapping[str, Thresholds]
+) -> list[Candidate]:
+    """The detections by these thresholds, then near misses of each class, from scores (L, C), one row a chunk.
+
+    A near miss is a stretch between detections that the same rules find with half the thresholds. What only follows or
+    precedes a detection, its own rise or fall, is none.
+    """
+    found: list[Candidate] = []
+    for column, label in enumerate(classes):
+        if label in (BACKGROUND, AMBIGUOUS) or not len(scores):
+            continue
+        rules = thresholds if isinstance(thresholds, Thresholds) else thresholds.get(label, DEFAULT)
+        curve = _curve(scores, classes, column, rules)
+        detected = _chunks(detect_spans(curve, rules))
+        spans = [*detected, *_near_misses(curve, rules, detected)]
+        found += [
+            Candidate(label, a * CHUNK_SECONDS, b * CHUNK_SECONDS, float(np.clip(curve[a:b].max(), 0, 1)), rules.on)
+            for a, b in spans
+        ]
+    return found
+
+
+def _curve(scores: NDArray[np.floating], classes: Sequence[str], column: int, rules: Thresholds) -> NDArray[np.float64]:
+    """The scores of a class; with `highest` -1 where another action scores higher."""
+    actions = [at for at, label in enumerate(classes) if label not in (BACKGROUND, AMBIGUOUS)]
+    return np.asarray(curves_of(scores, actions, rules.highest)[:, actions.index(column)], np.float64)
+
+
+def _near_misses(
+    curve: NDArray[np.float64], rules: Thresholds, detected: Sequence[tuple[int, int]]
+) -> Iterator[tuple[int, int]]:
+    on = rules.on * NEAR  # which scores reach so early that nothing is backdated
+    low = replace(rules, on=on, off=min(rules.off, on), backdate=0.0)
+    if not low.on:
+        return
+    outside = curve.copy()
+    for a, b in detected:
+        outside[a:b] = -1.0
+    edges = {edge for span in detected for edge in span}
+    for a, b in _chunks(detect_spans(outside, low)):
+        peak = a + int(outside[a:b].argmax())
+        if not (a in edges and peak == a) and not (b in edges and peak == b - 1):
+            yield a, b
+
+
+def _chunks(spans: NDArray[np.floating]) -> list[tuple[int, int]]:
+    return [(round(start * FEATURES_PER_SECOND), round(end * FEATURES_PER_SECOND)) for start, end in spans.tolist()]
+
 
 SAME = 0.5
 """Two stretches of an action are one occurrence where they share so much of the shorter one."""

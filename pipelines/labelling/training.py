@@ -19,8 +19,7 @@ from lstr.files.content import write_json
 from lstr.pipelines.child_process import command_of, package_environment
 from lstr.pipelines.labelling.document import to_document
 from lstr.pipelines.labelling.project import Project
-from lstr.pipelines.labelling.state import State
-from lstr.pipelines.labelling.values import NOTHING
+from lstr.pipelines.labelling.values import NOTHING, State
 from lstr.pipelines.model_files.model_file import open_model
 
 SHORTEST_S, LONGEST_S = 60, 7 * 86400  # time limit that a page may ask for

@@ -23,10 +23,10 @@ from lstr.pipelines.pages.proxy import is_playable, write_proxy
 
 STYLES = ("lanes.css", "report.css")
 SCRIPTS = (
-    "rules.js", "verdict.js", "files.js", "kept.js", "scores.js", "thresholds.js", "lanes.js", "film.js", "segments.js",
+    "rules.js", "verdict.js", "files.js", "scores.js", "thresholds.js", "lanes.js", "film.js", "segments.js",
     "review.js", "report.js",
 )  # fmt: skip
-INDEX_SCRIPTS = ("rules.js", "verdict.js", "files.js", "kept.js", "lanes.js", "index.js")
+INDEX_SCRIPTS = ("rules.js", "verdict.js", "files.js", "lanes.js", "index.js")
 FULL_SCALE = 65534  # the uint16 code of probability 1; a score is off by at most one step, 1.5e-5
 NO_SCORE = 65535  # the code of a chunk without a score (NaN)
 AT_ONCE = 1 << 16  # scores that are encoded together: those of a camera after days are never in memory as a whole

@@ -29,10 +29,10 @@ from lstr.pipelines.watching.config_file import NAME
 from lstr.pipelines.watching.history import Wanted
 from lstr.pipelines.watching.shown_source import FULL_SCALE, NO_SCORE
 
-STYLES = ("lanes.css", "watch.css", "watch-zones.css")
+STYLES = ("lanes.css", "watch.css")
 SCRIPTS = (
     *("lanes.js", "served.js"),
-    *("watch-sources.js", "zone-editor.js", "watch-events.js", "watch-stream.js", "watch.js"),
+    *("watch-sources.js", "zone-editor.js", "watch-events.js", "watch.js"),
 )
 MOST_BYTES = 2**14
 """Bytes that a request may have."""

@@ -115,8 +115,8 @@ function Index() {
     ${!shown.length && html`<p id="none" class="soft">No video fits the search.</p>`}
     <div class="handout">
       <span>Segments of the videos shown <${Button} id="all-csv" onClick=${() => saveCsv(shownVideos())}>CSV<//></span>
-      ${hasLabels && html`<span id="labels">Labels of <span id="corrected">${countText(labelledVideos().length, "video") + ", " + numberText(corrected) + " corrected"}</span>
-        <${Button} id="labels-json" title="Download labels as ActivityNet JSON, for --labels" onClick=${saveLabels}>JSON<//>
+      ${hasLabels && html`<span id="labels">Labels of <span id="corrected">${countText(labelledVideos().length, "video") + ", " + numberText(corrected) + " corrected"}</span>${" "}
+        <${Button} id="labels-json" title="Download labels as ActivityNet JSON, for --labels" onClick=${saveLabels}>JSON<//>${" "}
         <${Button} id="labels-csv" title="Download labels as CSV" onClick=${() => download("labels.csv", toCsv(labelledVideos()), "text/csv")}>CSV<//></span>`}
     </div>
   </main>

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lstr.pipelines.labelling.candidates import candidates_of
+from lstr.pipelines.labelling.proposals import candidates_of
 from lstr.timeline import Thresholds, Timeline, segments_in
 
 CLASSES = ("Background", "kick", "hug", "Ambiguous")

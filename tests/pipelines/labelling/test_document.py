@@ -9,8 +9,7 @@ from lstr.chunk import CLOCK
 from lstr.errors import LabelsError, RequestError
 from lstr.labels.label_set import labels_of, read_activitynet, targets
 from lstr.pipelines.labelling.document import from_document, to_document, unlabelled
-from lstr.pipelines.labelling.state import State
-from lstr.pipelines.labelling.values import NOTHING, About, Action, Label, Subject, change_of
+from lstr.pipelines.labelling.values import NOTHING, About, Action, Label, State, Subject, change_of
 
 
 def state_of(*labels: Label, complete: bool = False) -> State:

@@ -8,12 +8,10 @@ from hypothesis import strategies as st
 
 from lstr.errors import RequestError
 from lstr.labels.label_set import read_labels
-from lstr.pipelines.labelling.candidates import Candidate
 from lstr.pipelines.labelling.document import from_document, to_document
 from lstr.pipelines.labelling.project import Project
-from lstr.pipelines.labelling.proposals import accepted, is_known, proposed, rejected, waiting
-from lstr.pipelines.labelling.state import State
-from lstr.pipelines.labelling.values import NOTHING, About, Action, Change, Label, Proposal, Search, change_of
+from lstr.pipelines.labelling.proposals import Candidate, accepted, is_known, proposed, rejected, waiting
+from lstr.pipelines.labelling.values import NOTHING, About, Action, Change, Label, Proposal, Search, State, change_of
 from tests.support.labelling import action, new_id, put
 
 A = "fall-01"

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from lstr.pipelines.labelling.candidates import Candidate
-from lstr.pipelines.labelling.proposals import proposed
+from lstr.pipelines.labelling.proposals import Candidate, proposed
 from tests.support.labelling import new_id
 from tests.support.requests import Visitor
 from tests.support.videos import write_video

@@ -6,9 +6,8 @@ import shutil
 import pytest
 
 from lstr.labels.label_set import read_labels
-from lstr.pipelines.labelling.candidates import Candidate
 from lstr.pipelines.labelling.job import LabelOptions, label
-from lstr.pipelines.labelling.proposals import proposed
+from lstr.pipelines.labelling.proposals import Candidate, proposed
 from lstr.pipelines.labelling.values import NOTHING, About
 from tests.support.browser import until
 from tests.support.labelling import labels_of, press, put, settled
