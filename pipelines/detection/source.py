@@ -200,7 +200,9 @@ class FrameSource(Source):
         twostream, _, warnings = networks.open()
         self.warnings += warnings
         twostream.prepare(1)
-        seen = seen_chunks(source_frames(self._frames, twostream.recipe.long_side), limits.first)
+        frames = source_frames(self._frames, twostream.recipe.long_side)
+        # without the chunks in which no frame came for more than two seconds
+        seen = (chunk for begin, stretch in stretches(frames) for chunk in chunks_of(stretch, max(limits.first, begin)))
         self._read(_limited(seen, limits.end, limits.max_chunks), 1, networks.loaded, changed)
 
 
@@ -263,12 +265,6 @@ def _limited(chunks: Iterator[Chunk], end: int | None, most: int | None) -> Iter
             yield chunk
             if number == most or chunk.index + 1 == end:
                 return
-
-
-def seen_chunks(frames: Iterator[SourceFrame], first: int = 0) -> Iterator[Chunk]:
-    """Yield chunks of frames from `first` on, except those in which no frame came for more than two seconds."""
-    for begin, stretch in stretches(frames):
-        yield from chunks_of(stretch, max(first, begin))
 
 
 def source_frames(frames: Iterable[Any], long_side: int) -> Iterator[SourceFrame]:
