@@ -32,7 +32,7 @@ html_theme_options = {"sidebar_hide_name": False}
 
 default_role = "code"
 # every module is imported, and these two need what not every installation has: an extra, and a torch for GPUs
-autodoc_mock_imports = [name for name in ("onnxruntime", "triton") if not find_spec(name)]
+autodoc_mock_imports = [name for name in ("triton",) if not find_spec(name)]
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_default_options = {"members": True, "undoc-members": True}
