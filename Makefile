@@ -9,7 +9,8 @@ PYTEST = $(VENV)/bin/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # mmengine brings yapf, which writes its grammar to a file at its first import; a second process would read it half written
 FIRST_IMPORT := $(VENV)/bin/python -W ignore -c 'import mmengine.config'
-PIP := $(VENV)/bin/pip install --quiet --disable-pip-version-check
+# bytecode is written at the first import, of what is imported alone: half of the work of an installation was compiling
+PIP := $(VENV)/bin/pip install --quiet --disable-pip-version-check --no-compile
 # an empty opencv-python beside opencv-contrib-python: .ci/one_opencv.py
 ONE_OPENCV := --find-links build/opencv -c build/opencv/one_opencv.txt
 
