@@ -125,9 +125,9 @@ class Option(click.Option):
 
     heading = MORE
     named: tuple[str, ...] = ()
-    """Of `--set`: the settings that it changes by name."""
+    """The settings that `--set` changes by name."""
     groups: Mapping[str, str] = {}
-    """Of `--set`: what it changes by prefix."""
+    """What `--set` changes by prefix."""
 
 
 class Command(click.Command):
@@ -297,6 +297,8 @@ def build_from(kind: type[Made], values: Mapping[str, Any], prefix: str = "", **
             if parse := QUANTITIES.get(name):
                 value = parse(value)
             read[name] = msgspec.convert(value, types_of[name], strict=False)
+        except TypeError:  # text or a path, which msgspec does not tell apart
+            read[name] = value
         except msgspec.ValidationError as error:
             raise click.UsageError(f"--set {prefix}{name} is {value!r}: {str(error).lower()}.") from error
         except ValueError as error:

@@ -151,10 +151,11 @@ class Session:
                         track.close(error)
                     if track.over and track.settled:
                         yield from self._settle(track)
-        finally:
+        except BaseException as error:  # Ctrl-C too, and a caller that takes no more events
             for track in [track for track in self._tracks if not track.live]:
-                track.close(GeneratorExit())
+                track.close(error)
                 track.source.close()
+            raise
 
     def __enter__(self) -> "Session":
         return self

@@ -1,7 +1,6 @@
 """The benchmark of all kinds: every kind has its row."""
 
 import json
-from dataclasses import replace
 
 import pytest
 import torch
@@ -19,7 +18,7 @@ bench = benchmark("models")
 def shapes(kinds):
     """Small sizes of kinds, each with what else its published size sets."""
     own = {"mat": {"groups": 2}}
-    return tuple((kind, replace(KINDS[kind].published_size, **TINY, **own.get(kind, {}))) for kind in kinds)
+    return tuple((kind, KINDS[kind].published_size.replace(**TINY, **own.get(kind, {}))) for kind in kinds)
 
 
 @pytest.fixture(autouse=True)

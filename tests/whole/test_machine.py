@@ -89,7 +89,7 @@ def test_locks_of_processes_cannot_be_made(feature_set, tmp_path):
     settings = " ".join(f"--set {name}={value}" for name, value in TINY_SETTINGS.items())
     train = f"lstr train {feature_set.features} --labels {feature_set.labels} {settings} -o {tmp_path}/run"
     left = shell(f"mount -t tmpfs -o ro tmpfs /dev/shm && {train}", own)
-    assert left.returncode == 2 and "log for TensorBoard cannot be begun (Read-only file system)" in left.stderr
+    assert left.returncode == 2 and "log for TensorBoard cannot be opened (Read-only file system)" in left.stderr
     assert left.stderr.count("hint: ") == 1 and "/dev/shm" in left.stderr
 
 

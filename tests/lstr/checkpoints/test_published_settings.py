@@ -62,7 +62,7 @@ def test_more_refinements_and_layers(settings, tmp_path):
     if settings["kind"] == "mat":
         named["n1"] = model.config.n1  # of no use to it
     loaded = checkpoint.load(tmp_path / "a.pth", named).model
-    assert loaded.config == model.config.__class__(**{**vars(model.config), "dropout": loaded.config.dropout})
+    assert loaded.config == model.config.replace(dropout=loaded.config.dropout)
     features = video(40)
     expected = predict_ahead(model, features)
     torch.testing.assert_close(predict_ahead(loaded, features), expected, atol=1e-6, rtol=0)

@@ -115,7 +115,7 @@ def test_all_that_is_known_is_in_it(document):
         "F1 is 0.67 [0.67, 0.67].",
         "| wave | 0.500 | 2 of 2 | 0.67 [0.67, 0.67] | 2 | 2.00 [0.24 to 7.2] |",
         "- Scored by what lacked fold 2: `scene_01`",
-        "| lstr | 0.620 | taken |",
+        "| lstr | 0.620 | this file |",
         "50 resamples",
         "Let no decision about the safety, health or rights of anybody rest on it alone",
         "- rgb: random weights",
