@@ -7,8 +7,11 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
+import msgspec
+
 from lstr.config import WindowConfig
 from lstr.models.kind import Kind
+from lstr.settings import Settings
 
 SPEEDS = Path(__file__).resolve().parents[1] / "benchmarks" / "models.json"
 
@@ -63,9 +66,7 @@ def presets_page() -> str:
 
 def own_settings(kind: Kind) -> Iterator[str]:
     """A table of the settings that a kind adds, where it adds some."""
-    names = {field.name for field in dataclasses.fields(kind.config)} - {
-        f.name for f in dataclasses.fields(WindowConfig)
-    }
+    names = {*names_of(kind.config)} - {*names_of(WindowConfig)}
     if names:
         yield f"### Of kind {kind.name} alone\n"
         yield table(kind.config, {name: preset.model for name, preset in kind.presets.items()}, names)
@@ -99,19 +100,26 @@ def models_page() -> str:
     return "\n".join(parts)
 
 
+def names_of(config: type) -> list[str]:
+    """The fields of a struct or a dataclass."""
+    fields = msgspec.structs.fields(config) if issubclass(config, Settings) else dataclasses.fields(config)
+    return [field.name for field in fields]
+
+
 def table(config: type, presets: Mapping[str, object], names: Collection[str] = ()) -> str:
-    """Rows of a dataclass, of all fields or of some: name, the value in each preset, what it is."""
-    about = {name: told for one in reversed(config.__mro__[:-1]) for name, told in comments(one).items()}
-    fields = [field for field in dataclasses.fields(config) if not names or field.name in names]
+    """Rows of a configuration, of all fields or of some: name, the value in each preset, what it is."""
+    own = [one for one in reversed(config.__mro__) if one.__module__.startswith("lstr.")]
+    about = {name: text for one in own for name, text in comments(one).items()}
+    fields = [name for name in names_of(config) if not names or name in names]
     columns: dict[str, list[str]] = {}  # presets with the same values share a column
     for name, preset in presets.items():
-        values = [_shown(getattr(preset, field.name)) for field in fields]
+        values = [_shown(getattr(preset, name)) for name in fields]
         same = next((names for names, theirs in columns.items() if theirs == values), None)
         columns[f"{same}, `{name}`" if same else f"`{name}`"] = columns.pop(same) if same else values
     lines = ["| setting | " + " | ".join(columns) + " |", "|---|" + "---|" * len(columns)]
-    for i, field in enumerate(fields):
-        told = about.get(field.name, "").replace("|", "\\|")
-        title = f"`{field.name}`" + (f"<br>{told}" if told else "")
+    for i, name in enumerate(fields):
+        text = about.get(name, "").replace("|", "\\|")
+        title = f"`{name}`" + (f"<br>{text}" if text else "")
         lines.append(f"| {title} | " + " | ".join(values[i] for values in columns.values()) + " |")
     return "\n".join(lines) + "\n"
 
@@ -123,7 +131,7 @@ def _shown(value: object) -> str:
 
 
 def comments(config: type) -> dict[str, str]:
-    """The docstring after each field of a dataclass, as one line."""
+    """The docstring after each field of a configuration, as one line."""
     (tree,) = ast.parse(inspect.getsource(config)).body
     found: dict[str, str] = {}
     for before, after in zip(tree.body, tree.body[1:], strict=False):
