@@ -1,6 +1,6 @@
 """Agreement of two label files of the same videos: Cohen's kappa by chunk, and F1 by event."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.errors import LabelsError, few
 from lstr.labels.balance import actions_of
-from lstr.labels.label_set import BACKGROUND, Labels, VideoLabels
+from lstr.labels.label_set import Labels, VideoLabels
 from lstr.metrics.actions import VideoEvents, measure_events
 from lstr.metrics.agreement import measure_kappa, without_ambiguous
 from lstr.pipelines.annotations.footage import footage_of_files, videos_among
@@ -41,16 +41,13 @@ class Agreement:
         return Table("agreement", [*columns, *(Column(name, 2) for name in F1)], rows)
 
 
-def compare_labels(
-    path: str, other_path: str, videos: Sequence[str] = (), rename: Mapping[str, str] | None = None
-) -> Agreement:
+def compare_labels(path: str, other_path: str, videos: Sequence[str] = ()) -> Agreement:
     """Compare two label files on the videos that both have.
 
     Args:
         path: A label file or a folder of them, or of what `lstr detect` wrote: A, by which B is measured.
         other_path: The same of B.
         videos: Video files or folders, for lengths that the labels do not state.
-        rename: New names of classes, in either file.
 
     Raises LabelsError where the two have no video or no action in common.
     """
@@ -65,7 +62,7 @@ def compare_labels(
             f"{path} and {other_path} have no video in common.",
             "name each video alike in both: its path in the folder, without the ending.",
         )
-    sides = [_renamed(labels, rename or {}, names) for labels in (first, second)]
+    sides = [replace(labels, videos={name: labels.videos[name] for name in names}) for labels in (first, second)]
     actions, warnings = _check_actions(sides)
     for here, labels in ((path, first), (other_path, second)):
         if more := sorted(set(labels.videos) - set(names)):
@@ -84,17 +81,6 @@ def compare_labels(
         "events": measure_events(list(map(without_ambiguous, events)), actions),
     }
     return Agreement(document, warnings)
-
-
-def _renamed(labels: Labels, rename: Mapping[str, str], names: Sequence[str]) -> Labels:
-    """The videos of these names, with classes renamed; two classes of one name become one."""
-    classes = dict.fromkeys(rename.get(name, name) for name in labels.classes if name != BACKGROUND)
-    videos = {}
-    for name in names:
-        segments = labels.videos[name].segments
-        renamed = tuple(replace(s, label=rename.get(s.label, s.label)) for s in segments)
-        videos[name] = replace(labels.videos[name], segments=renamed)
-    return replace(labels, classes=(BACKGROUND, *classes), videos=videos)
 
 
 def _check_actions(sides: Sequence[Labels]) -> tuple[tuple[str, ...], list[str]]:
