@@ -14,8 +14,8 @@ from lstr.errors import DeviceError
 READERS = 3  # videos at once beside a GPU, which computes sooner than one is read; not measured
 CPU = Path("/proc/cpuinfo")
 NOTED = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "asimddp", "bf16", "i8mm")
+# Held by a process while it captures a CUDA graph: PyTorch captures one at a time.
 CAPTURING = Lock()
-"""Held by a process while it captures a CUDA graph: PyTorch captures one at a time."""
 
 LEAVE_OUT = "set LSTR_DEVICE=cpu to run on the processor; `lstr doctor` shows what this machine has."
 

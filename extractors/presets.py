@@ -149,6 +149,8 @@ def _fast(preset: Preset) -> Preset:
     return replace(preset, flow=preset.flow and replace(preset.flow, crops=1), precision=FAST)
 
 
+# By what `--recipe` takes; `faithful` and `fast` are the short names of the first two, and `live` says what suits
+# cameras: of what two cores do with less than .05 processor seconds for a second of video, `difference` learns most.
 PRESETS = {
     "kinetics": KINETICS,
     "kinetics-fast": _fast(KINETICS),
@@ -164,8 +166,6 @@ PRESETS = {
     "pretrained": PRETRAINED,
     "dinov2": DINOV2,
 }
-"""By what `--recipe` takes; `faithful` and `fast` are the short names of the first two, and `live` says what suits
-cameras: of what two cores do with less than .05 processor seconds for a second of video, `difference` learns most."""
 
 ENTRIES = ("based_on", *(f.name for f in fields(Preset)))
 STREAM_ENTRIES = tuple(f.name for f in fields(StreamPreset))

@@ -18,8 +18,8 @@ from lstr.files.content import Number, PositiveNumber, built
 from lstr.files.names import is_slug
 
 Size = Annotated[int, Meta(ge=16, le=4096)]
+# Pixels of an image: many times the usual, and no terabyte.
 Side = Annotated[int, Meta(ge=1, le=4096)]
-"""Pixels of an image: many times the usual, and no terabyte."""
 
 PRECISIONS = ("float32", "bf16")
 INT8 = "int8"  # a precision too, of networks whose ranges were measured on videos
@@ -27,6 +27,7 @@ STEPS = 127  # in int8, of a weight and of a signed input, to either side of zer
 LEAST = 1e-12  # a step; of a channel of zeros
 CROPS = (1, 2, 10)
 RGB_FRAME = 3  # in the chunk: the paper's "central" frame is the fourth
+# Entries of a network that are written only where they differ, so that older recipes keep their ids.
 NOT_WRITTEN = {
     "config": None,
     "width": None,
@@ -38,7 +39,6 @@ NOT_WRITTEN = {
     "size": None,
     "margin": 1.0,
 }
-"""Entries of a network that are written only where they differ, so that older recipes keep their ids."""
 
 
 @dataclass(frozen=True)

@@ -72,8 +72,8 @@ class RunOptions:
     """Batches at once on a CPU, where no threads of flow set the number."""
 
 
+# A chunk, and its flow on its way.
 Pending = tuple[Chunk, ChunkFlow | None]
-"""A chunk, and its flow on its way."""
 
 
 class LazyNetworks(UserDict[str, Any]):

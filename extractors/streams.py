@@ -6,17 +6,17 @@ from typing import Generic, Self, TypeVar
 
 Part = TypeVar("Part")
 
+# The central frame; three frames without colour; the differences of four such; the maps of the first and the last
+# frame, compared; optical flow.
 STREAMS = ("rgb", "grey", "difference", "change", "flow")
-"""The central frame; three frames without colour; the differences of four such; the maps of the first and the last
-frame, compared; optical flow."""
+# All but flow: joined they are what a model takes as `rgb`.
 PICTURES = STREAMS[:-1]
-"""All but flow: joined they are what a model takes as `rgb`."""
+# The streams whose pictures are made of several frames.
 COMPARING = ("grey", "difference", "change")
-"""The streams whose pictures are made of several frames."""
+# What a model takes, and what published features come as.
 MODEL_STREAMS = ("rgb", "flow")
-"""What a model takes, and what published features come as."""
+# Channels of an image, by stream.
 CHANNELS_OF = {"rgb": 3, "grey": 3, "difference": 3, "change": 6, "flow": 10}
-"""Channels of an image, by stream."""
 
 
 class OfStreams(Generic[Part]):

@@ -37,6 +37,7 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors
     from lstr.timeline import Thresholds as Thresholds
     from lstr.timeline import Timeline as Timeline
 
+# Where each name is from: module, and attribute.
 _NAMES = {
     "Checkpoint": ("lstr.checkpoints.loaded", "Checkpoint"),
     "Decision": ("lstr.pipelines.detection.decision", "Decision"),
@@ -62,7 +63,6 @@ _NAMES = {
     "step": ("lstr.streaming", "step"),
     "train": ("lstr.pipelines.calls", "train"),
 }
-"""Where each name is from: module, and attribute."""
 
 __all__ = ["__version__", *_NAMES]
 

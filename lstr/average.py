@@ -30,8 +30,8 @@ from lstr.plans.forms import Joined
 from lstr.plans.plan import Plan, joined
 from lstr.windows.windows import Windows
 
+# Stretches (first, end) of the joined features, in order; none for all of them.
 Columns = tuple[tuple[int, int], ...]
-"""Stretches (first, end) of the joined features, in order; none for all of them."""
 AGAIN = "Put it together with `lstr pack` from two checkpoints or more."
 
 

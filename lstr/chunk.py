@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+# Chunks per second: 24 frames per second, 6 frames per chunk (paper, Feature Encoding).
 FEATURES_PER_SECOND = 4
-"""Chunks per second: 24 frames per second, 6 frames per chunk (paper, Feature Encoding)."""
 
 CHUNK_SECONDS = 1 / FEATURES_PER_SECOND
 
+# Chunks. A time this near a chunk's edge is on it: 0.1 + 0.2 s is 0.3 s, and must not label one chunk more.
 TOLERANCE = 1e-6
-"""Chunks. A time this near a chunk's edge is on it: 0.1 + 0.2 s is 0.3 s, and must not label one chunk more."""
+# Chunks a second, at most.
 MOST = 1000
-"""Chunks a second, at most."""
+# How a model writes a rate or an offset.
 STORED = re.compile(r"\d{1,9}(/[1-9]\d{0,8})?")
-"""How a model writes a rate or an offset."""
 
 
 @dataclass(frozen=True)
@@ -89,5 +89,5 @@ class Clock:
         return (seconds - float(self.offset) if self.offset else seconds) * float(self.rate)
 
 
+# The clock of features that are made here: 4 chunks a second from the beginning.
 CLOCK = Clock()
-"""The clock of features that are made here: 4 chunks a second from the beginning."""

@@ -18,8 +18,9 @@ from lstr.settings import build, convert, defaults, override
 if TYPE_CHECKING:
     from lstr.models.kind import Kind, Model, Preset
 
+# Entry points of other packages, by which their kinds are kinds here; each names a `lstr.models.kind.Kind`.
 GROUP = "lstr.kinds"
-"""Entry points of other packages, by which their kinds are kinds here; each names a `lstr.models.kind.Kind`."""
+# Where the kinds of this package are.
 OURS = {
     "lstr": "lstr.models.lstr.model:KIND",
     "rnn": "lstr.models.recurrent.recurrent:KIND",
@@ -43,9 +44,8 @@ OURS = {
     "tfn-like": "lstr.models.windowed.tfn_like:KIND",
     "conv-deconv": "lstr.models.windowed.conv_deconv:KIND",
 }
-"""Where the kinds of this package are."""
+# Kinds that are put together from trained models: known by name, and not among those that can be trained.
 TOGETHER = {"average": "lstr.average:KIND"}
-"""Kinds that are put together from trained models: known by name, and not among those that can be trained."""
 
 
 class Kinds(Mapping[str, "Kind"]):

@@ -19,10 +19,10 @@ from lstr.labels.segment import Segment
 if TYPE_CHECKING:  # it brings torch, which reading labels does not need
     from lstr.checkpoints.loaded import Checkpoint
 
+# What a timeline file names as its format.
 FORMAT = "lstr-timeline/1"
-"""What a timeline file names as its format."""
+# How far ahead an action may be expected.
 HORIZON_SECONDS = 2.0
-"""How far ahead an action may be expected."""
 EXAMPLE = "on 0.5 and off 0.35"
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from lstr_cli.console import clock
 
+# What entries are called whose name alone does not tell.
 WORDS = {
     "arrays_checked_by_hash": "arrays whole by their hash",
     "bits": "bits per sample",
@@ -20,9 +21,8 @@ WORDS = {
     "shortest": "shortest video, in chunks",
     "sha256": "SHA-256",
 }
-"""What entries are called whose name alone does not tell."""
+# Entries that are shown only where they have another value.
 UNREMARKABLE = {"rotation": 0, "sample_aspect": "1", "leftovers_of_killed_runs": 0}
-"""Entries that are shown only where they have another value."""
 NOT_ROWS = ("kind", "faults")
 NOT_SHOWN = ("kinds",)  # how detections differ from labels, which --json has
 SETTINGS = ("config", "changed")  # whose entries are called as `--set` takes them

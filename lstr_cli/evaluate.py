@@ -33,8 +33,8 @@ if TYPE_CHECKING:  # they bring numpy
     from lstr.pipelines.evaluation.findings import Findings
 
 SOME_FAILED = 3
+# Options that only an evaluation on feature folders has.
 OF_FEATURES = ("published", "choose_thresholds", "false_alarms", "allow_seen")
-"""Options that only an evaluation on feature folders has."""
 
 
 class Evaluate(Struct):

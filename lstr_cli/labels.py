@@ -16,8 +16,8 @@ from lstr_cli.options import DATA, OF_DATA, OF_FEATURES, OUTPUT, Group, Report, 
 if TYPE_CHECKING:
     from lstr.pipelines.pages.table import Table
 
+# Kinds of notes about what a time budget does not depend on
 MINOR_NOTES = ("no subsets", "subset name", "id with ending", "scores")
-"""Kinds of notes about what a time budget does not depend on"""
 ONE = {"videos": "video", "segments": "segment", "classes": "class"}
 
 

@@ -38,8 +38,8 @@ if TYPE_CHECKING:  # they bring numpy
     from lstr.pipelines.learning.preparation import Learning
 
 SOME_FAILED = 3
+# The share of a step after which its own speed says as much as the plan: the first of it waits for networks
 TRUST = 0.05
-"""The share of a step after which its own speed says as much as the plan: the first of it waits for networks"""
 PROGRESS_SECONDS = 0.25  # between two reports of progress within a step, in JSON
 
 

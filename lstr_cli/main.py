@@ -14,6 +14,7 @@ from lstr_cli.interruption import HINT, Interruptions
 from lstr_cli.options import Group
 from lstr_cli.standard_streams import occupy, refusal
 
+# What `lstr --help` lists, in the order in which a new user meets it
 GROUPS = {
     "Start": {
         "demo": "Draw a small set of labelled videos, learn from it, and detect.",
@@ -42,14 +43,14 @@ GROUPS = {
         "bench": "Measure how fast this machine detects.",
     },
 }
-"""What `lstr --help` lists, in the order in which a new user meets it"""
 COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
 UNPRINTED = "send it to a file or a terminal that has room; what the command wrote elsewhere is whole."
 MORE_MEMORY = "close other programs, or raise what this command may have (`ulimit -v`, the limit of the container)."
+# In what is raised where a library finds no room to be loaded in.
 UNMAPPED = ("failed to map segment", "Cannot allocate memory")
-"""In what is raised where a library finds no room to be loaded in."""
 NOT_SMALL = "pip install 'lstr-video[learn]' has all of it; a small install runs what `lstr export` wrote."
 DRAWN = "pip install matplotlib: pictures are drawn with it; pages and videos do without it."
+# What a small install leaves out, by what is imported of it.
 PARTS = {
     "torch": "PyTorch",
     "torchvision": "torchvision",
@@ -62,7 +63,6 @@ PARTS = {
     "mmcv": "MMCV",
     "tensorboardX": "tensorboardX",
 }
-"""What a small install leaves out, by what is imported of it."""
 WIDEST_HELP = 120  # columns; longer lines are hard to read
 
 

@@ -20,6 +20,7 @@ from lstr.pipelines.quantities import bytes_of, seconds_of
 
 Made = TypeVar("Made")
 
+# Headings of help.
 DATA, NETWORKS, MODEL, OUTPUT, RUN, LIVE, EVENTS, MORE = (
     "Videos and labels",
     "Features",
@@ -30,9 +31,8 @@ DATA, NETWORKS, MODEL, OUTPUT, RUN, LIVE, EVENTS, MORE = (
     "When an action is reported",
     "More",
 )
-"""Headings of help."""
+# In the metavar of values that are file names.
 FILES = re.compile("CHECKPOINT|CONFIG|DIR|FEATURES|FILE|LABELS|MODEL|PATH|RUN|SOURCE|VIDEO|WEIGHTS")
-"""In the metavar of values that are file names."""
 SET = "Change a setting; repeatable."
 
 
@@ -72,8 +72,9 @@ Stream = Annotated[
     option(NETWORKS, "--stream", "Use the networks of one stream; rgb needs no flow.  [default: both]"),
 ]
 OF_DATA = "dataset rgb_features flow_features skip_missing"
+# How labels and features are read, and what is said of features of other people
 OF_FEATURES = "features.rate features.offset features.name"
-"""How labels and features are read, and what is said of features of other people"""
+# Settings whose fields in the options of jobs have other names
 FIELDS = {
     "rgb_features": "rgb",
     "flow_features": "flow",
@@ -83,12 +84,11 @@ FIELDS = {
     "learn.folds": "folds",
     "learn.at_once": "at_once",
 }
-"""Settings whose fields in the options of jobs have other names"""
+# Settings that are written with units
 QUANTITIES: dict[str, Callable[[str], float]] = {"timeout": seconds_of, "cache_size": bytes_of, "embed": bytes_of}
-"""Settings that are written with units"""
 OF_RECIPE = "recipe.rgb.network recipe.flow.network recipe.flow_algorithm recipe.precision"
+# What training of networks takes besides settings of the networks
 OF_RUN = "cache cache_size at_once seed root subset eval_subset loaders dataset flow_threads flow_backend"
-"""What training of networks takes besides settings of the networks"""
 OF_MODEL = "what a published checkpoint does not say, such as model.n_heads=8"
 
 

@@ -20,9 +20,9 @@ from lstr.pipelines.scenes import SceneConfig, rendering
 
 SCENES = SceneConfig(n_videos=14, n_testing=4, seconds=12.0)
 RECIPE = "difference"
+# Enough to tell drawn figures apart, in a minute: small pictures, few of them, and none of a camera that shakes or is
+# nearer, as nobody drew one. With pictures that shake one of five seeds had a false alarm.
 SETTINGS = {"epochs": "6", "draws": "384", "height": "64", "width": "85", "shake": "0", "zoom": "1"}
-"""Enough to tell drawn figures apart, in a minute: small pictures, few of them, and none of a camera that shakes or is
-nearer, as nobody drew one. With pictures that shake one of five seeds had a false alarm."""
 ABOUT = {"demo": True, "title": "the demo, which has only seen drawings"}
 Event = Progress | LearnEvent
 

@@ -24,10 +24,10 @@ PACKAGES = (
     "opencv-contrib-python",
     "numpy",
 )
+# What a small install has, which runs what `lstr export` wrote.
 SMALL = ("onnxruntime", "av", "opencv-python-headless", "numpy")
-"""What a small install has, which runs what `lstr export` wrote."""
+# The networks that are tried: of the published features, and without torchvision, which takes seconds to import
 BUILT = ("resnet50", "bninception")
-"""The networks that are tried: of the published features, and without torchvision, which takes seconds to import"""
 LIBRARIES = "apt install libgl1 libglib2.0-0 libxcb1, which OpenCV wants; docs/how-to/install.md."
 CPU_BUILD = "docs/how-to/install.md says how to install the build for processors, without NVIDIA's libraries."
 

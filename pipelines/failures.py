@@ -19,13 +19,13 @@ from lstr.files.names import without_credentials
 from lstr.files.remote import Place, has_no_room
 from lstr.pipelines.progress import Failed
 
+# In what torch and OpenCV raise, which is no MemoryError.
 NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "Insufficient memory")
-"""In what torch and OpenCV raise, which is no MemoryError."""
 LOST_DEVICE = "CUDA error"  # after one every later use of the GPU fails
 LONGEST_REASON = 300  # characters of an unforeseen error that are shown
 LONGEST_NAME = 200  # bytes of the name of a log
+# Beside what a run writes: a line per source that failed, and a folder with the traceback of each unforeseen error.
 FAILED, LOGS = "failed.jsonl", "logs"
-"""Beside what a run writes: a line per source that failed, and a folder with the traceback of each unforeseen error."""
 
 
 @dataclass(frozen=True)

@@ -81,5 +81,5 @@ def _depth_of_caller() -> int:
     return depth
 
 
+# Called as (what, done, total) by work below the jobs.
 Tell = Callable[[str, int, int], None]
-"""Called as (what, done, total) by work below the jobs."""

@@ -16,10 +16,10 @@ from lstr.extractors.flow.tvl1_torch import flow_planes
 from lstr.extractors.lanes import Lane
 
 MOST = 16  # chunks of a batch, 80 pairs; with more a model of the kernel gains nothing
+# Grey images (6, H, W) of a chunk, or its flow (10, H, W).
 Planes = NDArray[np.uint8]
-"""Grey images (6, H, W) of a chunk, or its flow (10, H, W)."""
+# Flow, and the seconds of the GPU's thread that it took.
 TimedPlanes = Future[tuple[Planes, float]]
-"""Flow, and the seconds of the GPU's thread that it took."""
 
 
 @torch.inference_mode()

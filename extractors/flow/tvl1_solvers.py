@@ -17,8 +17,8 @@ from torch import Tensor
 
 from lstr.errors import FlowError, first_line
 
+# solve(i0, i1, u): the flow u (B, 2, H, W) improved at one scale of the images i0, i1 (B, H, W), all float32.
 Solve = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""solve(i0, i1, u): the flow u (B, 2, H, W) improved at one scale of the images i0, i1 (B, H, W), all float32."""
 
 VARIABLE = "LSTR_FLOW_KERNEL"
 SIDE = 16  # pixels of the pair that is tried

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 PAIRS = 5  # flow fields per chunk: neighbours inside the chunk, none across its border
 Algorithm = Literal["tvl1", "dis", "dis-fast", "dis-ultrafast", "difference"]
+# The algorithms of `recipe.flow_algorithm`, and their names in a recipe.
 ALGORITHMS: dict[str, str] = {
     "tvl1": "tvl1-opencv5",
     "dis": "dis-medium",
@@ -40,15 +41,14 @@ ALGORITHMS: dict[str, str] = {
     "dis-ultrafast": "dis-ultrafast",
     "difference": "difference-yrb",
 }
-"""The algorithms of `recipe.flow_algorithm`, and their names in a recipe."""
+# The one whose x is no direction, which a mirror would turn round.
 DIFFERENCE = "difference"
-"""The one whose x is no direction, which a mirror would turn round."""
 CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # microseconds of processor time per period, and the period
 Backend = Literal["auto", "native", "opencv", "cuda"]
 BACKENDS: tuple[str, ...] = get_args(Backend)
+# Threads with which the compiled kernel would be as fast as a GPU: at most 53 pairs a second each, against 2,090 of
+# an H200 (benchmarks/gpu-run.json), beside which 16 threads had 334.
 GPU_THREADS = 40
-"""Threads with which the compiled kernel would be as fast as a GPU: at most 53 pairs a second each, against 2,090 of
-an H200 (benchmarks/gpu-run.json), beside which 16 threads had 334."""
 DIS_SMALLEST = 16  # pixels; with less OpenCV's DIS fails, or crashes the process
 DIS_PRESETS = {
     "dis": cv2.DISOPTICAL_FLOW_PRESET_MEDIUM,
@@ -175,8 +175,8 @@ def has_gpu_flow(device: str) -> bool:
     return True
 
 
+# Fields (2 · pairs, H, W), and the seconds that they took.
 TimedFlow = Future[tuple[NDArray[np.uint8], float]]
-"""Fields (2 · pairs, H, W), and the seconds that they took."""
 
 
 class ChunkFlow:

@@ -29,14 +29,15 @@ if TYPE_CHECKING:  # what is read needs none, but for `tensors`
     from torch import Tensor
 
 FORMAT = "lstr-model"
+# The newest that is read. Files of tensors are of version 1, which every release reads, files of graphs of 2.
 VERSION = 2
-"""The newest that is read. Files of tensors are of version 1, which every release reads, files of graphs of 2."""
 SUFFIX = ".lstr"  # of its name
 DOCUMENT = "model.json"
 CARD = "card.md"
 TENSORS, GRAPH = ".safetensors", ".onnx"
 MEMBERS = (DOCUMENT, CARD, *(f"{name}{form}" for name in ("lstr", *STREAMS) for form in (TENSORS, GRAPH)))
 MOST_JSON = 16 << 20  # bytes of model.json, and of a header of tensors
+# Types of tensors as safetensors names them, and as numpy does.
 DTYPES = {
     **{f"F{bits}": f"<f{bits // 8}" for bits in (16, 32, 64)},
     **{f"I{bits}": f"<i{bits // 8}" for bits in (8, 16, 32, 64)},
@@ -44,7 +45,6 @@ DTYPES = {
     "BOOL": "|b1",
     "BF16": "<u2",  # the upper half of a float32, which numpy has no type for
 }
-"""Types of tensors as safetensors names them, and as numpy does."""
 MOST_INDEX = 4096  # bytes of the zip's list of its members
 ALIGNMENT = 64  # bytes, so that tensors can be mapped into memory
 START, END, ZIP64 = b"PK\x03\x04", b"PK\x05\x06", b"PK\x06\x07"

@@ -13,20 +13,20 @@ from lstr.extractors.networks.network import MIDDLE
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.video.frames import CHUNK
 
+# (H, W, C), as large as its view asks for.
 Image = NDArray[np.uint8]
-"""(H, W, C), as large as its view asks for."""
+# Frames of a chunk that are the three channels of `grey`.
 GREYS = (0, 2, 5)
-"""Frames of a chunk that are the three channels of `grey`."""
+# Frames whose differences are the three channels of `difference`.
 PAIRS = ((0, 1), (1, 3), (3, 5))
-"""Frames whose differences are the three channels of `difference`."""
+# Streams that see frames without their colours.
 WITHOUT_COLOUR = ("grey", "difference")
-"""Streams that see frames without their colours."""
 AVERAGED = 3  # channels; OpenCV averages pixels of four at most
 GAIN = 2  # steps of the scale that a difference of one step is shown as
+# Where only the flow of a chunk is looked at.
 NO_FRAMES = np.zeros((CHUNK, 0, 0, 3), np.uint8)
-"""Where only the flow of a chunk is looked at."""
+# Frames that `change` compares.
 ENDS = [0, CHUNK - 1]
-"""Frames that `change` compares."""
 
 
 def fit(image: NDArray[np.uint8], short_side: int) -> NDArray[np.uint8]:
@@ -190,12 +190,12 @@ class Inputs:
         return self.view(stream).of_segments(self.images(stream, frames, flow))
 
 
+# (6, 2): how far right and down each frame of a chunk lies, as shares of the width of the picture.
 Movement = NDArray[np.float64]
-"""(6, 2): how far right and down each frame of a chunk lies, as shares of the width of the picture."""
+# The smallest mean step of a movement, of the largest.
 SLOWEST = 1 / 15
-"""The smallest mean step of a movement, of the largest."""
+# Standard deviation of the steps of one movement, as a share of their mean.
 JITTER = 0.4
-"""Standard deviation of the steps of one movement, as a share of their mean."""
 
 
 def draw_movement(random: np.random.Generator, largest: float) -> Movement:

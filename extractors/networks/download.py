@@ -23,8 +23,8 @@ from lstr.errors import OutputError, WeightsError
 from lstr.extractors.networks.published_files import sha256_of
 from lstr.files.atomic import lock
 
+# Called with a file name, the bytes that have come, and those in all.
 Tell = Callable[[str, int, int], None]
-"""Called with a file name, the bytes that have come, and those in all."""
 TIMEOUT = 30.0  # seconds without a byte before a connection counts as cut
 PATIENCE = 5  # cuts in a row that brought no byte before giving up
 PAUSE = 1.0  # seconds before trying again, times the cuts in a row

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn import functional
 
+# Features of an image, of every size of the network.
 WIDTH = 1280
-"""Features of an image, of every size of the network."""
+# Channels after the first convolution, of every size of the network.
 STEM = 32
-"""Channels after the first convolution, of every size of the network."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class Blocks:
     channels: int
 
 
+# The stages of Lite0. Larger ones have more channels and blocks, but for the blocks of the first and last stage.
 STAGES = (
     Blocks(1, 3, 1, 1, 16),
     Blocks(2, 3, 2, 6, 24),
@@ -36,7 +37,6 @@ STAGES = (
     Blocks(4, 5, 2, 6, 192),
     Blocks(1, 3, 1, 6, 320),
 )
-"""The stages of Lite0. Larger ones have more channels and blocks, but for the blocks of the first and last stage."""
 
 
 class Halved(nn.Module):

@@ -11,6 +11,7 @@ from typing import Any
 
 from lstr.errors import WeightsError
 
+# What our exporters write of models and feature networks. None reads a file, asks for the time or for chance.
 OPERATIONS = frozenset(
     "Abs Add And ArgMax AveragePool BatchNormalization Cast Ceil Clip Concat Constant ConstantOfShape Conv "
     "ConvTranspose CumSum DequantizeLinear Div Einsum Elu Equal Erf Exp Expand Flatten Floor GRU Gather "
@@ -21,11 +22,10 @@ OPERATIONS = frozenset(
     "Reshape Resize Round ScatterElements ScatterND Shape Sigmoid Sign Slice Softmax Softplus Split Sqrt Squeeze "
     "Sub Sum Tanh Tile TopK Transpose Trilu Unsqueeze Where".split()
 )
-"""What our exporters write of models and feature networks. None reads a file, asks for the time or for chance."""
+# Bytes of a number by ONNX's type: float32, uint8, int8, int32, int64, bool, float16, float64.
 SIZES = {1: 4, 2: 1, 3: 1, 6: 4, 7: 8, 9: 1, 10: 2, 11: 8}
-"""Bytes of a number by ONNX's type: float32, uint8, int8, int32, int64, bool, float16, float64."""
+# Graphs within graphs.
 DEEPEST = 3
-"""Graphs within graphs."""
 FOREIGN = "use only model files that `lstr export` wrote."
 
 # what stands in the fields of a message: text or numbers ("data"), or messages of a kind, by the number of the field
@@ -38,8 +38,8 @@ MESSAGES: Mapping[str, Mapping[int, str]] = {
     "tensor": {1: "data", 2: "data", 8: "data", 9: "data"},
     "value": {1: "data", 2: "data"},
 }
+# What a field is for, of those that a stranger may have put there.
 NAMED = {("tensor", 13): "data in another file", ("tensor", 14): "data in another file", ("model", 25): "functions"}
-"""What a field is for, of those that a stranger may have put there."""
 
 
 class _Refused(Exception):

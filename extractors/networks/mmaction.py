@@ -62,22 +62,22 @@ def quiet() -> Iterator[None]:
 
 
 OWN = ("BNInception", "ShuffleNetV2", "MobileNetV3Small")
+# mmaction2's backbones of single images.
 MMACTION = ("ResNet", "ResNetTSM", "ResNetTIN", "TANet", "MobileNetV2", "MobileNetV2TSM")
-"""mmaction2's backbones of single images."""
 TORCHVISION = "torchvision."
+# Layers that a backbone's convolution, norm or activation may be.
 PARTS = (
     *("Conv", "Conv2d", "Conv3d"),
     *("BN", "BN2d", "BN3d", "SyncBN", "GN", "IN", "IN2d", "LN"),
     *("ReLU", "ReLU6", "LeakyReLU", "PReLU", "RReLU", "ELU", "GELU", "SiLU", "Swish", "HSwish", "HSigmoid"),
     *("Sigmoid", "Tanh"),
 )
-"""Layers that a backbone's convolution, norm or activation may be."""
+# Arguments by which a backbone would read or download its first weights.
 FETCHING = ("pretrained", "weights", "init_cfg", "checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay")
-"""Arguments by which a backbone would read or download its first weights."""
+# Its functions take any, and hand them on; these are data.
 TORCHVISION_ARGUMENTS = frozenset(
     ("aux_logits", "dropout", "feature_shape", "init_weights", "memory_efficient", "num_classes", "progress")
 ) | {"replace_stride_with_dilation", "stochastic_depth_prob", "transform_input", "width_mult", "zero_init_residual"}
-"""Its functions take any, and hand them on; these are data."""
 LARGEST = 4096  # of a number in it, whatever it counts
 WIDEST = 16  # of a factor of all widths
 DEEPEST = 4  # of dictionaries and lists in each other

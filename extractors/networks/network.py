@@ -16,8 +16,8 @@ MIDDLE = 127  # of the 0–255 scale: no difference
 SMALLEST = 32  # pixels of an image, whose last map is one pixel then
 TIMM = "timm:"  # begins the name of a network of timm
 PUBLISHED_HEADS = r"fc|last_linear|new_fc|fc_action\w*|cls_head|classifier"
+# The one rule by which kernels for frames become kernels for other channels: their mean over the colours, repeated.
 MEAN = "mean"
-"""The one rule by which kernels for frames become kernels for other channels: their mean over the colours, repeated."""
 
 EFFICIENTNET_ENDS = {"_conv_stem": "stem.conv", "_bn0": "stem.norm", "_conv_head": "head.conv", "_bn1": "head.norm"}
 
@@ -50,12 +50,13 @@ SIGNED = Input((127.0,) * 3, (128.0,) * 3)  # EfficientNet-Lite's, as its author
 CAFFE = Input((104.0, 117.0, 128.0), (1.0,) * 3, bgr=True)
 UNDIVIDED = Input((128.0,) * 10, (1.0,) * 10)
 
+# Settings for networks with a tenth of the weights, which need more steps, each of which costs a quarter; found on
+# the
+# first fold of UT-Interaction (benchmarks/finetuned.py).
 FEW_WEIGHTS = {
     "rgb": {"batch_size": 48, "lr": 2e-3, "epochs": 40},
     "flow": {"batch_size": 48, "lr": 2e-3, "epochs": 60},
 }
-"""Settings for networks with a tenth of the weights, which need more steps, each of which costs a quarter; found on the
-first fold of UT-Interaction (benchmarks/finetuned.py)."""
 
 # what other networks cost follows from their multiply-adds and weights
 RESNET50_COST = Cost(280e6, 2.0)

@@ -24,8 +24,8 @@ from lstr.extractors.networks.network import CHANNELS, RESNET50_COST, Input, Net
 from lstr.extractors.streams import model_stream
 from lstr.files.names import slug
 
+# A number per channel.
 Channels = tuple[float, ...]
-"""A number per channel."""
 
 SIDE = 64  # pixels of the image by which a backbone's output is measured
 LONGEST = 128  # characters of a network's name: those of mmaction2's configs are long

@@ -6,8 +6,8 @@ it).
 
 from torch import Tensor, nn
 
+# Blocks of the four stages.
 DEPTHS = {18: (2, 2, 2, 2), 50: (3, 4, 6, 3)}
-"""Blocks of the four stages."""
 
 
 class ConvNorm(nn.Module):

@@ -101,8 +101,8 @@ EFFICIENTNETS = [
     for n, width, depth, share, megabytes in ((0, 1.0, 1.0, 1.0, 41), (1, 1.0, 1.1, 1.36, 50), (2, 1.1, 1.2, 1.85, 58))
 ]
 SMALL = (RESNET18, SHUFFLENETV2, MOBILENETV3, *EFFICIENTNETS)
+# The two with published features first, then smaller ones for videos of one's own.
 NETWORKS = {entry.name: entry for entry in (RESNET50, BNINCEPTION, *SMALL)}
-"""The two with published features first, then smaller ones for videos of one's own."""
 
 
 def known_network(name: str) -> Network | None:

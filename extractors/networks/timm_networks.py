@@ -27,8 +27,8 @@ from lstr.extractors.networks.network import (
 SIDE = 64  # pixels of the image that a network of any size is tried on
 BYTES = 12  # of a weight while it trains: itself, and AdamW's two averages
 RESNET50_MULTIPLY_ADDS = 4.1e9  # of an image of 224 pixels
+# Maps where a network makes them; else what it pools by itself, of images of many sizes or of one.
 WAYS: tuple[dict[str, Any], ...] = ({"global_pool": ""}, {"dynamic_img_size": True}, {})
-"""Maps where a network makes them; else what it pools by itself, of images of many sizes or of one."""
 
 
 class OnePixel(nn.Module):

@@ -18,8 +18,8 @@ from lstr.extractors.networks.network import PUBLISHED_HEADS
 if TYPE_CHECKING:
     from torch import Tensor
 
+# How the names of tensors end that hold fractions in every network.
 LEARNED = ("weight", "bias", "running_mean", "running_var")
-"""How the names of tensors end that hold fractions in every network."""
 PLAIN = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64")
 SOUND = "save only its state_dict with torch.save, its weights as float32."
 WRAPPERS = ("state_dict", "model_state_dict", "model")

@@ -15,8 +15,8 @@ from lstr.extractors.video.frames import upright, working_size
 from lstr.extractors.video.packet_ring import TICKS, Coding, Packet, shown_first
 from lstr.extractors.video.pyav_reader import render
 
+# The codecs that MP4 holds, and a player finds in it.
 HELD = ("h264", "hevc", "mpeg4", "av1", "vp9")
-"""The codecs that MP4 holds, and a player finds in it."""
 TAGS = {"hevc": "hvc1"}  # without it Apple's players show nothing
 CLOCK = Fraction(1, TICKS)
 # its index first, so that a browser plays before all has come; made when it is closed

@@ -53,8 +53,8 @@ class Readable(Protocol):
         ...
 
 
+# A path, an address (a string with ://), or a binary file object.
 Source = str | Path | Readable
-"""A path, an address (a string with ://), or a binary file object."""
 
 
 @dataclass(frozen=True)

@@ -171,10 +171,10 @@ def open_chunks(path: Path, long_side: int, allow_damaged: bool = False) -> tupl
     return video, reader, read_chunks(reader, long_side)
 
 
+# Bytes of decoded pictures that are kept, so that a step back is no new decoding.
 KEPT_BYTES = 96 * 2**20
-"""Bytes of decoded pictures that are kept, so that a step back is no new decoding."""
+# Frames up to which decoding goes on rather than begin at the next key frame.
 AHEAD = 48
-"""Frames up to which decoding goes on rather than begin at the next key frame."""
 
 
 def index_frames(path: Path) -> Video:

@@ -16,19 +16,19 @@ from lstr.files.atomic import scratch
 from lstr.files.names import fault_of
 from lstr.files.remote import Place, RemoteFile, Stat, has_no_room, place
 
+# Ends of folders that learning leaves beside videos; nothing in them is an input.
 LEARNT = (".learn", ".models")
-"""Ends of folders that learning leaves beside videos; nothing in them is an input."""
 VIDEO_SUFFIXES = (".mp4", ".mkv", ".avi", ".mov", ".webm", ".m4v", ".mpg", ".mpeg", ".ts", ".3gp", ".flv", ".wmv")
 PROXY_SUFFIX = ".lstr-proxy.mp4"  # a copy that a report leaves beside itself for browsers
 LANES_SUFFIX = ".lanes.mp4"  # a video with what was detected drawn under it
+# Endings of videos that lstr makes, so that a folder of them and of their sources holds the sources alone.
 OWN_SUFFIXES = (PROXY_SUFFIX, LANES_SUFFIX)
-"""Endings of videos that lstr makes, so that a folder of them and of their sources holds the sources alone."""
 REASONS = 6  # that are told of a folder
 HEADER_BLOCK = 2**16  # bytes requested at a time, to read little more than a header
 LONGEST_SHOWN = 80  # characters of a name that is none
 
+# What takes a sentence for the user.
 Tell = Callable[[str], object]
-"""What takes a sentence for the user."""
 
 
 def find_videos(

@@ -11,8 +11,8 @@ import av
 
 from lstr.extractors.video.probe import aspect_of
 
+# What is handed each packet of a source with its stream and its arrival, in seconds of the monotonic clock.
 PacketSink = Callable[[av.Packet, av.VideoStream, float], None]
-"""What is handed each packet of a source with its stream and its arrival, in seconds of the monotonic clock."""
 
 TICKS = 90_000  # a second; those of MPEG-TS and of RTP
 JUMP = 2 * TICKS  # a stamp that is ahead of its arrival by more is of another clock

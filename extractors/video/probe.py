@@ -27,12 +27,12 @@ LABELS = "this is a label file; name the video itself."
 OTHERS = dict.fromkeys((".pt", ".pth"), "checkpoints and weights have options of their own; name the video itself.")
 OTHERS |= dict.fromkeys((".json", ".csv", ".txt", ".eaf", ".vtt", ".srt"), LABELS)
 """Hints by the ending of what is no video."""
+# Errors of an address that may answer later.
 LATER = {
     *(errno.ECONNREFUSED, errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE, errno.ETIMEDOUT, errno.EHOSTDOWN),
     *(errno.EHOSTUNREACH, errno.ENETDOWN, errno.ENETUNREACH, errno.EADDRNOTAVAIL),
     errno.EIO,  # FFmpeg's for a host whose name nobody knows, as before a router is up
 }
-"""Errors of an address that may answer later."""
 
 
 @dataclass(frozen=True)

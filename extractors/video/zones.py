@@ -10,18 +10,18 @@ from numpy.typing import NDArray
 
 from lstr.extractors.video.frames import CHUNK_SECONDS, Chunk
 
+# From the left and from the top, each from 0 to 1.
 Corner = tuple[float, float]
-"""From the left and from the top, each from 0 to 1."""
+# A polygon that closes itself. Where its sides cross, the even-odd rule says what is inside.
 Zone = tuple[Corner, ...]
-"""A polygon that closes itself. Where its sides cross, the even-odd rule says what is inside."""
+# What is in any of them counts; without one the whole picture does.
 Zones = tuple[Zone, ...]
-"""What is in any of them counts; without one the whole picture does."""
 
 MOST_ZONES = 16
 LEAST_CORNERS, MOST_CORNERS = 3, 32
 SIDE = 100  # pixels of the picture on which a zone must have one
+# A zone whose corners are all this near to one line is none.
 FLAT = 0.005
-"""A zone whose corners are all this near to one line is none."""
 
 
 def parse_zones(value: Any) -> Zones:
@@ -77,8 +77,8 @@ def inside(zones: Zones, height: int, width: int) -> NDArray[np.bool_]:
     return union
 
 
+# After so long a pixel that has changed for good is shown as changed by 63 % (1 − 1/e).
 BACKDROP_SECONDS = 30.0
-"""After so long a pixel that has changed for good is shown as changed by 63 % (1 − 1/e)."""
 
 
 class Backdrop:

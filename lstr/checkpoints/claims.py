@@ -18,10 +18,10 @@ from lstr.errors import CheckpointError
 
 WEIGHTS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 WHOLE = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+# Numbers that a model may have beyond those of its file: tables that are computed, and what making them takes.
 FREE = 2**24
-"""Numbers that a model may have beyond those of its file: tables that are computed, and what making them takes."""
+# Numbers that a stream may remember: more than a hundred times those of the published models.
 REMEMBERED = 2**28
-"""Numbers that a stream may remember: more than a hundred times those of the published models."""
 COPIES = ("clone", "__deepcopy__")
 MADE = 10  # tensors that are made for one of a model: it has 3 at most
 REFUSED = "Give a file that lstr train or the published code saved."

@@ -25,10 +25,10 @@ class Rule(msgspec.Struct, forbid_unknown_fields=True):
     backdate: Score = 0.0
 
 
+# Thresholds by class, see `lstr.timeline.Thresholds`.
 THRESHOLDS = dict[str, Rule]
-"""Thresholds by class, see `lstr.timeline.Thresholds`."""
+# What a checkpoint has as JSON text.
 ENTRIES = {"classes": list[str], "recipe": dict | None, "metrics": dict, "extra": dict, "versions": dict}
-"""What a checkpoint has as JSON text."""
 
 
 def read_entries(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from lstr.kinds import change, kind_named, usable
 from lstr.labels.label_set import BACKGROUND, THUMOS_CLASSES
 from lstr.models.published import Published
 
+# The kind that a file is taken for where its tensors fit this one and another, or none.
 FIRST = "lstr"
-"""The kind that a file is taken for where its tensors fit this one and another, or none."""
 
 
 @dataclass(frozen=True)

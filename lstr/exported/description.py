@@ -17,11 +17,11 @@ from lstr.plans.forms import from_dict, to_dict
 from lstr.plans.plan import Plan, Planner
 
 FEATURES, SCORES = "features", "scores"
+# What the names of inputs and outputs begin with that are of a plan, and of what is kept from chunk to chunk
 PLAN, BEFORE, AFTER = "plan.", "before.", "after."
-"""What the names of inputs and outputs begin with that are of a plan, and of what is kept from chunk to chunk"""
 MOST_STREAMS = 256
+# What is kept of all streams of a step takes no more.
 MOST_BYTES = 2 << 30
-"""What is kept of all streams of a step takes no more."""
 TYPES = {"float32": np.float32, "bool": np.bool_, "int64": np.int64}
 AGAIN = "export the model again with `lstr export`."
 

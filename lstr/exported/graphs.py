@@ -24,8 +24,8 @@ from lstr.plans.plan import CHANGES, Plan, of_two_shapes
 
 CPU = torch.device("cpu")
 OPSET = 18
+# Bytes from which on a constant of the graph is a weight, which both branches share
 LARGE = 256
-"""Bytes from which on a constant of the graph is a weight, which both branches share"""
 
 
 class PureStep(nn.Module):

@@ -22,8 +22,8 @@ from lstr.errors import CheckpointError, LstrError
 from lstr.exported.description import AFTER, BEFORE, FEATURES, PLAN, SCORES, StepDescription
 
 INSTALL = 'pip install "lstr-video[onnxruntime]"'
+# Types of tensors as ONNX Runtime names them
 NAMES = {"tensor(float)": "float32", "tensor(bool)": "bool", "tensor(int64)": "int64"}
-"""Types of tensors as ONNX Runtime names them"""
 
 Features = NDArray[np.float32]
 Arrays = dict[str, NDArray[Any]]

@@ -21,15 +21,15 @@ from lstr.files.remote import Place, content_of
 Built = TypeVar("Built")
 
 LARGEST = 10**9
+# Bytes of a recipe or a record that is read.
 MOST_TEXT = 16 << 20
-"""Bytes of a recipe or a record that is read."""
+# A finite number; one without a fraction stays an int, so that it is written as it was read.
 Number = Annotated[int, Meta(ge=-LARGEST, le=LARGEST)] | Annotated[float, Meta(ge=-LARGEST, le=LARGEST)]
-"""A finite number; one without a fraction stays an int, so that it is written as it was read."""
 PositiveNumber = Annotated[int, Meta(gt=0, le=LARGEST)] | Annotated[float, Meta(gt=0, le=LARGEST)]
+# A text that can be a path.
 Text = Annotated[str, Meta(pattern=r"^[^\0]{1,4095}\Z")]
-"""A text that can be a path."""
+# Bytes of a text that is read whole: labels of a million videos have fewer.
 MOST = 1 << 28
-"""Bytes of a text that is read whole: labels of a million videos have fewer."""
 SURROGATE = re.compile("[\ud800-\udfff]")
 
 

@@ -3,8 +3,8 @@
 import os
 from pathlib import Path
 
+# Names of the default model there: a model file, or a checkpoint.
 DEFAULTS = ("default.lstr", "default.pt")
-"""Names of the default model there: a model file, or a checkpoint."""
 CHECKOUT = Path(__file__).parents[2]
 
 

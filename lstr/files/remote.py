@@ -22,8 +22,8 @@ Got = TypeVar("Got")
 ATTEMPTS = 3  # at a step, beside what a file system tries by itself
 PAUSE = 2.0  # seconds before the second attempt, twice that before the third
 PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "az": "adlfs"}
+# Where file systems say when a file was written, or an ETag, which changes with the file too.
 MODIFIED = ("LastModified", "Last-Modified", "last_modified", "updated", "mtime", "modified", "created", "ETag", "etag")
-"""Where file systems say when a file was written, or an ETag, which changes with the file too."""
 
 
 class Stat(NamedTuple):
@@ -195,8 +195,8 @@ class RemoteFile:
         return {}
 
 
+# Where a video or a feature folder is: here or elsewhere.
 Place = Path | RemoteFile
-"""Where a video or a feature folder is: here or elsewhere."""
 
 
 def content_of(place: Place) -> bytes | None:

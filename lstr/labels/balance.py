@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels
 from lstr.labels.video_ids import recording_of
 
+# Examples of a class; fewer teach little, and tell less in a test.
 FEW = 5
-"""Examples of a class; fewer teach little, and tell less in a test."""
 
+# Marks that a letter of Latin, Greek or Cyrillic has above or below it; those of other scripts make other letters.
 ACCENTS = re.compile("[\u0300-\u036f]")
-"""Marks that a letter of Latin, Greek or Cyrillic has above or below it; those of other scripts make other letters."""
 BETWEEN = re.compile(r"[\s_-]+")
 TESTED = ("testing", "validation")
 

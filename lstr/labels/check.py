@@ -33,19 +33,19 @@ from lstr.labels.units import (
 )
 from lstr.labels.video_ids import MATCH_HINT, mismatch_of, near_id
 
+# Chunks by which per-chunk targets and features may differ: ends are rounded in more than one way.
 TARGETS_TOLERANCE = 4
-"""Chunks by which per-chunk targets and features may differ: ends are rounded in more than one way."""
 
+# The kind of the finding that no label belongs to any video.
 NO_MATCH = "no match"
-"""The kind of the finding that no label belongs to any video."""
+# The kind of the finding that features are not as many a second as they should be.
 OTHER_RATE = "another rate"
-"""The kind of the finding that features are not as many a second as they should be."""
+# The kind of the finding that no video has an action.
 UNLABELLED = "nothing labelled"
-"""The kind of the finding that no video has an action."""
 ERROR, WARNING, NOTE = "error", "warning", "note"
 SEVERITIES = (ERROR, WARNING, NOTE)
+# Kinds of findings that say that times are no seconds.
 UNITS = (FRAMES, MILLISECONDS)
-"""Kinds of findings that say that times are no seconds."""
 
 
 @dataclass(frozen=True)

@@ -20,13 +20,14 @@ from lstr.labels.segment import Segment, clock_seconds, is_name, is_time, mistak
 BACKGROUND = "Background"
 AMBIGUOUS = "Ambiguous"
 
+# Columns of the published THUMOS'14 model.
 THUMOS_CLASSES = (
     BACKGROUND, "BaseballPitch", "BasketballDunk", "Billiards", "CleanAndJerk", "CliffDiving", "CricketBowling",
     "CricketShot", "Diving", "FrisbeeCatch", "GolfSwing", "HammerThrow", "HighJump", "JavelinThrow", "LongJump",
     "PoleVault", "Shotput", "SoccerPenalty", "TennisSwing", "ThrowDiscus", "VolleyballSpiking", AMBIGUOUS,
 )  # fmt: skip
-"""Columns of the published THUMOS'14 model."""
 
+# Other names of the three subsets, as data sets of the field use them.
 SUBSET_NAMES = {
     "train": "training",
     "trn": "training",
@@ -36,7 +37,6 @@ SUBSET_NAMES = {
     "test": "testing",
     "tst": "testing",
 }
-"""Other names of the three subsets, as data sets of the field use them."""
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,10 @@ from lstr.labels.segment import is_name
 from lstr.labels.video_ids import check_ids
 
 TARGETS = "target_perframe"
+# The lists of a data set; the published ones have no second.
 SUBSETS = {"training": "train_session_set", "validation": "val_session_set", "testing": "test_session_set"}
-"""The lists of a data set; the published ones have no second."""
+# Chunks a second by which two rates that are written differently may differ: 29.97 and 30000/1001.
 SAME_RATE = 1e-3
-"""Chunks a second by which two rates that are written differently may differ: 29.97 and 30000/1001."""
 
 
 def is_data_info(content: Any) -> bool:

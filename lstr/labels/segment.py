@@ -7,11 +7,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
+# h:mm:ss or m:ss, seconds with or without a fraction.
 CLOCK = re.compile(r"(?:(\d{1,9}):([0-5]?\d)|(\d{1,9})):([0-5]?\d(?:[.,]\d{1,30})?)")
-"""h:mm:ss or m:ss, seconds with or without a fraction."""
 SURROGATE = re.compile("[\ud800-\udfff]")
+# Seconds; no video lasts 30 years. A number beyond has no place in any array.
 LATEST = 1e9
-"""Seconds; no video lasts 30 years. A number beyond has no place in any array."""
 
 
 @dataclass(frozen=True)

@@ -10,26 +10,26 @@ from statistics import median
 from lstr.chunk import CLOCK, FEATURES_PER_SECOND, Clock
 from lstr.labels.label_set import VideoLabels
 
+# Seconds that a segment may reach past the last whole chunk: extraction drops a shorter tail.
 TAIL = 1 / FEATURES_PER_SECOND
-"""Seconds that a segment may reach past the last whole chunk: extraction drops a shorter tail."""
 
+# A last time this many times the duration is no inexact end any more.
 FAR = 1.5
-"""A last time this many times the duration is no inexact end any more."""
 
+# Usual numbers of frames a second.
 RATES = (15, 24, 25, 30, 50, 60, 100, 120, 240)
-"""Usual numbers of frames a second."""
 USUAL = 30
+# Kinds of times that are no seconds.
 FRAMES, MILLISECONDS = "frame numbers", "milliseconds"
-"""Kinds of times that are no seconds."""
 
+# Whole numbers up to this may well be seconds, of a video whose duration nobody knows.
 LONG = 60
-"""Whole numbers up to this may well be seconds, of a video whose duration nobody knows."""
+# Times, all of them whole numbers, that are too many for chance.
 ENOUGH = 4
-"""Times, all of them whole numbers, that are too many for chance."""
 
 
+# Features whose length differs from the duration by no more than this share are of the right rate: 23.976 for 24.
 SAME_RATE = 0.03
-"""Features whose length differs from the duration by no more than this share are of the right rate: 23.976 for 24."""
 
 
 @dataclass(frozen=True)

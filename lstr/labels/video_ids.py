@@ -13,8 +13,8 @@ from lstr.errors import LabelsError, brief
 from lstr.files.names import fault_of
 
 NUMBER = re.compile(r"[0-9]+")
+# Ids of labels that are compared with all others: where ids differ in one way, the first tells it.
 MOST_COMPARED = 20
-"""Ids of labels that are compared with all others: where ids differ in one way, the first tells it."""
 HINT = "Write it as the video's path in its folder, without the ending: part_1/video_07."
 
 MATCH_HINT = "name each video by its path in the folder without the ending, or give the folder that holds the videos."
@@ -60,21 +60,21 @@ def near_id(name: str) -> str:
     return NUMBER.sub(lambda number: number[0].lstrip("0") or "0", name.casefold())
 
 
+# A name that ends in the number of a piece, or of one of several cameras.
 PIECE = re.compile(
     r"(?P<whole>.*[^\W_].*?)[ _.-]+"
     r"(?:(?P<part>part|pt)|clip|cut|segment|seg|scene|shot|cam|camera|view|angle)[ _.-]?\d+",
     re.IGNORECASE,
 )
-"""A name that ends in the number of a piece, or of one of several cameras."""
 
+# A name that ends in what the camera recorded, as in UR Fall Detection.
 SENSOR = re.compile(r"(?P<whole>.*\d.*?)[ _.-]+(?:rgb|depth|ir|thermal)", re.IGNORECASE)
-"""A name that ends in what the camera recorded, as in UR Fall Detection."""
 
+# UCF101 and its kin: group g of a class was cut into clips c.
 GROUP = re.compile(r"(?P<whole>.+_g\d+)_c\d+", re.IGNORECASE)
-"""UCF101 and its kin: group g of a class was cut into clips c."""
 
+# Kinetics and its kin: an id of YouTube, and the seconds of the clip in it.
 TIMES = re.compile(r"(?P<whole>.{11})_\d{6}_\d{6}")
-"""Kinetics and its kin: an id of YouTube, and the seconds of the clip in it."""
 
 
 def recording_of(video_id: str) -> str:

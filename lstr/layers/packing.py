@@ -17,8 +17,8 @@ from lstr.layers.transformer import Attention
 
 Packed = TypeVar("Packed", bound=nn.Module)
 
+# Tokens the layout is made for: a full work memory.
 TOKENS = 32
-"""Tokens the layout is made for: a full work memory."""
 
 
 class PackedLinear(nn.Module):

@@ -13,19 +13,19 @@ from lstr.metrics.bootstrap import interval
 from lstr.metrics.rates import interval_text, rate_interval, rate_text
 
 IOUS = (0.3, 0.5)
+# Seconds that the start of a detection may be off, or its start and its end
 ONSETS = (0.5, 1.0, 2.0, 5.0)
-"""Seconds that the start of a detection may be off, or its start and its end"""
+# What may be off by some seconds: the start alone, or both edges
 TOLERANT = ("onset", "edges")
-"""What may be off by some seconds: the start alone, or both edges"""
+# A label is found by a detection that overlaps it this much, or starts within this many seconds of it
 FOUND_IOU, FOUND_ONSET = 0.3, 1.0
-"""A label is found by a detection that overlaps it this much, or starts within this many seconds of it"""
+# Share of a detection that must be labelled ambiguous for it to be no false alarm
 MOSTLY = 0.5
-"""Share of a detection that must be labelled ambiguous for it to be no false alarm"""
+# So that 2.2 s - 1.2 s is within 1 s, and 0.3 of a length is 0.3 of it
 SLACK = 1e-9
-"""So that 2.2 s - 1.2 s is within 1 s, and 0.3 of a length is 0.3 of it"""
 
+# (N, 2) starts and ends in seconds
 Spans = NDArray[np.float64]
-"""(N, 2) starts and ends in seconds"""
 Entry = dict[str, Any]
 
 
@@ -172,8 +172,8 @@ def is_ambiguous(detections: Spans, ambiguous: Spans) -> NDArray[np.bool_]:
 _TOLERANCES = [f"{name} {within}" for name in TOLERANT for within in ONSETS]
 _FITS = [f"iou {least}" for least in IOUS] + _TOLERANCES
 _OF_FITS = [column for fit in _FITS for column in (fit, f"{fit} false")]
+# What is counted in each video and class: pairs by each rule, and detections that it gives none
 _COLUMNS = ("labels", "false_seconds", "found", "false_alarms", *_OF_FITS)
-"""What is counted in each video and class: pairs by each rule, and detections that it gives none"""
 _PLACE = {name: place for place, name in enumerate(_COLUMNS)}
 
 

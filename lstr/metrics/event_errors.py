@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.metrics.actions import SLACK, Spans, VideoEvents, find, is_ambiguous, labelled_spans, spans_of
 
+# Seconds that an edge may be off: two decisions; a person who labels by hand is no surer
 EDGE = 0.5
-"""Seconds that an edge may be off: two decisions; a person who labels by hand is no surer"""
 OF_LABELS = ("correct", "edges", "fragmented", "merged", "fragmented_merged", "wrong_action", "deleted")
 OF_DETECTIONS = ("correct", "edges", "fragment", "merging", "fragment_merging", "wrong_action", "inserted")
+# Places in OF_LABELS and in OF_DETECTIONS
 CORRECT, EDGES, IN_PIECES, AS_ONE, BOTH, WRONG_ACTION, ALONE = range(len(OF_LABELS))
-"""Places in OF_LABELS and in OF_DETECTIONS"""
 
 Kinds = NDArray[np.int64]
 Entry = dict[str, Any]

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from lstr.errors import LstrError
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 
+# Chunks to either side that `time_prior` averages over: 2 s.
 SMOOTHING_CHUNKS = 8
-"""Chunks to either side that `time_prior` averages over: 2 s."""
 
 
 def per_frame(

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from lstr.metrics.bootstrap import interval
 
+# Numbers of one table that are held at once
 CELLS_TOGETHER = 4_000_000
-"""Numbers of one table that are held at once"""
 
 
 @dataclass(frozen=True)

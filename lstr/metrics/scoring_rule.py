@@ -76,7 +76,7 @@ class ScoringRule:
         return others / np.maximum(others.sum(axis=1, keepdims=True), np.finfo(others.dtype).tiny)
 
 
+# The rule of the default evaluation, which is no published one
 EVERY_CHUNK = ScoringRule("", "every", "ignored")
-"""The rule of the default evaluation, which is no published one"""
+# LSTR's, which the code that grew from it has too, and which stands in where a kind's own is not known.
 LSTR_RULE = ScoringRule("LSTR", "long videos", "ignored")
-"""LSTR's, which the code that grew from it has too, and which stands in where a kind's own is not known."""

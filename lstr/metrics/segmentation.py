@@ -13,8 +13,8 @@ from lstr.metrics.per_frame import counted
 from lstr.metrics.starts import predicted_classes
 
 OVERLAPS = (0.1, 0.25, 0.5)
+# First chunk, the one after the last, and the column of the class
 Run = tuple[int, int, int]
-"""First chunk, the one after the last, and the column of the class"""
 
 
 def measure_segmentation(

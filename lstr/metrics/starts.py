@@ -12,8 +12,8 @@ from lstr.labels.segment import Segment
 from lstr.metrics.per_frame import counted
 from lstr.metrics.ranked import joined, match_by_score, summary
 
+# Seconds that a start may be off (Shou et al. 2018, online detection of action starts).
 OFFSETS = tuple(range(1, 11))
-"""Seconds that a start may be off (Shou et al. 2018, online detection of action starts)."""
 
 
 def predicted_classes(scores: NDArray[np.floating], classes: Sequence[str]) -> NDArray[np.int64]:

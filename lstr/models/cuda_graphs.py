@@ -16,8 +16,8 @@ from lstr.models.kind import Model
 from lstr.models.stream import Tensors, keep
 from lstr.plans.plan import CHANGES, Plan, of_two_shapes
 
+# One for a process: PyTorch captures one graph at a time.
 CAPTURING = Lock()
-"""One for a process: PyTorch captures one graph at a time."""
 ALIGNED = 8  # bytes, at which every tensor of a piece of memory begins
 
 

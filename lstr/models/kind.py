@@ -23,8 +23,8 @@ from lstr.settings import defaults
 from lstr.windows.loss import Supervision, loss_of
 from lstr.windows.windows import Outputs, Windows, every_slot
 
+# The layers of a feature head that has one for each feature, in their order.
 BRANCHES = ("visual_linear", "motion_linear")
-"""The layers of a feature head that has one for each feature, in their order."""
 
 
 @dataclass(frozen=True)

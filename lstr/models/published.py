@@ -10,8 +10,8 @@ from torch import Tensor
 from lstr.config import WindowConfig
 from lstr.errors import CheckpointError
 
+# rgb and flow widths by their sum, for published checkpoints, which hold only the sum.
 INPUT_DIMS = {3072: (2048, 1024), 4096: (2048, 2048), 2048: (2048, 0), 1024: (0, 1024)}
-"""rgb and flow widths by their sum, for published checkpoints, which hold only the sum."""
 Tables = Mapping[str, Tensor]
 
 

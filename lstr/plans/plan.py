@@ -26,8 +26,8 @@ from lstr.settings import field_types
 
 Plan = dict[str, NDArray[Any]]
 
+# The streams whose long memory is not what it was, and has to be summed up anew: what costs most of a step.
 CHANGES = "changes"
-"""The streams whose long memory is not what it was, and has to be summed up anew: what costs most of a step."""
 GRIDS: tuple[str, ...] = get_args(field_types(WindowConfig)["grid"])
 MAY_BE_0 = ("long_length", "anticipation", "context")
 

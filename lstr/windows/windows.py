@@ -16,10 +16,10 @@ from lstr.errors import LstrError
 from lstr.files.arrays import tensor_of
 from lstr.windows import indices as memory
 
+# Chunks older than the memories that a GRU is trained through, at most (paper, the GRU that compensates memory).
 OLDER_CHUNKS = 512
-"""Chunks older than the memories that a GRU is trained through, at most (paper, the GRU that compensates memory)."""
+# What of a window are features
 FEATURES = ("long", "work", "older", "context")
-"""What of a window are features"""
 
 
 @dataclass(frozen=True)

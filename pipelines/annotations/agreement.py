@@ -16,8 +16,8 @@ from lstr.pipelines.annotations.label_file import read_label_file
 from lstr.pipelines.pages.table import Cell, Column, Table
 
 TOGETHER = "together"
+# Which F1 of `measure_events` the table shows, by the name of its column
 F1 = {"F1 IoU 0.3": ("iou", "0.3"), "F1 IoU 0.5": ("iou", "0.5"), "F1 start 1 s": ("onset", "1.0")}
-"""Which F1 of `measure_events` the table shows, by the name of its column"""
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,12 @@ from lstr.pipelines.annotations.rows import TIME, Rows
 from lstr.pipelines.annotations.tables import from_csv, text_of
 from lstr.pipelines.annotations.times import Clock
 
+# Names of the column that says of which moment, or of which frame, a row is
 MOMENTS = ("time", "frame")
-"""Names of the column that says of which moment, or of which frame, a row is"""
 VALUES = {"0": 0, "1": 1, "0.0": 0, "1.0": 1}
 TAIL_S = 0.25  # one chunk; a shorter rest after the last row is rounding
+# Rows by which a table is recognised
 SAMPLE = 50
-"""Rows by which a table is recognised"""
 
 
 class Binary(Format):

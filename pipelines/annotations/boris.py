@@ -13,12 +13,12 @@ from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.annotations.format import ConvertOptions, File, Format
 from lstr.pipelines.annotations.observations import Bout, Event, Observation, bouts_of, videos_of
 
+# Types of observations that show files; the last two are those of the first versions.
 MEDIA = ("MEDIA", "VIDEO", "AUDIO")
-"""Types of observations that show files; the last two are those of the first versions."""
 OTHERS = {"LIVE": "live, without a video", "IMAGES": "of pictures"}
 SUBSETS = {*SUBSET_NAMES, *SUBSET_NAMES.values()}
+# The independent variable that holds a video's subset.
 VARIABLE = "subset"
-"""The independent variable that holds a video's subset."""
 SAVE = "open the project in BORIS and save it again."
 
 

@@ -22,6 +22,7 @@ from lstr.pipelines.annotations.observations import (
 from lstr.pipelines.annotations.rows import Rows
 from lstr.pipelines.annotations.times import number_of
 
+# Names of the columns that are read, in all versions.
 NAMES = {
     "observation": ("observation id",),
     "media": ("media file name", "media file path", "media file"),
@@ -35,16 +36,15 @@ NAMES = {
     "stop": ("stop (s)",),
     "comment": ("comment", "comment start"),
 }
-"""Names of the columns that are read, in all versions."""
+# How the names of their columns begin.
 MODIFIERS = "modifier"
-"""How the names of their columns begin."""
+# What a header begins with, or in earlier versions what stands above it.
 FIRST = "observation id"
-"""What a header begins with, or in earlier versions what stands above it."""
+# Lines above a header, of which each independent variable has one.
 ABOVE = 1000
-"""Lines above a header, of which each independent variable has one."""
 NOBODY = ("no focal subject", "")
+# What stands for a file or a time that is not there.
 UNKNOWN = ("na", "nan", "not found", "", "live observation")
-"""What stands for a file or a time that is not there."""
 KINDS = {"START": START, "STOP": STOP, "POINT": POINT, "STATE": ""}
 
 

@@ -8,16 +8,16 @@ from lstr.errors import LabelsError, brief
 from lstr.pipelines.annotations.ids import plain_id
 from lstr.pipelines.annotations.rows import is_text
 
+# Names of the columns of times, in seconds, in milliseconds, and in frames
 TIMES = {
     "start": ("start", "start_ms", "start_frame"),
     "end": ("end", "end_ms", "end_frame"),
     "duration": ("duration", "duration_ms", "duration_frames"),
 }
-"""Names of the columns of times, in seconds, in milliseconds, and in frames"""
+# The names that columns may have
 NAMES = ("video", "subset", "label", "score", "subject", *(name for names in TIMES.values() for name in names))
-"""The names that columns may have"""
+# Rows by which the meaning of a column is guessed
 SAMPLE = 200
-"""Rows by which the meaning of a column is guessed"""
 
 
 @dataclass(frozen=True)

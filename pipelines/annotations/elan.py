@@ -20,8 +20,8 @@ from lstr.pipelines.annotations.format import EVERYTHING, ConvertOptions, File, 
 SCHEMA = "http://www.mpi.nl/tools/elan/EAFv3.0.xsd"
 ACTION, SCORE = "action", "score"  # names of the two tier types
 PROPERTY = "lstr:"  # prefix of what a label set has beyond tiers
+# Characters that XML cannot hold.
 UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
-"""Characters that XML cannot hold."""
 
 
 class Elan(TextFormat):

@@ -20,13 +20,13 @@ from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
 from lstr.pipelines.annotations.times import RateOf, unknown
 
+# What a format of one file per video holds for that alone.
 FILES = frozenset({"videos without segments"})
-"""What a format of one file per video holds for that alone."""
+# What a set of annotations may have beside labels and times, see `AnnotationSet.held`.
 EVERYTHING = frozenset({"scores", "subjects", "subsets", "durations", "classes without segments"}) | FILES
-"""What a set of annotations may have beside labels and times, see `AnnotationSet.held`."""
 
+# Characters by which a table is recognised.
 BEGINNING = 1 << 18
-"""Characters by which a table is recognised."""
 
 
 @dataclass(frozen=True)

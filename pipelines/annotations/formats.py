@@ -30,6 +30,7 @@ from lstr.pipelines.annotations.thumos import Thumos
 from lstr.pipelines.annotations.timeline_json import EventLines, TimelineJson
 from lstr.pipelines.failures import described
 
+# By name. The first that recognises a file or a folder reads it.
 FORMATS: dict[str, Format] = {
     form.name: form
     for form in (
@@ -54,10 +55,9 @@ FORMATS: dict[str, Format] = {
         Mp4(),
     )
 }
-"""By name. The first that recognises a file or a folder reads it."""
 
+# Endings of workbooks of spreadsheet programs, which are not read.
 WORKBOOKS = (".xlsx", ".xlsm", ".xls", ".ods", ".numbers")
-"""Endings of workbooks of spreadsheet programs, which are not read."""
 
 
 def readable() -> list[str]:

@@ -5,8 +5,8 @@ from pathlib import PurePath
 
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES
 
+# Folders in front of a video that may be part of its id.
 DEEPEST = 8
-"""Folders in front of a video that may be part of its id."""
 
 
 def plain_id(name: str, present: Collection[str]) -> str:

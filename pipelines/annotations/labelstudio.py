@@ -12,10 +12,10 @@ from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
 from lstr.pipelines.annotations.format import ConvertOptions, File, Format
 from lstr.pipelines.annotations.times import Clock
 
+# The name of the data of a task in which Label Studio's template has the video
 VIDEO = "video"
-"""The name of the data of a task in which Label Studio's template has the video"""
+# The name of an uploaded file, and what Label Studio puts before it.
 UPLOADED = re.compile(r"[0-9a-f]{8}-(.+)")
-"""The name of an uploaded file, and what Label Studio puts before it."""
 
 
 class LabelStudio(Format):

@@ -13,10 +13,10 @@ from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
 from lstr.pipelines.annotations.ids import plain_id
 
+# How a path begins that says nothing of the folder of the videos.
 ABSOLUTE = re.compile(r"/|[A-Za-z]:/|\w+://")
-"""How a path begins that says nothing of the folder of the videos."""
+# Bouts, each counted once a video that it reaches into.
 MOST_PIECES = 2**20
-"""Bouts, each counted once a video that it reaches into."""
 START, STOP, POINT = "START", "STOP", "POINT"
 
 

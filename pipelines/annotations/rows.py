@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from lstr.errors import LabelsError
 
 DELIMITERS = "\t,;"
+# The first line by which Excel knows what is between cells.
 SEPARATOR = re.compile(r'"?sep=(.)"?[ \t]*(?:\r\n|\r|\n|$)', re.IGNORECASE)
-"""The first line by which Excel knows what is between cells."""
+# What is likely a time.
 TIME = re.compile(r"\s*-?\d[-+\d.,:;eE]*\s*")
-"""What is likely a time."""
 
 
 def first_line(text: str) -> str:

@@ -12,13 +12,13 @@ from lstr.pipelines.annotations.format import FILES, ConvertOptions, File, Forma
 
 TIME = re.compile(r"(?:(\d{1,9}):)?(\d{1,2}):(\d{1,2})[.,](\d{1,3})")
 ARROW = re.compile(rf"\s*({TIME.pattern})\s*-->\s*({TIME.pattern})")
+# How a line begins that is likely of a cue's times.
 TIMED = re.compile(rf"\s*{TIME.pattern}")
-"""How a line begins that is likely of a cue's times."""
+# How a block of WebVTT begins that is likely no cue.
 NO_CUE = re.compile(r"(NOTE|STYLE|REGION)(\s|$)")
-"""How a block of WebVTT begins that is likely no cue."""
 SCORE = re.compile(r"score=([0-9.eE+-]+)")
+# How a tag begins that players of SubRip know.
 SRT_TAG = re.compile(r"</?(?:b|i|u|s|font)(?=[\s>])")
-"""How a tag begins that players of SubRip know."""
 
 
 class Vtt(TextFormat):

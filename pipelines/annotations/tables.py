@@ -17,8 +17,8 @@ from lstr.pipelines.annotations.rows import TIME, Rows, delimiter_of, first_line
 from lstr.pipelines.annotations.times import Clock, number_of
 from lstr.pipelines.pages.table import RUN, cell_of
 
+# By how much the duration that a row states may differ from its end less its start: times are rounded.
 ROUNDED = 0.1
-"""By how much the duration that a row states may differ from its end less its start: times are rounded."""
 
 
 class Csv(TextFormat):

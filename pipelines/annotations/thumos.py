@@ -17,20 +17,20 @@ from lstr.pipelines.annotations.rows import first_line
 from lstr.pipelines.annotations.tables import number_text
 from lstr.pipelines.annotations.times import number_of
 
+# Endings of THUMOS annotation files, and the subset they hold.
 SUBSETS = {"train": "training", "val": "validation", "test": "testing"}
-"""Endings of THUMOS annotation files, and the subset they hold."""
 
+# Numbers of the 20 detection classes among the 101 of THUMOS'14 (its detclasslist.txt), in the order of
+# `THUMOS_CLASSES`.
 THUMOS_NUMBERS = (7, 9, 12, 21, 22, 23, 24, 26, 31, 33, 36, 40, 45, 51, 68, 79, 85, 92, 93, 97)
-"""Numbers of the 20 detection classes among the 101 of THUMOS'14 (its detclasslist.txt), in the order of
-`THUMOS_CLASSES`."""
 DETECTIONS = "detections.txt"
 CLASS_LIST = "detclasslist.txt"
+# How a line ends: in the times of an annotation, or in the class and the score of a detection.
 LINE = re.compile(r"\S\s+[-+.\deE]+\s+[-+.\deE]+\s*$")
-"""How a line ends: in the times of an annotation, or in the class and the score of a detection."""
+# What a video's name is percent-encoded for: white space stands between the cells of a line.
 SEPARATORS = r"[%\s]"
-"""What a video's name is percent-encoded for: white space stands between the cells of a line."""
+# What a class's name is percent-encoded for in a file name.
 FORBIDDEN = r"[%/\\\x00-\x1f]"
-"""What a class's name is percent-encoded for in a file name."""
 
 
 class Thumos(TextFormat):

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from lstr.errors import LabelsError, brief
 from lstr.labels.segment import clock_seconds
 
+# h:mm:ss:ff, frames of the last second; with a semicolon numbers of frames are dropped, as of 29.97 a second.
 TIMECODE = re.compile(r"(\d{1,9}):([0-5]?\d):([0-5]?\d)([:;])(\d{1,3})")
-"""h:mm:ss:ff, frames of the last second; with a semicolon numbers of frames are dropped, as of 29.97 a second."""
+# So many numbers of a second lose one in the first second of each minute but the tenth.
 DROPPED = 15
-"""So many numbers of a second lose one in the first second of each minute but the tenth."""
 
+# Frames a second of a video by its id; None where nobody knows.
 RateOf = Callable[[str], float | None]
-"""Frames a second of a video by its id; None where nobody knows."""
 
 
 def unknown(video_id: str) -> None:

@@ -32,8 +32,8 @@ from lstr.pipelines.thresholds.choice import ThresholdChoice, choose_thresholds,
 from lstr.timeline import Thresholds
 
 DetectEvent = Notice | SourceEvent | Finished[Detected]
+# Videos decided at once by default: each holds some tens of chunks in memory.
 MOST_AT_ONCE = 4
-"""Videos decided at once by default: each holds some tens of chunks in memory."""
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ from lstr.pipelines.detection.options import NetworkOptions
 from lstr.pipelines.model_files.checkpoint_recipe import networks_of
 
 DEFAULT = NetworkOptions()
+# The networks for raw video, the workers for optical flow if it needs any, and warnings.
 OpenNetworks = tuple[TwoStream, FlowWorkers | None, list[str]]
-"""The networks for raw video, the workers for optical flow if it needs any, and warnings."""
 
 
 class Networks:

@@ -16,6 +16,7 @@ from lstr.labels.label_set import Labels
 from lstr.settings import Positive, check_fields
 
 DEFAULT_FORMATS = ("json", "jsonl", "npy", "html")
+# Formats of a detection: modules of `lstr.pipelines.annotations` and classes, which are imported when needed.
 FORMATS = {
     "json": ("timeline_json", "TimelineJson"),
     "jsonl": ("timeline_json", "EventLines"),
@@ -30,7 +31,6 @@ FORMATS = {
     "html": ("pictures", "Page"),
     "mp4": ("pictures", "Mp4"),
 }
-"""Formats of a detection: modules of `lstr.pipelines.annotations` and classes, which are imported when needed."""
 
 
 @dataclass(frozen=True)

@@ -44,11 +44,11 @@ if TYPE_CHECKING:  # a video needs no feature folders
     from lstr.pipelines.features.folder import FeatureFolder
 
 QUEUED = 8  # chunks read ahead of a batch: decoding goes on while the loop is busy
+# If the first steps between frames are all longer than two seconds, the times are not in seconds.
 FIRST_STEPS = 3
-"""If the first steps between frames are all longer than two seconds, the times are not in seconds."""
 PAIRS = "give pairs of a frame, uint8 (H, W, 3) RGB, and its time in seconds."
+# Counters of a live reader.
 COUNTED = ("dropped", "unseen", "gaps", "frames", "decode_errors", "reconnects")
-"""Counters of a live reader."""
 
 
 class Source:

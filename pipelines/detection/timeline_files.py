@@ -28,8 +28,8 @@ from lstr.pipelines.model_files.checkpoint_recipe import recipe_of
 from lstr.timeline import FORMAT, iso
 
 EMPTY_ROWS = 4096  # written at a time where a source was away
+# The fields of an `ended` event that a timeline has.
 SEGMENT = ("label", "start", "end", "score", "still_on", "start_at", "end_at")
-"""The fields of an `ended` event that a timeline has."""
 
 
 class Spool:

@@ -28,10 +28,10 @@ from lstr.pipelines.progress import Failed, Notice
 from lstr.timeline import Event as ActionEvent
 from lstr.timeline import Thresholds, Timeline
 
+# How long a sink may take for its queue after its source has ended, unless it needs all decisions.
 SINK_TIMEOUT_S = 2.0
-"""How long a sink may take for its queue after its source has ended, unless it needs all decisions."""
+# Decisions of a file, five minutes, that may wait until the files before it are reported.
 DECIDED_AHEAD = 1200
-"""Decisions of a file, five minutes, that may wait until the files before it are reported."""
 TOP = 3  # classes that a decision names
 
 Event = SourceEvent | Notice

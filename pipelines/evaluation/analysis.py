@@ -25,8 +25,8 @@ from lstr.timeline import Thresholds, Timeline, segments_in, thresholds_of
 
 RESAMPLES = 1000
 MEANS = ("mAP", "mcAP")
+# Videos: with fewer, all of them for the same system is still chance (2 / 2 ** 5 is above .05)
 FEWEST = 6
-"""Videos: with fewer, all of them for the same system is still chance (2 / 2 ** 5 is above .05)"""
 JUDGED = ("mAP", "event F1")
 Resampled = dict[str, np.ndarray]
 

@@ -12,10 +12,10 @@ from lstr.pipelines.evaluation.analysis import detect_events
 from lstr.pipelines.thresholds.by_actions import Scored
 from lstr.timeline import Thresholds
 
+# Overlap from which on a detection is of a label, for how late it begins
 LEAST_IOU = 0.1
-"""Overlap from which on a detection is of a label, for how late it begins"""
+# How many labels that are told at once weigh beside an action's own
 PRIOR_LABELS = 1
-"""How many labels that are told at once weigh beside an action's own"""
 
 
 def backdated(

@@ -31,10 +31,10 @@ OF_DETECTIONS = {
     "wrong_action": "wrong action",
     "inserted": "nothing there",
 }
+# What an edge that is off is called where one event is told of: by its start
 LATE, EARLY = "late", "early"
-"""What an edge that is off is called where one event is told of: by its start"""
+# Without those that are never false alarms
 OF_FALSE_ALARMS = {kind: name for kind, name in OF_DETECTIONS.items() if kind != "correct"}
-"""Without those that are never false alarms"""
 
 
 @dataclass(frozen=True)

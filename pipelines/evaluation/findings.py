@@ -21,8 +21,8 @@ FATS = "Kim et al., 2021, its repository"  # github.com/YHKimGithub/FATSnet, REA
 IDU = "Eun et al., 2020, their repository"  # github.com/hjeun/idu, README, which runs TFN
 LEADERBOARD = "Papers with Code"  # its pages of arXiv 1912.04461 (IDN) and 2011.09158 (PKD)
 UNSAID = "not stated"
+# Methods of the paper's table. One whose figures could not be checked is left out rather than remembered.
 ROWS = ("CDC", "RED", "TRN", "FATS", "IDN", "LAP", "TFN", "LFB", "PKD", "WOAD", "LSTR")
-"""Methods of the paper's table. One whose figures could not be checked is left out rather than remembered."""
 
 THUMOS: dict[str, Any] = {
     "name": "THUMOS'14",

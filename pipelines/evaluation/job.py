@@ -122,8 +122,8 @@ class EvaluateResult:
 
 
 Event = Progress | Notice | Finished[EvaluateResult]
+# Folders of RGB and flow, by their names
 Streams = tuple[str | None, str | None]
-"""Folders of RGB and flow, by their names"""
 
 
 def evaluate(options: EvaluateOptions) -> Iterator[Event]:

@@ -17,17 +17,17 @@ from lstr.pipelines.thresholds.by_actions import GAPS, LENGTHS, are_apart
 from lstr.pipelines.thresholds.by_chunks import curves_of, detect_spans
 from lstr.timeline import DEFAULT, Thresholds
 
+# Scores tried as `on`: those that a person would type
 LEVELS = tuple(round(0.02 * k, 2) for k in range(1, 50))
-"""Scores tried as `on`: those that a person would type"""
+# `off` as a share of `on`
 OFF_SHARE = DEFAULT.off / DEFAULT.on
-"""`off` as a share of `on`"""
+# With fewer labels than this a class has no threshold of its own
 FEW_LABELS = 5
-"""With fewer labels than this a class has no threshold of its own"""
+# Share of the actions it can find that a class keeps, where the videos are too short to show the number aimed at
 KEPT = 0.5
-"""Share of the actions it can find that a class keeps, where the videos are too short to show the number aimed at"""
 
+# There, by how many more labels a high `on` is drawn down to the default one
 PRIOR_LABELS = 10
-"""There, by how many more labels a high `on` is drawn down to the default one"""
 
 
 @dataclass(frozen=True)

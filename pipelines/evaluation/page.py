@@ -40,10 +40,10 @@ SEGMENTS = (
     "edit score says how near the numbers of its segments are."
 )
 TOLERANCES = "Detections as lstr detect announces them, in as many pairs with labels as there can be."
+# Between these in the template the page says whether the model is better than another, as soon as that is known.
 COMPARED = ("<!-- compared -->", "<!-- end -->")
-"""Between these in the template the page says whether the model is better than another, as soon as that is known."""
+# A part of a section, as the template shows it: a text, a heading, a table or figures.
 Part = dict[str, Any]
-"""A part of a section, as the template shows it: a text, a heading, a table or figures."""
 
 
 @dataclass(frozen=True)

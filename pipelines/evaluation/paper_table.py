@@ -24,6 +24,7 @@ FIGURES = ("mAP", "mcAP", "event F1")
 INSTANCES = {f"mAP@{least:g}": ("instances", "mAP", place) for place, least in enumerate(IOUS)}
 STARTS = {f"start mAP@{offset} s": ("starts", "mAP", place) for place, offset in enumerate(OFFSETS)}
 SEGMENTS = {f"F1@{100 * least:g}": ("segments", "F1", place) for place, least in enumerate(OVERLAPS)}
+# Where a document has the figures of `TABLES` that `figure_of` does not know
 PATHS: Mapping[str, tuple[str, str, int | None]] = {
     **INSTANCES,
     **STARTS,
@@ -31,18 +32,17 @@ PATHS: Mapping[str, tuple[str, str, int | None]] = {
     **SEGMENTS,
     "edit score": ("segments", "edit", None),
 }
-"""Where a document has the figures of `TABLES` that `figure_of` does not know"""
+# The figures of each table, by its name
 TABLES: Mapping[str, Sequence[str]] = {
     "frames": FIGURES,
     "instances": (*INSTANCES, "instance mAP"),
     "starts": (*STARTS, "start mAP"),
     "segments": (*SEGMENTS, "edit score"),
 }
-"""The figures of each table, by its name"""
+# Settings of a training in which the runs of one row may differ.
 OF_A_RUN = ("seed", "save_seconds")
-"""Settings of a training in which the runs of one row may differ."""
+# What the common beginning of the names of several runs ends in, and is no name.
 OF_A_NAME = re.compile(r"[\W_]+(?:seed|run|s|r)?[\W_]*$", re.IGNORECASE)
-"""What the common beginning of the names of several runs ends in, and is no name."""
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ from lstr.pipelines.pages.figure import save
 from lstr.pipelines.pages.table import cell_of
 
 AP_TITLE = "Average precision of each class"
+# The figures of a single checkpoint that the page does not fold
 FIRST = ("found", "operating-curves", "delay", "confusion")
-"""The figures of a single checkpoint that the page does not fold"""
 SHOWN_VIDEOS = 5  # best, and as many worst
 
 

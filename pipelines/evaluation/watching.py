@@ -19,12 +19,12 @@ from lstr.pipelines.pages.palette import colours_of
 from lstr.pipelines.pages.timeline_page import find_ahead, find_shown, video_url
 
 FOUND, MISSED, FALSE, LEFT_OUT = "found", "missed", "false", "left out"
+# Video of which a page may have copies for browsers; beyond that it links the originals
 COPIED_SECONDS = 600
-"""Video of which a page may have copies for browsers; beyond that it links the originals"""
+# Points of one curve, and of all curves of a page together: hundreds of videos open as fast as three
 MOST_POINTS, LEAST_POINTS, ALL_POINTS = 1000, 100, 2_000_000
-"""Points of one curve, and of all curves of a page together: hundreds of videos open as fast as three"""
+# The codes of probability 1 and of a chunk without a score
 FULL_SCALE, NO_SCORE = 254, 255
-"""The codes of probability 1 and of a chunk without a score"""
 
 Entry = tuple[Any, ...]
 Shown = dict[str, Any]

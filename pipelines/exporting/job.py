@@ -41,8 +41,8 @@ from lstr.pipelines.model_files.packing import free_path, write_changed
 from lstr.pipelines.progress import Finished, Notice, Progress
 from lstr.pipelines.scenes import SceneConfig, render_scenes
 
+# What writes and what runs graphs; either is installed with the extra `onnxruntime`.
 PACKAGES = ("onnx", "onnxruntime")
-"""What writes and what runs graphs; either is installed with the extra `onnxruntime`."""
 DRAWN = SceneConfig(n_videos=1, n_testing=1)
 
 

@@ -18,12 +18,12 @@ from lstr.extractors.video.frames import Chunk
 from lstr.models.kind import Model
 from lstr.pipelines.progress import Progress
 
+# In probability: what graphs may differ by at most
 TOLERANCE = 1e-5
-"""In probability: what graphs may differ by at most"""
+# Steps that both run after the memory is full
 BEYOND = 200
-"""Steps that both run after the memory is full"""
+# Steps from one word on them to the next
 TOLD = 20
-"""Steps from one word on them to the next"""
 
 Features = NDArray[np.float32]
 

@@ -36,12 +36,12 @@ from lstr.files.content import write_json
 from lstr.files.home import home
 from lstr.pipelines.progress import Progress
 
+# The entries of a recipe that make chunks; the others are of the networks.
 FIELDS = ("fps", "chunk", "rgb_frame", "long_side", "resize", "flow_algorithm", "flow_bound")
-"""The entries of a recipe that make chunks; the others are of the networks."""
 KEEPS = "keeps"
 GREY, COLOUR = "grey", "colour"
+# By what of the pictures is kept: those of the central frame, or of all frames without and with their colours.
 PLANES = {None: 3, GREY: CHUNK, COLOUR: 3 * CHUNK}
-"""By what of the pictures is kept: those of the central frame, or of all frames without and with their colours."""
 FLOW_PLANES = 10
 DEFAULT_SIZE = 50 * 10**9  # bytes
 FRAMES_AHEAD = 4  # chunks decoded ahead where no flow is computed

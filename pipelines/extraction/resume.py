@@ -92,11 +92,10 @@ class Summary:
         }
 
 
+# Extracts videos {id: source}, in any order and anywhere, with an Outcome of each as it ends.
+#
+# Closing the iterator ends everything it started; what was finished is kept.
 Engine = Callable[[Mapping[str, Place]], Iterator[Progress | Notice | Outcome]]
-"""Extracts videos {id: source}, in any order and anywhere, with an Outcome of each as it ends.
-
-Closing the iterator ends everything it started; what was finished is kept.
-"""
 Item = TypeVar("Item")
 Found = TypeVar("Found")
 

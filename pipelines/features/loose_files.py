@@ -19,16 +19,16 @@ from lstr.pipelines.features.stated import BESIDE
 
 SUFFIXES = (".npy", ".npz", ".pt", ".pth")
 PICKLES = (".pkl", ".pickle")
+# What video_features writes beside the features of a video.
 NO_FEATURES = ("_fps.npy", "_timestamps_ms.npy")
-"""What video_features writes beside the features of a video."""
+# What files of torch are called in the folder of a run.
 MODELS = ("checkpoint", "best", "resume", "calibration", "scores")
-"""What files of torch are called in the folder of a run."""
 NOTES = (".txt", ".md", ".csv", ".tsv")
+# What reading a damaged file ends in.
 UNUSABLE = (OSError, ValueError, RuntimeError, KeyError, struct.error, zipfile.BadZipFile, zlib.error, CheckpointError)
-"""What reading a damaged file ends in."""
 LOCAL_HEADER = 30  # bytes of a zip member's header before its name
+# The most that one video's features may have out of a compressed file.
 MOST_BYTES = 16 * 2**30
-"""The most that one video's features may have out of a compressed file."""
 AGAIN = "make the features of this video again, or take the file away."
 
 

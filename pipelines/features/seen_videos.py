@@ -15,8 +15,8 @@ from lstr.pipelines.features.any_folder import seen_streams
 from lstr.pipelines.features.dataset import Split
 from lstr.pipelines.features.folder import FeatureFolder
 
+# By video id the streams whose network has seen it; videos that none has seen are not in it.
 Seen = dict[str, list[str]]
-"""By video id the streams whose network has seen it; videos that none has seen are not in it."""
 
 
 def seen_in(split: Split, config: WindowConfig) -> Seen:

@@ -15,10 +15,10 @@ BESIDE = "features.json"
 PREFIX = "features."
 DECIMAL = r"\d{1,9}(\.\d{1,20})?(e-\d{1,2})?"
 NUMBER = re.compile(f"{DECIMAL}(/{DECIMAL})?")
+# Rates of television as people write them, and as they are.
 NTSC = {"23.976": "24000/1001", "23.98": "24000/1001", "29.97": "30000/1001", "59.94": "60000/1001"}
-"""Rates of television as people write them, and as they are."""
+# The denominator, at most, that is taken for a number of many decimals: 29.97002997002997 is 30000/1001.
 MOST_UNDER = 1001
-"""The denominator, at most, that is taken for a number of many decimals: 29.97002997002997 is 30000/1001."""
 HINT = "write the rows a second as a number, as in --set features.rate=7.5 or 30000/1001."
 
 

@@ -15,8 +15,8 @@ from lstr.pipelines.features.rows import CheckedRows
 from lstr.pipelines.features.stated import Stated
 
 FORMS = "a folder of .npy, .npz or .pt files, one array (rows, width) for each video"
+# Rows by which two parts of a video may differ: ends are rounded in more than one way.
 MOST_APART = 4
-"""Rows by which two parts of a video may differ: ends are rounded in more than one way."""
 
 
 @dataclass(frozen=True)

@@ -35,14 +35,14 @@ from lstr.pipelines.annotations.tables import from_csv
 from lstr.pipelines.pages.page import Script, build_page
 from lstr.pipelines.pages.responses import page_response, read_json, refused
 
+# Kinds of notes on what is as it should be
 UNTOLD = ("no subsets", "id with ending")
-"""Kinds of notes on what is as it should be"""
+# Rows of the table, and labels that come of it, that a person sees.
 SHOWN = 8
-"""Rows of the table, and labels that come of it, that a person sees."""
 ROLES = ("video", "start", "end", "duration", "label", "subject")
 TIMED = ("start", "end", "duration")
+# What follows the names of times, and of durations, that count these.
 UNITS = {"seconds": ("", ""), "milliseconds": ("_ms", "_ms"), "frames": ("_frame", "_frames")}
-"""What follows the names of times, and of durations, that count these."""
 
 
 @dataclass(frozen=True)
@@ -200,8 +200,8 @@ def without_length(begin: Labels) -> str:
     return f"{len(points)} of {len(segments)} labels last no time, such as point events, and are left out: {names}"
 
 
+# Bytes that a request may have.
 MOST_BYTES = 2**16
-"""Bytes that a request may have."""
 
 
 @dataclass

@@ -19,8 +19,8 @@ from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels, labels_of, read
 from lstr.pipelines.labelling.values import NOTHING, RESERVED, About, Action, Label, State, Subject, change_of
 
 FORMAT = "lstr-labels/1"
+# The name of our own object in the file.
 OURS = "lstr"
-"""The name of our own object in the file."""
 
 
 def to_document(state: State, durations: Mapping[str, float], stamp: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from lstr.files.atomic import lock, unwritable
 from lstr.files.content import read_jsonl, to_json
 from lstr.pipelines.labelling.values import OF_VIDEO, Action, Change, Label, change_of
 
+# What a person does to a video, and what a model proposes, which nobody undoes.
 Deed = Literal["do", "undo", "redo", "propose"]
-"""What a person does to a video, and what a model proposes, which nobody undoes."""
 
 
 @dataclass(frozen=True)

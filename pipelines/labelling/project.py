@@ -20,11 +20,11 @@ from lstr.pipelines.labelling.document import OURS, from_document, from_labels, 
 from lstr.pipelines.labelling.journal import Deed, Entry, History, Journal, entry_of, journal_of, video_of
 from lstr.pipelines.labelling.values import Change, State
 
+# Between two writings lies at least so many times what one takes: a large file takes the processor from the page.
 LEAST_SHARE = 10
-"""Between two writings lies at least so many times what one takes: a large file takes the processor from the page."""
 MOST_PAUSE = 3.0  # seconds
+# Seconds in which a change is answered, before a large file is written, which would delay the answer.
 ANSWERED = 0.3
-"""Seconds in which a change is answered, before a large file is written, which would delay the answer."""
 
 
 class Saving:
@@ -88,8 +88,8 @@ class Saving:
                 self._wanted.notify_all()
 
 
+# Values that one change may change.
 MOST_CHANGES = 10_000
-"""Values that one change may change."""
 Listener = Callable[[Entry], object]
 
 

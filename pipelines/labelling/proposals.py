@@ -22,8 +22,8 @@ from lstr.pipelines.labelling.values import LONGEST_NAME, NOTHING, About, Action
 from lstr.pipelines.thresholds.by_chunks import curves_of, detect_spans
 from lstr.timeline import DEFAULT, Thresholds
 
+# A peak is a near miss from this share of its class's `on` up.
 NEAR = 0.5
-"""A peak is a near miss from this share of its class's `on` up."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,8 @@ def _chunks(spans: NDArray[np.floating]) -> list[tuple[int, int]]:
     return [(round(start * FEATURES_PER_SECOND), round(end * FEATURES_PER_SECOND)) for start, end in spans.tolist()]
 
 
+# Two stretches of an action are one occurrence where they share so much of the shorter one.
 SAME = 0.5
-"""Two stretches of an action are one occurrence where they share so much of the shorter one."""
 Span = tuple[float, float]
 Decision = Callable[[State, Mapping[str, float]], list[Change]]
 
@@ -111,8 +111,8 @@ class Placed(NamedTuple):
         return abs(self.proposal.peak - self.proposal.threshold), self.time
 
 
+# By their names on the page, the first one unless another is chosen: what proposals are sorted by.
 ORDERS: dict[str, Callable[[Placed], Any]] = {"least sure": lambda one: one.doubt, "in time": lambda one: one.time}
-"""By their names on the page, the first one unless another is chosen: what proposals are sorted by."""
 
 
 def is_known(action: str, start: float, end: float, labels: Iterable[Label]) -> bool:

@@ -29,8 +29,8 @@ from lstr.pipelines.model_files.model_file import is_model, open_model
 from lstr.pipelines.progress import Failed, Notice, Progress
 from lstr.pipelines.thresholds.choice import choose_thresholds
 
+# So much lower than the page's is the priority of the process.
 NICE = 10
-"""So much lower than the page's is the priority of the process."""
 
 
 @dataclass(frozen=True)
@@ -122,8 +122,8 @@ def main() -> None:
     serve_parent(_serve)
 
 
+# So many first digits of the SHA-256 of a model file tell its proposals from those of others.
 HASH_DIGITS = 16
-"""So many first digits of the SHA-256 of a model file tell its proposals from those of others."""
 GLANCE = 0.2  # seconds between two looks at whether a search is to end
 
 

@@ -43,8 +43,8 @@ SCRIPTS = (
     "lanes.js", "served.js", "label-project.js", "label-marks.js", "label-frames.js", "label-lanes.js",
     "label-lists.js", "label-proposals.js", "label-training.js", "label.js",
 )  # fmt: skip
+# Bytes that a request may have.
 MAX_BYTES = 2**22
-"""Bytes that a request may have."""
 BEAT_S = 15.0  # after which a silent stream of events shows that it is there
 POLL_S = 0.3  # between two looks at whether the server ends
 MEDIA = {".webm": "video/webm"}

@@ -10,10 +10,10 @@ from lstr.errors import ConflictError, RequestError, brief
 from lstr.labels.label_set import BACKGROUND
 from lstr.labels.segment import LATEST, is_name
 
+# The action of a label that says: nothing happens here.
 NOTHING = "nothing"
-"""The action of a label that says: nothing happens here."""
+# Keys of the page that no action can have.
 RESERVED = set("jkl ,.<>[]+-=0?/n\t")
-"""Keys of the page that no action can have."""
 LONGEST_NAME, LONGEST_COMMENT = 200, 4000  # characters
 
 Time = Annotated[float, msgspec.Meta(ge=0, le=LATEST)]
@@ -90,10 +90,10 @@ Value = Label | Proposal | Search | About | Action | Subject
 KINDS: dict[str, type] = {
     "label": Label, "proposal": Proposal, "search": Search, "about": About, "action": Action, "subject": Subject,
 }  # fmt: skip
+# Kinds whose values belong to one video; the others belong to the project.
 OF_VIDEO = ("label", "proposal", "search", "about")
-"""Kinds whose values belong to one video; the others belong to the project."""
+# Kinds of which a video has one value, without a key.
 ONE_A_VIDEO = ("search", "about")
-"""Kinds of which a video has one value, without a key."""
 
 
 @dataclass(frozen=True)

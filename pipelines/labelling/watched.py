@@ -18,8 +18,8 @@ from lstr.extractors.video.probe import Video
 from lstr.files.home import home
 from lstr.pipelines.pages.proxy import is_playable, write_proxy
 
+# Videos whose decoded frames are kept.
 OPEN_AT_ONCE = 3
-"""Videos whose decoded frames are kept."""
 SHARPNESS = 92  # of a JPEG, in percent
 LONGEST_SIDE = 4096
 

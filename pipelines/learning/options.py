@@ -18,14 +18,14 @@ from lstr.pipelines.training.network_config import defaults, trainable, trainabl
 from lstr.pipelines.training.recogniser import initial_weights
 from lstr.settings import Positive, check_fields
 
+# Recipes that start from ImageNet weights: the default, and the one with one stream fewer for a short time limit. A
+# single recording is always learnt with the second one: a model that sees appearance overfits it.
 DEFAULT_RECIPES = ("pretrained", "difference")
-"""Recipes that start from ImageNet weights: the default, and the one with one stream fewer for a short time limit. A
-single recording is always learnt with the second one: a model that sees appearance overfits it."""
 MODEL_SETTINGS = ("model", "train")
 IMAGE_SETTINGS = ("short_side", "crop", "height", "width", "margin")
 MAX_FOLDS = 10
+# Recipe, streams and flow algorithm.
 Features = tuple[str | Preset, str, Algorithm | None]
-"""Recipe, streams and flow algorithm."""
 
 
 @dataclass(frozen=True)

@@ -37,13 +37,13 @@ STEP_NAMES = {
     PACK: "write the model file",
 }
 APPEARANCE = ("rgb", "grey")  # the streams that see how things look; the others see how they move
+# The `model.` settings of an RNN; a model with other settings is an LSTR.
 RNN_SETTINGS = ("kind", "cell", "d_model", "dropout", "work_length", "rgb_dim", "flow_dim")
-"""The `model.` settings of an RNN; a model with other settings is an LSTR."""
 
+# The share of their training that networks get at least. With less time, videos are held out, so that one network of
+# each stream is trained instead of one for each fold; then one stream is dropped. Two networks with an eighth of the
+# training that they had had by default had mAP .65 on UT-Interaction, and one network with a third of it .76.
 MIN_SHARE = 2 / 3
-"""The share of their training that networks get at least. With less time, videos are held out, so that one network of
-each stream is trained instead of one for each fold; then one stream is dropped. Two networks with an eighth of the
-training that they had had by default had mAP .65 on UT-Interaction, and one network with a third of it .76."""
 MIN_DRAWS = 96  # images per epoch; a time limit with room for fewer is refused
 TIME_MARGIN = 1.2  # a plan takes at most this much longer than measured, so that a time limit holds
 STEP_START_S, MODEL_START_S = 3.0, 1.0

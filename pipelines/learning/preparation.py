@@ -33,8 +33,8 @@ from lstr.pipelines.training.finetune import not_learnt
 from lstr.pipelines.training.folds import FEWEST, actions_of
 from lstr.pipelines.training.recogniser import NetworksToTrain, settle
 
+# Settings of networks by which validation videos choose the epoch.
 EPOCH_SETTINGS = ("eval_every", "patience", "chosen_by")
-"""Settings of networks by which validation videos choose the epoch."""
 ANSWERED_FINDINGS = ("no subsets", "one subset")  # by folds, or by holding recordings out
 
 

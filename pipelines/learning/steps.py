@@ -55,9 +55,9 @@ from lstr.pipelines.training.run_folder import CONFIG, Step
 from lstr.pipelines.training.train import TrainOptions, train
 
 THRESHOLD_GROUPS = 10  # of videos; the thresholds of each group are chosen on the others
+# Entries of an evaluation with times and paths of this machine, which a model file leaves out so that the same
+# learning writes the same file.
 LOCAL_ENTRIES = ("seconds", "checkpoint", "warnings")
-"""Entries of an evaluation with times and paths of this machine, which a model file leaves out so that the same
-learning writes the same file."""
 
 
 class Learner:

@@ -16,12 +16,12 @@ BY_FOLDS = (
     "{in_folds}each of the {videos} videos was scored by a model and by feature networks that have not learnt "
     "from it. {chosen}"
 )
+# What the thresholds of a measurement were chosen on, by whether those of each video were chosen without it
 CHOSEN = {
     True: "Its actions were decided by thresholds that were chosen on the other videos. Those of this file, and the "
     "way in which the model was made, were chosen on the scores of all.",
     False: "The thresholds, and the way in which the model was made, were chosen on these scores.",
 }
-"""What the thresholds of a measurement were chosen on, by whether those of each video were chosen without it"""
 INTERVALS = (
     "In brackets, and where only a bound is given, are 95 % intervals: of mAP, mcAP and F1 by {resamples} resamples of "
     "the videos, of false alarms by their count, which leaves much open in little video. An action is found by a "

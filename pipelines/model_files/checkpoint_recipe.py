@@ -26,8 +26,8 @@ if TYPE_CHECKING:  # a video needs no feature folders
     from lstr.pipelines.features.joined_folders import FeatureFolders
 
 ALLOW = "--set recipe.allow_mismatch=true"
+# Under which entry of its data a checkpoint names the folders of the arrays that it was trained on.
 ARRAYS = "arrays"
-"""Under which entry of its data a checkpoint names the folders of the arrays that it was trained on."""
 
 
 def recipe_of(loaded: Checkpoint) -> Recipe | None:

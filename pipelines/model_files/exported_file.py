@@ -7,8 +7,8 @@ from lstr.exported.description import ExportedConfig, StepDescription
 from lstr.exported.streaming import open_step
 from lstr.pipelines.model_files.model_file import ModelFile, refusals
 
+# What the graph of the step is called; those of networks are called as their streams.
 STEP = "lstr"
-"""What the graph of the step is called; those of networks are called as their streams."""
 
 
 def load_exported(model: ModelFile) -> Checkpoint:

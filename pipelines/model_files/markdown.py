@@ -3,10 +3,10 @@
 import re
 from collections.abc import Iterable, Sequence
 
+# What means something within a line; a low line does so at the edge of a word alone.
 STEERING = re.compile(r"[\\`*\[\]<>&~$]|(?<![^\W_])_|_(?![^\W_])")
-"""What means something within a line; a low line does so at the edge of a word alone."""
+# What means something at the beginning of a line.
 BEGINNING = re.compile(r"[#>+=-]|(?<=\d)[.)](?=\s|$)")
-"""What means something at the beginning of a line."""
 
 
 def one_line(text: object) -> str:

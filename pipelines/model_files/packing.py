@@ -27,6 +27,7 @@ from lstr.pipelines.model_files.model_file import MODEL, SEPARATOR, ModelFile, i
 if TYPE_CHECKING:
     from torch import Tensor
 
+# Entries of model.json that `write_model` alone makes.
 OWN = (
     "lstr",
     "classes",
@@ -39,7 +40,6 @@ OWN = (
     "members",
     "format",
 )
-"""Entries of model.json that `write_model` alone makes."""
 
 
 def write_model(path: str | Path, checkpoint: Path, weights: Path | None, about: Mapping[str, Any]) -> ModelFile:

@@ -21,8 +21,8 @@ from lstr.pipelines.pages.fonts import FIRST, font_of
 from lstr.pipelines.pages.palette import TRUTH, colours_of, dark, light
 
 INK, SOFT, LINE = map(light, ("ink", "soft", "line"))
+# What each colour that carries no data becomes on a dark page
 DARK = {light(name): dark(name) for name in ("ink", "soft", "line")}
-"""What each colour that carries no data becomes on a dark page"""
 PAGE_WIDTH = 4.2  # inches: letters of 9 points stay legible where a phone shows the page 400 pixels wide
 PLAIN: dict[Any, Any] = {
     "svg.fonttype": "none",

@@ -38,6 +38,7 @@ from lstr.files.atomic import temporary_for
 
 TOKEN = re.compile(r"[A-Za-z0-9_-]{32,64}")
 METHODS = ("GET", "HEAD", "POST")
+# Headers of every answer, unless it has others of its own.
 HEADERS = {
     "cache-control": "no-store",
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
@@ -47,7 +48,6 @@ HEADERS = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
-"""Headers of every answer, unless it has others of its own."""
 UNKNOWN = "Open the address that the command has printed, with all that follows the question mark.\n"
 
 

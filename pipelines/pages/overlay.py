@@ -25,8 +25,8 @@ PAST_SECONDS = 10.0  # that a lane shows; its right edge is now
 MOST_LANES = 8
 MIN_WIDTH = 480  # pixels; a smaller video is enlarged by whole factors, so that labels can be read
 PAPER, INK, QUIET, RULE = (np.array(rgb_of(dark(name)), np.uint8) for name in ("card", "ink", "soft", "line"))
+# (H, W, 3) RGB
 Picture = NDArray[np.uint8]
-"""(H, W, 3) RGB"""
 
 
 @dataclass(frozen=True)

@@ -4,17 +4,18 @@ from collections.abc import Iterable
 
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 
+# Okabe and Ito's, and two more: apart for the common kinds of colour blindness, legible on white and on dark.
 CLASSES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#dd9a00", "#56b0e6", "#9b2f6f", "#86862a")
-"""Okabe and Ito's, and two more: apart for the common kinds of colour blindness, legible on white and on dark."""
+# What was detected, where no class is meant
 DETECTION = CLASSES[0]
-"""What was detected, where no class is meant"""
+# One value among others, as a median
 EMPHASIS = CLASSES[1]
-"""One value among others, as a median"""
+# What is labelled; also marks that carry no data of a class, as thresholds and gaps
 TRUTH = "#75818f"
-"""What is labelled; also marks that carry no data of a class, as thresholds and gaps"""
+# Background and ambiguous chunks
 NO_ACTION = "#98a2af"
-"""Background and ambiguous chunks"""
 
+# Paper, letters and lines by name: in light and in dark
 NEUTRALS = {
     "page": ("#f4f6f8", "#0f1319"),
     "card": ("#ffffff", "#171c24"),
@@ -31,7 +32,6 @@ NEUTRALS = {
     "right": ("#0b62b8", "#6bb3f5"),
     "wrong": ("#b3430a", "#ee8a4d"),
 }
-"""Paper, letters and lines by name: in light and in dark"""
 
 
 def light(name: str) -> str:

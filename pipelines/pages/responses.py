@@ -9,12 +9,12 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
+# Streams that are open at once.
 MAX_STREAMS = 64
-"""Streams that are open at once."""
+# Seconds that a browser may take to read a piece.
 READ_TIMEOUT_S = 10.0
-"""Seconds that a browser may take to read a piece."""
+# A page has a policy of its own, which cannot say this.
 PAGE_POLICY = {"content-security-policy": "frame-ancestors 'none'"}
-"""A page has a policy of its own, which cannot say this."""
 
 
 def page_response(text: str) -> Response:

@@ -15,22 +15,22 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from lstr.errors import ServingError
 from lstr.pipelines.pages.guard import Guard, KeptAddress, new_token
 
+# Tried first, so that the address is the same the next time.
 PORT = 8420
-"""Tried first, so that the address is the same the next time."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 ANY = ("0.0.0.0", "::")
+# After which a server that does not end by itself is left to end with the process.
 END_SECONDS = 4.0
-"""After which a server that does not end by itself is left to end with the process."""
+# Milliseconds after which a connection is closed whose other end takes nothing of what was sent to it.
 UNREAD_MS = 30_000
-"""Milliseconds after which a connection is closed whose other end takes nothing of what was sent to it."""
 MOST_HEADER_BYTES = 32 * 1024
+# Connections that are accepted at once, before any of them can be closed again.
 BACKLOG = 64
-"""Connections that are accepted at once, before any of them can be closed again."""
 GLANCE = 0.2  # seconds between two looks at whether the server still runs
+# Open at once; each is a file of this process, which has others to open.
 MAX_CONNECTIONS = 256
-"""Open at once; each is a file of this process, which has others to open."""
+# Within which all of a request has come, from the connection or from its first byte on.
 REQUEST_SECONDS = 20.0
-"""Within which all of a request has come, from the connection or from its first byte on."""
 COMING = (h11.IDLE, h11.SEND_BODY)
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 SPECIAL = re.compile(r"[&%$#_{}]")
+# How a text begins that a spreadsheet takes for a formula, and runs, unless an apostrophe is before it.
 RUN = re.compile(r"'*[=+\-@＝＋－＠]")
-"""How a text begins that a spreadsheet takes for a formula, and runs, unless an apostrophe is before it."""
 Cell = str | int | float | None
 
 
@@ -88,8 +88,8 @@ def to_latex(table: Table) -> str:
     return "\n".join(parts) + "\n"
 
 
+# By what `--to` calls them.
 WRITERS: dict[str, Callable[[Table], str]] = {"csv": to_csv, "latex": to_latex, "md": to_markdown}
-"""By what `--to` calls them."""
 
 
 def _is_unknown(cell: Cell) -> bool:

@@ -30,8 +30,8 @@ CHUNKS = 400  # half of them for the ranges, half to compare on
 BATCH = 8  # chunks at a time
 DEVICE = "cpu"  # int8 is for processors
 
+# Images of the sampled chunks by stream, each (segments, H, W, C).
 Images = Mapping[str, Sequence[NDArray[np.uint8]]]
-"""Images of the sampled chunks by stream, each (segments, H, W, C)."""
 
 
 @dataclass(frozen=True)

@@ -38,8 +38,9 @@ from lstr.pipelines.scenes import SceneConfig, render_scenes
 from lstr.streaming import StreamState
 
 Result = TypeVar("Result")
+# A measurement that yields after each of its parts, and returns its result.
 Measuring = Generator[None, None, Result]
-"""A measurement that yields after each of its parts, and returns its result."""
+# The paper's runtime table; its unit is the chunk, for the rates add up to the last row.
 PAPER = {
     "device": "V100",
     "flow": 8.1,
@@ -49,14 +50,13 @@ PAPER = {
     "serial": 4.6,
     "unit": "decisions per second",
 }
-"""The paper's runtime table; its unit is the chunk, for the rates add up to the last row."""
+# What the rate of each stage counts, and how many of it a chunk has.
 STAGES = {
     "decode": ("24 FPS frames", CHUNK),
     "flow": ("flow fields", PAIRS),
     **{f"{stream}_features": ("features", 1) for stream in STREAMS},
     "lstr": ("decisions", 1),
 }
-"""What the rate of each stage counts, and how many of it a chunk has."""
 SHORTEST_SCENE = 5.0  # seconds
 WARM_UP = 4  # chunks before the clock starts: weights are laid out, the processor wakes
 

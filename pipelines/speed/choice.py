@@ -40,8 +40,8 @@ from lstr.pipelines.speed.chain import (
     rendered,
 )
 
+# What is compared, and the size of the model that is usual with it.
 RECIPES = {"live": "rnn-small", "fast": "thumos14", "faithful": "thumos14"}
-"""What is compared, and the size of the model that is usual with it."""
 CHUNKS = 24  # of a video, on which each part is measured
 SECONDS = 1.0  # of the processor, for which a network is measured at least
 RUN_CHUNKS = 40  # of a whole run, twice: as from a file, and as from a camera

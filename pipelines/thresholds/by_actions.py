@@ -19,14 +19,14 @@ LEVELS = (0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8,
 SHARES = (0.9, 0.7, 0.5)  # of `on`, tried as `off`
 LENGTHS = (0.0, 0.5, 0.75, 1.0, 1.25, 1.5)  # seconds; each delays what is reported by as much less a chunk
 GAPS = (0.0, 0.5, 1.0)
+# How many labels of its own weigh for a class as much as all others together, where it chooses its `on`. With 20 the
+# action that is hardest to tell was lost at levels that suit the others (`few-videos.json`).
 PRIOR_LABELS = 5
-"""How many labels of its own weigh for a class as much as all others together, where it chooses its `on`. With 20 the
-action that is hardest to tell was lost at levels that suit the others (`few-videos.json`)."""
 SEEN_AS_GOOD = 0.01  # of F1: what is this near the best is as good, where networks have seen the videos
 SEEN_LENGTHS = LENGTHS[:3]
 TIED = 1e-9
+# With fewer labels than this it is chance that no two actions happen together
 FEWEST_LABELS = 20
-"""With fewer labels than this it is chance that no two actions happen together"""
 LABELS, DETECTIONS, FOUND = range(3)
 
 

@@ -13,9 +13,9 @@ from lstr.timeline import Thresholds, changed, thresholds_of
 NAMES = ("on", "off", "min_length", "merge_gap", "highest", "backdate")
 BY_NAME = f"use a Thresholds, or values of {', '.join(NAMES)} by name."
 
+# One Thresholds for all classes; values by name (those of NAMES; None leaves one as it is) for all
+# classes; a Thresholds or such values by class; or None for the checkpoint's own.
 ThresholdChoice = Thresholds | Mapping[str, Any] | None
-"""One Thresholds for all classes; values by name (those of NAMES; None leaves one as it is) for all
-classes; a Thresholds or such values by class; or None for the checkpoint's own."""
 
 
 def choose_thresholds(loaded: Checkpoint, choice: ThresholdChoice = None) -> Thresholds | Mapping[str, Thresholds]:

@@ -107,17 +107,17 @@ def presets() -> dict[str, tuple[WindowConfig, TrainConfig]]:
 
 
 SMALL_UP_TO = 14_400  # chunks: one hour
+# Chunks of it, 16 s, that a kind made for one has where its preset has none. LSTR alone was measured without.
 LONG_MEMORY = 64
-"""Chunks of it, 16 s, that a kind made for one has where its preset has none. LSTR alone was measured without."""
+# The most that the small preset of a kind has of each.
 SMALL_SIZES = {
     **dict.fromkeys(("d_model", "d_feedforward", "decoder_feedforward", "d_token"), 128),
     **dict.fromkeys(("n_heads", "decoder_heads"), 4),
     **{"work_length": 32, "long_length": LONG_MEMORY, "n0": 8, "n1": 8, "l_enc": 1, "l_dec": 2},
     **{"n_generated": 8, "l_gen": 1, "future": 16, "groups": 0},
 }
-"""The most that the small preset of a kind has of each."""
+# What the small preset of a kind has of its published training: the windows, and what is learnt of each chunk.
 OWN_TRAINING = ("windows", "targets", "ambiguous")
-"""What the small preset of a kind has of its published training: the windows, and what is learnt of each chunk."""
 
 
 def preset_for(n_chunks: int, settings: Mapping[str, str] = MappingProxyType({}), kind: str = "lstr") -> str:
@@ -203,8 +203,8 @@ def changes_from(preset: str, model: WindowConfig, train: TrainConfig) -> dict[s
     return {f"{part}.{name}": ours[name] for part, theirs, ours in pairs for name in ours if ours[name] != theirs[name]}
 
 
+# Settings of earlier versions, each with its default
 REMOVED = {"background": "all", "shots": 0, "text": "", "teacher_stages": 1}
-"""Settings of earlier versions, each with its default"""
 
 
 def without_removed(train: Mapping[str, Any]) -> dict[str, Any]:

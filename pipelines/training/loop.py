@@ -26,10 +26,10 @@ Item = TypeVar("Item")
 SHARE_OF_SAVING = 0.05  # of the time, at most: at the published size a save of LSTR writes a gigabyte
 TRIM_THRESHOLD, MMAP_THRESHOLD, MMAP_MAX = -1, -3, -4  # names of glibc's settings (malloc.h)
 NEVER = -1
+# What glibc itself comes to in a program that has once freed a block of 32 MB.
 USUAL = {MMAP_MAX: 65536, MMAP_THRESHOLD: 32 << 20, TRIM_THRESHOLD: 64 << 20}
-"""What glibc itself comes to in a program that has once freed a block of 32 MB."""
+# Variables by which a person says how memory is to be kept.
 OWN = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_MAX_", "GLIBC_TUNABLES", "LD_PRELOAD")
-"""Variables by which a person says how memory is to be kept."""
 
 
 @dataclass(frozen=True)

@@ -135,12 +135,14 @@ class FinetuneConfig(Settings, frozen=True):
         return View(self.size, 1, short_side=round(self.short_side * (self.crop_range or 1)))
 
 
+# From random weights, by stream; the first two found on a fold of UT-Interaction (benchmarks/finetuned.py).
 RANDOM = {
     "flow": FinetuneConfig(partial_bn=False),
     "rgb": FinetuneConfig(partial_bn=False, epochs=20, colour=0.5),
     **dict.fromkeys(("grey", "difference", "change"), FinetuneConfig(partial_bn=False)),
 }
-"""From random weights, by stream; the first two found on a fold of UT-Interaction (benchmarks/finetuned.py)."""
+# From trained weights; after the published TSN (Wang et al. 2016, section 4.1; its batch is 256, its rate falls in
+# steps), and not measured here, for want of such weights.
 PUBLISHED = FinetuneConfig(
     batch_size=16,
     segments=3,
@@ -152,8 +154,10 @@ PUBLISHED = FinetuneConfig(
     short_side=256,
     crop=224,
 )
-"""From trained weights; after the published TSN (Wang et al. 2016, section 4.1; its batch is 256, its rate falls in
-steps), and not measured here, for want of such weights."""
+# From ImageNet weights, for few videos: at least 224 steps. Found for EfficientNet-Lite0 on the first set of
+# UT-Interaction. On one fold of it an RNN on `difference` had mAP .735 after 8 epochs with mixup .4 and a rate of
+# 4e-4.
+# After 4 epochs it had .70 and .71 (two seeds), without mixup .72 and .74, and with a rate of 8e-4 .74 and .75.
 PICTURES = FinetuneConfig(
     epochs=4,
     fewest_draws=1792,
@@ -175,9 +179,6 @@ PICTURES = FinetuneConfig(
     short_side=112,
     crop=112,
 )
-"""From ImageNet weights, for few videos: at least 224 steps. Found for EfficientNet-Lite0 on the first set of
-UT-Interaction. On one fold of it an RNN on `difference` had mAP .735 after 8 epochs with mixup .4 and a rate of 4e-4.
-After 4 epochs it had .70 and .71 (two seeds), without mixup .72 and .74, and with a rate of 8e-4 .74 and .75."""
 
 
 def trainable(recipe: str | Preset, stream: str, networks: Mapping[str, str | None], algorithm: str | None) -> Preset:

@@ -19,12 +19,12 @@ from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, VideoLabels, runs, targ
 from lstr.pipelines.extraction.chunk_cache import CachedVideo
 from lstr.pipelines.training.network_config import FinetuneConfig
 
+# (N, segments, C, H, W) uint8, and the N classes
 Images = tuple[torch.Tensor, tuple[int, ...]]
-"""(N, segments, C, H, W) uint8, and the N classes"""
+# (epoch, draw, index) of a sample: all that is drawn of it follows from them, and the seed
 Key = tuple[int, int, int]
-"""(epoch, draw, index) of a sample: all that is drawn of it follows from them, and the seed"""
+# Scales of a crop's sides against the short side; its two sides are at most one step apart (TSN, section 3.3).
 SCALES = (1.0, 0.875, 0.75, 0.66)
-"""Scales of a crop's sides against the short side; its two sides are at most one step apart (TSN, section 3.3)."""
 
 
 @dataclass(frozen=True)
@@ -146,14 +146,14 @@ def draw_chunks(random: np.random.Generator, sample: Sample, n_segments: int) ->
     return [min(int(chunk), sample.end - 1) for chunk in drawn]
 
 
+# Width and height of a crop as shares of what an image is fitted to, and where it lies as shares of the room left.
 Box = tuple[float, float, float, float]
-"""Width and height of a crop as shares of what an image is fitted to, and where it lies as shares of the room left."""
 
 
 CORNERS = tuple((x, y) for y in (0.0, 1.0) for x in (0.0, 1.0))
 EDGES = ((0.5, 0.0), (0.0, 0.5), (1.0, 0.5), (0.5, 1.0))
+# Corners, centre, the middles of the edges, and half way from the centre to the corners (TSN's published code).
 PLACES = (*CORNERS, (0.5, 0.5), *EDGES, *((0.25 + x / 2, 0.25 + y / 2) for x, y in CORNERS))
-"""Corners, centre, the middles of the edges, and half way from the centre to the corners (TSN's published code)."""
 
 
 GREY = SWAPPED = 0.3  # shares of images

@@ -40,8 +40,8 @@ from lstr.pipelines.training.recogniser import NetworksToTrain, begin_with, reco
 from lstr.pipelines.training.run_folder import NETWORK_STATES, RunFolder, Step
 
 MAX_AT_ONCE = 4  # networks; each takes about a gigabyte of memory
+# Images that each learns from at least; for fewer, the start of a process costs more than it saves.
 FEWEST_IMAGES = 3200
-"""Images that each learns from at least; for fewer, the start of a process costs more than it saves."""
 MAX_READERS = 12
 
 

@@ -18,8 +18,8 @@ from lstr.errors import LstrError
 
 Made = TypeVar("Made")
 Sample = TypeVar("Sample")
+# How long the others wait while the first one evaluates or saves; a process that dies ends the wait at once.
 PATIENCE = timedelta(days=1)
-"""How long the others wait while the first one evaluates or saves; a process that dies ends the wait at once."""
 
 
 @dataclass(frozen=True)

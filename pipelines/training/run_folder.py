@@ -21,8 +21,8 @@ from lstr.pipelines.pages.palette import colour_of
 
 CONFIG, LOG = "config.json", "metrics.jsonl"
 NETWORK_STATES = "training"
+# Files that show that a run has begun: states of a model, of its teacher and of networks, and finished networks.
 STATES = ("resume.pt", "teacher-*/resume.pt", f"{NETWORK_STATES}/[!.]*", DESCRIPTION)
-"""Files that show that a run has begun: states of a model, of its teacher and of networks, and finished networks."""
 MAX_CHANGES = 5  # in an error message
 MAX_CHARACTERS = 60  # of a value in an error message
 MISSING = object()

@@ -23,8 +23,8 @@ from lstr.windows.indices import window_ends
 from lstr.windows.loss import Supervision
 from lstr.windows.windows import Outputs, WindowIndices, Windows, gather, join, window_indices
 
+# Chunks of a class that a kind is given before its first step.
 MOST = 1000
-"""Chunks of a class that a kind is given before its first step."""
 
 
 def ignored_class(classes: Sequence[str], train: TrainConfig) -> int | None:

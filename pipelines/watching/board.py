@@ -28,14 +28,14 @@ from lstr.pipelines.watching.history import History
 from lstr.pipelines.watching.shown_source import ShownSource
 from lstr.timeline import Thresholds, iso
 
+# Between two pictures of a source that are made for browsers, however many look.
 PICTURE_SECONDS = 0.45
-"""Between two pictures of a source that are made for browsers, however many look."""
 QUALITY = 80  # of JPEG
 STATUS_SECONDS = 1.0  # between two looks at what has become of the sources
+# Events that are on and shown, at most.
 MOST_ON = 1000
-"""Events that are on and shown, at most."""
+# What a session adds to the name of a source that is opened while the one before it ends.
 AGAIN = re.compile(r"~\d+$")
-"""What a session adds to the name of a source that is opened while the one before it ends."""
 PHASES = ("new", "update", "end")
 MOST_MESSAGES, MOST_BYTES = 4096, 2**21
 

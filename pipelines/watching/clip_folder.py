@@ -14,8 +14,8 @@ from typing import Any
 
 from lstr.files.atomic import check_writable, sweep, unwritable
 
+# What `event.new_id` makes; nothing else is a name in the folder.
 ID = re.compile(r"[0-9]{8}T[0-9]{6}-[0-9a-f]{8}")
-"""What `event.new_id` makes; nothing else is a name in the folder."""
 FILM, ABOUT, PICTURE = ".mp4", ".json", ".jpg"
 DAY = 86_400  # seconds
 

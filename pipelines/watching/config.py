@@ -22,19 +22,19 @@ from lstr.pipelines.quantities import bytes_of, seconds_of
 from lstr.timeline import changed
 
 HOURS = re.compile(r"(\d{1,2}):([0-5]\d)\s*-\s*(\d{1,2}):([0-5]\d)")
+# The name of a host, or an IPv4 address
 HOST = re.compile(r"[^\s/:@?#\[\]]+")
-"""The name of a host, or an IPv4 address"""
 ELSEWHERE = re.compile(r"(env|file):(?!//)(.+)")
 LEAST_BYTES, MOST_SECONDS, DAY_MINUTES = 10**6, 366 * 86400, 24 * 60
+# The entries of an action that are a rule for its scores.
 RULE = ("on", "off", "min_length", "merge_gap", "highest", "backdate")
-"""The entries of an action that are a rule for its scores."""
 
 Days = Annotated[float, Meta(gt=0, le=36500)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
+# What browsers call a host
 Reached = Annotated[str, Meta(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[^\s/:@?#\[\]]+)(:\d{1,5})?$")]
-"""What browsers call a host"""
+# The beginning of an MQTT topic
 Topic = Annotated[str, Meta(pattern=r"^(?!/)[^+#\x00-\x1f]*$")]
-"""The beginning of an MQTT topic"""
 Word = Annotated[str, Meta(min_length=1, pattern=r"^[^\x00]*$")]
 
 
@@ -266,8 +266,8 @@ class MqttConfig(Table, frozen=True, tag_field="kind", tag="mqtt"):
     """The topic under which Home Assistant looks for what is to be discovered; nothing where it is empty."""
 
 
+# A way to tell somebody.
 ChannelConfig = WebhookConfig | AppriseConfig | CommandConfig | MqttConfig
-"""A way to tell somebody."""
 
 
 class PageConfig(Table, frozen=True):

@@ -22,12 +22,12 @@ from lstr.pipelines.watching.config import (
     path_in,
 )
 
+# The name of a source or a channel becomes part of addresses and topics.
 NAME = re.compile(r"\w[\w. -]{0,63}")
-"""The name of a source or a channel becomes part of addresses and topics."""
+# What msgspec says of a mistake, and where in the value it is.
 PLACED = re.compile(r"(.*?)(?: - at `\$(.*)`)?", re.DOTALL)
-"""What msgspec says of a mistake, and where in the value it is."""
+# Tables of which there are any number, as [sources.NAME]
 NAMED: dict[str, Any] = {"sources": SourceConfig, "actions": ActionConfig, "channels": ChannelConfig}
-"""Tables of which there are any number, as [sources.NAME]"""
 ENTRIES: dict[str, Any] = {
     "model": Path,
     "timeout": Length,
@@ -37,8 +37,8 @@ ENTRIES: dict[str, Any] = {
     "clips": ClipsConfig,
 }
 MOST_BYTES, LONGEST_LINE = 2**19, 4096
+# Mistakes that are told at once
 MOST_MISTAKES = 50
-"""Mistakes that are told at once"""
 
 
 def read_config(path: str | Path) -> WatchConfig:

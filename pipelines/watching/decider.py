@@ -34,8 +34,8 @@ from lstr.pipelines.watching.checking import actions_in
 from lstr.pipelines.watching.clips import Clips
 from lstr.pipelines.watching.config import ActionConfig, SourceConfig
 
+# Seconds before a source that has ended or failed is added again, time after time.
 AGAIN = (5.0, 15.0, 60.0, 300.0)
-"""Seconds before a source that has ended or failed is added again, time after time."""
 SOUND = 600.0  # seconds after which a source that was decided counts as sound: its next failure is a first one
 SPARE = 8  # places for sources that are added later
 GLANCE = 0.5  # seconds between two looks at what is wanted

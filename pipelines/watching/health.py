@@ -20,12 +20,12 @@ from lstr.pipelines.watching.telling.delivery import Delivery
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
+# Answered without a token: no address, no picture and no event is in them, but the names of sources are.
 PATHS = ("/healthz", "/metrics")
-"""Answered without a token: no address, no picture and no event is in them, but the names of sources are."""
+# For which the numbers are told again: anybody may ask for them, and all events are counted for it.
 TOLD_SECONDS = 1.0
-"""For which the numbers are told again: anybody may ask for them, and all events are counted for it."""
+# A source that is watched, and on which nothing was decided for so long, makes the service unhealthy.
 SILENT_SECONDS = 60.0
-"""A source that is watched, and on which nothing was decided for so long, makes the service unhealthy."""
 COUNTED = {
     "decided": "Chunks that were decided.",
     "dropped": "Chunks that were left out because the machine was slower than the source.",

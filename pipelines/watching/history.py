@@ -19,12 +19,12 @@ from typing import Any
 from lstr.errors import HistoryError
 from lstr.pipelines.watching.event import WatchedEvent
 
+# SQLite's name of a history without a file, for what is only looked at
 IN_MEMORY = Path(":memory:")
-"""SQLite's name of a history without a file, for what is only looked at"""
+# The version of the tables, kept as SQLite's user_version.
 VERSION = 1
-"""The version of the tables, kept as SQLite's user_version."""
+# No notice is put off for as long: one that is due later was stored while the clock was ahead, and is due at once.
 MOST_AHEAD = timedelta(minutes=15)
-"""No notice is put off for as long: one that is due later was stored while the clock was ahead, and is due at once."""
 TIMES = ("start", "decided", "seen", "end")
 TABLES = """
 CREATE TABLE events (

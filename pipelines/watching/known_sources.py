@@ -12,11 +12,11 @@ from lstr.extractors.video.zones import Zones, parse_zones
 from lstr.pipelines.watching.config import Address, SourceConfig
 from lstr.pipelines.watching.history import History
 
+# Up to which sources may be added while it runs; each has a connection and threads of its own.
 MOST_SOURCES = 64
-"""Up to which sources may be added while it runs; each has a connection and threads of its own."""
+# What the history keeps over a restart: names of sources that are paused, sources that a person has added, and by the
+# name of a source the zones that were drawn, an empty list too.
 PAUSED, ADDED, ZONES = "paused", "added", "zones"
-"""What the history keeps over a restart: names of sources that are paused, sources that a person has added, and by the
-name of a source the zones that were drawn, an empty list too."""
 
 
 class KnownSources:

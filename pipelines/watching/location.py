@@ -9,14 +9,14 @@ from lstr.errors import HistoryError, LstrError
 from lstr.files.atomic import lock
 from lstr.pipelines.watching.config_file import read_data
 
+# The file of the events, in the folder `data`.
 HISTORY = "history.sqlite"
-"""The file of the events, in the folder `data`."""
 
+# The folder of the clips, in the same.
 CLIPS = "clips"
-"""The folder of the clips, in the same."""
 
+# The file that a service which runs has locked, in the same, with the number of its process.
 LOCK = "lock"
-"""The file that a service which runs has locked, in the same, with the number of its process."""
 
 
 def hold(folder: Path) -> FileIO:

@@ -16,10 +16,10 @@ from lstr.files.names import without_credentials
 from lstr.pipelines.detection.decision import Decision, Opened, Status
 from lstr.timeline import Thresholds
 
+# Chunks of which the scores are kept: ten minutes.
 ROWS = 600 * FEATURES_PER_SECOND
-"""Chunks of which the scores are kept: ten minutes."""
+# The code of score 1, and that of a chunk that was not decided.
 FULL_SCALE, NO_SCORE = 254, 255
-"""The code of score 1, and that of a chunk that was not decided."""
 COUNTED = ("decided", "dropped", "unseen", "reconnects")
 
 

@@ -34,16 +34,16 @@ SCRIPTS = (
     *("lanes.js", "served.js"),
     *("watch-sources.js", "zone-editor.js", "watch-events.js", "watch.js"),
 )
+# Bytes that a request may have.
 MOST_BYTES = 2**14
-"""Bytes that a request may have."""
+# Events in one answer.
 MOST_EVENTS = 200
-"""Events in one answer."""
 TURN = 0.25  # seconds between two pieces of a stream, as between two decisions
 BEAT = 5.0  # seconds after which a silent stream shows that it is there
 SNOOZE_SECONDS = (0.0, 7 * 86400.0)
 EVENT_ID = re.compile(r"\d{8}T\d{6}-[0-9a-f]{8}")
+# With a line break in it, an address would be a request of its own to the host that it names.
 NO_ADDRESS = re.compile(r"[\x00-\x20\x7f-\x9f]")
-"""With a line break in it, an address would be a request of its own to the host that it names."""
 MEDIA = {".mp4": "video/mp4", ".webm": "video/webm", ".jpg": "image/jpeg", ".png": "image/png"}
 
 

@@ -19,8 +19,8 @@ from lstr.timeline import Event
 RENEWED_SECONDS = 10.0  # between two notes that an event is still on
 STEP = 0.05  # by which its highest score has to rise to be noted at once
 MOST_UNSTORED = 1000  # changes that wait while the history cannot be written
+# An event, and which phase of it is to be stored: `new`, `update` or `end`.
 Change = tuple[WatchedEvent, str]
-"""An event, and which phase of it is to be stored: `new`, `update` or `end`."""
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:  # a network that was converted before needs none
 
     from lstr.extractors.networks.runtimes.torch_runtime import PooledNetwork
 
+# What a network's ONNX file calls what it takes and gives
 IMAGES, FEATURES = "images", "features"
-"""What a network's ONNX file calls what it takes and gives"""
 FORMAT = 1  # of what is kept of a converted network; raise it when conversion changes
 TOLERANCE = 1e-4  # of a converted float32 network's features of noise, as a share of the largest
 LEAST_COSINE = 0.98  # of those of an int8 network

@@ -21,8 +21,8 @@ from lstr.errors import RecipeError
 from lstr.extractors.networks.resnet import ConvNorm
 from lstr.extractors.recipe import LEAST, STEPS, NetworkRecipe
 
+# Types of what torch computes, by the precision of a recipe; int8 is rounded to its steps, and computed in float32.
 DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16, "int8": torch.float32}
-"""Types of what torch computes, by the precision of a recipe; int8 is rounded to its steps, and computed in float32."""
 SIDES = (64, 224)  # pixels of the image that shows what follows what; some networks take but one size
 
 

@@ -9,8 +9,8 @@ from lstr.extractors.networks.runtimes.conversion import NetworkJob, Store
 from lstr.extractors.networks.runtimes.running_network import RunningNetwork
 
 RUNTIMES = ("torch", "openvino", "onnxruntime")
+# Runtimes that run the networks of an exported model
 GRAPH_RUNTIMES = ("onnxruntime", "openvino")
-"""Runtimes that run the networks of an exported model"""
 AUTO = "auto"
 INSTALL = {"openvino": "pip install openvino", "onnxruntime": 'pip install "lstr-video[onnxruntime]"'}
 

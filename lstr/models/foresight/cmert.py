@@ -26,8 +26,8 @@ from lstr.models.publication import AHEAD, KINETICS, LISTING, Publication, Resul
 from lstr.models.stream import Tensors, newest
 from lstr.windows.windows import Outputs
 
+# Weights of the losses of the first and the middle work tokens, the last ones, the generated future (published).
 WEIGHTS = (0.1, 1.0, 0.5)
-"""Weights of the losses of the first and the middle work tokens, the last ones, the generated future (published)."""
 
 
 class CMeRTConfig(ForesightConfig, frozen=True):

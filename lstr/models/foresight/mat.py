@@ -36,10 +36,10 @@ from lstr.models.publication import AHEAD, ANET, KINETICS, LISTING, Publication,
 from lstr.models.stream import Tensors, newest
 from lstr.windows.windows import Outputs
 
+# Weight of the loss of each generation of future tokens (published code).
 FUTURE_WEIGHT = 0.1
-"""Weight of the loss of each generation of future tokens (published code)."""
+# Windows that the published evaluation computes together.
 PUBLISHED_BATCH = 16
-"""Windows that the published evaluation computes together."""
 
 
 def attend_to_best(

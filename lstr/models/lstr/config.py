@@ -58,6 +58,7 @@ class LSTRConfig(WindowConfig, frozen=True):
 
 
 PUBLISHED = LSTRConfig(grid="sliding")
+# The published code has these, which that of TeSTra, MAT and CMeRT grew from.
 PUBLISHED_TRAINING: dict[str, Any] = {
     "lr": 7e-5,
     "schedule": "published",
@@ -66,9 +67,8 @@ PUBLISHED_TRAINING: dict[str, Any] = {
     "tails": False,
     "long_sampling": "stretched",
 }
-"""The published code has these, which that of TeSTra, MAT and CMeRT grew from."""
+# For minutes of video; as in the preset `rnn-small`.
 SMALL_TRAINING: dict[str, Any] = {"epochs": 40, "lr": 5e-4, "weight_decay": 1e-4, "warmup": 0.1, "standardise": True}
-"""For minutes of video; as in the preset `rnn-small`."""
 SMALL = LSTRConfig(
     d_model=128, n_heads=4, d_feedforward=128, dropout=0.3, work_length=8, long_length=0, n0=8, n1=8, l_enc=1
 )

@@ -23,8 +23,8 @@ from lstr.models.lstr.precomputed import Constants
 from lstr.models.stream import Tensors, take
 from lstr.windows import indices as index
 
+# Chunks that go through a feature head together: enough to be quick, few enough for little memory.
 ROWS = 4096
-"""Chunks that go through a feature head together: enough to be quick, few enough for little memory."""
 
 
 def video_logits(constants: Constants, features: Tensor, batch_size: int) -> Tensor:

@@ -77,8 +77,8 @@ class PublishedLSTR(Published):
         return known if known.pop("long_memory") else {**known, "long_length": 0}
 
 
+# The settings of THUMOS'14 and of TVSeries; its code's and its text's, which state the same numbers.
 PUBLISHED_PRESETS = ("thumos14-published", "thumos14"), ("tvseries-published", "tvseries")
-"""The settings of THUMOS'14 and of TVSeries; its code's and its text's, which state the same numbers."""
 KIND = Kind(
     LSTR,
     LSTRConfig,

@@ -17,8 +17,8 @@ from lstr.models.stream import newest
 from lstr.windows import indices as index
 from lstr.windows.windows import Outputs, Windows
 
+# Rows of the position table in published checkpoints.
 PUBLISHED_POSITIONS = 5000
-"""Rows of the position table in published checkpoints."""
 
 
 class LSTRNetwork(Model):

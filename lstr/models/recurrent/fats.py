@@ -34,6 +34,7 @@ from lstr.plans.short import Runs
 from lstr.windows.loss import Supervision, loss_mask, without
 from lstr.windows.windows import Windows
 
+# First part of a published tensor's name to ours, where they differ.
 PUBLISHED_NAMES = {
     "fc_feature.": "imagined.",
     "fc_action1.": "action_head.0.",
@@ -41,7 +42,6 @@ PUBLISHED_NAMES = {
     "attention1.": "gate.0.",
     "attention2.": "gate.2.",
 }
-"""First part of a published tensor's name to ours, where they differ."""
 
 
 class FATSConfig(WindowConfig, frozen=True):

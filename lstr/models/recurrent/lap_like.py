@@ -25,8 +25,8 @@ from lstr.windows.loss import Supervision, loss_mask, loss_of, mean_of_kept
 from lstr.windows.windows import Outputs, Windows, in_order
 
 TENTHS = 10
+# Chunks before and after a window whose labels are read in training, to know how long its actions are.
 REACH = 64
-"""Chunks before and after a window whose labels are read in training, to know how long its actions are."""
 
 
 class LapLikeConfig(WindowConfig, frozen=True):

@@ -23,6 +23,7 @@ from lstr.models.recurrent.recurrent import Recurrent
 from lstr.models.stream import Tensors
 from lstr.windows.windows import Outputs, Windows
 
+# First part of a published tensor's name to ours.
 PUBLISHED_NAMES = {
     "layer1.0.": "feature_head_work.input_linear.0.",
     "layer1.1.": "feature_head_work.input_linear.1.",
@@ -30,7 +31,6 @@ PUBLISHED_NAMES = {
     "f_classification.0.": "classifier.",
     "anticipation_layer.0.": "anticipate.",
 }
-"""First part of a published tensor's name to ours."""
 
 
 class MiniROADConfig(WindowConfig, frozen=True):

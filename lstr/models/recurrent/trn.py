@@ -17,6 +17,7 @@ from lstr.models.published import Published
 from lstr.models.recurrent.recurrent import Recurrent
 from lstr.windows.windows import Outputs, Windows, every_slot, in_order
 
+# First part of a published TRN tensor's name to ours.
 PUBLISHED_NAMES = {
     "feature_extractor.": "feature_head_work.",
     "hx_trans.": "decoder_hidden.",
@@ -26,7 +27,6 @@ PUBLISHED_NAMES = {
     "enc_cell.": "accumulator.",
     "dec_cell.": "decoder.",
 }
-"""First part of a published TRN tensor's name to ours."""
 
 
 class TRNConfig(WindowConfig, frozen=True):

@@ -31,24 +31,25 @@ from lstr.models.stream import Tensors
 from lstr.windows.loss import Supervision, loss_mask, multi_hot_cross_entropy
 from lstr.windows.windows import Windows
 
+# The last states whose largest values tell whether an action starts.
 STATES = 4
-"""The last states whose largest values tell whether an action starts."""
 SHARED_DROPOUT = 0.7
+# A video's score of a class is the mean of its highest eighth of chunks, rounded up.
 TOP_SHARE = 8
-"""A video's score of a class is the mean of its highest eighth of chunks, rounded up."""
+# What each of the two losses of whole videos weighs.
 WHOLE_VIDEO = 0.5
-"""What each of the two losses of whole videos weighs."""
 MARGIN = 0.5
+# Chunks without a start that are drawn for each with one, and where there is none.
 NEGATIVES, NEGATIVES_ALONE = 3, 100
-"""Chunks without a start that are drawn for each with one, and where there is none."""
+# Batches before pseudo-labels are made.
 WARM_UP = 100
-"""Batches before pseudo-labels are made."""
+# What the class's own score adds to the peak of a run that is labelled by it
 PEAK_SHARE = 0.7
-"""What the class's own score adds to the peak of a run that is labelled by it"""
 CONFIDENCE = 0.7
+# What the peak of such a run, and its chunks, are at least
 SHORTEST = 2
-"""What the peak of such a run, and its chunks, are at least"""
 
+# First part of a published tensor's name to ours.
 PUBLISHED_NAMES = {
     "enc_lstm.": "unit.",
     "classifier_frame.": "classifier.",
@@ -56,7 +57,6 @@ PUBLISHED_NAMES = {
     "model.fc.": "feature_head_work.input_linear.0.",
     "model.classifier.": "video_classifier.",
 }
-"""First part of a published tensor's name to ours."""
 
 
 class WOADConfig(WindowConfig, frozen=True):

@@ -38,12 +38,12 @@ from lstr.plans.short import Ring
 from lstr.windows.loss import Supervision, loss_mask, mean_of_kept
 from lstr.windows.windows import Windows
 
+# Shares of the branches' logits in the score.
 STATIC, DYNAMIC = 0.3, 0.7
-"""Shares of the branches' logits in the score."""
+# Logit that a class without exemplars is compared by with a teacher's.
 LOWEST = -1e4
-"""Logit that a class without exemplars is compared by with a teacher's."""
+# What the published code saves its two tables of tensors as.
 BRANCHES = ("model_static", "model_dynamic")
-"""What the published code saves its two tables of tensors as."""
 
 
 class ColarConfig(WindowConfig, frozen=True):

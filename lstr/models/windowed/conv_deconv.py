@@ -21,8 +21,8 @@ from lstr.models.windowed.encoder_decoder import TRAINING
 from lstr.models.windowed.windowed import FixedWindow
 from lstr.windows.windows import Outputs, Windows
 
+# A block is as long as a multiple of this, with tokens of zeros before its first chunk.
 HALVED = 4
-"""A block is as long as a multiple of this, with tokens of zeros before its first chunk."""
 
 
 class ConvDeconvConfig(WindowConfig, frozen=True):

@@ -32,10 +32,10 @@ from lstr.models.windowed.windowed import Windowed, at_slot
 from lstr.windows.loss import Supervision, loss_of
 from lstr.windows.windows import Windows, in_order
 
+# What RED's reward weighs beside the other losses; the paper trains with it after them, at a lower rate.
 REWARD = 0.1
-"""What RED's reward weighs beside the other losses; the paper trains with it after them, at a lower rate."""
+# What a step leaves of the running mean that a reward is compared with.
 FORGETTING = 0.99
-"""What a step leaves of the running mean that a reward is compared with."""
 
 
 class EDConfig(WindowConfig, frozen=True):
@@ -204,16 +204,16 @@ def rewards(targets: Tensor, drawn: Tensor) -> Tensor:
     return right * torch.where(begins.any(-1, keepdim=True), early, even)
 
 
+# What EFC, ED, RED and TTPP had is not known.
 TRAINING = {"lr": 1e-4, "weight_decay": 0.0, "schedule": "constant"}
-"""What EFC, ED, RED and TTPP had is not known."""
 SIZE: dict[str, Any] = {"d_model": 4096, "dropout": 0.0, "work_length": 16}
+# Where all three are from: paper, address, code, licence
 PAPER = (
     "RED: Reinforced Encoder-Decoder Networks for Action Anticipation, Gao et al., BMVC 2017",
     "https://arxiv.org/abs/1707.04818",
     "",
     "no code found",
 )
-"""Where all three are from: paper, address, code, licence"""
 UNKNOWN = ("the published training is not known",)
 NEXT = "LSTR paper, tables: anticipation at 0.25 s"
 EFC_KIND = Kind(

@@ -39,13 +39,13 @@ from lstr.windows import indices as memory
 from lstr.windows.loss import Supervision, loss_mask, mean_of_kept, without
 from lstr.windows.windows import Windows
 
+# Windows whose history is gathered together: enough to be quick, few enough for little memory.
 AT_ONCE = 8
-"""Windows whose history is gathered together: enough to be quick, few enough for little memory."""
 ALPHA = 0.75
+# 1 - p is at least this: of an exponent below 1 the slope at 0 has no bound.
 SMALL = 1e-12
-"""1 - p is at least this: of an exponent below 1 the slope at 0 has no bound."""
+# Multiply-adds of a history's projections up to which a stream computes them anew with every chunk.
 ANEW = 2**20
-"""Multiply-adds of a history's projections up to which a stream computes them anew with every chunk."""
 
 
 @dataclass(frozen=True)

@@ -27,10 +27,11 @@ from lstr.models.windowed.windowed import Windowed, at_slot
 from lstr.windows.loss import Supervision, loss_mask, loss_of, mean_of_kept
 from lstr.windows.windows import Windows
 
+# What the early and the contrastive loss weigh (published code).
 AUXILIARY = 0.3
-"""What the early and the contrastive loss weigh (published code)."""
 
 KERNEL = "IDU/idu/kernel_512_512"
+# The cell's maps, in the order of the published kernel (in, out, 6).
 MAPS = (
     "reset_hidden",
     "reset_newest",
@@ -39,14 +40,13 @@ MAPS = (
     "candidate_token",
     "candidate_hidden",
 )
-"""The cell's maps, in the order of the published kernel (in, out, 6)."""
+# Published layers to ours.
 DENSE = {
     "Concatenater/dense": "feature_head_work.input_linear.0",
     "Concatenater/dense_1": "early_classifier",
     "Output/dense": "hidden_layer.0",
     "Output/dense_1": "classifier",
 }
-"""Published layers to ours."""
 
 
 def hard_sigmoid(x: Tensor) -> Tensor:

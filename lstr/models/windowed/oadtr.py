@@ -29,6 +29,7 @@ from lstr.models.published import Published, Tables, with_prefixes
 from lstr.models.windowed.windowed import FixedWindow
 from lstr.windows.windows import Outputs
 
+# First part of a published tensor's name to ours; the encoder's blocks have two numbers there.
 PUBLISHED_NAMES = {
     "linear_encoding.": "feature_head_work.input_linear.0.",
     "position_encoding.pe.": "positions.",
@@ -37,9 +38,8 @@ PUBLISHED_NAMES = {
     "decoder.norm.": "decoder_norm.",
     "mlp_head.": "now.",
 }
-"""First part of a published tensor's name to ours; the encoder's blocks have two numbers there."""
+# Published tensors that nothing uses.
 UNUSED = "decoder_position_encoding."
-"""Published tensors that nothing uses."""
 
 
 class PreNormBlock(nn.Module):

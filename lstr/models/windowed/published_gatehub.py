@@ -14,6 +14,7 @@ from lstr.models.published import Published, Tables
 from lstr.models.windowed.gatehub import GateHUB, GateHUBConfig
 from lstr.settings import override
 
+# First part of a published tensor's name, of today's or of the first release, to ours.
 NAMES = {
     "linear_encoding.": "feature_head_work.input_linear.0.",
     "history_position_encoding.pe.": "history_positions.",
@@ -28,9 +29,8 @@ NAMES = {
     "present_decoder.norm.": "decoder_norm.",
     "mlp_head.": "classifier.",
 }
-"""First part of a published tensor's name, of today's or of the first release, to ours."""
+# The published names of the latent queries.
 LATENTS = ("latent_query", "memory_decoder_cls_token_history")
-"""The published names of the latent queries."""
 
 PUBLISHED = GateHUBConfig(dropout=0.5, work_length=8, long_length=1016, long_stride=1)
 TRAINING = {

@@ -14,10 +14,10 @@ from lstr.pipelines.watching.history import Notice
 from lstr.pipelines.watching.telling.channel import Channel, describe_sentence
 from lstr.pipelines.watching.telling.sentence import title
 
+# Seconds that a notice waits for its picture.
 PATIENCE = 5.0
-"""Seconds that a notice waits for its picture."""
+# How long after a decision its picture may still come; an older notice has it or goes without.
 FRESH = timedelta(seconds=15)
-"""How long after a decision its picture may still come; an older notice has it or goes without."""
 TICK = 0.1
 
 FindPicture = Callable[[str], Path | None]

@@ -8,8 +8,8 @@ from lstr.errors import DeliveryError
 from lstr.pipelines.watching.history import Notice
 from lstr.pipelines.watching.telling.sentence import describe_end, describe_start
 
+# Bytes of a message.
 LARGEST = 65536
-"""Bytes of a message."""
 
 
 class Channel:

@@ -12,8 +12,8 @@ from lstr.pipelines.watching.config import CommandConfig
 from lstr.pipelines.watching.history import Notice
 from lstr.pipelines.watching.telling.channel import Channel, message_bytes
 
+# For which a command may run.
 SECONDS = 30.0
-"""For which a command may run."""
 
 
 class Command(Channel):

@@ -11,15 +11,15 @@ from lstr.pipelines.watching.history import History, Notice
 from lstr.pipelines.watching.telling.channel import Channel
 from lstr.pipelines.watching.telling.sentence import title
 
+# Seconds after the first failure until the next try, doubled at each, and at most.
 FIRST, LONGEST = 1.0, 600.0
-"""Seconds after the first failure until the next try, doubled at each, and at most."""
 JITTER = 0.1
+# After which the beginning of an event is no news.
 STALE = timedelta(hours=24)
-"""After which the beginning of an event is no news."""
+# Seconds between two looks at what is due, at most: the clock may be set.
 IDLE = 60.0
-"""Seconds between two looks at what is due, at most: the clock may be set."""
+# Seconds until the next try when the history cannot be written, as on a full disk.
 FULL = 5.0
-"""Seconds until the next try when the history cannot be written, as on a full disk."""
 
 
 class Delivery:

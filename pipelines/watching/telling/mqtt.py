@@ -17,16 +17,16 @@ from lstr.pipelines.watching.telling.channel import Channel, message_bytes
 from lstr.pipelines.watching.telling.retained import Retained
 from lstr.pipelines.watching.telling.topics import Topics, describe_source
 
+# Within which the broker has confirmed a notice.
 SECONDS = 10.0
-"""Within which the broker has confirmed a notice."""
 TICK = 0.2
 KEEPALIVE = 30
 CONNECTING = 5.0
 CLOSING = 0.4
+# Seconds between two tries to connect, at first and at most.
 SOONEST, SLOWEST = 1, 30
-"""Seconds between two tries to connect, at first and at most."""
+# Messages that wait for their confirmation.
 MOST = 5000
-"""Messages that wait for their confirmation."""
 STATES = {True: "ON", False: "OFF"}
 
 Switch = Callable[[str, bool], None]

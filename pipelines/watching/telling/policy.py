@@ -13,8 +13,8 @@ from lstr.pipelines.watching.config import ActionConfig, WatchConfig
 from lstr.pipelines.watching.event import WatchedEvent
 from lstr.pipelines.watching.history import History
 
+# The name under which the history keeps what is snoozed.
 KEPT = "snoozed"
-"""The name under which the history keeps what is snoozed."""
 HOUR = timedelta(hours=1)
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from lstr.errors import HistoryError
 from lstr.pipelines.watching.history import History
 
+# Publishes a retained message; what tells whether it was confirmed.
 Publish = Callable[[str, str], Any]
-"""Publishes a retained message; what tells whether it was confirmed."""
 
 
 class Retained:

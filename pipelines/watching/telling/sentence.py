@@ -7,8 +7,8 @@ from datetime import datetime
 from lstr.files.names import displayed
 from lstr.pipelines.watching.event import WatchedEvent
 
+# Words alone, as `hall` and `living room`; a source of another name, as `cam2`, is not somewhere one is in.
 PLACE = re.compile(r"[^\W\d_]+( [^\W\d_]+)*")
-"""Words alone, as `hall` and `living room`; a source of another name, as `cam2`, is not somewhere one is in."""
 HOURS_A_DAY, DAYS_A_MONTH, DAYS_A_YEAR = 24, 30.44, 365.25
 
 

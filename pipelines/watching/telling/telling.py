@@ -12,8 +12,8 @@ from lstr.pipelines.watching.telling.delivery import Delivery
 from lstr.pipelines.watching.telling.mqtt import Mqtt, Switch
 from lstr.pipelines.watching.telling.webhook import Webhook
 
+# Seconds after the beginning of the end: until what still runs is broken off, and until nobody waits for it.
 PATIENCE, CLOSING = 1.2, 2.5
-"""Seconds after the beginning of the end: until what still runs is broken off, and until nobody waits for it."""
 
 
 class Telling:

@@ -8,10 +8,10 @@ from typing import Any
 
 import lstr
 
+# What separates levels, stands for any of them, or may not be in a topic.
 UNSAFE = re.compile(r"[+#/\x00-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
-"""What separates levels, stands for any of them, or may not be in a topic."""
+# Characters of a name in a topic.
 LONGEST = 100
-"""Characters of a name in a topic."""
 
 
 def safe(name: str) -> str:
@@ -70,8 +70,8 @@ class Topics:
         return f"{self.prefix}/{safe(source)}/health"
 
 
+# Topic and configuration.
 Entity = tuple[str, dict[str, Any]]
-"""Topic and configuration."""
 
 
 def describe_source(discovery: str, topics: Topics, source: str, actions: Collection[str]) -> Iterator[Entity]:

@@ -19,10 +19,10 @@ from lstr.pipelines.watching.config import WebhookConfig
 from lstr.pipelines.watching.history import Notice
 from lstr.pipelines.watching.telling.channel import Channel, message_bytes, notice_id
 
+# Within which an address has answered.
 SECONDS = 10.0
-"""Within which an address has answered."""
+# Seconds between two looks at how long it takes.
 TICK = 0.5
-"""Seconds between two looks at how long it takes."""
 ID, TIMESTAMP, SIGNATURE = "X-Lstr-Id", "X-Lstr-Timestamp", "X-Lstr-Signature"
 UNSAFE = {*map(chr, range(33)), "\x7f"}
 
