@@ -26,7 +26,7 @@ from time import perf_counter, process_time
 import numpy as np
 
 from lstr.batch import predict
-from lstr.checkpoints.checkpoint import load
+from lstr.checkpoint import load
 from lstr.extractors.streams import STREAMS
 from lstr.files.atomic import replacing
 from lstr.files.content import write_json

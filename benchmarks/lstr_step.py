@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from lstr import streaming
-from lstr.checkpoints import checkpoint
+from lstr import checkpoint, streaming
 from lstr.config import WindowConfig
 from lstr.errors import CheckpointError
 from lstr.extractors.devices import choose_device
@@ -29,13 +28,13 @@ from lstr.files.content import write_json
 from lstr.kinds import KINDS, change
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.models.kind import Model
-from lstr.models.lstr.config import ENCODERS, INTEGRATIONS, LSTRConfig
+from lstr.models.lstr_config import ENCODERS, INTEGRATIONS, LSTRConfig
+from lstr.pipelines.chain_speed import Measuring, Result, build, filled, full_age, progress_of
 from lstr.pipelines.progress import Finished, Progress
 from lstr.pipelines.provenance import about_machine
-from lstr.pipelines.speed.chain import Measuring, Result, build, filled, full_age, progress_of
-from lstr.plans.long import Compressed
-from lstr.plans.plan import CHANGES
 from lstr.streaming import StreamState
+from lstr.windows.long_plan import Compressed
+from lstr.windows.plan import CHANGES
 from lstr.windows.windows import gather
 from lstr_cli import console
 

@@ -33,15 +33,15 @@ import av
 import numpy as np
 import torch
 
-from lstr.checkpoints import checkpoint
+from lstr import checkpoint
 from lstr.extractors.networks.weights_files import WeightSources
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.twostream import build_twostream
 from lstr.extractors.video.frames import CHUNK, CHUNK_SECONDS, n_frames_until
 from lstr.files.content import write_json
 from lstr.kinds import configure, make_model
+from lstr.pipelines.chain_speed import rendered
 from lstr.pipelines.provenance import about_machine, peak_memory_of
-from lstr.pipelines.speed.chain import rendered
 
 FPS = 30
 SETTLING = 5.0  # seconds of each stream, from its first frame on

@@ -25,10 +25,10 @@ from lstr.errors import ConfigError
 from lstr.kinds import KINDS
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.models.kind import Model
+from lstr.pipelines.chain_speed import Measuring, build, filled, progress_of
 from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.progress import Finished, Progress
 from lstr.pipelines.provenance import about_machine
-from lstr.pipelines.speed.chain import Measuring, build, filled, progress_of
 from lstr.pipelines.training.config import TrainConfig, preset_named
 from lstr.pipelines.training.learner import Learner
 from lstr.pipelines.training.ranks import ALONE

@@ -27,8 +27,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from lstr import checkpoint
 from lstr.batch import predict
-from lstr.checkpoints import checkpoint
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.files.content import write_json
 from lstr.labels.label_set import THUMOS_CLASSES

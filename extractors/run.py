@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from lstr.errors import ExtractorError, NetworkRuntimeError, RecipeError
 from lstr.extractors.flow.workers import ALGORITHMS, ChunkFlow, FlowWorkers, default_workers
+from lstr.extractors.networks.conversion import NetworkJob, Store
 from lstr.extractors.networks.crops import Image, Inputs
-from lstr.extractors.networks.runtimes.conversion import NetworkJob, Store
-from lstr.extractors.networks.runtimes.running_network import RunningNetwork
-from lstr.extractors.networks.runtimes.runtimes import AUTO, choose_runtime, open_graph, open_network
+from lstr.extractors.networks.running_network import RunningNetwork
+from lstr.extractors.networks.runtimes import AUTO, choose_runtime, open_graph, open_network
 from lstr.extractors.networks.weights_files import WeightSources
 from lstr.extractors.prefetch import Ahead, StepSeconds, closed_after, torch_threads
 from lstr.extractors.recipe import Recipe

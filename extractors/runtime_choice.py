@@ -13,7 +13,7 @@ from pathlib import Path
 from lstr.errors import OutputError
 from lstr.extractors.devices import processor_lines
 from lstr.extractors.flow.workers import default_workers
-from lstr.extractors.networks.runtimes.runtimes import AUTO, RUNTIMES, choose_runtime
+from lstr.extractors.networks.runtimes import AUTO, RUNTIMES, choose_runtime
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.run import RunOptions, TwoStream
 from lstr.files.atomic import replacing, sweep, write_text

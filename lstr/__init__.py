@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:  # the same names, for type checkers and editors
-    from lstr.checkpoints.loaded import Checkpoint as Checkpoint
     from lstr.errors import ExtractorError as ExtractorError
     from lstr.errors import LstrError as LstrError
     from lstr.extractors.video.live_reader import LiveOptions as LiveOptions
     from lstr.labels.segment import Segment as Segment
+    from lstr.loaded_checkpoint import Checkpoint as Checkpoint
     from lstr.pipelines.annotations.label_file import read_label_file as read_labels  # noqa: F401
     from lstr.pipelines.calls import convert as convert
     from lstr.pipelines.calls import evaluate as evaluate
@@ -39,7 +39,7 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors
 
 # Where each name is from: module, and attribute.
 _NAMES = {
-    "Checkpoint": ("lstr.checkpoints.loaded", "Checkpoint"),
+    "Checkpoint": ("lstr.loaded_checkpoint", "Checkpoint"),
     "Decision": ("lstr.pipelines.detection.decision", "Decision"),
     "Decisions": ("lstr.pipelines.detection.detector", "Decisions"),
     "Detector": ("lstr.pipelines.detection.detector", "Detector"),

@@ -26,8 +26,8 @@ from lstr.kinds import from_json, make_model
 from lstr.models.kind import Kind, Model
 from lstr.models.publication import Publication
 from lstr.models.stream import Tensors
-from lstr.plans.forms import Joined
-from lstr.plans.plan import Plan, joined
+from lstr.windows.forms import Joined
+from lstr.windows.plan import Plan, joined
 from lstr.windows.windows import Windows
 
 # Stretches (first, end) of the joined features, in order; none for all of them.

@@ -4,7 +4,7 @@
     for rgb, flow in chunks:
         scores = step(model, state, rgb, flow)
 
-What a step costs and a stream keeps is stated in `lstr.models.lstr.caches` for LSTR.
+What a step costs and a stream keeps is stated in `lstr.models.lstr_caches` for LSTR.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lstr.checkpoints import checkpoint
+from lstr import checkpoint
 from lstr.config import WindowConfig
 from lstr.errors import CheckpointError, LstrError
 from lstr.files.arrays import tensor_of

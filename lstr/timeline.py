@@ -17,7 +17,7 @@ from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.labels.segment import Segment
 
 if TYPE_CHECKING:  # it brings torch, which reading labels does not need
-    from lstr.checkpoints.loaded import Checkpoint
+    from lstr.loaded_checkpoint import Checkpoint
 
 # What a timeline file names as its format.
 FORMAT = "lstr-timeline/1"

@@ -43,10 +43,10 @@ def command(inputs, recipe, settings, as_json):
       lstr bench --input game.mp4 --recipe fast --json > record.json
     """
     from lstr.extractors.presets import Preset
+    from lstr.pipelines.chain_speed import bench_chain
     from lstr.pipelines.detection.networks import NetworkOptions
-    from lstr.pipelines.extraction.recipes import choose_recipe
-    from lstr.pipelines.speed.chain import bench_chain
-    from lstr.pipelines.speed.choice import bench_choices
+    from lstr.pipelines.features.recipes import choose_recipe
+    from lstr.pipelines.recipe_speed import bench_choices
 
     if settings and not recipe:
         raise click.UsageError(f"--set {next(iter(settings))} changes how one recipe is measured: add --recipe.")

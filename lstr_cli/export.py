@@ -34,7 +34,7 @@ def command(model, videos, output, settings, as_json):
       lstr detect game.mp4 -m fall-run.lstr -o timeline
     """
     console.say_waiting("loading networks…")
-    from lstr.pipelines.exporting.job import ExportOptions, export
+    from lstr.pipelines.model_files.export import ExportOptions, export
 
     exported = console.follow(export(build_from(ExportOptions, settings, model=model, output=output, videos=videos)))
     if as_json:

@@ -33,10 +33,10 @@ from lstr_cli.options import (
 if TYPE_CHECKING:  # they bring torch
     from collections.abc import Iterator
 
-    from lstr.pipelines.extraction.job import Event
-    from lstr.pipelines.extraction.options import ExtractOptions
-    from lstr.pipelines.extraction.plan import Plan
-    from lstr.pipelines.extraction.resume import Summary
+    from lstr.pipelines.features.extract import Event
+    from lstr.pipelines.features.extract_options import ExtractOptions
+    from lstr.pipelines.features.extraction_plan import Plan
+    from lstr.pipelines.features.resume import Summary
 
 SOME_FAILED = 3
 
@@ -111,7 +111,7 @@ def command(videos, lists, settings, dry_run, as_json, **others):
         raise click.UsageError("Give a video, a folder, a pattern or a --list.")
     console.say_waiting("loading networks…")
     from lstr.extractors.video.inputs import VIDEO_SUFFIXES, find_sources
-    from lstr.pipelines.extraction.job import extract, plan
+    from lstr.pipelines.features.extract import extract, plan
 
     root = settings.pop("root", None)
     chosen = _options(settings=settings, **others)
@@ -141,9 +141,9 @@ def _options(
     """The job's options; what is not taken from `others` has the same name there."""
     from lstr.extractors.networks.published import weights_by_stream
     from lstr.files.remote import place
-    from lstr.pipelines.extraction.chunk_cache import find_cache
-    from lstr.pipelines.extraction.options import ExtractOptions
-    from lstr.pipelines.extraction.recipes import choose_recipe, default_recipe, weights_for
+    from lstr.pipelines.features.chunk_cache import find_cache
+    from lstr.pipelines.features.extract_options import ExtractOptions
+    from lstr.pipelines.features.recipes import choose_recipe, default_recipe, weights_for
 
     if not recipe:
         recipe, why = default_recipe(place(output), None)
@@ -166,8 +166,8 @@ def _options(
 
 def _follow(events: "Iterator[Event]") -> "Summary":
     """Show what a job yields until it is finished; its summary."""
-    from lstr.pipelines.extraction.job import NetworksReady
-    from lstr.pipelines.extraction.plan import Plan
+    from lstr.pipelines.features.extract import NetworksReady
+    from lstr.pipelines.features.extraction_plan import Plan
 
     chunks = {}
 

@@ -32,7 +32,7 @@ def command(model, videos, output, settings, as_json):
       lstr evaluate fall.lstr small.lstr new_videos/ labels.json
     """
     console.say_waiting("loading networks…")
-    from lstr.pipelines.quantisation.job import QuantiseOptions, quantise
+    from lstr.pipelines.model_files.quantise import QuantiseOptions, quantise
 
     quantised = console.follow(quantise(videos, build_from(QuantiseOptions, settings, model=model, output=output)))
     if as_json:

@@ -16,11 +16,11 @@ from lstr.pipelines.annotations.formats import Conversion
 from lstr.pipelines.annotations.formats import convert as convert_all
 from lstr.pipelines.evaluation.job import EvaluateOptions, EvaluateResult
 from lstr.pipelines.evaluation.job import evaluate as evaluation
-from lstr.pipelines.extraction import job as extraction
-from lstr.pipelines.extraction.chunk_cache import find_cache
-from lstr.pipelines.extraction.options import ExtractOptions
-from lstr.pipelines.extraction.recipes import choose_recipe, default_recipe, weights_for
-from lstr.pipelines.extraction.resume import Summary
+from lstr.pipelines.features import extract as extraction
+from lstr.pipelines.features.chunk_cache import find_cache
+from lstr.pipelines.features.extract_options import ExtractOptions
+from lstr.pipelines.features.recipes import choose_recipe, default_recipe, weights_for
+from lstr.pipelines.features.resume import Summary
 from lstr.pipelines.learning.learn import Learnt
 from lstr.pipelines.learning.learn import learn as learning
 from lstr.pipelines.learning.options import LearnOptions

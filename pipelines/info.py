@@ -92,7 +92,7 @@ def _is_recipe(path: Path) -> bool:
 
 
 def _recipe(name: str) -> dict:
-    from lstr.pipelines.extraction.recipes import StoredRecipe, find_recipe
+    from lstr.pipelines.features.recipes import StoredRecipe, find_recipe
     from lstr.pipelines.model_files.known_networks import origins_of
 
     found = find_recipe(name)
@@ -180,7 +180,7 @@ def _store(store: "Store") -> dict:
 
 
 def _checkpoint(path: Path, settings: Mapping[str, str]) -> dict:
-    from lstr.checkpoints import checkpoint
+    from lstr import checkpoint
     from lstr.pipelines.features.seen_videos import training_seen
     from lstr.pipelines.model_files.checkpoint_recipe import recipe_of
 

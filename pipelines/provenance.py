@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from lstr.checkpoints.checkpoint import library_versions
+from lstr.checkpoint import library_versions
 from lstr.extractors.devices import about_processor
 
 SOURCE = Path(__file__).resolve().parents[1]

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from lstr.errors import WeightsError
 from lstr.extractors.networks.network import CHANNELS, Network
-from lstr.extractors.networks.runtimes.torch_runtime import scaled
 from lstr.extractors.networks.table import NETWORKS, known_network
+from lstr.extractors.networks.torch_runtime import scaled
 from lstr.extractors.networks.weights_content import bare_name, fingerprint_of, read_content, read_state_dict
 from lstr.extractors.networks.weights_files import read_card
 from lstr.extractors.recipe import NetworkRecipe

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lstr.models.kind import Model
 from lstr.models.stream import Tensors, keep
-from lstr.plans.plan import CHANGES, Plan, of_two_shapes
+from lstr.windows.plan import CHANGES, Plan, of_two_shapes
 
 # One for a process: PyTorch captures one graph at a time.
 CAPTURING = Lock()

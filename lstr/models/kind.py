@@ -18,9 +18,9 @@ from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.publication import Publication
 from lstr.models.published import Published
 from lstr.models.stream import Tensors, as_tensors, keep
-from lstr.plans.plan import Plan, Planner, needed
 from lstr.settings import defaults
 from lstr.windows.loss import Supervision, loss_of
+from lstr.windows.plan import Plan, Planner, needed
 from lstr.windows.windows import Outputs, Windows, every_slot
 
 # The layers of a feature head that has one for each feature, in their order.
@@ -76,7 +76,7 @@ class Kind:
 class Model(nn.Module, ABC):
     """A model of one kind. A new kind is a subclass, and what `Kind` states of it, in a module that `lstr.kinds` names.
 
-    Features enter through layers named `feature_head_work` and `feature_head_long` (`lstr.layers.heads.FeatureHead`):
+    Features enter through layers named `feature_head_work` and `feature_head_long` (`lstr.models.heads.FeatureHead`):
     training folds the mean and variance of the features into them.
     """
 
@@ -173,13 +173,13 @@ class Model(nn.Module, ABC):
             return self.plans.of(self.config)
         raise ConfigError(
             f"A model of kind {self.config.kind} makes its plans by code of its own, which no file can hold.",
-            "Let the kind have a planner of lstr.plans.",
+            "Let the kind have a planner of lstr.windows.plan.",
         )
 
     def plan(self, chunks: NDArray[np.int64]) -> Plan:
         """What a step needs to know of streams that have seen `chunks` (B,); one at 0 begins anew.
 
-        Arrays of shapes that follow from B alone. `lstr.plans.plan` says what their names mean.
+        Arrays of shapes that follow from B alone. `lstr.windows.plan` says what their names mean.
         """
         return self.planner(chunks)
 
@@ -190,7 +190,7 @@ class Model(nn.Module, ABC):
         """Logits (B, 1 + n_ahead, C) of the next chunk of B streams, features (B, D), and their tensors after it.
 
         It changes nothing that it is given, and looks at no number to choose what to do. `plan` is that of `plan`, as
-        tensors, or what `lstr.plans.plan` leaves of it, which gives the same. donate: whether it may write in the
+        tensors, or what `lstr.windows.plan` leaves of it, which gives the same. donate: whether it may write in the
         memory of `tensors`, to copy less; those that come back as the same objects were changed, by nothing that the
         same step would not write again.
         """

@@ -1,6 +1,6 @@
 """What the steps of all kinds share: tensors that are kept from chunk to chunk, and rings of what is kept of chunks.
 
-What a step needs to know of its place in time is a plan (`lstr.plans.plan`).
+What a step needs to know of its place in time is a plan (`lstr.windows.plan`).
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lstr.plans.plan import Plan
+from lstr.windows.plan import Plan
 
 Tensors = dict[str, Tensor]
 

@@ -7,10 +7,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import CheckpointError, ConfigError, DeviceError
 from lstr.files.atomic import replacing
 from lstr.files.home import DEFAULTS, default_model, home
+from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.model_files.checkpoint_recipe import recipe_of
 from lstr.pipelines.model_files.description import is_demo
 from lstr.pipelines.model_files.model_file import assumptions_of, is_model, load, open_checkpoint, open_model

@@ -7,15 +7,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import LstrError, StalledError, UnforeseenError
 from lstr.extractors.devices import choose_device, videos_at_once
 from lstr.extractors.flow.workers import default_workers
-from lstr.extractors.networks.runtimes.runtimes import choose_runtime
+from lstr.extractors.networks.runtimes import choose_runtime
 from lstr.extractors.video.live_input import Input
 from lstr.extractors.video.live_reader import LiveOptions
 from lstr.files.atomic import check_writable
 from lstr.labels.video_ids import check_match
+from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.detection.checkpoint import exported_path, load_checkpoint, processor_of, warnings_of
 from lstr.pipelines.detection.decision import Decided, Decision, Detected, Ended, Opened, SourceEvent
 from lstr.pipelines.detection.networks import Networks
@@ -25,10 +25,10 @@ from lstr.pipelines.detection.sinks import MakeSink
 from lstr.pipelines.detection.source import Source, find_recorded, recorded_sources
 from lstr.pipelines.detection.timeline_files import dated, subset_of, truth_of
 from lstr.pipelines.detection.track import Event
+from lstr.pipelines.evaluation.threshold_choice import ThresholdChoice, choose_thresholds, delay_of
 from lstr.pipelines.failures import FAILED, FailureLog
 from lstr.pipelines.model_files.checkpoint_recipe import streams_taken
 from lstr.pipelines.progress import Failed, Finished, Notice, warn
-from lstr.pipelines.thresholds.choice import ThresholdChoice, choose_thresholds, delay_of
 from lstr.timeline import Thresholds
 
 DetectEvent = Notice | SourceEvent | Finished[Detected]

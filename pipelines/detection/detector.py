@@ -9,18 +9,18 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import ConfigError
 from lstr.extractors.devices import choose_device
 from lstr.extractors.video.live_reader import LiveOptions
+from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.detection.checkpoint import read_checkpoint
 from lstr.pipelines.detection.decision import Decision, Ended
 from lstr.pipelines.detection.detect import DetectEvent, DetectOptions, decisions_of, detect_sources
 from lstr.pipelines.detection.networks import Networks
 from lstr.pipelines.detection.options import ALL, Limits, NetworkOptions
 from lstr.pipelines.detection.source import FrameSource, Source, VectorSource
+from lstr.pipelines.evaluation.threshold_choice import ThresholdChoice
 from lstr.pipelines.model_files.checkpoint_recipe import streams_taken
-from lstr.pipelines.thresholds.choice import ThresholdChoice
 from lstr.timeline import Event
 
 Frames = Iterable[tuple[NDArray, float]]

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.checkpoints.loaded import Checkpoint
 from lstr.extractors.devices import CAPTURING, choose_device
 from lstr.extractors.flow.workers import FlowWorkers, flow_workers
 from lstr.extractors.prefetch import torch_threads
@@ -16,6 +15,7 @@ from lstr.extractors.run import FeatureRow, TwoStream
 from lstr.extractors.runtime_choice import run_on
 from lstr.extractors.stages import MODEL
 from lstr.extractors.streams import MODEL_STREAMS
+from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.detection.checkpoint import processor_of
 from lstr.pipelines.detection.options import NetworkOptions
 from lstr.pipelines.model_files.checkpoint_recipe import networks_of
@@ -88,7 +88,7 @@ class Streams:
     def __init__(self, loaded: Checkpoint, places: int = 1):
         # imported here: an exported model runs without torch
         if loaded.exported:
-            from lstr.exported import streaming
+            from lstr import exported_streaming as streaming
         else:
             from lstr import streaming  # type: ignore[no-redef]
         self._streaming: Any = streaming

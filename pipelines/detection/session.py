@@ -5,7 +5,6 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
 from time import monotonic
 
-from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import VideoError
 from lstr.extractors.prefetch import torch_threads
 from lstr.extractors.video.frames import Chunk
@@ -13,6 +12,7 @@ from lstr.extractors.video.live_input import QUIET, Input
 from lstr.extractors.video.live_reader import LiveOptions, LiveReader
 from lstr.extractors.video.packet_ring import PacketSink
 from lstr.extractors.video.zones import Zones
+from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.detection.decision import Ended, Status, Undecided
 from lstr.pipelines.detection.networks import Networks, Streams
 from lstr.pipelines.detection.options import ALL, NO_FILES, Limits, NetworkOptions, OutputOptions

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.checkpoints.loaded import Checkpoint
 from lstr.chunk import CLOCK
 from lstr.errors import VideoError
 from lstr.extractors.prefetch import Ahead, closed_after
@@ -35,6 +34,7 @@ from lstr.extractors.video.inputs import VIDEO_SUFFIXES, Tell, find_videos, is_v
 from lstr.extractors.video.live_input import Input
 from lstr.extractors.video.live_reader import LiveReader, Moment
 from lstr.files.names import shown
+from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.detection.checkpoint import warnings_of_shape, warnings_of_source
 from lstr.pipelines.detection.networks import Networks
 from lstr.pipelines.detection.options import Limits

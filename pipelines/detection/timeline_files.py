@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.checkpoints.loaded import Checkpoint
 from lstr.chunk import CLOCK
 from lstr.errors import VideoError
 from lstr.extractors.video.frames import Gap
 from lstr.files.atomic import unwritable
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels
 from lstr.labels.segment import Segment
+from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.annotations.format import Detection
 from lstr.pipelines.detection.decision import LATENCIES, Decision, Opened
 from lstr.pipelines.detection.options import FORMATS, OutputOptions

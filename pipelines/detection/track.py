@@ -12,11 +12,11 @@ from time import monotonic, perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import OutputError
 from lstr.extractors.run import FeatureRow
 from lstr.extractors.video.frames import Gap
 from lstr.extractors.video.live_reader import LiveReader, Moment
+from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.detection.checkpoint import warnings_of
 from lstr.pipelines.detection.decision import Decided, Decision, Opened, SourceEvent, Status
 from lstr.pipelines.detection.options import Limits, OutputOptions

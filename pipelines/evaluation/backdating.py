@@ -9,7 +9,7 @@ from lstr.chunk import CLOCK, Clock
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.metrics.actions import labelled_spans, largest_pairs, overlaps, spans_of
 from lstr.pipelines.evaluation.analysis import detect_events
-from lstr.pipelines.thresholds.by_actions import Scored
+from lstr.pipelines.evaluation.thresholds_by_actions import Scored
 from lstr.timeline import Thresholds
 
 # Overlap from which on a detection is of a label, for how late it begins

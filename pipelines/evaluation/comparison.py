@@ -22,13 +22,13 @@ from lstr.pipelines.evaluation.findings import Findings, names_of
 from lstr.pipelines.evaluation.job import judge
 from lstr.pipelines.evaluation.report import write_evaluation
 from lstr.pipelines.evaluation.scoring import Scoring
-from lstr.pipelines.extraction.chunk_cache import find_cache
-from lstr.pipelines.extraction.job import extract
-from lstr.pipelines.extraction.options import ExtractOptions
-from lstr.pipelines.extraction.recipes import choose_recipe, weights_for
-from lstr.pipelines.extraction.resume import Outcome
+from lstr.pipelines.features.chunk_cache import find_cache
 from lstr.pipelines.features.dataset import Dataset, Split
+from lstr.pipelines.features.extract import extract
+from lstr.pipelines.features.extract_options import ExtractOptions
 from lstr.pipelines.features.joined_folders import open_roots
+from lstr.pipelines.features.recipes import choose_recipe, weights_for
+from lstr.pipelines.features.resume import Outcome
 from lstr.pipelines.model_files.model_file import ModelFile, chosen_on, open_model
 from lstr.pipelines.progress import Failed, Finished, Notice, Progress
 

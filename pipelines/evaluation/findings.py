@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lstr.checkpoints.loaded import Checkpoint
 from lstr.labels.label_set import THUMOS_CLASSES
+from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.evaluation.scoring import Evaluation
 
 ENDINGS = (".pt", ".pth", ".lstr")

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lstr.batch import predict
-from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import ConfigError, LabelsError, RecipeError, few
 from lstr.files.atomic import check_writable
 from lstr.labels.label_set import subset_named
+from lstr.loaded_checkpoint import Checkpoint
 from lstr.metrics.actions import length_text
 from lstr.metrics.rates import interval_text, rate_interval
 from lstr.pipelines.evaluation.analysis import (
@@ -27,13 +27,13 @@ from lstr.pipelines.evaluation.findings import Findings, Judged, names_of, quote
 from lstr.pipelines.evaluation.operating_curves import choose_within
 from lstr.pipelines.evaluation.report import write_evaluation
 from lstr.pipelines.evaluation.scoring import Fold, Scoring, check_fit, score_split
+from lstr.pipelines.evaluation.threshold_choice import write_thresholds
+from lstr.pipelines.evaluation.thresholds_by_actions import Scored, choose_rule
 from lstr.pipelines.features.dataset import Dataset, Split, read_dataset
 from lstr.pipelines.features.seen_videos import seen_in, warn_of_training
 from lstr.pipelines.model_files.checkpoint_recipe import streams_taken
 from lstr.pipelines.model_files.model_file import assumptions_of, open_checkpoint
 from lstr.pipelines.progress import Finished, Notice, Progress
-from lstr.pipelines.thresholds.by_actions import Scored, choose_rule
-from lstr.pipelines.thresholds.choice import write_thresholds
 from lstr.settings import Count, check_fields
 from lstr.timeline import DEFAULT, Thresholds
 

@@ -13,8 +13,8 @@ from lstr.chunk import CLOCK, Clock
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, runs
 from lstr.labels.segment import Segment
 from lstr.metrics.actions import find, is_ambiguous, labelled_spans, spans_of
-from lstr.pipelines.thresholds.by_actions import GAPS, LENGTHS, are_apart
-from lstr.pipelines.thresholds.by_chunks import curves_of, detect_spans
+from lstr.pipelines.evaluation.thresholds_by_actions import GAPS, LENGTHS, are_apart
+from lstr.pipelines.evaluation.thresholds_by_chunks import curves_of, detect_spans
 from lstr.timeline import DEFAULT, Thresholds
 
 # Scores tried as `on`: those that a person would type

@@ -3,16 +3,16 @@
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from lstr.checkpoints.loaded import Checkpoint
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
+from lstr.loaded_checkpoint import Checkpoint
 from lstr.metrics.actions import measure_events
 from lstr.pipelines.evaluation.analysis import detect_events
 from lstr.pipelines.evaluation.backdating import backdated
 from lstr.pipelines.evaluation.job import doubts
 from lstr.pipelines.evaluation.operating_curves import choose_within
+from lstr.pipelines.evaluation.threshold_choice import write_thresholds
+from lstr.pipelines.evaluation.thresholds_by_actions import Rule, Scored, choose_rule, choose_without_each
 from lstr.pipelines.progress import Notice
-from lstr.pipelines.thresholds.by_actions import Rule, Scored, choose_rule, choose_without_each
-from lstr.pipelines.thresholds.choice import write_thresholds
 from lstr.timeline import Thresholds
 
 # The thresholds if one recording teaches and no other is left to choose them on. Such a model is less sure of new

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from lstr.checkpoints.loaded import Checkpoint
+from lstr.loaded_checkpoint import Checkpoint
 from lstr.metrics.instances import IOUS
 from lstr.metrics.segmentation import OVERLAPS
 from lstr.metrics.starts import OFFSETS

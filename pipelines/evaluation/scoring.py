@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from lstr import streaming
 from lstr.batch import predict_ahead, shared_constants
-from lstr.checkpoints.loaded import Checkpoint
 from lstr.chunk import CLOCK, Clock
 from lstr.errors import CheckpointError, ConfigError, LabelsError
 from lstr.labels.label_set import Labels, select, targets, with_ambiguous
+from lstr.loaded_checkpoint import Checkpoint
 from lstr.metrics import per_frame as metrics
 from lstr.metrics.scoring_rule import EVERY_CHUNK, LSTR_RULE, ScoringRule
 from lstr.pipelines.features.dataset import Split

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from lstr.checkpoints.entries import is_tables
+from lstr.checkpoint_entries import is_tables
 from lstr.errors import CheckpointError, RecipeError, VideoError
 from lstr.extractors.recipe import Recipe
 from lstr.files.arrays import ZIP
@@ -74,7 +74,7 @@ class Features(Generic[Where]):
             return {}
         import torch
 
-        from lstr.checkpoints.claims import check_deflated, check_plain
+        from lstr.checkpoint_claims import check_deflated, check_plain
 
         found: Any = None
         try:

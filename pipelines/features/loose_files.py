@@ -67,7 +67,7 @@ class TensorFile:
     def _open(self) -> Any:
         import torch
 
-        from lstr.checkpoints.claims import check_deflated
+        from lstr.checkpoint_claims import check_deflated
 
         zipped = zipfile.is_zipfile(self._path)
         if zipped:

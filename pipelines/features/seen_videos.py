@@ -7,10 +7,10 @@ what they have seen, as the published ones, count as not seen.
 
 from collections.abc import Iterable
 
-from lstr.checkpoints.loaded import Checkpoint
 from lstr.config import WindowConfig
 from lstr.errors import SeenError
 from lstr.extractors.streams import STREAMS, streams_of_model
+from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.features.any_folder import seen_streams
 from lstr.pipelines.features.dataset import Split
 from lstr.pipelines.features.folder import FeatureFolder

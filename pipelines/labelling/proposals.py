@@ -16,10 +16,10 @@ from lstr.chunk import CHUNK_SECONDS, FEATURES_PER_SECOND
 from lstr.errors import RequestError
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.labels.segment import is_name
+from lstr.pipelines.evaluation.thresholds_by_chunks import curves_of, detect_spans
 from lstr.pipelines.labelling.document import free_key, joined
 from lstr.pipelines.labelling.journal import History
 from lstr.pipelines.labelling.values import LONGEST_NAME, NOTHING, About, Action, Change, Label, Proposal, Search, State
-from lstr.pipelines.thresholds.by_chunks import curves_of, detect_spans
 from lstr.timeline import DEFAULT, Thresholds
 
 # A peak is a near miss from this share of its class's `on` up.

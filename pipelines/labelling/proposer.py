@@ -16,18 +16,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.checkpoints.loaded import Checkpoint
 from lstr.chunk import CHUNK_SECONDS
 from lstr.errors import CheckpointError, LstrError
 from lstr.extractors.flow.workers import default_workers
 from lstr.extractors.networks.published_files import sha256_of
+from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.child_process import ChildProcess, end, serve_parent, tell_parent
+from lstr.pipelines.evaluation.threshold_choice import choose_thresholds
 from lstr.pipelines.labelling.project import Project
 from lstr.pipelines.labelling.proposals import Candidate, candidates_of, proposed
 from lstr.pipelines.labelling.values import About, Search
 from lstr.pipelines.model_files.model_file import is_model, open_model
 from lstr.pipelines.progress import Failed, Notice, Progress
-from lstr.pipelines.thresholds.choice import choose_thresholds
 
 # So much lower than the page's is the priority of the process.
 NICE = 10

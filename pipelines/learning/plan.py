@@ -14,8 +14,8 @@ from lstr.extractors.prefetch import torch_threads
 from lstr.extractors.presets import Preset
 from lstr.extractors.streams import PICTURES, STREAMS, in_training_order
 from lstr.files.remote import Place
-from lstr.pipelines.extraction.chunk_cache import planes_of
-from lstr.pipelines.extraction.plan import cost_of, row_bytes, widths_of
+from lstr.pipelines.features.chunk_cache import planes_of
+from lstr.pipelines.features.extraction_plan import cost_of, row_bytes, widths_of
 from lstr.pipelines.learning.division import TESTING, TRAINING, VALIDATION, Division, folds_of
 from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.training.config import TrainConfig, preset_for, resolve

@@ -15,8 +15,8 @@ from lstr.extractors.presets import PRESETS, shape_of
 from lstr.extractors.video.inputs import announced_seconds
 from lstr.extractors.video.probe import probe
 from lstr.files.remote import Place, RemoteFile
-from lstr.pipelines.extraction.resume import together
 from lstr.pipelines.failures import Failure, failure_of
+from lstr.pipelines.features.resume import together
 from lstr.pipelines.learning.division import N_FOLDS, TRAINING, VALIDATION, Division, divide, folds_of
 from lstr.pipelines.learning.options import (
     Features,

@@ -10,25 +10,26 @@ from typing import Any
 
 from lstr.average import mean_of
 from lstr.batch import predict
-from lstr.checkpoints.checkpoint import load
-from lstr.checkpoints.loaded import Checkpoint
+from lstr.checkpoint import load
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.errors import CacheError, VideoError
 from lstr.extractors.networks.weights_folder import open_weights
 from lstr.files.remote import Place, place
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.labels.video_ids import recording_of
+from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.evaluation.job import EvaluateOptions, evaluate
 from lstr.pipelines.evaluation.out_of_fold import Chosen, choose_seen_thresholds, choose_unseen_thresholds
 from lstr.pipelines.evaluation.scoring import Fold, means_of
-from lstr.pipelines.extraction.chunk_cache import find_cache
-from lstr.pipelines.extraction.job import extract
-from lstr.pipelines.extraction.options import ExtractOptions
-from lstr.pipelines.extraction.plan import Plan as ExtractPlan
-from lstr.pipelines.extraction.recipes import StoredRecipe, choose_recipe, weights_for
-from lstr.pipelines.extraction.resume import Outcome
+from lstr.pipelines.evaluation.thresholds_by_actions import Scored
+from lstr.pipelines.features.chunk_cache import find_cache
 from lstr.pipelines.features.dataset import LabelledVideo, read_split
+from lstr.pipelines.features.extract import extract
+from lstr.pipelines.features.extract_options import ExtractOptions
+from lstr.pipelines.features.extraction_plan import Plan as ExtractPlan
 from lstr.pipelines.features.folder import open_features
+from lstr.pipelines.features.recipes import StoredRecipe, choose_recipe, weights_for
+from lstr.pipelines.features.resume import Outcome
 from lstr.pipelines.learning.division import TESTING, TRAINING, VALIDATION, folds_of
 from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.learning.plan import (
@@ -48,7 +49,6 @@ from lstr.pipelines.model_files.averaging import write_average
 from lstr.pipelines.model_files.checkpoint_recipe import streams_taken
 from lstr.pipelines.model_files.parts import checkpoint_of
 from lstr.pipelines.progress import Failed, Finished, Notice, Progress
-from lstr.pipelines.thresholds.by_actions import Scored
 from lstr.pipelines.training.finetune import Filled, Filling, FinetuneOptions, VideoOptions, finetune
 from lstr.pipelines.training.networks import NetworkFiles
 from lstr.pipelines.training.run_folder import CONFIG, Step

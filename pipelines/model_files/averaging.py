@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from lstr import checkpoint
 from lstr.average import Columns, average
-from lstr.checkpoints import checkpoint
-from lstr.checkpoints.loaded import FORMAT, Checkpoint
 from lstr.errors import CheckpointError, RecipeError
 from lstr.extractors.recipe import Recipe, differences
 from lstr.extractors.streams import streams_of_model
 from lstr.files.atomic import unwritable
+from lstr.loaded_checkpoint import FORMAT, Checkpoint
 from lstr.pipelines.model_files.known_networks import find_networks
 from lstr.pipelines.model_files.model_file import chosen_on, is_model, load, open_model
 

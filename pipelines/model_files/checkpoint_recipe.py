@@ -8,16 +8,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lstr.checkpoints.loaded import Checkpoint
 from lstr.chunk import Clock
 from lstr.errors import CheckpointError, RecipeError
 from lstr.extractors.flow.workers import ALGORITHMS
-from lstr.extractors.networks.runtimes.runtimes import AUTO
+from lstr.extractors.networks.runtimes import AUTO
 from lstr.extractors.networks.weights_files import WeightSources
 from lstr.extractors.recipe import Recipe, differences
 from lstr.extractors.run import RunOptions, TwoStream
 from lstr.extractors.streams import streams_of_model
 from lstr.extractors.twostream import build_as
+from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.model_files.known_networks import find_networks
 from lstr.pipelines.model_files.model_file import is_model, open_model
 

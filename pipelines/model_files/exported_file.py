@@ -2,9 +2,9 @@
 
 from typing import Any, cast
 
-from lstr.checkpoints.loaded import FORMAT, Checkpoint
-from lstr.exported.description import ExportedConfig, StepDescription
-from lstr.exported.streaming import open_step
+from lstr.exported_description import ExportedConfig, StepDescription
+from lstr.exported_streaming import open_step
+from lstr.loaded_checkpoint import FORMAT, Checkpoint
 from lstr.pipelines.model_files.model_file import ModelFile, refusals
 
 # What the graph of the step is called; those of networks are called as their streams.

@@ -7,7 +7,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import ExtractorError, RecipeError, WeightsError
 from lstr.extractors.networks.archive import Archive, is_archive
 from lstr.extractors.networks.published import place_of
@@ -17,6 +16,7 @@ from lstr.extractors.recipe import NetworkRecipe, Recipe
 from lstr.extractors.streams import STREAMS, model_stream, streams_of_model
 from lstr.files.atomic import write_text
 from lstr.files.content import read_object, to_json
+from lstr.loaded_checkpoint import Checkpoint
 
 if TYPE_CHECKING:  # a video needs no feature folders
     from lstr.pipelines.features.any_folder import Features

@@ -12,11 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lstr.checkpoints.entries import fault_of_rules, is_thresholds
-from lstr.checkpoints.loaded import CALIBRATION, FORMAT, Checkpoint
-from lstr.checkpoints.loaded import TENSORS as OF_MODEL
+from lstr.checkpoint_entries import fault_of_rules, is_thresholds
 from lstr.errors import CheckpointError, ConfigError, RecipeError, WeightsError
-from lstr.exported.description import StepDescription
+from lstr.exported_description import StepDescription
 from lstr.extractors.devices import choose_device
 from lstr.extractors.networks.archive import AGAIN, CARD, DOCUMENT, FOREIGN, GRAPH, SUFFIX, TENSORS, Archive, is_archive
 from lstr.extractors.networks.network import is_network_name
@@ -26,6 +24,8 @@ from lstr.extractors.recipe import Recipe
 from lstr.files.content import built
 from lstr.files.names import is_slug
 from lstr.labels.segment import is_name
+from lstr.loaded_checkpoint import CALIBRATION, FORMAT, Checkpoint
+from lstr.loaded_checkpoint import TENSORS as OF_MODEL
 from lstr.pipelines.model_files.known_networks import published_path
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class ModelFile:
     def checkpoint(self, device: str | None = None, overrides: Mapping[str, Any] | None = None) -> Checkpoint:
         """Its checkpoint, the model on `device` (the CPU without one). Raises CheckpointError."""
         content = self.content()
-        from lstr.checkpoints import checkpoint
+        from lstr import checkpoint
         from lstr.kinds import from_json
 
         with refusals(self.path):
@@ -241,7 +241,7 @@ def load(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Checkp
     """
     if is_meant_as_model(path):
         return open_model(path).checkpoint(overrides=overrides)
-    from lstr.checkpoints import checkpoint
+    from lstr import checkpoint
 
     return checkpoint.load(path, overrides)
 

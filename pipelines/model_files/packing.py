@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lstr import __version__
-from lstr.checkpoints.checkpoint import FORMAT, interpret, read
-from lstr.checkpoints.checkpoint import TENSORS as OF_MODEL
-from lstr.checkpoints.loaded import CALIBRATION, Checkpoint
+from lstr.checkpoint import FORMAT, interpret, read
+from lstr.checkpoint import TENSORS as OF_MODEL
 from lstr.errors import CheckpointError, OutputError, RecipeError, WeightsError
 from lstr.extractors.networks.archive import CARD, DOCUMENT, TENSORS, Archive, Tensors, write_archive
 from lstr.extractors.networks.build import build_network
@@ -20,6 +19,7 @@ from lstr.extractors.recipe import Recipe
 from lstr.extractors.streams import streams_of_model
 from lstr.files.atomic import replacing, sweep
 from lstr.files.home import home
+from lstr.loaded_checkpoint import CALIBRATION, Checkpoint
 from lstr.pipelines.model_files.card import card_of
 from lstr.pipelines.model_files.known_networks import find_networks, published_file
 from lstr.pipelines.model_files.model_file import MODEL, SEPARATOR, ModelFile, is_model, open_model, refusals

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from lstr.checkpoints.checkpoint import write_atomically
+from lstr.checkpoint import write_atomically
 from lstr.errors import MissingPathError, OutputError
 from lstr.extractors.networks.archive import CARD, Archive, member_path
 from lstr.extractors.networks.weights_content import read_content

@@ -20,9 +20,9 @@ from lstr.labels.check import check, stop_at_errors
 from lstr.labels.label_set import Labels
 from lstr.pipelines.annotations.footage import footage_of_files
 from lstr.pipelines.annotations.label_files import read_label_files
-from lstr.pipelines.extraction.chunk_cache import DEFAULT_SIZE, ChunkCache
-from lstr.pipelines.extraction.resume import Outcome
 from lstr.pipelines.failures import FAILED, LOGS, FailureLog
+from lstr.pipelines.features.chunk_cache import DEFAULT_SIZE, ChunkCache
+from lstr.pipelines.features.resume import Outcome
 from lstr.pipelines.progress import Failed, Finished, LabelFindings, Notice, Progress
 from lstr.pipelines.training.folds import Pair, check_blind, check_labels, make_pairs, parts_of, unlearnt
 from lstr.pipelines.training.frame_cache import (

@@ -27,7 +27,7 @@ from lstr.extractors.twostream import build_twostream
 from lstr.files.atomic import replacing, write_tensors
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels, subset_named
 from lstr.labels.video_ids import recording_of
-from lstr.pipelines.extraction.chunk_cache import CachedVideo, cached_chunks
+from lstr.pipelines.features.chunk_cache import CachedVideo, cached_chunks
 from lstr.pipelines.training.recogniser import Initial
 
 HELD_OUT = 5  # one training video in so many chooses the epoch, where none is labelled for validation

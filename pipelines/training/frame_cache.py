@@ -16,9 +16,9 @@ from lstr.extractors.streams import MODEL_STREAMS
 from lstr.extractors.video.file_reader import open_chunks
 from lstr.extractors.video.inputs import at_hand
 from lstr.files.remote import Place
-from lstr.pipelines.extraction.chunk_cache import CachedVideo, ChunkCache, chunk_recipe, serving
-from lstr.pipelines.extraction.resume import Outcome, together
 from lstr.pipelines.failures import Failure, FailureLog, failure_of
+from lstr.pipelines.features.chunk_cache import CachedVideo, ChunkCache, chunk_recipe, serving
+from lstr.pipelines.features.resume import Outcome, together
 from lstr.pipelines.progress import Failed, Notice, Progress
 
 

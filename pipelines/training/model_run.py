@@ -21,14 +21,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lstr import checkpoint
 from lstr.batch import predict_ahead, shared_constants
-from lstr.checkpoints import checkpoint
-from lstr.checkpoints.loaded import Checkpoint
 from lstr.config import WindowConfig
 from lstr.errors import ConfigError
 from lstr.extractors.streams import streams_of_model
 from lstr.files.atomic import check_kept
 from lstr.kinds import configure, usable
+from lstr.loaded_checkpoint import Checkpoint
 from lstr.models.kind import Model
 from lstr.pipelines.evaluation.scoring import Scoring, score_split
 from lstr.pipelines.features.dataset import Split

@@ -13,7 +13,7 @@ from lstr.extractors.networks.crops import View
 from lstr.extractors.networks.network import SMALLEST, Network
 from lstr.extractors.networks.table import RESNET50, known_network
 from lstr.extractors.presets import FAST, KINETICS, PRESETS, Preset
-from lstr.pipelines.extraction.recipes import choose_recipe
+from lstr.pipelines.features.recipes import choose_recipe
 from lstr.settings import Amount, Count, Positive, PositiveAmount, Settings, Share, override
 
 AtLeastOne = Annotated[float, Meta(ge=1)]

@@ -22,7 +22,7 @@ import torch
 from lstr.errors import CacheError, ConfigError, LstrError
 from lstr.labels.label_set import Labels, targets
 from lstr.metrics import per_frame as metrics
-from lstr.pipelines.extraction.chunk_cache import CachedVideo
+from lstr.pipelines.features.chunk_cache import CachedVideo
 from lstr.pipelines.progress import Progress
 from lstr.pipelines.training.loop import Saves, StepPlan, kept_memory, learning_rate, train_steps
 from lstr.pipelines.training.network_config import FinetuneConfig

@@ -16,7 +16,7 @@ from lstr.chunk import CLOCK
 from lstr.extractors.networks.crops import Movement, draw_movement, mirror_image
 from lstr.extractors.streams import COMPARING
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, VideoLabels, runs, targets
-from lstr.pipelines.extraction.chunk_cache import CachedVideo
+from lstr.pipelines.features.chunk_cache import CachedVideo
 from lstr.pipelines.training.network_config import FinetuneConfig
 
 # (N, segments, C, H, W) uint8, and the N classes

@@ -27,7 +27,7 @@ from lstr.extractors.twostream import build_twostream
 from lstr.files.content import write_json
 from lstr.labels.label_set import BACKGROUND, Labels
 from lstr.pipelines.child_process import ChildProcess, end, serve_parent, tell_parent
-from lstr.pipelines.extraction.plan import cost_of
+from lstr.pipelines.features.extraction_plan import cost_of
 from lstr.pipelines.progress import Finished, Progress
 from lstr.pipelines.provenance import provenance
 from lstr.pipelines.training.folds import Pair, align

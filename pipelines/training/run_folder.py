@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from lstr.checkpoints import checkpoint
+from lstr import checkpoint
 from lstr.errors import CheckpointError, OutputError
 from lstr.extractors.networks.weights_files import DESCRIPTION
 from lstr.files.atomic import check_kept, replacing, sweep, write_tensors

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from lstr.checkpoints.loaded import Checkpoint
+from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.watching.config import ActionConfig
 from lstr.timeline import DEFAULT, Thresholds, changed, thresholds_of
 

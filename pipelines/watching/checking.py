@@ -13,7 +13,7 @@ from lstr.pipelines.pages.server import names_of
 from lstr.pipelines.watching.config import CommandConfig, WatchConfig
 from lstr.pipelines.watching.config_file import error_of
 from lstr.pipelines.watching.history import IN_MEMORY, History
-from lstr.pipelines.watching.telling.telling import make_channel
+from lstr.pipelines.watching.telling import make_channel
 
 
 def check(config: WatchConfig, now: bool = False) -> dict[str, list[str]]:

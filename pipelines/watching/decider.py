@@ -13,12 +13,12 @@ from time import monotonic
 
 import msgspec
 
-from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import CheckpointError, ExhaustedError, ExtractorError, LstrError, brief
 from lstr.extractors.video.live_input import parse_live
 from lstr.extractors.video.live_reader import LiveOptions
 from lstr.extractors.video.zones import Zones
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
+from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.detection.checkpoint import find_checkpoint, load_checkpoint
 from lstr.pipelines.detection.decision import Decided, Ended, Opened, Status, Undecided
 from lstr.pipelines.detection.networks import Networks

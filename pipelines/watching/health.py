@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from lstr.pipelines.watching.board import Board
 from lstr.pipelines.watching.clips import Clips
-from lstr.pipelines.watching.telling.delivery import Delivery
+from lstr.pipelines.watching.delivery import Delivery
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric

@@ -8,10 +8,10 @@ from functools import partial
 from pathlib import Path
 from time import monotonic
 
-from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import CheckpointError, HistoryError, LstrError
 from lstr.extractors.video.zones import Zones
 from lstr.files.home import home
+from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.detection.checkpoint import find_checkpoint
 from lstr.pipelines.detection.decision import Status
 from lstr.pipelines.detection.sinks import MakeSink
@@ -31,10 +31,10 @@ from lstr.pipelines.watching.health import PATHS, Health, tell_supervisor
 from lstr.pipelines.watching.history import History
 from lstr.pipelines.watching.known_sources import KnownSources
 from lstr.pipelines.watching.location import CLIPS, HISTORY, hold
+from lstr.pipelines.watching.policy import Policy
 from lstr.pipelines.watching.site import WatchSite
 from lstr.pipelines.watching.storing import Storage, Storing, alarms_of
-from lstr.pipelines.watching.telling.policy import Policy
-from lstr.pipelines.watching.telling.telling import Telling
+from lstr.pipelines.watching.telling import Telling
 
 ROTATED_SECONDS = 3600.0  # between two looks for what is too old to be kept
 DAY = 86_400.0  # seconds

@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from time import monotonic
 from typing import Any
 
-from lstr.checkpoints.loaded import Checkpoint
 from lstr.errors import HistoryError
+from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.detection.decision import Decision, Opened
 from lstr.pipelines.detection.sinks import End, Sink
 from lstr.pipelines.watching.event import WatchedEvent, new_id

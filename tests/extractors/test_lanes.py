@@ -11,7 +11,7 @@ from torch import nn
 from lstr.extractors import lanes
 from lstr.extractors.lanes import Lane, open_lane
 from lstr.extractors.networks.crops import View
-from lstr.extractors.networks.runtimes.torch_runtime import crops_of
+from lstr.extractors.networks.torch_runtime import crops_of
 from lstr.extractors.recipe import NetworkRecipe, Recipe
 from lstr.extractors.run import IMAGES, TwoStream
 from lstr.extractors.video.frames import Chunk

@@ -6,9 +6,9 @@ import sys
 import numpy as np
 import pytest
 
+from lstr.extractors.networks import runtimes
 from lstr.extractors.networks.archive import Tensors, write_archive
 from lstr.extractors.networks.crops import NO_FRAMES
-from lstr.extractors.networks.runtimes import runtimes
 from lstr.extractors.networks.weights import fingerprint, randomise
 from lstr.extractors.networks.weights_files import WeightSources
 from lstr.extractors.recipe import NetworkRecipe, Recipe

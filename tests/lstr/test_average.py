@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from lstr import batch, streaming
+from lstr import batch, checkpoint, streaming
 from lstr.average import average, mean_of
-from lstr.checkpoints import checkpoint
 from lstr.errors import CheckpointError, ConfigError
 from lstr.kinds import KINDS, configure, from_json
 from lstr.settings import to_json

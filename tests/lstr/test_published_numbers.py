@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from lstr import batch, streaming
-from lstr.checkpoints import checkpoint
+from lstr import batch, checkpoint, streaming
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.metrics import per_frame as metrics
 from lstr.metrics import stages as action_stages

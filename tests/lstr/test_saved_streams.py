@@ -3,8 +3,7 @@
 import pytest
 
 import lstr
-from lstr import streaming
-from lstr.checkpoints import checkpoint
+from lstr import checkpoint, streaming
 from tests.support.exportable import write_exportable
 from tests.support.tiny_models import AVERAGED, tiny
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lstr.checkpoints.checkpoint import load
+from lstr.checkpoint import load
 from lstr.errors import ConfigError
 from lstr.labels.segment import Segment
 from lstr.timeline import DEFAULT, Thresholds, Timeline, segments_in, thresholds_of

@@ -21,7 +21,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from lstr.checkpoints import checkpoint
+from lstr import checkpoint
 from lstr.kinds import configure, make_model
 from lstr_cli import console
 from tests.support.feature_set import TINY

@@ -50,7 +50,7 @@ def videos(tmp_path_factory) -> Path:
 def launcher():
     """Starts processes that have imported everything already, so that many can be killed in little time."""
     context = multiprocessing.get_context("forkserver")
-    preloaded = ("lstr_cli.extract", "lstr.pipelines.extraction.job", "rich.progress")
+    preloaded = ("lstr_cli.extract", "lstr.pipelines.features.extract", "rich.progress")
     context.set_forkserver_preload(list(preloaded))
     return context
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from lstr.checkpoints import checkpoint
+from lstr import checkpoint
 from lstr.extractors.networks.weights_files import WeightSources
 from lstr.extractors.twostream import build_twostream, calibration_of
 from lstr.kinds import configure, make_model

@@ -7,11 +7,11 @@ from typing import Any
 from lstr.extractors.flow.workers import FlowWorkers
 from lstr.extractors.run import TwoStream
 from lstr.files.remote import Place
-from lstr.pipelines.extraction.chunk_cache import caches_of
-from lstr.pipelines.extraction.fold_networks import FoldNetworks
-from lstr.pipelines.extraction.resume import Outcome, resume
-from lstr.pipelines.extraction.video import VideoExtractor
 from lstr.pipelines.features.any_folder import Features
+from lstr.pipelines.features.chunk_cache import caches_of
+from lstr.pipelines.features.fold_networks import FoldNetworks
+from lstr.pipelines.features.resume import Outcome, resume
+from lstr.pipelines.features.video import VideoExtractor
 
 
 def returned(events: Generator[Any, None, Any]) -> Any:

@@ -24,7 +24,7 @@ def inject(setattr: Callable, stage: str, error: Exception) -> None:
     from lstr.extractors.video import file_reader, probe
     from lstr.extractors.video.file_reader import FrameReader
     from lstr.files.arrays import RowFile
-    from lstr.pipelines.extraction import plan
+    from lstr.pipelines.features import extraction_plan as plan
 
     if stage == "probe":
         for module in (probe, file_reader, plan):

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
-from lstr.checkpoints import checkpoint
+from lstr import checkpoint
 from lstr.extractors.run import FeatureRow
 from lstr.kinds import configure, make_model
 from tests.support.feature_set import TINY

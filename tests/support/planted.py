@@ -10,7 +10,7 @@ import numpy as np
 from lstr.extractors.presets import PRESETS, StreamPreset
 from lstr.labels.label_set import BACKGROUND, Labels, VideoLabels
 from lstr.labels.segment import Segment
-from lstr.pipelines.extraction.chunk_cache import CachedVideo
+from lstr.pipelines.features.chunk_cache import CachedVideo
 from lstr.pipelines.training.folds import make_pairs
 from lstr.pipelines.training.frame_cache import Cached
 from lstr.pipelines.training.network_config import resolve

@@ -41,10 +41,10 @@ def write_small_set(
 ) -> SmallSet:
     """Rendered, extracted by these networks and trained: everything but the size is as a user has it."""
     from lstr.extractors.video.inputs import find_videos
-    from lstr.pipelines.extraction.job import extract
-    from lstr.pipelines.extraction.options import ExtractOptions
-    from lstr.pipelines.extraction.resume import Outcome
     from lstr.pipelines.features.dataset import read_split
+    from lstr.pipelines.features.extract import extract
+    from lstr.pipelines.features.extract_options import ExtractOptions
+    from lstr.pipelines.features.resume import Outcome
     from lstr.pipelines.progress import Failed
     from lstr.pipelines.scenes import SceneConfig, render_scenes
     from lstr.pipelines.training.config import resolve

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lstr.checkpoints.checkpoint import save
+from lstr.checkpoint import save
 from lstr.errors import ExtractorError, LabelsError, LstrError, RecipeError
 from lstr.extractors.networks import published_files
 from lstr.extractors.networks.archive import Archive, write_archive

@@ -18,7 +18,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lstr.checkpoints import checkpoint
+from lstr import checkpoint
 from lstr.errors import ExtractorError, LstrError
 from lstr.extractors.networks.archive import write_archive
 from lstr.extractors.networks.build import network_recipe
@@ -32,9 +32,9 @@ from lstr.extractors.video.probe import probe
 from lstr.kinds import configure, make_model
 from lstr.pipelines.annotations.formats import convert
 from lstr.pipelines.annotations.label_file import is_label_file, read_label_file
-from lstr.pipelines.extraction.recipes import find_recipe
 from lstr.pipelines.failures import FailureLog
 from lstr.pipelines.features.folder import open_features
+from lstr.pipelines.features.recipes import find_recipe
 from lstr.pipelines.info import describe
 from lstr.pipelines.model_files.checkpoint_recipe import recipe_of
 from lstr.pipelines.model_files.model_file import open_model

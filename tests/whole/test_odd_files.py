@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import lstr as face
-from lstr.checkpoints.checkpoint import load, save
+from lstr.checkpoint import load, save
 from lstr.errors import CheckpointError, LabelsError, OutputError, RecipeError
 from lstr.extractors.networks.archive import CARD, DOCUMENT, Archive
 from lstr.files.arrays import open_array

@@ -27,9 +27,9 @@ ONE_SUBJECT = {f"lstr.extractors.{name}" for name in ("networks", "recipe", "pre
 """A recipe names networks of the table, and networks are built from a recipe; their modules form no circle."""
 
 RUN_PATH = (
-    "lstr.exported.streaming",
-    "lstr.extractors.networks.runtimes.onnx_runtime",
-    "lstr.extractors.networks.runtimes.openvino_runtime",
+    "lstr.exported_streaming",
+    "lstr.extractors.networks.onnx_runtime",
+    "lstr.extractors.networks.openvino_runtime",
     "lstr.extractors.twostream",
     "lstr.pipelines.detection.detect",
     "lstr.pipelines.model_files.model_file",
@@ -44,11 +44,11 @@ ORDER = {
         ("errors", "chunk"),
         ("files", "settings"),
         ("labels", "config"),
-        ("windows", "layers", "metrics"),
-        ("plans",),
+        ("windows", "metrics"),
         ("models",),
-        ("kinds", "exported"),
-        ("average", "checkpoints", "cost"),
+        ("kinds", "exported_description"),
+        ("average", "cost", "exported_graphs", "exported_streaming"),
+        ("checkpoint", "checkpoint_claims", "checkpoint_entries", "loaded_checkpoint", "published_checkpoint"),
         ("streaming", "batch", "timeline"),
     ),
     "lstr.extractors": (
@@ -67,14 +67,13 @@ ORDER = {
         ("annotations",),
         ("features",),
         ("model_files",),
-        ("thresholds",),
-        ("extraction", "detection"),
+        ("detection",),
         ("evaluation", "info"),
-        ("training", "quantisation"),
+        ("training",),
         ("learning",),
         ("demo", "models", "labelling", "watching"),
-        ("exporting",),
-        ("speed", "calls"),
+        ("recipe_speed",),
+        ("chain_speed", "calls"),
     ),
 }
 

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 import torch
 
-from lstr.checkpoints.checkpoint import load
+from lstr.checkpoint import load
 from lstr.extractors.networks.weights_content import read_state_dict
 from lstr.pipelines.training.run_folder import CONFIG
 
@@ -31,7 +31,7 @@ CODES = {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGHUP: 129}
 SECONDS = 5.0  # within which all is over, on a machine that has nothing else to do
 IMPORTED = [
     "lstr_cli.extract",
-    "lstr.pipelines.extraction.job",
+    "lstr.pipelines.features.extract",
     "lstr.pipelines.learning.learn",
     "mmaction.models",
     "rich.progress",

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 import pytest
 import torch
 
-from lstr.checkpoints.checkpoint import load, save
+from lstr.checkpoint import load, save
 from lstr.errors import CheckpointError
 from lstr.extractors.networks.archive import Archive, write_archive
 from lstr.extractors.networks.published_files import Origin, published_by_hash

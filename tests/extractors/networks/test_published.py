@@ -19,7 +19,7 @@ from lstr.extractors.networks.published_files import dataset_of, published_by_ha
 from lstr.extractors.networks.table import NETWORKS
 from lstr.extractors.networks.weights import identify, randomise
 from lstr.pipelines.detection.options import NetworkOptions
-from lstr.pipelines.extraction.recipes import choose_recipe, weights_for
+from lstr.pipelines.features.recipes import choose_recipe, weights_for
 from lstr.pipelines.training.recogniser import initial_weights
 from tests.support.backbones import build_backbone
 from tests.support.exportable import write_exportable

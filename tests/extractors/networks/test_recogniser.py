@@ -11,7 +11,7 @@ from lstr.errors import ExtractorError, MissingPathError, RecipeError, WeightsEr
 from lstr.extractors.networks.build import build_network, network_recipe
 from lstr.extractors.networks.crops import NO_FRAMES
 from lstr.extractors.networks.mmaction import registry
-from lstr.extractors.networks.runtimes.torch_runtime import scaled
+from lstr.extractors.networks.torch_runtime import scaled
 from lstr.extractors.networks.weights_files import WeightSources
 from lstr.extractors.presets import Preset, StreamPreset
 from lstr.extractors.recipe import NetworkRecipe, Recipe

@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from lstr.errors import RecipeError, WeightsError
-from lstr.extractors.networks.runtimes.fused import fuse
+from lstr.extractors.networks.fused import fuse
 from lstr.extractors.networks.table import known_network
 from lstr.extractors.networks.weights import identify, randomise
 from lstr.extractors.networks.weights_content import fingerprint_of_file

@@ -11,12 +11,11 @@ import sys
 import pytest
 import torch
 
-from lstr import batch, streaming
-from lstr.checkpoints import checkpoint
+from lstr import batch, checkpoint, streaming
 from lstr.errors import CheckpointError, ConfigError, LstrError
 from lstr.kinds import configure, make_model
 from lstr.labels.label_set import THUMOS_CLASSES
-from lstr.models.lstr.model import LSTR
+from lstr.models.lstr import LSTR
 
 TINY = dict(d_model=16, n_heads=4, d_feedforward=24, work_length=6, long_length=16, n0=3, n1=4)
 CLASSES = ("Background", "A", "B")

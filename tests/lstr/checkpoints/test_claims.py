@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from lstr.checkpoints import checkpoint
-from lstr.checkpoints.claims import bounded
+from lstr import checkpoint
+from lstr.checkpoint_claims import bounded
 from lstr.errors import CheckpointError, ConfigError, RecipeError, WeightsError
 from lstr.extractors.networks.weights_content import read_content, read_state_dict
 from lstr.kinds import OURS, configure, make_model

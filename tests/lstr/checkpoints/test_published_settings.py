@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from lstr import streaming
+from lstr import checkpoint, streaming
 from lstr.batch import predict, predict_ahead
-from lstr.checkpoints import checkpoint
 from lstr.errors import CheckpointError, ConfigError
 from lstr.kinds import configure, make_model
 from lstr.windows.loss import Supervision

@@ -8,14 +8,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from lstr import streaming
-from lstr.checkpoints import checkpoint
+from lstr import checkpoint, streaming
 from lstr.errors import LstrError
 from lstr.kinds import configure
-from lstr.layers.packing import PackedAttention, PackedLinear, pack
-from lstr.layers.transformer import Attention
-from lstr.models.lstr.config import ENCODERS, INTEGRATIONS
-from lstr.models.lstr.model import LSTR
+from lstr.models.lstr import LSTR
+from lstr.models.lstr_config import ENCODERS, INTEGRATIONS
+from lstr.models.packing import PackedAttention, PackedLinear, pack
+from lstr.models.transformer import Attention
 from lstr.windows.windows import gather
 from tests.support.tiny_models import unsettled, video
 

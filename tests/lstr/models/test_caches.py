@@ -1,4 +1,4 @@
-"""What a step of a stream costs and what a stream keeps: counted, against the formulas of `lstr.models.lstr.caches`."""
+"""What a step of a stream costs and what a stream keeps: counted, against the formulas of `lstr.models.lstr_caches`."""
 
 from __future__ import annotations
 

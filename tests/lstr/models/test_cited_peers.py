@@ -8,11 +8,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lstr import streaming
+from lstr import checkpoint, streaming
 from lstr.batch import predict
-from lstr.checkpoints import checkpoint
-from lstr.models.recurrent import woad
-from lstr.models.recurrent.woad import CONFIDENCE, pseudo_targets, runs_of
+from lstr.models import woad
+from lstr.models.woad import CONFIDENCE, pseudo_targets, runs_of
 from lstr.windows.loss import Supervision, multi_hot_cross_entropy
 from lstr.windows.windows import gather
 from tests.support.tiny_models import tiny, video

@@ -5,12 +5,11 @@ import pytest
 import torch
 from torch.nn.functional import one_hot
 
-from lstr import streaming
+from lstr import checkpoint, streaming
 from lstr.batch import predict
-from lstr.checkpoints import checkpoint
 from lstr.errors import CheckpointError
 from lstr.kinds import KINDS
-from lstr.models.windowed import colar
+from lstr.models import colar
 from lstr.windows.loss import Supervision
 from tests.support.playlists import defined, playlists_of, streamed
 from tests.support.published_sets import check_gradients, read_set, supervised_windows

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lstr import batch
-from lstr.layers.packing import PackedLinear
+from lstr.models.packing import PackedLinear
 from tests.support.tiny_models import DESIGNS, tiny, video
 
 FORMS = [

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lstr.batch import predict_ahead
-from lstr.models.windowed.encoder_decoder import rewards
+from lstr.models.encoder_decoder import rewards
 from lstr.windows.loss import Supervision, loss_of
 from lstr.windows.windows import gather, join
 from tests.support.tiny_models import tiny, video

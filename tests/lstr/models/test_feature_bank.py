@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from lstr.kinds import configure
-from lstr.models.windowed.feature_bank import LFB
+from lstr.models.feature_bank import LFB
 from lstr.windows import indices as memory
 from lstr.windows.windows import gather
 from tests.support.playlists import defined, playlists_of, streamed

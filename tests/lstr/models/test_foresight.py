@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from lstr import streaming
+from lstr import checkpoint, streaming
 from lstr.batch import predict_ahead
-from lstr.checkpoints import checkpoint
 from lstr.errors import CheckpointError, ConfigError
 from lstr.kinds import change, configure, make_model
-from lstr.layers.transformer import Attention
-from lstr.models.foresight.mat import _foresee_again, attend_to_best
+from lstr.models.mat import _foresee_again, attend_to_best
+from lstr.models.transformer import Attention
 from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.training.config import TrainConfig, resolve
 from lstr.pipelines.training.window_samples import draw_windows, make_targets

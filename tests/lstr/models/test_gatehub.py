@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from lstr import streaming
+from lstr import checkpoint, streaming
 from lstr.batch import predict
-from lstr.checkpoints import checkpoint
 from lstr.errors import CheckpointError
 from lstr.kinds import KINDS
-from lstr.models.windowed import gatehub
+from lstr.models import gatehub
 from lstr.pipelines.training.window_samples import hide_slots
 from lstr.windows.loss import Supervision
 from lstr.windows.windows import gather

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from lstr import batch, kinds, streaming
-from lstr.checkpoints import checkpoint
+from lstr import batch, checkpoint, kinds, streaming
 from lstr.errors import ConfigError, LstrError
 from lstr.kinds import KINDS, configure, make_model
 from lstr.models.kind import Model

@@ -5,8 +5,8 @@ import torch
 import torch.nn.functional as F
 
 from lstr.batch import predict, predict_ahead
-from lstr.models.recurrent.lap_like import REACH, TENTHS, tenths_of
-from lstr.models.windowed.tfn_like import same_run
+from lstr.models.lap_like import REACH, TENTHS, tenths_of
+from lstr.models.tfn_like import same_run
 from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.training.window_samples import make_targets
 from lstr.windows.loss import Supervision, loss_of

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from lstr import checkpoint
 from lstr.batch import predict
-from lstr.checkpoints import checkpoint
 from lstr.kinds import configure, make_model, presets
 from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.training.config import TrainConfig

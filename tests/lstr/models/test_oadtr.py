@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from lstr import streaming
+from lstr import checkpoint, streaming
 from lstr.batch import predict_ahead
-from lstr.checkpoints import checkpoint
 from lstr.errors import CheckpointError, ConfigError
 from lstr.kinds import KINDS, configure
 from tests.support.published_sets import check_training, read_set

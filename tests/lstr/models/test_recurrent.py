@@ -9,12 +9,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lstr import batch, streaming
-from lstr.checkpoints import checkpoint
+from lstr import batch, checkpoint, streaming
 from lstr.kinds import configure
 from lstr.models.published import with_prefixes
-from lstr.models.recurrent.recurrent import RNN
-from lstr.models.recurrent.trn import PUBLISHED_NAMES, TRN
+from lstr.models.recurrent import RNN
+from lstr.models.trn import PUBLISHED_NAMES, TRN
 from lstr.windows.loss import Supervision
 from lstr.windows.windows import gather, join
 from tests.support.published_sets import check_gradients, read_set, supervised_windows

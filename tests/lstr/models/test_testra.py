@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from lstr import streaming
+from lstr import checkpoint, streaming
 from lstr.batch import predict_ahead
-from lstr.checkpoints import checkpoint
 from lstr.errors import CheckpointError
 from lstr.kinds import change, configure, make_model
 from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray

@@ -12,8 +12,8 @@ import pytest
 
 from lstr.errors import ConfigError
 from lstr.kinds import KINDS
-from lstr.plans.forms import from_dict, to_dict
-from lstr.plans.short import States
+from lstr.windows.forms import from_dict, to_dict
+from lstr.windows.short_plan import States
 from tests.support.tiny_models import AVERAGED, tiny
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -66,6 +66,6 @@ def test_a_form_that_no_file_knows_is_named():
 
 
 def test_plans_need_no_torch():
-    code = "import sys, lstr.plans.forms\nprint([name for name in ('torch', 'onnxruntime') if name in sys.modules])"
+    code = "import sys, lstr.windows.forms\nprint([name for name in ('torch', 'onnxruntime') if name in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert result.stdout.strip() == "[]"

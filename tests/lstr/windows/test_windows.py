@@ -10,8 +10,8 @@ import torch
 
 from lstr.errors import LstrError
 from lstr.kinds import configure
-from lstr.models.lstr.config import ENCODERS, INTEGRATIONS
-from lstr.models.lstr.model import LSTR
+from lstr.models.lstr import LSTR
+from lstr.models.lstr_config import ENCODERS, INTEGRATIONS
 from lstr.windows import indices as memory
 from lstr.windows.windows import gather, join
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lstr.batch import predict
-from lstr.checkpoints.checkpoint import load, save
+from lstr.checkpoint import load, save
 from lstr.errors import CheckpointError
 from lstr.extractors.run import FeatureRow
 from lstr.pipelines.detection.checkpoint import find_checkpoint, load_checkpoint, make_default

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from lstr import streaming
-from lstr.checkpoints.checkpoint import load
+from lstr.checkpoint import load
 from lstr.errors import StalledError
 from lstr.extractors.video.live_input import PROMPT, Input, parse_live
 from lstr.extractors.video.live_reader import LiveOptions

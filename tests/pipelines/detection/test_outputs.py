@@ -10,7 +10,7 @@ from time import sleep
 import av
 import pytest
 
-from lstr.checkpoints.checkpoint import load, save
+from lstr.checkpoint import load, save
 from lstr.kinds import configure, make_model
 from lstr.pipelines.annotations.format import TextFormat
 from lstr.pipelines.annotations.formats import FORMATS as ALL_FORMATS

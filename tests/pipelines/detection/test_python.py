@@ -9,11 +9,11 @@ import pytest
 import torch
 
 import lstr
-from lstr.checkpoints.checkpoint import save
+from lstr.checkpoint import save
 from lstr.errors import ConfigError, RecipeError, WeightsError
 from lstr.kinds import configure, make_model
 from lstr.pipelines.detection.options import NetworkOptions
-from lstr.pipelines.thresholds.choice import choose_thresholds
+from lstr.pipelines.evaluation.threshold_choice import choose_thresholds
 from lstr.timeline import Thresholds
 from tests.support.feature_set import TINY
 from tests.support.finetuned import CLASSES, RGB_DIM

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lstr.checkpoints import checkpoint
+from lstr import checkpoint
 from lstr.errors import OutputError, VideoError
 from lstr.extractors.run import FeatureRow
 from lstr.extractors.video.live_input import Input

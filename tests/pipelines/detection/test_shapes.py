@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from lstr.checkpoints import checkpoint
+from lstr import checkpoint
 from lstr.extractors.networks.weights_files import WeightSources
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.twostream import build_twostream

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from lstr.checkpoints.checkpoint import load, save
-from lstr.checkpoints.loaded import Checkpoint
+from lstr.checkpoint import load, save
 from lstr.errors import SeenError
 from lstr.extractors.networks.published_files import sha256_of
 from lstr.extractors.recipe import Recipe
 from lstr.kinds import configure, make_model
 from lstr.labels.label_set import AMBIGUOUS
+from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.evaluation.comparison import unseen
 from lstr.pipelines.model_files.averaging import write_average
 from lstr.pipelines.model_files.model_file import ModelFile, open_model

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from lstr import checkpoint
 from lstr.batch import predict
-from lstr.checkpoints import checkpoint
 from lstr.errors import CheckpointError, ConfigError
 from lstr.kinds import configure, make_model
 from lstr.labels.label_set import AMBIGUOUS

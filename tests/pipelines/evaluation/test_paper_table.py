@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from lstr import train
-from lstr.checkpoints.loaded import TENSORS
+from lstr.loaded_checkpoint import TENSORS
 from lstr.pipelines.evaluation.paper_table import FIGURES, Row, write_rows
 from tests.support.feature_set import TINY_SETTINGS, write_features
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lstr.batch import predict
-from lstr.checkpoints.checkpoint import load
+from lstr.checkpoint import load
 from lstr.errors import CheckpointError, LabelsError
 from lstr.kinds import change, make_model
 from lstr.metrics.per_frame import per_frame

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from lstr.checkpoints import checkpoint
+from lstr import checkpoint
 from lstr.errors import LabelsError
 from lstr.kinds import configure, make_model
 from lstr.pipelines.evaluation.job import EvaluateOptions, evaluate

@@ -18,8 +18,8 @@ from lstr.pipelines.detection.decision import Decided
 from lstr.pipelines.detection.detect import DetectOptions, detect, detect_sources
 from lstr.pipelines.detection.networks import open_networks
 from lstr.pipelines.detection.options import Limits, NetworkOptions
-from lstr.pipelines.exporting import job
-from lstr.pipelines.exporting.job import ExportOptions, export
+from lstr.pipelines.model_files import export as job
+from lstr.pipelines.model_files.export import ExportOptions, export
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.progress import Notice, result_of
 from lstr.pipelines.scenes import SceneConfig, render_scenes

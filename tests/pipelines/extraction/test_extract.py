@@ -25,12 +25,12 @@ from lstr.extractors.recipe import PRECISIONS
 from lstr.extractors.twostream import build_twostream
 from lstr.extractors.video.file_reader import open_chunks
 from lstr.extractors.video.inputs import find_videos
-from lstr.pipelines.extraction.job import extract
-from lstr.pipelines.extraction.options import ExtractOptions
-from lstr.pipelines.extraction.prepare import prepare, training_ids
-from lstr.pipelines.extraction.resume import Outcome
+from lstr.pipelines.features.extract import extract
+from lstr.pipelines.features.extract_options import ExtractOptions
 from lstr.pipelines.features.folder import open_features
+from lstr.pipelines.features.prepare import prepare, training_ids
 from lstr.pipelines.features.remote_folder import create_folder
+from lstr.pipelines.features.resume import Outcome
 from lstr.pipelines.progress import Progress
 from tests.support.extraction import extracted, returned
 from tests.support.processes import heed_interrupts

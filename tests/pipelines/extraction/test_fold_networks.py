@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from lstr.checkpoints import checkpoint
+from lstr import checkpoint
 from lstr.errors import RecipeError, WeightsError
 from lstr.extractors.flow.workers import FlowWorkers
 from lstr.extractors.networks.weights_files import WeightSources, network_files
@@ -16,15 +16,15 @@ from lstr.extractors.runtime_choice import run_on
 from lstr.extractors.twostream import build_twostream, rebuild_twostream
 from lstr.extractors.video.file_reader import open_chunks
 from lstr.kinds import configure, make_model
-from lstr.pipelines.extraction import ray_cluster as ray_extract
-from lstr.pipelines.extraction.fold_networks import FoldNetworks
-from lstr.pipelines.extraction.job import extract
-from lstr.pipelines.extraction.options import ExtractOptions, WorkerConfig
-from lstr.pipelines.extraction.recipes import choose_recipe, find_recipe, weights_for
-from lstr.pipelines.extraction.resume import Outcome
-from lstr.pipelines.extraction.video import open_worker
+from lstr.pipelines.features import ray_cluster as ray_extract
+from lstr.pipelines.features.extract import extract
+from lstr.pipelines.features.extract_options import ExtractOptions, WorkerConfig
+from lstr.pipelines.features.fold_networks import FoldNetworks
 from lstr.pipelines.features.folder import FeatureFolder, open_features
+from lstr.pipelines.features.recipes import choose_recipe, find_recipe, weights_for
 from lstr.pipelines.features.remote_folder import create_folder
+from lstr.pipelines.features.resume import Outcome
+from lstr.pipelines.features.video import open_worker
 from lstr.pipelines.model_files.checkpoint_recipe import check_recipe, networks_of
 from tests.support.extraction import returned
 from tests.support.feature_set import TINY

@@ -13,11 +13,11 @@ from lstr.extractors.networks.weights_files import WeightSources
 from lstr.extractors.run import RunOptions
 from lstr.extractors.twostream import build_twostream
 from lstr.extractors.video.file_reader import open_chunks
-from lstr.pipelines.extraction.chunk_cache import ChunkCache, caches_of, chunk_recipe, find_cache
-from lstr.pipelines.extraction.options import WorkerConfig
-from lstr.pipelines.extraction.video import open_worker
+from lstr.pipelines.features.chunk_cache import ChunkCache, caches_of, chunk_recipe, find_cache
+from lstr.pipelines.features.extract_options import WorkerConfig
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.features.remote_folder import create_folder
+from lstr.pipelines.features.video import open_worker
 from tests.support.extraction import extracted, returned
 from tests.support.finetuned import SMALL
 

@@ -13,14 +13,14 @@ from lstr.extractors.flow.workers import FlowWorkers
 from lstr.extractors.networks.weights_files import WeightSources
 from lstr.extractors.twostream import build_twostream, calibration_of
 from lstr.extractors.video.inputs import find_videos
-from lstr.pipelines.extraction import ray_cluster
-from lstr.pipelines.extraction.job import plan
-from lstr.pipelines.extraction.options import ExtractOptions, WorkerConfig
-from lstr.pipelines.extraction.prepare import sampled_inputs
-from lstr.pipelines.extraction.processes import over_processes
-from lstr.pipelines.extraction.resume import Outcome, resume
 from lstr.pipelines.failures import read_failures
+from lstr.pipelines.features import ray_cluster
+from lstr.pipelines.features.extract import plan
+from lstr.pipelines.features.extract_options import ExtractOptions, WorkerConfig
+from lstr.pipelines.features.prepare import sampled_inputs
+from lstr.pipelines.features.processes import over_processes
 from lstr.pipelines.features.remote_folder import create_folder
+from lstr.pipelines.features.resume import Outcome, resume
 from tests.support.extraction import extracted, returned
 from tests.support.finetuned import SMALL
 from tests.support.injected import STAGES, inject, write_bad

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from lstr.extractors.flow import workers as flow
-from lstr.pipelines.extraction import plan as machines
-from lstr.pipelines.extraction.plan import MEMORY, Machine, Share, free_memory, share, this_machine
+from lstr.pipelines.features import extraction_plan as machines
+from lstr.pipelines.features.extraction_plan import MEMORY, Machine, Share, free_memory, share, this_machine
 
 
 @pytest.mark.parametrize(

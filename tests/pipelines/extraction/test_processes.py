@@ -10,10 +10,10 @@ import pytest
 from lstr.errors import ExtractorError, WeightsError
 from lstr.files.atomic import leftovers, write_text
 from lstr.files.content import read_jsonl
-from lstr.pipelines.extraction.options import WorkerConfig
-from lstr.pipelines.extraction.processes import WorkerProcess, over_processes
-from lstr.pipelines.extraction.resume import Outcome, resume
+from lstr.pipelines.features.extract_options import WorkerConfig
 from lstr.pipelines.features.folder import open_features
+from lstr.pipelines.features.processes import WorkerProcess, over_processes
+from lstr.pipelines.features.resume import Outcome, resume
 from lstr.pipelines.progress import Progress
 
 
@@ -88,7 +88,7 @@ def test_each_process_sees_one_gpu(begun, started, monkeypatch):
     told = []
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-b,GPU-a")
     monkeypatch.setattr(sys, "executable", shutil.which("false"))
-    monkeypatch.setattr("lstr.pipelines.extraction.processes.STARTS", 5)
+    monkeypatch.setattr("lstr.pipelines.features.processes.STARTS", 5)
     popen = subprocess.Popen
     monkeypatch.setattr(
         "subprocess.Popen", lambda *a, env, **k: (told.append(env["CUDA_VISIBLE_DEVICES"]), popen(*a, env=env, **k))[1]

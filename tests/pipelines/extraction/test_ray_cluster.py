@@ -22,9 +22,9 @@ from lstr.extractors.networks.weights_content import read_state_dict
 from lstr.extractors.networks.weights_files import network_file, network_files
 from lstr.files.atomic import SCRATCH_PREFIX
 from lstr.files.remote import place
-from lstr.pipelines.extraction import ray_cluster as ray_extract
-from lstr.pipelines.extraction.options import WorkerConfig
-from lstr.pipelines.extraction.ray_cluster import Portion, cluster, nodes, over_cluster, portion_of, share_cluster
+from lstr.pipelines.features import ray_cluster as ray_extract
+from lstr.pipelines.features.extract_options import WorkerConfig
+from lstr.pipelines.features.ray_cluster import Portion, cluster, nodes, over_cluster, portion_of, share_cluster
 from lstr.pipelines.scenes import SceneConfig, render_scenes
 from tests.support.backbones import build_backbone
 from tests.support.processes import heed_interrupts

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from lstr.checkpoints.checkpoint import load
+from lstr.checkpoint import load
 from lstr.errors import SeenError
 from lstr.files.content import write_json
 from lstr.pipelines.evaluation.scoring import score_split

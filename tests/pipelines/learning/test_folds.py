@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from lstr.batch import predict
-from lstr.checkpoints.checkpoint import load
+from lstr.checkpoint import load
 from lstr.errors import TooShortError
 from lstr.extractors.networks.archive import Archive
 from lstr.extractors.networks.weights import ALIGNMENT
@@ -19,13 +19,13 @@ from lstr.metrics.actions import measure_events
 from lstr.pipelines.detection.detect import DetectOptions, detect_sources
 from lstr.pipelines.evaluation.analysis import detect_events
 from lstr.pipelines.evaluation.scoring import means_of
+from lstr.pipelines.evaluation.thresholds_by_actions import Scored, choose_without_each
 from lstr.pipelines.features.dataset import read_split
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.learning.learn import Learnt, plan
 from lstr.pipelines.learning.plan import NETWORKS, STEP_START_S
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.progress import Finished, Notice
-from lstr.pipelines.thresholds.by_actions import Scored, choose_without_each
 from tests.support.learning import options, run
 
 

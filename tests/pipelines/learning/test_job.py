@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from lstr.checkpoints.checkpoint import load
+from lstr.checkpoint import load
 from lstr.errors import CacheError
 from lstr.labels.label_set import Labels
 from lstr.pipelines.learning.division import Division

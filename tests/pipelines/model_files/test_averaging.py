@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lstr.batch import predict
-from lstr.checkpoints.checkpoint import load, save
+from lstr.checkpoint import load, save
 from lstr.errors import CheckpointError, RecipeError
 from lstr.kinds import configure, make_model
 from lstr.pipelines.detection.detect import DetectOptions, detect_sources

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import lstr
-from lstr.checkpoints import checkpoint
-from lstr.checkpoints.checkpoint import CALIBRATION, TENSORS, load, save
+from lstr import checkpoint
+from lstr.checkpoint import CALIBRATION, TENSORS, load, save
 from lstr.errors import CheckpointError, MissingPathError, OutputError, RecipeError, WeightsError
 from lstr.extractors.networks.archive import Archive, write_archive
 from lstr.kinds import configure, make_model

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from lstr.pipelines.speed.chain import STAGES
+from lstr.pipelines.chain_speed import STAGES
 
 CHUNKS = 10
 

@@ -5,15 +5,15 @@ import json
 import pytest
 
 from lstr.extractors import run
-from lstr.extractors.networks.runtimes.runtimes import RUNTIMES, is_installed
+from lstr.extractors.networks.runtimes import RUNTIMES, is_installed
 from lstr.extractors.networks.weights_files import WeightSources
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.runtime_choice import recall
 from lstr.extractors.twostream import build_twostream
+from lstr.pipelines import recipe_speed as choice
+from lstr.pipelines.chain_speed import first_chunks
+from lstr.pipelines.recipe_speed import advice
 from lstr.pipelines.scenes import SceneConfig, render_scenes
-from lstr.pipelines.speed import choice
-from lstr.pipelines.speed.chain import first_chunks
-from lstr.pipelines.speed.choice import advice
 from tests.support.small_set import SMALL
 
 

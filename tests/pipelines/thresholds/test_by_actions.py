@@ -7,8 +7,15 @@ from hypothesis.extra import numpy as arrays
 
 from lstr.chunk import CHUNK_SECONDS
 from lstr.labels.segment import Segment
-from lstr.pipelines.thresholds.by_actions import Scored, are_apart, choose_rule, choose_without_each, count, f1_of
-from lstr.pipelines.thresholds.by_chunks import curves_of, detect_spans
+from lstr.pipelines.evaluation.thresholds_by_actions import (
+    Scored,
+    are_apart,
+    choose_rule,
+    choose_without_each,
+    count,
+    f1_of,
+)
+from lstr.pipelines.evaluation.thresholds_by_chunks import curves_of, detect_spans
 from lstr.timeline import DEFAULT, Thresholds, Timeline, segments_in
 
 CLASSES = ("Background", "hug")

@@ -5,8 +5,8 @@ import json
 import pytest
 import torch
 
-from lstr.checkpoints import checkpoint
-from lstr.pipelines.thresholds.choice import write_thresholds
+from lstr import checkpoint
+from lstr.pipelines.evaluation.threshold_choice import write_thresholds
 from lstr.timeline import Thresholds, thresholds_of
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from lstr.checkpoints.checkpoint import load
+from lstr.checkpoint import load
 from lstr.errors import CheckpointError, ConfigError
 from lstr.pipelines.evaluation.scoring import Scoring, score_split
 from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray, read_split

@@ -13,7 +13,7 @@ from lstr.extractors.networks.weights_content import read_state_dict
 from lstr.extractors.networks.weights_files import read_card
 from lstr.extractors.networks.weights_folder import open_weights
 from lstr.extractors.presets import StreamPreset
-from lstr.pipelines.extraction.chunk_cache import CachedVideo
+from lstr.pipelines.features.chunk_cache import CachedVideo
 from lstr.pipelines.progress import Progress, result_of
 from lstr.pipelines.training.folds import check_blind
 from lstr.pipelines.training.network_config import FinetuneConfig

@@ -7,7 +7,7 @@ from shutil import rmtree
 
 import pytest
 
-from lstr.checkpoints.checkpoint import load
+from lstr.checkpoint import load
 from lstr.errors import LstrError, OutputError
 from lstr.pipelines.progress import Finished, Notice, result_of
 from lstr.pipelines.training.config import preset_for

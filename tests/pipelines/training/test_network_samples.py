@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, VideoLabels, targets
 from lstr.labels.segment import Segment
-from lstr.pipelines.extraction.chunk_cache import CachedVideo
+from lstr.pipelines.features.chunk_cache import CachedVideo
 from lstr.pipelines.training.network_config import FinetuneConfig
 from lstr.pipelines.training.network_samples import (
     PLACES,

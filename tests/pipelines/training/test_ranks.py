@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lstr.checkpoints.checkpoint import load
+from lstr.checkpoint import load
 from lstr.errors import LstrError
 from lstr.pipelines.features.dataset import read_split
 from lstr.pipelines.training.config import resolve

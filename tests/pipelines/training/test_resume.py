@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lstr.checkpoints.checkpoint import load
+from lstr.checkpoint import load
 from lstr.errors import CheckpointError, ConfigError
 from lstr.pipelines.features.dataset import read_split
 from lstr.pipelines.training.config import read_config, resolve

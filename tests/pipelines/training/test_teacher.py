@@ -10,7 +10,7 @@ import torch
 
 from lstr import streaming
 from lstr.batch import predict
-from lstr.checkpoints.checkpoint import load
+from lstr.checkpoint import load
 from lstr.errors import CheckpointError, ConfigError
 from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray, read_split
 from lstr.pipelines.training.config import resolve

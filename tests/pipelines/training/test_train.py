@@ -12,7 +12,7 @@ import torch
 
 from lstr import kinds
 from lstr.batch import predict
-from lstr.checkpoints.checkpoint import load
+from lstr.checkpoint import load
 from lstr.errors import CheckpointError, ConfigError, LstrError
 from lstr.kinds import make_model
 from lstr.pipelines.evaluation.scoring import score_split
@@ -96,7 +96,7 @@ def test_hidden_slots():
 
 
 def test_folded_statistics_change_nothing():
-    from lstr.models.lstr.model import LSTR
+    from lstr.models.lstr import LSTR
 
     videos = [video(60), video(50, seed=1)]
     mean, std = feature_statistics(videos)

@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 import pytest
 
 from lstr.errors import HistoryError
+from lstr.pipelines.watching.delivery import JITTER, LONGEST
 from lstr.pipelines.watching.event import WatchedEvent, new_id
 from lstr.pipelines.watching.history import VERSION, History
-from lstr.pipelines.watching.telling.delivery import JITTER, LONGEST
 
 NOW = datetime.now().astimezone().replace(microsecond=0)  # nobody is told of what is older than a day
 

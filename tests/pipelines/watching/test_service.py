@@ -25,7 +25,7 @@ from lstr.pipelines.watching.health import tell_supervisor
 from lstr.pipelines.watching.history import History, Wanted
 from lstr.pipelines.watching.service import Service
 from lstr.pipelines.watching.storing import Storing, alarms_of
-from lstr.pipelines.watching.telling.telling import Telling
+from lstr.pipelines.watching.telling import Telling
 from lstr.timeline import Event
 from tests.pipelines.watching.test_clips import Camera, film
 from tests.pipelines.watching.test_history import event

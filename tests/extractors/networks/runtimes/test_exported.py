@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from lstr.errors import NetworkRuntimeError
+from lstr.extractors.networks import runtimes
 from lstr.extractors.networks.build import build_network, network_recipe
+from lstr.extractors.networks.conversion import NetworkJob
+from lstr.extractors.networks.fused import Ranges, fuse
 from lstr.extractors.networks.graph_file import check_graph
-from lstr.extractors.networks.runtimes import runtimes
-from lstr.extractors.networks.runtimes.conversion import NetworkJob
-from lstr.extractors.networks.runtimes.fused import Ranges, fuse
-from lstr.extractors.networks.runtimes.onnx_runtime import make_network_graph
-from lstr.extractors.networks.runtimes.runtimes import open_graph
-from lstr.extractors.networks.runtimes.torch_runtime import scaled
+from lstr.extractors.networks.onnx_runtime import make_network_graph
+from lstr.extractors.networks.runtimes import open_graph
+from lstr.extractors.networks.torch_runtime import scaled
 from lstr.extractors.networks.weights_files import WeightSources
 from lstr.extractors.presets import StreamPreset
 
@@ -88,7 +88,7 @@ def test_int8_is_rounded_once_and_stored_as_whole_numbers(runtime):
 
 
 def test_int8_that_would_be_clipped_is_refused(monkeypatch):
-    openvino = pytest.importorskip("lstr.extractors.networks.runtimes.openvino_runtime")
+    openvino = pytest.importorskip("lstr.extractors.networks.openvino_runtime")
     job = job_of("shufflenetv2", "rgb", 1)
     fused = fuse(job.network(), "float32", "cpu", job.part.fuses)
     ranges = Ranges(fused, job.part)

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from lstr.extractors.networks.runtimes.fused import DTYPES, fuse
-from lstr.extractors.networks.runtimes.torch_runtime import scaled
+from lstr.extractors.networks.fused import DTYPES, fuse
+from lstr.extractors.networks.torch_runtime import scaled
 from lstr.extractors.networks.weights import fingerprint, randomise
 from lstr.extractors.networks.weights_files import WeightSources
 from lstr.extractors.presets import Preset, StreamPreset

@@ -13,12 +13,12 @@ import torch
 from torch import nn
 
 from lstr.errors import NetworkRuntimeError, RecipeError
-from lstr.extractors.networks.runtimes import runtimes
-from lstr.extractors.networks.runtimes.conversion import NetworkJob
-from lstr.extractors.networks.runtimes.fused import Ranges, fuse, quantise
-from lstr.extractors.networks.runtimes.runtimes import choose_runtime, open_network
-from lstr.extractors.networks.runtimes.torch_runtime import scaled
+from lstr.extractors.networks import runtimes
+from lstr.extractors.networks.conversion import NetworkJob
+from lstr.extractors.networks.fused import Ranges, fuse, quantise
+from lstr.extractors.networks.runtimes import choose_runtime, open_network
 from lstr.extractors.networks.table import NETWORKS
+from lstr.extractors.networks.torch_runtime import scaled
 from lstr.extractors.networks.weights import fingerprint, randomise
 from lstr.extractors.networks.weights_files import WeightSources
 from lstr.extractors.recipe import NetworkRecipe, Recipe, differences
@@ -176,7 +176,7 @@ def test_openvino_reports_nothing_to_its_makers():
     pytest.importorskip("openvino_telemetry")
     code = """
 import sys
-from lstr.extractors.networks.runtimes.openvino_runtime import load_openvino
+from lstr.extractors.networks.openvino_runtime import load_openvino
 
 load_openvino()
 assert "openvino_telemetry" not in sys.modules

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from lstr.pipelines.watching import delivery
 from lstr.pipelines.watching.config import ChannelConfig, WatchConfig
 from lstr.pipelines.watching.event import WatchedEvent, new_id
 from lstr.pipelines.watching.history import History
-from lstr.pipelines.watching.telling import delivery
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import pytest
 from apprise import AppriseAsset
 
 from lstr.errors import ConfigError
+from lstr.pipelines.watching import apprise
 from lstr.pipelines.watching.config import AppriseConfig, MqttConfig
-from lstr.pipelines.watching.telling import apprise
-from lstr.pipelines.watching.telling.telling import Telling
+from lstr.pipelines.watching.telling import Telling
 from tests.support.patience import until
 from tests.support.webhooks import Receiver
 

@@ -4,9 +4,9 @@ import json
 import os
 import sys
 
+from lstr.pipelines.watching import command
 from lstr.pipelines.watching.config import CommandConfig
-from lstr.pipelines.watching.telling import command
-from lstr.pipelines.watching.telling.telling import Telling
+from lstr.pipelines.watching.telling import Telling
 from tests.support.patience import until
 
 

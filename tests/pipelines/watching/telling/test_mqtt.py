@@ -11,10 +11,10 @@ from datetime import datetime
 import paho.mqtt.client as paho
 import pytest
 
+from lstr.pipelines.watching import mqtt
 from lstr.pipelines.watching.config import MqttConfig
-from lstr.pipelines.watching.telling import mqtt
-from lstr.pipelines.watching.telling.telling import Telling
-from lstr.pipelines.watching.telling.topics import Topics, identifier, safe
+from lstr.pipelines.watching.telling import Telling
+from lstr.pipelines.watching.topics import Topics, identifier, safe
 from tests.support.broker import Broker
 from tests.support.patience import until
 
@@ -203,7 +203,7 @@ import sys, time
 from pathlib import Path
 from lstr.pipelines.watching.config import MqttConfig, WatchConfig
 from lstr.pipelines.watching.history import History
-from lstr.pipelines.watching.telling.telling import Telling
+from lstr.pipelines.watching.telling import Telling
 folder, port, prefix = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 channel = MqttConfig(host="127.0.0.1", port=port, prefix=prefix)
 with Telling(WatchConfig(folder, None, folder, {}, channels={"home": channel}), History(folder / "h"), print):

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from lstr.pipelines.watching.config import ActionConfig, CommandConfig, Hours, TellingConfig
 from lstr.pipelines.watching.event import WatchedEvent, new_id
 from lstr.pipelines.watching.history import History
-from lstr.pipelines.watching.telling.policy import Policy, Snooze
+from lstr.pipelines.watching.policy import Policy, Snooze
 
 NOON = datetime(2026, 11, 26, 12).astimezone()
 ALWAYS = TellingConfig()

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from lstr.pipelines.watching.event import WatchedEvent
-from lstr.pipelines.watching.telling.sentence import describe_end, describe_rate, describe_seconds, describe_start
+from lstr.pipelines.watching.sentence import describe_end, describe_rate, describe_seconds, describe_start
 
 START = datetime(2026, 11, 26, 14, 3, 12).astimezone()
 

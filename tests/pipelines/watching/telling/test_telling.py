@@ -8,10 +8,10 @@ import threading
 import time
 from datetime import timedelta
 
+from lstr.pipelines.watching import delivery, telling
 from lstr.pipelines.watching.config import AppriseConfig, CommandConfig, MqttConfig, WebhookConfig
 from lstr.pipelines.watching.history import History
-from lstr.pipelines.watching.telling import delivery, telling
-from lstr.pipelines.watching.telling.telling import Telling
+from lstr.pipelines.watching.telling import Telling
 from tests.support.patience import until
 from tests.support.processes import room
 from tests.support.webhooks import Receiver
@@ -24,7 +24,7 @@ from pathlib import Path
 from lstr.pipelines.watching.config import WatchConfig, WebhookConfig
 from lstr.pipelines.watching.event import WatchedEvent, new_id
 from lstr.pipelines.watching.history import History
-from lstr.pipelines.watching.telling.telling import Telling
+from lstr.pipelines.watching.telling import Telling
 folder, url, n = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 config = WatchConfig(folder, None, folder, {}, channels={"hook": WebhookConfig(url=url)})
 history = History(folder / "history.sqlite")

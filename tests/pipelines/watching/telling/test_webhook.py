@@ -8,9 +8,9 @@ import time
 import pytest
 
 from lstr.errors import ConfigError
+from lstr.pipelines.watching import telling, webhook
 from lstr.pipelines.watching.config import WebhookConfig
-from lstr.pipelines.watching.telling import telling, webhook
-from lstr.pipelines.watching.telling.telling import Telling
+from lstr.pipelines.watching.telling import Telling
 from tests.support.patience import until
 from tests.support.webhooks import Receiver
 

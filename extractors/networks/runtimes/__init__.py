@@ -1,1 +1,0 @@
-"""What computes the feature networks."""

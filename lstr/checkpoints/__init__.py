@@ -1,1 +1,0 @@
-"""Checkpoint files, ours and published."""

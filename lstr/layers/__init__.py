@@ -1,1 +1,0 @@
-"""Layers that several models are built of."""

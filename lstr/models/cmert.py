@@ -1,0 +1,210 @@
+"""CMeRT (Pang et al., CVPR 2025): a memory that generates the near future, which refines the work tokens.
+
+A few context chunks before the work memory enter the decoder with it, and their outputs are dropped, so that the first
+work tokens have a past of their own. Tokens of the near future, from the first work chunk on, are generated from the
+long memory alone; work tokens then see them. The rest is a TeSTra with the box kernel.
+
+Nothing that is scored has seen a later chunk: the generated future follows from what is before the work memory. In
+training every work slot is an output, each seeing the work chunks up to its own.
+
+Published positions are kept as they are: those of the tokens to come follow the work memory without its context, so
+that they are those of the last work tokens too, and each of those tokens sees all others of them.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from lstr.config import Size, SizeOrZero
+from lstr.metrics.scoring_rule import ScoringRule
+from lstr.models.foresight import Foresight, ForesightConfig, PublishedForesight
+from lstr.models.kind import Kind, Preset
+from lstr.models.lstr_config import PUBLISHED_TRAINING
+from lstr.models.publication import AHEAD, KINETICS, LISTING, Publication, Result
+from lstr.models.stream import Tensors, newest
+from lstr.models.transformer import DecoderLayer, Stack, causal_mask
+from lstr.windows.windows import Outputs
+
+# Weights of the losses of the first and the middle work tokens, the last ones, the generated future (published).
+WEIGHTS = (0.1, 1.0, 0.5)
+
+
+class CMeRTConfig(ForesightConfig, frozen=True):
+    """What a CMeRT is made of."""
+
+    kind: str = "cmert"
+    context: SizeOrZero = 0
+    """Chunks before the work memory that the decoder sees too."""
+    refine_times: Size = 1
+    """How often the work tokens see the generated future (published code)."""
+
+    @property
+    def following(self) -> int:
+        """Like `WindowConfig.following`: the tokens to come, and as many chunks more (published code)."""
+        return 2 * self.anticipation
+
+
+class CMeRT(Foresight):
+    """Two-stage memory, a decoder with context, generated future and `config.refine_times` of the work tokens."""
+
+    config: CMeRTConfig
+
+    def __init__(self, config: CMeRTConfig, n_classes: int) -> None:
+        layer = DecoderLayer(config.d_model, config.n_heads, config.d_feedforward, config.dropout)
+        super().__init__(config, n_classes, layer, layer, fusions=config.refine_times)
+
+    scoring_rule = ScoringRule("CMeRT", "long videos", "ignored")
+
+    def outputs(self) -> Outputs:
+        """The work slots and the chunks that follow, once for each stage; then the chunks of the generated future.
+
+        That begins at the first work slot.
+        """
+        early, refined, generated = WEIGHTS
+        return self.staged([early] * self.config.refine_times + [refined], [generated], slot=0, first=0)
+
+    def learned(self, n_windows: int = 1) -> Tensors:
+        """Like `Foresight.learned`."""
+        stacks = (*self.enc_modules, self.gen_layer)
+        queries = (*self.enc_queries, self.gen_query)
+        names = ("stage1", "stage2", "future")
+        made = {}
+        for name, stack, query in zip(names, stacks, queries, strict=True):
+            tokens, layer = query.weight.expand(n_windows, -1, -1), stack.layers[0]
+            made[name] = layer.after_self(tokens, layer.self_attn(tokens, tokens))
+        return made
+
+    def remembered(self) -> dict[str, tuple[int, ...]]:
+        """Keys and values of the memory for each decoder layer; for the refinement, of the generated future too."""
+        config = self.config
+        lengths = {str(i): config.n1 for i in range(config.l_dec)}
+        lengths |= {refinement(i): config.n1 + config.n_generated for i in range(config.refine_times)}
+        head = config.d_model // config.n_heads
+        return {
+            f"{what}.{name}": (config.n_heads, length, head)
+            for name, length in lengths.items()
+            for what in ("keys", "values")
+        }
+
+    def remember(
+        self, learned: Tensors, keys: Tensor, values: Tensor, mask: Tensor | None, together: bool = False
+    ) -> Tensors:
+        """Like `Foresight.remember`; `future` are the generated tokens (B, n_generated, d_model)."""
+        stack = self.enc_modules[0]
+        layer = stack.layers[0]
+        cross = layer.multihead_attn
+        queries = cross.queries(learned["stage1"]).expand(len(keys), -1, -1, -1)
+        mask = keys.new_ones(keys.shape[:2], dtype=torch.bool) if mask is None else mask
+        attended = cross.attend(queries, cross.split(keys), cross.split(values), mask[:, None, None, :])
+        tokens = stack.norm(layer.after_cross(learned["stage1"], attended))  # (B, n0, d_model)
+        memory = _answer(self.enc_modules[1], learned["stage2"], tokens)  # (B, n1, d_model)
+        future = _answer(self.gen_layer, learned["future"], memory)  # (B, n_generated, d_model)
+        kept = {"future": future}
+        looks = [(str(i), layer, memory) for i, layer in enumerate(self.dec_modules.layers)]
+        both = torch.cat([memory, future], dim=1)
+        looks += [(refinement(i), stack.layers[0], both) for i, stack in enumerate(self.work_fusions)]
+        for name, layer, tokens in looks:
+            kept[f"keys.{name}"], kept[f"values.{name}"] = layer.multihead_attn.keys_values(tokens)
+        return kept
+
+    def decide(
+        self, learned: Tensors, work: Tensor, present: Tensor | None, past: Tensors, whole: bool = False
+    ) -> Tensor:
+        """Like `Foresight.decide`."""
+        K, W = self.config.context, self.config.work_length
+        x = self.pos_encoding(work, torch.arange(K + W, device=work.device))
+        x = self.with_coming(x, W)  # (B, K + W + A, d_model)
+        mask, entered = self._mask(present, work.device), x
+        for i, layer in enumerate(self.dec_modules.layers):
+            x = layer.after_self(x, layer.self_attn(x, x, mask))
+            x = _look(layer, x, entered, past, str(i), mask)
+        first = self.dec_modules.norm(x)[:, K:]  # (B, W + A, d_model)
+        mask = mask[..., K:, K:]
+        stages = [first]
+        for i, stack in enumerate(self.work_fusions):
+            x, layer = stages[-1], stack.layers[0]
+            asking, seen = x, mask
+            if i + 1 == len(self.work_fusions) and not whole:
+                asking = newest(x, present, W)  # (B, 1 + A, d_model)
+                seen = newest(mask.expand(len(x), 1, -1, -1).transpose(1, 2), present, W).transpose(1, 2)
+            attention = layer.self_attn
+            attended = attention.attend(attention.queries(asking), *attention.keys_values(x), seen)
+            stages.append(stack.norm(_look(layer, layer.after_self(asking, attended), x, past, refinement(i), seen)))
+        if not whole:
+            return self.classifier(stages[-1])
+        return self.classifier(torch.cat([*stages, self.stretched(past["future"])], dim=1))
+
+    def _mask(self, present: Tensor | None, device: torch.device) -> Tensor:
+        """Who sees whom among context, work and coming chunks: (N, N), or (B, 1, N, N) with slots that are absent."""
+        K, W, ahead = self.config.context, self.config.work_length, self.config.anticipation
+        if present is not None:
+            present = nn.functional.pad(present, (K, 0), value=True)
+            present = nn.functional.pad(present, (0, ahead), value=True)  # (B, N)
+        mask = causal_mask(K + W + ahead, present, device)
+        places = torch.arange(K + W + ahead, device=device)
+        coming = places >= K + W
+        return mask | (coming[:, None] & coming)
+
+
+def refinement(i: int) -> str:
+    """What keys and values that a refinement sees are named by."""
+    return f"refine.{i}" if i else "refine"
+
+
+def _answer(stack: Stack, learned: Tensor, memory: Tensor) -> Tensor:
+    """What a stack makes of queries after its first self-attention (1 or B, n, D) and a memory (B, M, D): (B, n, D)."""
+    layer = stack.layers[0]
+    cross = layer.multihead_attn
+    queries = cross.queries(learned).expand(len(memory), -1, -1, -1)
+    x = layer.after_cross(learned, cross.attend(queries, *cross.keys_values(memory)))
+    for layer in stack.layers[1:]:
+        x = layer(x, memory)
+    return stack.norm(x)
+
+
+def _look(layer: DecoderLayer, x: Tensor, tokens: Tensor, past: Tensors, name: str, mask: Tensor) -> Tensor:
+    """The rest of a layer for x (B, n, D) after its self-attention: it sees the past, and tokens under a mask."""
+    cross = layer.multihead_attn
+    kept = past[f"keys.{name}"], past[f"values.{name}"]
+    keys, values = (torch.cat(pair, dim=2) for pair in zip(kept, cross.keys_values(tokens), strict=True))
+    allowed = nn.functional.pad(mask, (kept[0].shape[2], 0), value=True)
+    return layer.after_cross(x, cross.attend(cross.queries(x), keys, values, allowed))
+
+
+PUBLISHED = CMeRTConfig(
+    grid="anchored", n_heads=8, dropout=0.0, work_length=16, long_length=1024, context=2, anticipation=8
+)
+TRAINING = {**PUBLISHED_TRAINING, "lr": 2e-4, "batch_size": 32, "epochs": 16, "average": 0.999}
+
+
+class PublishedCMeRT(PublishedForesight):
+    """The published code of CMeRT."""
+
+    config = PUBLISHED
+    marks = ("gen_query.weight enc_queries.1.weight",)  # a MAT has one table of queries
+    sizes = {**PublishedForesight.sizes, "n1": ("enc_queries.1.weight", 0)}
+    unknown = (*PublishedForesight.unknown, "context")
+    layers = {**PublishedForesight.layers, "refine_times": "work_fusions."}
+
+
+KIND = Kind(
+    CMeRT,
+    CMeRTConfig,
+    Publication(
+        "CMeRT",
+        "Context-Enhanced Memory-Refined Transformer for Online Action Detection, Pang et al., CVPR 2025",
+        "https://arxiv.org/abs/2503.18359",
+        "pangzhan27/CMeRT @ 6917072",
+        "none",
+        "within 1e-5 in probability",
+        ("cmert_small",),
+        (
+            Result("THUMOS'14 mAP", 73.2, KINETICS, "CMeRT's README and log", ("cmert-thumos14",)),
+            Result(f"THUMOS'14 mAP, {AHEAD}", 59.5, KINETICS, f"{LISTING}; its log has 59.44", ("cmert-thumos14",)),
+            Result("CrossTask mAP", 35.9, "I3D and ResNet-152 with audio", LISTING),
+        ),
+    ),
+    {"cmert-thumos14": Preset(PUBLISHED, TRAINING)},
+    PublishedCMeRT(),
+)

@@ -1,0 +1,323 @@
+"""Colar (Yang et al., CVPR 2022): a chunk is compared with exemplars of every class, and with the chunks before it.
+
+The static branch weighs the exemplars of each class by their cosine to the newest chunk, the classes by a layer, and
+classifies the chunk beside what comes out. The dynamic branch lets the newest chunk take up the chunks of the window by
+their cosine to it, twice, the second time after convolutions over three chunks. The score is the softmax of 0.3 of the
+one's logits and 0.7 of the other's; a class without exemplars, as the ambiguous one, scores 0.
+
+The exemplars are features of training chunks: those nearest to the k-means centres of their class. They are part of the
+checkpoints written here, and of no published file: its code reads them from another. `PublishedColar` says how to add
+them.
+The published code scores no chunk before its window is full, nor a video's last; here every chunk is scored.
+
+A stream keeps what the first layers make of its chunks, and what the convolutions make of each between its neighbours,
+which changes for the first chunk of the window and the last three alone.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lstr.config import Size, Uses, WindowConfig
+from lstr.errors import CheckpointError
+from lstr.metrics.scoring_rule import ScoringRule
+from lstr.models.heads import Head
+from lstr.models.kind import Kind, Preset
+from lstr.models.oadtr import TRAINING
+from lstr.models.publication import KINETICS, Publication, Result
+from lstr.models.published import Published, Tables
+from lstr.models.stream import Tensors, put, take
+from lstr.models.windowed import FixedWindow
+from lstr.windows.loss import Supervision, loss_mask, mean_of_kept
+from lstr.windows.short_plan import Ring
+from lstr.windows.windows import Windows
+
+# Shares of the branches' logits in the score.
+STATIC, DYNAMIC = 0.3, 0.7
+# Logit that a class without exemplars is compared by with a teacher's.
+LOWEST = -1e4
+# What the published code saves its two tables of tensors as.
+BRANCHES = ("model_static", "model_dynamic")
+
+
+class ColarConfig(WindowConfig, frozen=True):
+    """What a Colar is made of."""
+
+    uses: ClassVar[Uses] = Uses(long_memory=False, heads=False)
+
+    kind: str = "colar"
+    exemplars: Size = 10
+    """Training chunks of each class that it compares with."""
+
+
+class Colar(FixedWindow):
+    """Both branches, as wide as `config.d_model`; `config.exemplars` of each class."""
+
+    config: ColarConfig
+    exemplars: Tensor
+
+    def __init__(self, config: ColarConfig, n_classes: int) -> None:
+        super().__init__(config, n_classes)
+        d_model = config.d_model
+        self.feature_head_work = Head(nn.Linear(config.input_dim, 4 * d_model))
+        self.feature_head_long = Head(nn.Linear(config.input_dim, 2 * d_model))
+        # drawn like weights until training chooses them; zeros for a class that has none
+        self.register_buffer("exemplars", torch.randn(n_classes, config.exemplars, config.input_dim))
+        self.class_weight = nn.Linear(d_model, 1)
+        self.static_classifier = nn.Linear(2 * d_model, n_classes)
+        self.keys = nn.Conv1d(d_model, d_model, 3, padding=1)
+        self.values = nn.Conv1d(d_model, d_model, 3, padding=1)
+        self.classifier = nn.Linear(d_model, n_classes)
+
+    scoring_rule = ScoringRule("Colar", "whole windows", "left out alone")
+
+    @torch.no_grad()
+    def absorb(self, mean: Tensor, std: Tensor) -> None:
+        """Like `Model.absorb`; the exemplars become raw too, but those of a class that has none stay zeros."""
+        super().absorb(mean, std)
+        known = self.exemplars.any(dim=2, keepdim=True).any(dim=1, keepdim=True)
+        self.exemplars.copy_(torch.where(known, self.exemplars * std + mean, 0))
+
+    def prepare(self, features_of: Callable[[int], Tensor], seed: int) -> None:
+        """Choose the exemplars of each class from its training chunks."""
+        for label in range(self.n_classes):
+            self.exemplars[label] = choose_exemplars(features_of(label), self.config.exemplars, seed).to(self.exemplars)
+
+    def forward(self, windows: Windows) -> tuple[Tensor, Tensor]:
+        """Logits (B, C) of the static and of the dynamic branch."""
+        kept = self.of_chunk(windows.newest_last())
+        return self.static(kept[:, -1], self.of_exemplars()), self.dynamic(kept)
+
+    def score(self, kept: Tensor, constants: Tensors | None = None) -> Tensor:
+        """Logits (B, 1, C) of the newest chunk, from keys and values (B, W, 4 * d_model) of a window."""
+        static = self.static(kept[:, -1], constants or self.of_exemplars())
+        return (STATIC * static + DYNAMIC * self.dynamic(kept))[:, None]
+
+    def logits_of(self, forwarded: tuple[Tensor, Tensor]) -> Tensor:
+        """Like `Model.logits_of`, of both branches together; a class without exemplars has a low one that is finite."""
+        static, dynamic = forwarded
+        return (STATIC * static + DYNAMIC * dynamic).clamp(min=LOWEST)[:, None]
+
+    @torch.no_grad()
+    def constants(self) -> Tensors:
+        """Like `Model.constants`."""
+        weight = torch.cat([self.keys.weight, self.values.weight])  # (2 * d_model, d_model, 3)
+        bias = torch.cat([self.keys.bias, self.values.bias])  # type: ignore[list-item]
+        return {**self.of_exemplars(), "weight": weight.transpose(1, 2).flatten(1), "bias": bias}
+
+    def of_exemplars(self) -> Tensors:
+        """Keys, of length 1, and values (C, K, d_model) of the exemplars, and which classes (C,) have any."""
+        keys, values = self.feature_head_long(self.exemplars).chunk(2, dim=-1)
+        return {"keys": F.normalize(keys, dim=-1), "values": values, "known": self.exemplars.any(dim=2).any(dim=1)}
+
+    def static(self, kept: Tensor, exemplars: Tensors) -> Tensor:
+        """Logits (B, C) of chunks by the exemplars, -inf for a class without any; kept (B, 4 * d_model)."""
+        key, value, _, _ = kept.chunk(4, dim=-1)  # (B, d_model) each
+        likeness = torch.einsum("bd,cnd->bcn", F.normalize(key, dim=-1), exemplars["keys"])
+        found = torch.einsum("bcn,cnd->bcd", likeness.softmax(dim=-1), exemplars["values"])  # (B, C, d_model)
+        unknown = ~exemplars["known"]
+        weights = self.class_weight(found).masked_fill(unknown[:, None], -torch.inf).softmax(dim=1)  # (B, C, 1)
+        seen = torch.cat([value, (weights * found).sum(dim=1)], dim=-1)  # (B, 2 * d_model)
+        return self.static_classifier(seen.relu()).masked_fill(unknown, -torch.inf)
+
+    def dynamic(self, kept: Tensor) -> Tensor:
+        """Logits (B, C) of the newest chunk by the others of its window, kept (B, W, 4 * d_model)."""
+        _, _, keys, values = kept.chunk(4, dim=-1)  # (B, W, d_model) each
+        seen = taken_up(keys, values).relu().transpose(1, 2)  # (B, d_model, W)
+        keys, values = self.keys(seen).transpose(1, 2), self.values(seen).transpose(1, 2)
+        return self.classifier(taken_up(keys, values)[:, -1].relu())
+
+    @property
+    def keeps_convolved(self) -> bool:
+        """Whether a window is long enough for what its chunks' neighbours make of them to be kept."""
+        return self.config.work_length > 4
+
+    def dense_logits(self, features: Tensor, batch_size: int, constants: Tensors | None = None) -> Tensor:
+        """Like `video_logits`: every chunk is convolved with its neighbours once."""
+        if not self.keeps_convolved:
+            return self.video_logits(features, batch_size)
+        constants = constants or self.constants()
+        kept = self.of_chunk(self.after_zeros(features))  # (W - 1 + L, 4 * d_model)
+        seen = F.pad(kept[:, 3 * self.config.d_model :].relu(), (0, 0, 1, 1))
+        around = convolved(seen[None], constants)[0]
+        between = self.windows_of(around)[:, 1:-3]
+        pairs = zip(self.windows_of(kept).split(batch_size), between.split(batch_size), strict=True)
+        return torch.cat([self._newest(constants, kept, between)[0] for kept, between in pairs])
+
+    def begin(self, n_streams: int) -> Tensors:
+        """Rings (B, W, ...) of what is kept of the last chunks, and of what they are between their neighbours."""
+        tensors = super().begin(n_streams)
+        if self.keeps_convolved:
+            tensors["around"] = tensors["window"].new_zeros(n_streams, self.config.work_length, 2 * self.config.d_model)
+        return tensors
+
+    @property
+    def planner(self) -> Ring:
+        """Like `Model.planner`."""
+        return Ring(self.config.work_length, convolved=self.keeps_convolved)
+
+    def step(
+        self, constants: Tensors, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
+    ) -> tuple[Tensor, Tensors]:
+        """Like `Model.step`."""
+        if not self.keeps_convolved:
+            return super().step(constants, tensors, plan, features, donate)
+        ring, window = self.take_in(tensors["window"], plan, features, donate)
+        around = tensors["around"]
+        if "fresh" in plan:
+            zeros = self.of_chunk(features.new_zeros(1, 3, features.shape[1]))[..., 3 * self.config.d_model :].relu()
+            around = torch.where(plan["fresh"][:, None, None], convolved(zeros, constants)[0], around)
+        between = take(around, plan["between"], self.config.work_length - 4)
+        logits, settled = self._newest(constants, window, between)
+        return logits, {"window": ring, "around": put(around, plan["settled"], settled, donate)}
+
+    def _newest(self, constants: Tensors, kept: Tensor, between: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits (B, 1, C) of the newest chunk, and what the chunk two before it stays to be, (B, 2 * d_model).
+
+        kept (B, W, 4 * d_model) of the window; between (B, W - 4, 2 * d_model), keys and values that its chunks have
+        between their neighbours, but for the first slot and the last three. The newest chunk takes others up, so that
+        it and its neighbour differ from step to step, and beside the first is nothing.
+        """
+        _, _, keys, values = kept.chunk(4, dim=-1)  # (B, W, d_model) each
+        seen = taken_up(keys, values).relu()
+        first = convolved(F.pad(seen[:, :2], (0, 0, 1, 0)), constants)
+        last = convolved(F.pad(seen[:, -4:], (0, 0, 0, 1)), constants)
+        around = torch.cat([first, between, last], dim=1)  # (B, W, 2 * d_model)
+        newest = taken_up(*around.chunk(2, dim=-1))[:, -1].relu()  # (B, d_model)
+        logits = STATIC * self.static(kept[:, -1], constants) + DYNAMIC * self.classifier(newest)
+        return logits[:, None], last[:, 0]
+
+    def loss(self, forwarded: tuple[Tensor, Tensor], windows: Windows, supervision: Supervision) -> Tensor:
+        """Cross entropy of both branches against the first of a chunk's classes, and what the published code adds.
+
+        That is named a KL divergence, in both directions, but is computed on probabilities where logarithms belong,
+        so that it can be below 0. Windows whose newest chunk is ambiguous have no loss.
+        """
+        targets, counts = supervision.targets[:, 0], supervision.counts[:, 0]
+        keep = loss_mask(targets, supervision.ignore, counts)  # (B,)
+        label = targets.argmax(dim=-1, keepdim=True)
+        unknown = ~self.exemplars.any(dim=2).any(dim=1)  # (C,)
+        losses, logs = torch.zeros_like(targets[:, 0]), []
+        for logits in forwarded:
+            losses = losses - logits.log_softmax(dim=-1).gather(1, label)[:, 0]
+            logs.append(logits.masked_fill(unknown, -torch.inf).log_softmax(dim=-1))
+        for log, other in (logs, logs[::-1]):
+            terms = other.exp() * (other.masked_fill(unknown, 0) - log.exp())  # (B, C)
+            losses = losses + terms.sum(dim=-1) / (~unknown).sum()
+        return mean_of_kept(losses, keep, supervision.totals)
+
+
+def convolved(rows: Tensor, constants: Tensors) -> Tensor:
+    """Keys and values (B, N, 2 * d_model) of rows (B, N + 2, d_model) between their neighbours."""
+    around = torch.cat([rows[:, :-2], rows[:, 1:-1], rows[:, 2:]], dim=-1)
+    return F.linear(around, constants["weight"], constants["bias"])
+
+
+def taken_up(keys: Tensor, values: Tensor) -> Tensor:
+    """Values (B, W, D) of which the newest has added those of the window, by the cosine of their keys to its own."""
+    likeness = F.cosine_similarity(keys, keys[:, -1:], dim=-1).softmax(dim=1)  # (B, W)
+    newest = values[:, -1] + (likeness[:, None] @ values)[:, 0]  # (B, D)
+    return torch.cat([values[:, :-1], newest[:, None]], dim=1)
+
+
+def choose_exemplars(features: Tensor, n: int, seed: int = 0) -> Tensor:
+    """The exemplars (n, D) of a class: of its chunks with features (N, D), those nearest to n k-means centres.
+
+    Where the class has fewer chunks they are repeated, and where it has none the exemplars are zeros.
+    """
+    if len(features) == 0:
+        return features.new_zeros(n, features.shape[1])
+    if len(features) <= n:
+        return features[torch.arange(n) % len(features)]
+    from sklearn.cluster import KMeans  # late, for it takes a second to import
+
+    with warnings.catch_warnings():  # fewer centres than asked for, where chunks are alike: some are then the same
+        warnings.simplefilter("ignore")
+        centres = KMeans(n, n_init=1, random_state=seed).fit(features.numpy()).cluster_centers_
+    apart = torch.cdist(torch.from_numpy(centres).to(features), features)  # (n, N)
+    return features[apart.argmin(dim=1)]
+
+
+PUBLISHED = ColarConfig(work_length=64)
+
+
+class PublishedColar(Published):
+    """The published code of Colar, with its exemplars and as wide as its dynamic branch."""
+
+    config = PUBLISHED
+    marks = ("model_static.conv1_3_k.weight", "exemplars")
+    sizes = {"exemplars": ("exemplars", 1)}
+    needed = ("exemplars",)
+    unknown = ("work_length",)
+
+    def tables(self, content: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Like `Published.tables`: the two of its branches, to which somebody has added `exemplars`."""
+        parts = {name: content[name] for name in BRANCHES if isinstance(content.get(name), dict)}
+        if len(parts) < len(BRANCHES):
+            return None
+        found = {f"{part}.{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}
+        return {**found, **({"exemplars": content["exemplars"]} if "exemplars" in content else {})}
+
+    def renamed(self, tensors: Tables) -> dict[str, Tensor]:
+        """Like `Published.renamed`.
+
+        Raises CheckpointError where there are no exemplars, (classes of the static branch, any, D).
+        """
+        static, dynamic = "model_static.", "model_dynamic."
+        if "exemplars" not in tensors:
+            raise CheckpointError(
+                "A published Colar has no exemplars in its file, and is nothing without them.",
+                "Save it once more with them: torch.save({**torch.load(FILE), 'exemplars': tensor}, NEW), of shape "
+                "(classes, exemplars, D). They are another file of its authors; of a class's training chunks "
+                "`lstr.models.colar.choose_exemplars` makes them.",
+            )
+        heads = {
+            "feature_head_work": [f"{branch}conv1_3_{part}" for branch in (static, dynamic) for part in ("k", "v")],
+            "feature_head_long": [f"{static}conv1_3_Ek", f"{static}conv1_3_Ev"],
+        }
+        found = {}
+        for what in ("weight", "bias"):
+            for head, parts in heads.items():
+                tensor = torch.cat([tensors[f"{part}.{what}"] for part in parts])
+                found[f"{head}.input_linear.0.{what}"] = tensor[..., 0] if what == "weight" else tensor
+            for ours, theirs in (("keys", "conv2_3_k"), ("values", "conv2_3_v")):
+                found[f"{ours}.{what}"] = tensors[f"{dynamic}{theirs}.{what}"]
+            linear = {"class_weight": f"{static}conv2_1_W", "static_classifier": f"{static}conv2_1"}
+            for ours, theirs in (linear | {"classifier": f"{dynamic}conv3_1"}).items():
+                tensor = tensors[f"{theirs}.{what}"]
+                found[f"{ours}.{what}"] = tensor[..., 0] if what == "weight" else tensor
+        unscored = len(found["classifier.bias"]) - len(found["static_classifier.bias"])
+        found["exemplars"] = tensors["exemplars"]
+        for name in ("static_classifier.weight", "static_classifier.bias", "exemplars"):
+            tensor = found[name]
+            found[name] = torch.cat([tensor, tensor.new_zeros(unscored, *tensor.shape[1:])])
+        return found
+
+
+KIND = Kind(
+    Colar,
+    ColarConfig,
+    Publication(
+        "Colar",
+        "Colar: Effective and Efficient Online Action Detection by Consulting Exemplars, Yang et al., CVPR 2022",
+        "https://arxiv.org/abs/2203.01057",
+        "VividLe/Online-Action-Detection @ 9eed670",
+        "none",
+        "within 1e-5 in probability, where a whole window precedes the chunk; published scores leave the first 63 and "
+        "the last chunk of a video out",
+        ("colar_small",),
+        (Result("THUMOS'14 mAP", 66.9, KINETICS, "Colar's README", ("colar-thumos14",)),),
+        (
+            "exemplars are chosen anew, where the published ones are read from a file of its authors",
+            "windows that are not full are trained on too, where the published training has none",
+        ),
+    ),
+    {"colar-thumos14": Preset(PUBLISHED, {**TRAINING, "lr": 3e-4})},
+    PublishedColar(),
+)

@@ -1,0 +1,261 @@
+"""EFC, ED and RED (Gao et al., BMVC 2017): features of chunks to come, imagined and classified. After the description.
+
+No code was published, so each of these is a reading of the paper. All have one layer of features, a decoder that gives
+a token for each of `config.n_ahead` chunks ahead, and one classifier, of two layers, for the newest chunk's own token
+and for those. They say nothing of the newest chunk that its features alone do not: what the paper calls detection is
+its anticipation at one chunk.
+
+- efc: two linear layers from the newest chunk's token to all of those ahead
+- ed: an LSTM reads `config.work_length` chunks from a state of zeros, and another goes on from its state, each step
+  fed what the step before gave
+- red: ed, whose loss also rewards being right early, by REINFORCE. The paper's constants are not known: here the reward
+  of a step that is right is 1 / (1 + steps since the action began), 1 / n_ahead where none begins, and none before.
+
+In training every slot looks ahead, with the chunks before it in its window. The features ahead are regressed where the
+window has them; the classes ahead are known in any case.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lstr.config import Uses, WindowConfig
+from lstr.models.heads import FeatureHead
+from lstr.models.kind import Kind, Preset
+from lstr.models.publication import OLD_ANET, Publication, Result, anticipation
+from lstr.models.windowed import Windowed, at_slot
+from lstr.windows.loss import Supervision, loss_of
+from lstr.windows.windows import Windows, in_order
+
+# What RED's reward weighs beside the other losses; the paper trains with it after them, at a lower rate.
+REWARD = 0.1
+# What a step leaves of the running mean that a reward is compared with.
+FORGETTING = 0.99
+
+
+class EDConfig(WindowConfig, frozen=True):
+    """What an ED is made of."""
+
+    uses: ClassVar[Uses] = Uses(long_memory=False, anticipation=True, ahead=8, heads=False)
+
+    kind: str = "ed"
+
+
+class EFCConfig(EDConfig, frozen=True):
+    """What an EFC is made of."""
+
+    kind: str = "efc"
+
+
+class REDConfig(EDConfig, frozen=True):
+    """What a RED is made of."""
+
+    kind: str = "red"
+
+
+class Looking(Windowed):
+    """What the kinds that imagine features share: outputs, the two layers of the classifier, and the loss."""
+
+    def __init__(self, config: WindowConfig, n_classes: int) -> None:
+        super().__init__(config, n_classes)
+        d_model = config.d_model
+        self.feature_head_work = FeatureHead(config.input_dim, d_model)
+        self.dropout = nn.Dropout(config.dropout)
+        self.classifier_hidden = nn.Sequential(nn.Linear(d_model, d_model), nn.ReLU())
+        self.classifier = nn.Linear(d_model, n_classes)
+        self.to_features = nn.Linear(d_model, config.input_dim)
+
+    @abstractmethod
+    def imagine(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits (B, W, 1 + n_ahead, C) and tokens ahead (B, W, n_ahead, d) at every slot of tokens (B, W, E)."""
+
+    def classify(self, tokens: Tensor) -> Tensor:
+        """Tokens (..., d_model), of a chunk or imagined, to logits (..., C)."""
+        return self.classifier(self.dropout(self.classifier_hidden(tokens)))
+
+    def forward(self, windows: Windows) -> tuple[Tensor, Tensor]:
+        """Logits (B, W * (1 + n_ahead), C) in the order of `outputs`, and imagined features (B, W, n_ahead, D)."""
+        logits, ahead = self.imagine(self.embed(windows.work))
+        return in_order(logits), self.to_features(ahead)
+
+    def loss(self, forwarded: tuple[Tensor, Tensor], windows: Windows, supervision: Supervision) -> Tensor:
+        """Cross entropy now and ahead, plus the mean squared error of the features that the window has.
+
+        In a batch of several pieces that mean is each piece's, which weighs as much as its share of the windows.
+        """
+        logits, features = forwarded
+        W, A = features.shape[1:3]
+        chunks = torch.arange(W, device=features.device)[:, None] + torch.arange(1, A + 1, device=features.device)
+        inside = chunks.clamp(max=W - 1)  # (W, A)
+        seen = windows.work_mask & supervision.counts.any(dim=1, keepdim=True)
+        known = seen[:, inside] & (chunks < W)  # (B, W, A)
+        errors = (features - windows.work[:, inside]).square().mean(-1)
+        regression = torch.where(known, errors, 0).sum() / known.sum().clamp(min=1)
+        return loss_of(logits, self.outputs(), supervision) + supervision.share * regression
+
+
+class EncoderDecoder(Looking):
+    """Kinds efc, ed and red, by `config.kind`."""
+
+    mean_reward: Tensor
+
+    def __init__(self, config: WindowConfig, n_classes: int) -> None:
+        super().__init__(config, n_classes)
+        d_model = config.d_model
+        self.reads = config.kind != "efc"
+        self.token_dim = 5 * d_model if self.reads else d_model
+        if self.reads:
+            self.encoder = nn.LSTMCell(d_model, d_model)
+            self.decoder = nn.LSTMCell(d_model, d_model)
+            self.decoded = nn.Sequential(nn.Linear(d_model, d_model), nn.ReLU())
+        else:
+            between = nn.Sequential(nn.Linear(d_model, d_model), nn.ReLU())
+            self.direct = nn.Sequential(*between, nn.Linear(d_model, config.n_ahead * d_model), nn.ReLU())
+        if config.kind == "red":
+            self.register_buffer("mean_reward", torch.zeros(()))
+
+    def embed(self, features: Tensor) -> Tensor:
+        """Features (..., D) to their token and, where a history is read, its part of the LSTM's gates (..., 4 d)."""
+        token = self.feature_head_work(features)
+        if not self.reads:
+            return token
+        return torch.cat([token, F.linear(token, self.encoder.weight_ih, self.encoder.bias_ih)], dim=-1)
+
+    def decide(self, tokens: Tensor, newest: Tensor, constants: None) -> Tensor:
+        """Logits (B, 1 + n_ahead, C) at the newest slot of windows of tokens (B, W, E)."""
+        own = at_slot(tokens, newest)[:, : self.config.d_model]
+        states = [at_slot(state, newest) for state in self.read(tokens)] if self.reads else []
+        return self.classify(torch.cat([own[:, None], self.look_ahead(own, *states)], dim=1))
+
+    def imagine(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Like `Looking.imagine`."""
+        own = tokens[..., : self.config.d_model]  # (B, W, d_model)
+        states = [state.flatten(0, 1) for state in self.read(tokens)] if self.reads else []
+        ahead = self.look_ahead(own.flatten(0, 1), *states).unflatten(0, own.shape[:2])
+        return self.classify(torch.cat([own[:, :, None], ahead], dim=2)), ahead
+
+    def read(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """The LSTM's two states (B, W, d_model) after each slot of a window, from zeros before its first."""
+        hidden = cell = tokens.new_zeros(len(tokens), self.config.d_model)
+        hiddens, cells = [], []
+        for gates in tokens[..., self.config.d_model :].unbind(1):
+            gates = gates + F.linear(hidden, self.encoder.weight_hh, self.encoder.bias_hh)
+            into, forget, new, out = gates.chunk(4, dim=-1)
+            cell = forget.sigmoid() * cell + into.sigmoid() * new.tanh()
+            hidden = out.sigmoid() * cell.tanh()
+            hiddens.append(hidden)
+            cells.append(cell)
+        return torch.stack(hiddens, dim=1), torch.stack(cells, dim=1)
+
+    def look_ahead(self, token: Tensor, hidden: Tensor | None = None, cell: Tensor | None = None) -> Tensor:
+        """Tokens (B, n_ahead, d_model) of the chunks ahead, from a chunk's token and states after it (B, d_model)."""
+        if hidden is None or cell is None:
+            return self.direct(token).unflatten(-1, (self.config.n_ahead, -1))
+        ahead = [token]
+        for _ in range(self.config.n_ahead):
+            hidden, cell = self.decoder(ahead[-1], (hidden, cell))
+            ahead.append(self.decoded(hidden))
+        return torch.stack(ahead[1:], dim=1)
+
+    def loss(self, forwarded: tuple[Tensor, Tensor], windows: Windows, supervision: Supervision) -> Tensor:
+        """The loss of `Looking`; of kind red also its reward, for labels drawn from the scores ahead."""
+        loss = super().loss(forwarded, windows, supervision)
+        if self.config.kind != "red":
+            return loss
+        W, A = self.config.work_length, self.config.n_ahead
+        targets = _by_slot(supervision.targets, W, A)  # (B, W, 1 + A, C)
+        counts = _by_slot(supervision.counts[..., None], W, A)[..., 0].all(-1)  # (B, W) the whole future is known
+        if supervision.ignore is not None:
+            counts = counts & (targets[..., supervision.ignore] == 0).all(-1)
+        logits = _by_slot(forwarded[0], W, A)[:, :, 1:]
+        drawn = torch.distributions.Categorical(logits=logits.detach()).sample()  # (B, W, A)
+        total = rewards(targets, drawn).sum(-1)  # (B, W)
+        chosen = logits.log_softmax(-1).gather(-1, drawn[..., None])[..., 0].sum(-1)  # (B, W)
+        each = torch.where(counts, chosen * (total - self.mean_reward), 0)
+        number = counts.sum().clamp(min=1)
+        if self.training and counts.any():
+            now = torch.where(counts, total, 0).sum() / number
+            self.mean_reward.lerp_(now, 1 - FORGETTING)
+        return loss - REWARD * supervision.share * each.sum() / number
+
+
+def _by_slot(tensor: Tensor, W: int, A: int) -> Tensor:
+    """(B, W, 1 + A, ...) of a tensor (B, W * (1 + A), ...) in the order of `Looking.outputs`."""
+    return torch.cat([tensor[:, :W, None], tensor[:, W:].unflatten(1, (W, A))], dim=2)
+
+
+def rewards(targets: Tensor, drawn: Tensor) -> Tensor:
+    """What each label drawn for the chunks ahead (..., A) earns, of targets (..., 1 + A, C) from the present chunk on.
+
+    Where an action begins ahead, a right label earns 1 at that step and ever less after it, and nothing before;
+    elsewhere a right label earns 1 / A.
+    """
+    right = targets[..., 1:, :].gather(-1, drawn[..., None])[..., 0] > 0  # (..., A)
+    acts = targets[..., 1:].amax(-1) > 0  # (..., 1 + A)
+    begins = acts[..., 1:] & ~acts[..., :-1]  # (..., A)
+    since = begins.cumsum(-1).clamp(max=1).cumsum(-1)  # 1 at the first beginning, then 2, 3 …
+    early = torch.where(since > 0, 1 / since.clamp(min=1), 0)
+    even = torch.full_like(early, 1 / drawn.shape[-1])
+    return right * torch.where(begins.any(-1, keepdim=True), early, even)
+
+
+# What EFC, ED, RED and TTPP had is not known.
+TRAINING = {"lr": 1e-4, "weight_decay": 0.0, "schedule": "constant"}
+SIZE: dict[str, Any] = {"d_model": 4096, "dropout": 0.0, "work_length": 16}
+# Where all three are from: paper, address, code, licence
+PAPER = (
+    "RED: Reinforced Encoder-Decoder Networks for Action Anticipation, Gao et al., BMVC 2017",
+    "https://arxiv.org/abs/1707.04818",
+    "",
+    "no code found",
+)
+UNKNOWN = ("the published training is not known",)
+NEXT = "LSTR paper, tables: anticipation at 0.25 s"
+EFC_KIND = Kind(
+    EncoderDecoder,
+    EFCConfig,
+    Publication(
+        "EFC",
+        *PAPER,
+        "the regressor of the newest chunk alone is one of two readings",
+        (),
+        anticipation(34.4, 72.5, OLD_ANET, presets=("efc-thumos14",)),
+        UNKNOWN,
+    ),
+    {"efc-thumos14": Preset(EFCConfig(**SIZE), TRAINING)},
+)
+ED_KIND = Kind(
+    EncoderDecoder,
+    EDConfig,
+    Publication(
+        "ED",
+        *PAPER,
+        "widths and lengths are as they are told elsewhere; RED without its reward",
+        (),
+        anticipation(36.6, 74.5, OLD_ANET, presets=("ed-thumos14",)),
+        UNKNOWN,
+    ),
+    {"ed-thumos14": Preset(EDConfig(**SIZE), TRAINING)},
+)
+RED_KIND = Kind(
+    EncoderDecoder,
+    REDConfig,
+    Publication(
+        "RED",
+        *PAPER,
+        "the reward is ours, for its constants are unknown; the published detection is anticipation at one chunk",
+        (),
+        (
+            Result("THUMOS'14 mAP", 45.3, OLD_ANET, NEXT, ("red-thumos14",)),
+            Result("TVSeries mcAP", 79.2, OLD_ANET, NEXT),
+            *anticipation(37.5, 75.1, OLD_ANET, presets=("red-thumos14",)),
+        ),
+        UNKNOWN,
+    ),
+    {"red-thumos14": Preset(REDConfig(**SIZE), TRAINING)},
+)

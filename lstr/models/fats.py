@@ -1,0 +1,268 @@
+"""FATS (Kim et al., Pattern Recognition 2021): a GRU that imagines the features to come, and one that reads them too.
+
+At a chunk the forward GRU goes on by itself for `config.generated` chunks; the action GRU, which has read the chunks so
+far, reads those as well, and a head classifies its last state. A gate made from the chunk's features mixes that with
+the scores of the chunk before. `config.runs` such pairs of GRUs, each begun anew every `config.work_length` chunks, one
+after the other, score each chunk together: their probabilities are averaged.
+
+The published code adds 1 to the background's sum before it averages. What it hands on to the next chunk has that here
+too, or other classes would differ; the score of the background has not, so that scores are probabilities.
+
+In training, a second GRU reads what was imagined backwards and is to arrive where the first one began, and the other
+way round: the cycle that gives the method its name. The published code takes an optimiser's step at each length of
+prefix of a window; here each step draws one. It also hands logits from prefix to prefix in training and probabilities
+at test time; here those are probabilities both times.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lstr.config import Size, Uses, WindowConfig
+from lstr.metrics.scoring_rule import ScoringRule
+from lstr.models.heads import Head, Scaled
+from lstr.models.kind import Kind, Model, Preset
+from lstr.models.publication import OLD_ANET, Publication, detection
+from lstr.models.published import Published, Tables, with_prefixes
+from lstr.models.stream import Tensors, begun
+from lstr.windows.loss import Supervision, loss_mask, without
+from lstr.windows.short_plan import Runs
+from lstr.windows.windows import Windows
+
+# First part of a published tensor's name to ours, where they differ.
+PUBLISHED_NAMES = {
+    "fc_feature.": "imagined.",
+    "fc_action1.": "action_head.0.",
+    "fc_action2.": "classifier.",
+    "attention1.": "gate.0.",
+    "attention2.": "gate.2.",
+}
+
+
+class FATSConfig(WindowConfig, frozen=True):
+    """What a FATS is made of."""
+
+    uses: ClassVar[Uses] = Uses(long_memory=False, teacher=False, heads=False)
+
+    kind: str = "fats"
+    generated: Size = 12
+    """Chunks whose features it imagines."""
+    runs: Size = 4
+    """Beginnings that it averages over."""
+
+
+class FATS(Model):
+    """Three GRUs of `config.d_model` on features as they come."""
+
+    config: FATSConfig
+    plans = Runs
+
+    def __init__(self, config: FATSConfig, n_classes: int) -> None:
+        super().__init__(config, n_classes)
+        width, d_model = config.input_dim, config.d_model
+        self.feature_head_work = Head(Scaled(width))  # the published network has no first layer
+        self.forward_cell = nn.GRUCell(width, d_model)
+        self.backward_cell = nn.GRUCell(width, d_model)
+        self.action_cell = nn.GRUCell(width, d_model)
+        self.imagined = nn.Linear(d_model, width)
+        self.action_head = nn.Sequential(nn.Linear(d_model, width), nn.ReLU())
+        self.classifier = nn.Linear(width, n_classes)
+        between = max(1, width // 4)
+        self.gate = nn.Sequential(
+            nn.Linear(width, between, bias=False), nn.ReLU(), nn.Linear(between, 2, bias=False), nn.Softmax(dim=-1)
+        )
+
+    scoring_rule = ScoringRule("FATS", "every", "negative")
+
+    def imagine(self, cell: nn.GRUCell, hidden: Tensor, count: int) -> list[Tensor]:
+        """What a GRU in state (B, d_model) expects next, `count` features (B, D) of which each is its next input."""
+        features = [self.imagined(hidden)]
+        while len(features) < count:
+            hidden = cell(features[-1], hidden)
+            features.append(self.imagined(hidden))
+        return features
+
+    def decide(self, ahead: Tensor, action: Tensor) -> Tensor:
+        """Logits (B, C) of the two GRUs' states (B, d_model) after a chunk."""
+        for feature in self.imagine(self.forward_cell, ahead, self.config.generated):
+            action = self.action_cell(feature.detach(), action)
+        return self.classifier(self.action_head(action))
+
+    def mixed(self, rows: Tensor, previous: Tensor, current: Tensor) -> Tensor:
+        """Logits (..., C) after the gate of rows (..., D) mixed the chunk before in; alone where that has none."""
+        weights = self.gate(rows)  # (..., 2)
+        both = weights[..., :1] * previous + weights[..., 1:] * current
+        return torch.where((previous != 0).any(dim=-1, keepdim=True), both, current)
+
+    def scores(self, rows: Tensor, previous: Tensor, current: Tensor, active: Tensor) -> tuple[Tensor, Tensor]:
+        """Logarithms of probabilities (B, C), and what the next chunk has as previous (B, C).
+
+        rows (B, D), previous (B, C), current logits (B, R, C) of the runs, active (B, R) those that have begun.
+        """
+        each = self.mixed(rows[:, None], previous[:, None], current).softmax(dim=-1)  # (B, R, C)
+        count = active.sum(1, keepdim=True)  # (B, 1)
+        mean = (each * active[..., None]).sum(1) / count
+        handed = mean.clone()
+        handed[:, :1] += 1 / count
+        return mean.clamp(min=torch.finfo(mean.dtype).tiny).log(), handed
+
+    def video_logits(self, features: Tensor, batch_size: int) -> Tensor:
+        """Logits (L, 1, C) of a video's features (L, D): all beginnings side by side, then the mixing in order."""
+        rows, length = self.feature_head_work(features), len(features)
+        W, runs = self.config.work_length, Runs.of(self.config)
+        starts = [list(range(first, length, W)) for first in runs.beginnings]
+        each = rows.new_zeros(length, self.config.runs, self.n_classes)
+        for run, firsts in enumerate(starts):
+            for at in range(0, len(firsts), batch_size):
+                part = torch.tensor(firsts[at : at + batch_size], device=rows.device)
+                chunks = part[:, None] + torch.arange(W, device=rows.device)  # (n, W)
+                inside = chunks < length
+                each[chunks[inside], run] = self.run_logits(rows[chunks.clamp(max=length - 1)])[inside]
+        logits, previous = [], rows.new_zeros(1, self.n_classes)
+        for chunk in range(length):
+            active = torch.from_numpy(runs.active(np.array([chunk]))).to(rows.device)
+            previous = previous * (chunk % W != 0)
+            row = slice(chunk, chunk + 1)
+            score, previous = self.scores(rows[row], previous, each[row], active)
+            logits.append(score)
+        return torch.stack(logits)
+
+    def run_logits(self, rows: Tensor) -> Tensor:
+        """Logits (B, T, C) at each chunk of rows (B, T, D) from states of zeros, the chunk before not mixed in."""
+        ahead = action = rows.new_zeros(len(rows), self.config.d_model)
+        logits = []
+        for row in rows.unbind(1):
+            ahead, action = self.forward_cell(row, ahead), self.action_cell(row, action)
+            logits.append(self.decide(ahead, action))
+        return torch.stack(logits, dim=1)
+
+    def begin(self, n_streams: int) -> Tensors:
+        """States (B, R, d_model) of both GRUs of each run, and what the chunk before left (B, C)."""
+        weight, shape = self.classifier.weight, (n_streams, self.config.runs, self.config.d_model)
+        states = {name: weight.new_zeros(shape) for name in ("ahead", "action")}
+        return {**states, "previous": weight.new_zeros(n_streams, self.n_classes)}
+
+    def step(
+        self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
+    ) -> tuple[Tensor, Tensors]:
+        """Like `Model.step`."""
+        R, before = self.config.runs, dict(tensors)
+        if "fresh" in plan:
+            before |= {name: tensors[name].masked_fill(plan["fresh"][..., None], 0) for name in ("ahead", "action")}
+        waiting = plan["waiting"] if "waiting" in plan else features.new_zeros(len(features), R, dtype=torch.bool)
+        rows = self.feature_head_work(features)  # (B, D)
+        each = rows.repeat_interleave(R, dim=0)  # (B * R, D)
+        ahead = self.forward_cell(each, before["ahead"].flatten(0, 1))
+        action = self.action_cell(each, before["action"].flatten(0, 1))
+        current = self.decide(ahead, action).unflatten(0, (-1, R))  # (B, R, C)
+        previous = begun(tensors["previous"], plan.get("unmixed"))
+        logits, previous = self.scores(rows, previous, current, ~waiting)
+        after = {"ahead": ahead.view_as(tensors["ahead"]), "action": action.view_as(tensors["action"])}
+        return logits[:, None], after | {"previous": previous}
+
+    def forward(self, windows: Windows) -> tuple[Tensor, Tensor, Tensor]:
+        """Logits (B, C) and both cycles (B, n, D) of a prefix of windows, drawn from 1 chunk to half of them."""
+        n = int(torch.randint(1, max(2, self.config.work_length // 2), ()))
+        return self.prefix(self.wrapped(windows), n)
+
+    def wrapped(self, windows: Windows) -> Tensor:
+        """Work rows (B, W, D) on one scale, those of a short video again from its start (published code)."""
+        rows, W = self.feature_head_work(windows.work), windows.work.shape[1]
+        places = torch.arange(W, device=rows.device) % windows.work_mask.sum(1, keepdim=True)  # (B, W)
+        return rows.gather(1, places[..., None].expand_as(rows))
+
+    def prefix(self, rows: Tensor, n: int, previous: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Logits (B, C) at the last of n rows, and the two cycles (B, n, D) of the first and of the last n rows.
+
+        rows (B, W, D); previous (B, C) is what the chunk before left, None to compute it.
+        """
+        if previous is None:
+            previous = rows.new_zeros(len(rows), self.n_classes)
+            with torch.no_grad():
+                before = self.run_logits(rows[:, : n - 1]) if n > 1 else rows[:, :0]
+                for row, current in zip(rows[:, : n - 1].unbind(1), before.unbind(1), strict=True):
+                    previous = self.mixed(row, previous, current).softmax(dim=-1)
+        ahead = action = rows.new_zeros(len(rows), self.config.d_model)
+        for row in rows[:, :n].unbind(1):
+            ahead, action = self.forward_cell(row, ahead), self.action_cell(row, action)
+        logits = self.mixed(rows[:, n - 1], previous, self.decide(ahead, action))
+        back = self.cycle(self.forward_cell, self.backward_cell, rows[:, :n])
+        forth = self.cycle(self.backward_cell, self.forward_cell, rows[:, rows.shape[1] - n :].flip(1))
+        return logits, back, forth.flip(1)
+
+    def cycle(self, out: nn.GRUCell, back: nn.GRUCell, rows: Tensor) -> Tensor:
+        """Rows (B, n, D) as one GRU recalls them that read, in reverse, what the other expected after them."""
+        hidden = rows.new_zeros(len(rows), self.config.d_model)
+        for row in rows.unbind(1):
+            hidden = out(row, hidden)
+        returning = torch.zeros_like(hidden)
+        for feature in reversed(self.imagine(out, hidden, self.config.generated)):
+            returning = back(feature, returning)
+        return torch.stack(self.imagine(back, returning, rows.shape[1]), dim=1).flip(1)
+
+    def loss(self, forwarded: tuple[Tensor, Tensor, Tensor], windows: Windows, supervision: Supervision) -> Tensor:
+        """Binary cross entropy of the prefix's last chunk, plus the squared errors of both cycles.
+
+        A mean over windows and classes, and over windows and features, summed over the chunks of the prefix.
+        """
+        logits, *cycles = forwarded
+        rows, n = self.wrapped(windows), cycles[0].shape[1]
+        present, ignore = windows.work_mask.sum(1), supervision.ignore
+        targets = supervision.targets[torch.arange(len(rows)), (n - 1) % present]  # (B, C)
+        counted = supervision.counts.any(dim=1)  # (B,)
+        total = max(1.0, float(counted.sum()) if supervision.n_windows is None else supervision.n_windows)
+        loss = logits.new_zeros(())
+        for recalled, true in zip(cycles, (rows[:, :n], rows[:, rows.shape[1] - n :]), strict=True):
+            loss = loss + ((recalled - true).square().mean(-1).sum(1) * counted).sum() / total
+        keep = loss_mask(targets, ignore, counted)
+        logits, targets = without(logits, ignore), without(targets, ignore)
+        each = F.binary_cross_entropy_with_logits(logits, targets, reduction="none").mean(1)  # (B,)
+        return loss + torch.where(keep, each, 0).sum() / total
+
+
+class PublishedFATS(Published):
+    """The published code of FATS."""
+
+    config = FATSConfig(flow_dim=0, d_model=4096, dropout=0.0)
+    marks = ("fc_feature.weight", "imagined.weight")
+    sizes = {"d_model": ("action_cell.weight_hh", 1), "input_dim": ("action_cell.weight_ih", 1)}
+    unknown = ("work_length", "generated", "runs")
+
+    def renamed(self, tensors: Tables) -> dict[str, Tensor]:
+        """Like `Published.renamed`, with the scale that leaves features as they are."""
+        scale = Scaled(tensors["fc_feature.weight"].shape[0]).state_dict(prefix="feature_head_work.input_linear.0.")
+        return {**with_prefixes(tensors, PUBLISHED_NAMES), **scale}
+
+
+TABLES = "LSTR paper, tables; THUMOS'14 in FATS' README too"
+TRAINING = {"epochs": 200, "lr": 5e-5, "weight_decay": 0.0, "batch_size": 32, "schedule": "constant"}
+KIND = Kind(
+    FATS,
+    FATSConfig,
+    Publication(
+        "FATS",
+        "Temporally smooth online action detection using cycle-consistent future anticipation, Kim et al., "
+        "Pattern Recognition 2021",
+        "https://arxiv.org/abs/2104.08030",
+        "YHKimGithub/FATSnet @ 04682ba",
+        "none",
+        "within 1e-5 in probability, losses and gradients too; its chunks are of five frames",
+        ("fats_small",),
+        (
+            *detection(59.0, 84.6, "2048 wide, of Kinetics", TABLES, ("fats-thumos14",)),
+            *detection(51.6, 81.7, OLD_ANET, TABLES, ("fats-thumos14",)),
+        ),
+        (
+            "the rate stays as it is, where the published one falls to a tenth after each 70 epochs",
+            "a step draws one length of prefix, where the published training takes a step for each",
+            "chunks are of six frames at 24 a second, where the published ones are of five at the video's own rate",
+        ),
+    ),
+    {"fats-thumos14": Preset(PublishedFATS.config, TRAINING)},
+    PublishedFATS(),
+)

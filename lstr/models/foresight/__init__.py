@@ -1,1 +1,0 @@
-"""Models that generate the future from the memory."""

@@ -1,0 +1,267 @@
+"""GateHUB (Chen et al., CVPR 2022): learned queries look at a long history through a gate, and new chunks at them.
+
+The history holds the slots of the long memory and then the work memory, so the newest chunks are in it too; both take
+their positions by slot, the newest last. The gate z of a slot is added to its scores as log z + z: what it closes is
+forgotten, what it opens is not amplified without end. What the video has not had yet is a row of zeros that is seen
+like any other, as published.
+
+As a stream: the queries never change, so that score, gate and value of a slot are sums of a part of its chunk, computed
+when the chunk arrives and kept in a ring, and a part of the slot. A step is then a softmax over the slots, the layers
+on the queries, and the decoder, of whose last layer only the newest chunk is computed. A history so small that this
+saves nothing (`ANEW`) is computed anew, which rounds as the published code does: where weights make large scores, the
+sums of parts differ from it, as it does from exact arithmetic, by some 1e-5 in probability.
+
+The published code was released without its optional future-augmented history, features of two seconds after each
+chunk; this has none either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from lstr.config import Uses, WindowConfig
+from lstr.metrics.scoring_rule import ScoringRule
+from lstr.models.heads import Head
+from lstr.models.kind import Model
+from lstr.models.stream import Tensors, begun, put, take
+from lstr.models.transformer import Block, CausalBlock, module_list
+from lstr.settings import Amount
+from lstr.windows import indices as memory
+from lstr.windows.long_plan import History, history_chunks, history_rows
+from lstr.windows.loss import Supervision, loss_mask, mean_of_kept, without
+from lstr.windows.windows import Windows
+
+# Windows whose history is gathered together: enough to be quick, few enough for little memory.
+AT_ONCE = 8
+ALPHA = 0.75
+# 1 - p is at least this: of an exponent below 1 the slope at 0 has no bound.
+SMALL = 1e-12
+# Multiply-adds of a history's projections up to which a stream computes them anew with every chunk.
+ANEW = 2**20
+
+
+@dataclass(frozen=True)
+class Gates:
+    """What follows from the weights of a GateHUB alone."""
+
+    weight: Tensor
+    """(n_heads * n0 + 1 + d_model, d_model): from a chunk's token without bias to its part of scores, gate and value"""
+    slots: Tensor
+    """(n_long + work_length, n_heads * n0 + 1 + d_model), the part of each slot"""
+    present: Tensor
+    """(work_length, d_model), what each slot adds to a token of the decoder"""
+    present_qkv: Tensor
+    """(work_length, 3 * d_model), and to its query, key and value in the first layer"""
+
+
+class GateHUBConfig(WindowConfig, frozen=True):
+    """What a GateHUB is made of."""
+
+    uses: ClassVar[Uses] = Uses(padded=True)
+
+    kind: str = "gatehub"
+    gamma: Amount = 0.05
+    """Exponent of the focal loss for chunks of actions, of the published code; its page says the paper has others."""
+    gamma_background: Amount = 0.1
+    """The same for chunks of background."""
+
+
+class GateHUB(Model):
+    """`config.n0` latent queries, `config.l_enc` layers among them after the gate, `config.l_dec` decoder layers."""
+
+    config: GateHUBConfig
+    plans = History
+
+    def __init__(self, config: GateHUBConfig, n_classes: int) -> None:
+        super().__init__(config, n_classes)
+        d_model, shape = config.d_model, (config.d_model, config.n_heads, config.d_feedforward, 0.0)
+        self.feature_head_work = Head(nn.Linear(config.input_dim, d_model))
+        self.history_positions = nn.Embedding(config.n_long + config.work_length, d_model)
+        self.present_positions = nn.Embedding(config.work_length, d_model)
+        self.gate = nn.Linear(d_model, 1)
+        self.latents = nn.Parameter(torch.zeros(config.n0, d_model))
+        self.gated = Block(*shape)
+        self.encoder: Sequence[Block] = module_list(Block(*shape) for _ in range(config.l_enc))
+        self.encoder_norm = nn.LayerNorm(d_model)
+        self.decoder: Sequence[CausalBlock] = module_list(CausalBlock(*shape) for _ in range(config.l_dec))
+        self.decoder_norm = nn.LayerNorm(d_model)
+        self.dropout = nn.Dropout(config.dropout)
+        self.classifier = nn.Linear(d_model, n_classes)
+
+    scoring_rule = ScoringRule("GateHUB", "after the first", "left out oldest")
+
+    def forward(self, windows: Windows) -> Tensor:
+        """Logits (B, W, C) of every work slot."""
+        work = windows.newest_last()  # (B, W, D)
+        tokens = self.feature_head_work(torch.cat([windows.long, work], dim=1))  # (B, n_long + W, d_model)
+        return windows.by_slot(self.score(tokens))
+
+    def score(self, tokens: Tensor) -> Tensor:
+        """Logits (B, W, C) of the newest W of the history's chunks, whose tokens (B, n_long + W, d_model) come oldest
+        first and without positions."""
+        history = tokens + self.history_positions.weight
+        present = tokens[:, -self.config.work_length :] + self.present_positions.weight
+        attention, gate = self.gated.attention, self.gate(history).transpose(1, 2)[:, None]  # (B, 1, 1, n_long + W)
+        keys, values = attention.keys_values(history)
+        scores = attention.queries(self.latents) @ keys.transpose(-1, -2) / keys.shape[-1] ** 0.5
+        attended = attention.merge(through(gate, scores).softmax(dim=-1) @ values)  # (B, n0, d_model)
+        latents = self.encode(self.gated.after(self.latents, attended))
+        return self.classifier(self.dropout(self.decode(present, latents)))
+
+    @property
+    def keeps_parts(self) -> bool:
+        """Whether a stream keeps what chunks add to scores, gates and values."""
+        config = self.config
+        return 2 * (config.n_long + config.work_length) * config.d_model**2 > ANEW
+
+    def loss(self, forwarded: Tensor, windows: Windows, supervision: Supervision) -> Tensor:
+        """The focal loss of the work slots (section 3.4): sum over classes of -t (1 - p)^gamma log p, their mean.
+
+        Where the paper has one exponent for action and another for background, so has this.
+        """
+        targets, ignore = supervision.targets, supervision.ignore
+        keep = loss_mask(targets, ignore, supervision.counts)  # (B, W)
+        targets = without(targets, ignore)
+        log = without(forwarded, ignore).log_softmax(dim=-1)  # (B, W, C)
+        gamma = torch.where(targets[..., :1] > 0, self.config.gamma_background, self.config.gamma)
+        losses = -ALPHA * (targets * (1 - log.exp()).clamp(min=SMALL) ** gamma * log).sum(dim=-1)  # (B, W)
+        return mean_of_kept(losses, keep, supervision.totals)
+
+    def encode(self, latents: Tensor) -> Tensor:
+        """The queries (B, n0, d_model) that have seen the history, among themselves: (B, n0, d_model)."""
+        for block in self.encoder:
+            latents = block(latents, latents)
+        return self.dropout(self.encoder_norm(latents))
+
+    def decode(self, present: Tensor, latents: Tensor) -> Tensor:
+        """Tokens (B, W, d_model) of the newest chunks after each has met those before it, and the queries."""
+        for block in self.decoder:
+            present = block(present, latents)
+        return self.decoder_norm(present)
+
+    def video_logits(self, features: Tensor, batch_size: int) -> Tensor:
+        """Logits (L, 1, C) of a video's features (L, D): chunk T has the newest output of its window."""
+        tokens = self.feature_head_work(features)  # (L, d_model)
+        pieces = memory.in_pieces(len(tokens), min(batch_size, AT_ONCE))
+        return torch.cat([self.score(self._histories(tokens, ends))[:, -1:] for ends in pieces])
+
+    def _histories(self, tokens: Tensor, ends: NDArray[np.int64]) -> Tensor:
+        """Tokens (B, n_long + W, d_model) of the histories at ends (B,), of a video's (L, d_model)."""
+        chunks, exist = (torch.from_numpy(a).to(tokens.device) for a in history_chunks(ends, self.config))
+        return self._padded(tokens[chunks], ~exist)
+
+    def _padded(self, tokens: Tensor, missing: Tensor | None) -> Tensor:
+        """Tokens (B, N, d_model) with those of rows of zeros where no chunk is, missing (B, N), None where all are."""
+        return tokens if missing is None else torch.where(missing[..., None], self.head.bias, tokens)
+
+    @property
+    def head(self) -> nn.Linear:
+        """The one linear layer of the feature head."""
+        return self.feature_head_work.input_linear[0]  # type: ignore[return-value]
+
+    def dense_logits(self, features: Tensor, batch_size: int, constants: Gates | None = None) -> Tensor:
+        """Like `video_logits`: every chunk goes through its part of the gate once."""
+        if not self.keeps_parts:
+            return self.video_logits(features, batch_size)
+        constants = constants or self.constants()
+        parts = self._parts(constants, F.linear(features, self.head.weight))  # (L, ...) each
+        rows = []
+        for ends in memory.in_pieces(len(features), min(batch_size, AT_ONCE)):
+            chunks, exist = (torch.from_numpy(a).to(features.device) for a in history_chunks(ends, self.config))
+            kept = {}
+            for name, part in parts.items():
+                first = 0 if name == "history" else self.config.n_long
+                kept[name] = part[chunks[:, first:]].masked_fill_(~exist[:, first:, None], 0)
+            rows.append(self._newest(constants, **kept))
+        return torch.cat(rows)
+
+    @torch.no_grad()
+    def constants(self) -> Gates:
+        """Like `Model.constants`."""
+        attention = self.gated.attention
+        d_model, n_heads = self.config.d_model, self.config.n_heads
+        queries = attention.queries(self.latents) * (d_model // n_heads) ** -0.5  # (n_heads, n0, D / n_heads)
+        keys = attention.in_proj_weight[d_model : 2 * d_model].unflatten(0, (n_heads, -1))
+        scores = torch.einsum("hqd,hde->hqe", queries, keys).flatten(0, 1)  # (n_heads * n0, d_model)
+        weight = torch.cat([scores, self.gate.weight, attention.in_proj_weight[2 * d_model :]])
+        # The bias of the keys moves all scores of a query alike, so softmax drops it.
+        bias = torch.cat([scores.new_zeros(len(scores)), self.gate.bias, attention.in_proj_bias[2 * d_model :]])
+        of_zeros = self.head.bias
+        present = of_zeros + self.present_positions.weight
+        slots = F.linear(of_zeros + self.history_positions.weight, weight, bias)
+        return Gates(weight, slots, present, self.decoder[0].self_attn.project(present, 0, 3))
+
+    def begin(self, n_streams: int) -> Tensors:
+        """Rings of what is kept of a chunk, by name; of parts, zeros are those of a chunk of zeros."""
+        config, d_model, W = self.config, self.config.d_model, self.config.work_length
+        shapes = {"tokens": (history_rows(config), d_model)}
+        if self.keeps_parts:
+            shapes = {"history": (history_rows(config), config.n_heads * config.n0 + 1 + d_model)}
+            shapes |= {"present": (W, d_model), "qkv": (W, 3 * d_model)}
+        return {name: self.latents.new_zeros(n_streams, *shape) for name, shape in shapes.items()}
+
+    def step(
+        self, constants: Gates, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
+    ) -> tuple[Tensor, Tensors]:
+        """Like `Model.step`."""
+        W, n_long = self.config.work_length, self.config.n_long
+        if self.keeps_parts:
+            parts = self._parts(constants, F.linear(features, self.head.weight))
+        else:
+            # with a row beside it: one alone is multiplied, and rounded, in another order than those of a video
+            parts = {"tokens": self.feature_head_work(F.pad(features, (0, 0, 0, 1)))[:-1]}
+        after, kept, missing = {}, {}, plan.get("missing")
+        for name, ring in tensors.items():
+            part, length = ("work_", W) if name in ("present", "qkv") else ("", n_long + W)
+            after[name] = put(begun(ring, plan.get("fresh")), plan[f"{part}row"], parts[name], donate)
+            kept[name] = take(after[name], plan[f"{part}rows"], length)
+            if name != "tokens" and missing is not None:
+                kept[name] = kept[name].masked_fill(missing[:, -length:, None], 0)
+        if self.keeps_parts:
+            return self._newest(constants, **kept), after
+        return self.score(self._padded(kept["tokens"], missing))[:, -1:], after
+
+    def _parts(self, constants: Gates, tokens: Tensor) -> Tensors:
+        """What is kept of chunks with tokens (..., d_model) without bias, by the names of `begin`."""
+        in_proj = self.decoder[0].self_attn.in_proj_weight
+        return {"history": F.linear(tokens, constants.weight), "present": tokens, "qkv": F.linear(tokens, in_proj)}
+
+    def _newest(self, constants: Gates, history: Tensor, present: Tensor, qkv: Tensor) -> Tensor:
+        """Logits (B, 1, C) of the newest chunk, from what is kept of those of its window, which changes."""
+        config, n_scores = self.config, self.config.n_heads * self.config.n0
+        history += constants.slots
+        scores, gate, values = history.split([n_scores, 1, config.d_model], dim=-1)  # (B, n_long + W, ...)
+        weights = through(gate, scores).softmax(dim=1).unflatten(-1, (config.n_heads, -1))
+        heads = weights.permute(0, 2, 3, 1) @ self.gated.attention.split(values)  # (B, n_heads, n0, D / n_heads)
+        latents = self.encode(self.gated.after(self.latents, self.gated.attention.merge(heads)))
+        x, qkv = present + constants.present, qkv + constants.present_qkv
+        for i, block in enumerate(self.decoder):
+            attention, last = block.self_attn, i + 1 == len(self.decoder)
+            if i == 0:
+                queries, keys, values = (attention.split(part) for part in qkv.chunk(3, dim=-1))
+                queries = queries[:, :, -1:] if last else queries
+                attended = attention.attend(queries, keys, values, causal=not last)
+            elif last:
+                attended = attention.attend_few(x[:, -1:], x)
+            else:
+                attended = attention.attend(attention.queries(x), *attention.keys_values(x), causal=True)
+            x = block.after_self(x[:, -1:] if last else x, attended)
+            if last:
+                x = block.after(x, block.attention.attend_few(x, latents))
+            else:
+                x = block.after(x, block.attention(x, latents))
+        return self.classifier(self.dropout(self.decoder_norm(x)))
+
+
+def through(gate: Tensor, scores: Tensor) -> Tensor:
+    """Scores of slots after their gates: z = sigmoid + 1e-8 of what the gate says adds log z + z."""
+    z = gate.sigmoid() + 1e-8
+    return scores + z.log() + z

@@ -1,0 +1,198 @@
+"""Information Discrimination Network (Eun et al., CVPR 2020): a GRU that knows the newest chunk at every step.
+
+The embedding of the newest chunk enters the gates at every chunk of the window, so that what has nothing to do with it
+is not taken in. So the earlier positions of a window know its future: only the newest one is a score here, the others
+are trained on and no more. A state cannot be carried from chunk to chunk either: a stream keeps what it can of each
+chunk's part of the gates, and takes the steps of the window at every chunk.
+
+The gates are Keras' hard sigmoid, clip(0.2 x + 0.5, 0, 1), and the update gate weighs the candidate. The network, its
+masks of dropout with it, is the published one; its training code was withheld, so the losses are those of the paper as
+two others wrote them again.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lstr.config import Uses, WindowConfig
+from lstr.models.heads import FeatureHead
+from lstr.models.kind import Kind, Preset
+from lstr.models.publication import OLD_ANET, Publication, detection
+from lstr.models.published import Published, Tables
+from lstr.models.windowed import Windowed, at_slot
+from lstr.windows.loss import Supervision, loss_mask, loss_of, mean_of_kept
+from lstr.windows.windows import Windows
+
+# What the early and the contrastive loss weigh (published code).
+AUXILIARY = 0.3
+
+KERNEL = "IDU/idu/kernel_512_512"
+# The cell's maps, in the order of the published kernel (in, out, 6).
+MAPS = (
+    "reset_hidden",
+    "reset_newest",
+    "update_token",
+    "update_newest",
+    "candidate_token",
+    "candidate_hidden",
+)
+# Published layers to ours.
+DENSE = {
+    "Concatenater/dense": "feature_head_work.input_linear.0",
+    "Concatenater/dense_1": "early_classifier",
+    "Output/dense": "hidden_layer.0",
+    "Output/dense_1": "classifier",
+}
+
+
+def hard_sigmoid(x: Tensor) -> Tensor:
+    """Keras' form of it."""
+    return (0.2 * x + 0.5).clamp(0, 1)
+
+
+class IDNConfig(WindowConfig, frozen=True):
+    """What an IDN is made of."""
+
+    uses: ClassVar[Uses] = Uses(long_memory=False, heads=False)
+
+    kind: str = "idn"
+
+
+class IDN(Windowed):
+    """An information discrimination unit of `config.d_model` over the embeddings of `config.work_length` chunks."""
+
+    reset_hidden: nn.Linear
+    reset_newest: nn.Linear
+    update_token: nn.Linear
+    update_newest: nn.Linear
+    candidate_token: nn.Linear
+    candidate_hidden: nn.Linear
+
+    def __init__(self, config: IDNConfig, n_classes: int) -> None:
+        super().__init__(config, n_classes)
+        d_model = config.d_model
+        self.token_dim = 3 * d_model
+        self.feature_head_work = FeatureHead(config.input_dim, d_model)
+        self.early_classifier = nn.Linear(d_model, n_classes)
+        for name in MAPS:
+            setattr(self, name, nn.Linear(d_model, d_model, bias=False))
+        self.hidden_layer = nn.Sequential(nn.Linear(d_model, d_model), nn.ReLU())
+        self.classifier = nn.Linear(d_model, n_classes)
+
+    def embed(self, features: Tensor) -> Tensor:
+        """Features (..., D) to embedding, part of the update gate and of the candidate (..., 3 * d_model)."""
+        embedded = self.feature_head_work(features)
+        return torch.cat([embedded, self.update_token(embedded), self.candidate_token(embedded)], dim=-1)
+
+    def decide(self, tokens: Tensor, newest: Tensor, constants: None) -> Tensor:
+        """Logits (B, 1, C) of the newest slot of windows of tokens (B, W, 3 * d_model)."""
+        embedded, update, candidate = tokens.chunk(3, dim=-1)  # (B, W, d_model) each
+        now = at_slot(embedded, newest)  # (B, d_model)
+        states = self.unit(update, candidate, self.reset_newest(now), self.update_newest(now))
+        return self.classifier(self.hidden_layer(at_slot(states, newest)))[:, None]
+
+    def unit(self, update: Tensor, candidate: Tensor, reset_now: Tensor, update_now: Tensor) -> Tensor:
+        """States (B, W, d_model) of a window, of what its chunks (B, W, d_model) and its newest (B, d_model) give."""
+        hidden, states = torch.zeros_like(reset_now), []
+        for at_gate, proposed in zip(update.unbind(1), candidate.unbind(1), strict=True):
+            reset = hard_sigmoid(self.reset_hidden(hidden) + reset_now)
+            gate = hard_sigmoid(at_gate + update_now)
+            new = torch.tanh(proposed + self.candidate_hidden(reset * hidden))
+            hidden = (1 - gate) * hidden + gate * new
+            states.append(hidden)
+        return torch.stack(states, dim=1)
+
+    def forward(self, windows: Windows) -> tuple[Tensor, Tensor, Tensor]:
+        """Logits and early logits (B, W, C), and the squared distance (B, W) of each embedding to the newest."""
+        embedded = self.feature_head_work(windows.work)  # (B, W, d_model)
+        newest = windows.work_mask.sum(1) - 1  # (B,)
+        now = at_slot(embedded, newest)
+        update, candidate = (self.masked(embedded) for _ in range(2))
+        reset_now, update_now = (self.masked(now[:, None])[:, 0] for _ in range(2))
+        states = self.unit(
+            self.update_token(update),
+            self.candidate_token(candidate),
+            self.reset_newest(reset_now),
+            self.update_newest(update_now),
+        )
+        squared = (embedded - now[:, None]).square().sum(-1)
+        return self.classifier(self.hidden_layer(states)), self.early_classifier(embedded), squared
+
+    def masked(self, tokens: Tensor) -> Tensor:
+        """Tokens (B, W, d_model) after dropout, with one mask for all chunks of a window, as Keras' cells have it."""
+        mask = F.dropout(torch.ones_like(tokens[:, :1]), self.config.dropout, self.training)
+        return tokens * mask
+
+    def loss(self, forwarded: tuple[Tensor, Tensor, Tensor], windows: Windows, supervision: Supervision) -> Tensor:
+        """Cross entropy at every chunk of the window, and 0.3 times those of the embeddings and the contrastive one."""
+        logits, early, squared = forwarded
+        outputs, targets = self.outputs(), supervision.targets
+        newest = windows.work_mask.sum(1) - 1
+        now = at_slot(targets, newest)  # (B, C)
+        same = (targets * now[:, None]).sum(-1) > 0  # (B, W)
+        keep = loss_mask(targets, supervision.ignore, supervision.counts)
+        if supervision.ignore is not None:  # nothing is known of what is like an ambiguous chunk
+            keep = keep & (now[:, supervision.ignore] == 0)[:, None]
+        apart = torch.where(same, squared, (1 - squared).clamp(min=0))
+        contrastive = mean_of_kept(apart, keep, supervision.totals)
+        auxiliary = loss_of(early, outputs, supervision) + contrastive
+        return loss_of(logits, outputs, supervision) + AUXILIARY * auxiliary
+
+
+README = "IDN's README; TVSeries is after a smoothing of scores"
+PUBLISHED = IDNConfig(flow_dim=2048, d_model=512, dropout=0.5, work_length=16)
+TRAINING = {
+    "lr": 1e-4,
+    "weight_decay": 0.0,
+    "batch_size": 128,
+    "schedule": "constant",
+    "windows": "every",
+    "stride": 1,
+}
+
+
+class PublishedIDN(Published):
+    """The published code of IDN."""
+
+    config = PUBLISHED
+    marks = (KERNEL, "reset_newest.weight")
+    unknown = ("work_length",)
+
+    def renamed(self, tensors: Tables) -> dict[str, Tensor]:
+        """From a TensorFlow checkpoint by its variable names, whose matrices are (in, out)."""
+        found = {f"{name}.weight": tensors[KERNEL][..., i].T.float() for i, name in enumerate(MAPS)}
+        for theirs, ours in DENSE.items():
+            found[f"{ours}.weight"] = tensors[f"{theirs}/kernel"].T.float()
+            found[f"{ours}.bias"] = tensors[f"{theirs}/bias"].float()
+        return found
+
+
+KIND = Kind(
+    IDN,
+    IDNConfig,
+    Publication(
+        "IDN",
+        "Learning to Discriminate Information for Online Action Detection, Eun et al., CVPR 2020",
+        "https://arxiv.org/abs/1912.04461",
+        "hjeun/idu @ 38ffd09",
+        "ETRI's, for academic research alone",
+        "within 1e-5 in logits at every position; its training code was withheld, so the losses are those of two "
+        "others who wrote it again",
+        ("idn_small",),
+        (
+            *detection(60.3, 86.1, "Inception-V3 of Kinetics", README, ("idn-thumos14",)),
+            *detection(50.0, 84.7, OLD_ANET, README, ("idn-thumos14",)),
+        ),
+        (
+            "the published training code was withheld, and how many epochs it has is not known: here 25",
+            "batches are not balanced between action and background, as the published ones are",
+            "no score is smoothed, where the published figure of TVSeries is after a smoothing",
+        ),
+    ),
+    {"idn-thumos14": Preset(PUBLISHED, TRAINING)},
+    PublishedIDN(),
+)

@@ -1,1 +1,0 @@
-"""The Long Short-Term Transformer, its stream and its relatives."""

@@ -1,0 +1,343 @@
+"""MAT (Wang et al., ICCV 2023): memory and future tokens that refine each other, with attention to the best keys alone.
+
+Tokens of the future are generated from the memory and the work tokens; then work tokens see those, the future sees the
+work tokens, and work tokens see the future once more. Every query attends to its three quarters of the keys with the
+highest scores; keys that it may not see count among those that it leaves out.
+
+A long memory of which few slots are hidden is summed up in `config.groups` runs, each to one token, else as a whole to
+n0 tokens. The published code counts the hidden slots of a whole batch, so that a window's scores depend on its
+neighbours; here each window is counted alone, unless `config.grouping` is "batch".
+
+The published evaluation takes the first chunks of a video from one full window, where every work token has seen the
+future that was generated from all of them: the scores of all chunks but its last use chunks that came later. Here they
+are never used: a window that is not full has the work tokens that there are. In training, where a window is full and
+every slot an output, it is as published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from msgspec import Meta
+from torch import Tensor
+
+from lstr.config import MOST, Size, SizeOrZero
+from lstr.errors import ConfigError
+from lstr.metrics.scoring_rule import ScoringRule
+from lstr.models.foresight import Foresight, ForesightConfig, Prepared, PublishedForesight
+from lstr.models.kind import Kind, Preset
+from lstr.models.lstr_config import PUBLISHED_TRAINING
+from lstr.models.publication import AHEAD, ANET, KINETICS, LISTING, Publication, Result, detection
+from lstr.models.stream import Tensors, newest
+from lstr.models.transformer import Attention, DecoderLayer, EncoderLayer, Stack, module_list
+from lstr.windows.windows import Outputs
+
+# Weight of the loss of each generation of future tokens (published code).
+FUTURE_WEIGHT = 0.1
+# Windows that the published evaluation computes together.
+PUBLISHED_BATCH = 16
+
+
+def attend_to_best(
+    attention: Attention, x: Tensor, memory: Tensor, mask: Tensor | None = None, counted: Tensor | None = None
+) -> Tensor:
+    """Tokens x (B, N, D) look at the three quarters of memory (B, M, D) that score highest, at least one: (B, N, D).
+
+    mask is bool, broadcast to (B, n_heads, N, M), True = may be seen; what may not still is one of the M. counted (B,
+    M) are the tokens that exist, None for all.
+    """
+    keys, values = attention.keys_values(memory)
+    return attend_to_best_of(attention, attention.queries(x), keys, values, mask, counted)
+
+
+def attend_to_best_of(
+    attention: Attention, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, counted: Tensor | None
+) -> Tensor:
+    """Like `attend_to_best`, of what is projected: queries (..., n_heads, N, D / n_heads), keys and values likewise."""
+    scores = queries * queries.shape[-1] ** -0.5 @ keys.transpose(-1, -2)  # (..., n_heads, N, M)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf)
+    M = keys.shape[-2]
+    none = torch.zeros_like(scores, dtype=torch.bool)
+    if counted is None:
+        best = scores.topk(max(1, 3 * M // 4), dim=-1).indices
+        kept = none.scatter(-1, best, torch.ones_like(best, dtype=torch.bool))
+    else:
+        scores = scores.masked_fill(~counted[:, None, None, :], -torch.inf)
+        best = scores.topk(max(1, 3 * M // 4), dim=-1).indices
+        share = (3 * counted.sum(dim=-1) // 4).clamp(min=1)[:, None, None, None]  # (B, 1, 1, 1)
+        kept = none.scatter(-1, best, (torch.arange(best.shape[-1], device=best.device) < share).expand_as(best))
+    weights = scores.masked_fill(~kept, -torch.inf).softmax(dim=-1)
+    if attention.training and attention.dropout:
+        weights = F.dropout(weights, attention.dropout)
+    return attention.merge(weights @ values)
+
+
+class BestLayer(DecoderLayer):
+    """A decoder layer whose attention is `attend_to_best`, with GELU in its feed-forward."""
+
+    def after_cross(self, x: Tensor, attended: Tensor) -> Tensor:
+        """Like `DecoderLayer.after_cross`."""
+        x = self.norm2(x + self.dropout(attended))
+        return self.norm3(x + self.dropout(self.linear2(self.dropout(F.gelu(self.linear1(x))))))
+
+    def look(self, x: Tensor, memory: Tensor, mask: Tensor | None = None, counted: Tensor | None = None) -> Tensor:
+        """The rest of the layer for tokens x (B, N, D) after their self-attention; as `attend_to_best`."""
+        return self.after_cross(x, attend_to_best(self.multihead_attn, x, memory, mask, counted))
+
+
+class BestEncoderLayer(EncoderLayer):
+    """A self-attention layer whose attention is `attend_to_best`, with GELU in its feed-forward."""
+
+    def look(self, x: Tensor, counted: Tensor | None) -> Tensor:
+        """x (B, N, D), of which counted (B, N) exist, to (B, N, D)."""
+        x = self.norm1(x + self.dropout(attend_to_best(self.self_attn, x, x, None, counted)))
+        return self.norm2(x + self.dropout(self.linear2(self.dropout(F.gelu(self.linear1(x))))))
+
+
+class MATConfig(ForesightConfig, frozen=True):
+    """What a MAT is made of."""
+
+    kind: str = "mat"
+    refinements: Annotated[int, Meta(ge=2, lt=MOST)] = 2
+    """How often it refines the work tokens, two times at least; the future is refined once less."""
+    l_stage1: Size = 1
+    """Layers of encoder stage 1 (`ENC_MODULE` of the published code)."""
+    groups: SizeOrZero = 0
+    """Runs that it sums the long memory up in where fewer of its slots than these are hidden; 0 is none."""
+    grouping: Literal["window", "batch"] = "window"
+    """Where hidden slots are counted for `groups`. window: in each window; batch (published code): in all windows of a
+    batch, in training and for whole videos, where batches are of 16; a stream has windows."""
+
+    def check(self) -> None:
+        """Like `WindowConfig.check`."""
+        super().check()
+        if self.groups and (self.n_long % self.groups or self.groups > self.n_long // self.groups):
+            raise ConfigError(
+                f"groups is {self.groups}, and the long memory has {self.n_long} slots.",
+                "Give a divisor of the slots that is no more than the slots of a group; or 0 for no groups.",
+            )
+
+    @property
+    def tile(self) -> int:
+        """A window's future belongs to it."""
+        return self.work_length + self.anticipation
+
+    @property
+    def offsets(self) -> int:
+        """The work memory has so many."""
+        return self.work_length
+
+
+class MAT(Foresight):
+    """Grouped memory, a decoder, generated future, `config.refinements` of the work tokens, one less of the future."""
+
+    config: MATConfig
+
+    def __init__(self, config: MATConfig, n_classes: int) -> None:
+        shape = config.d_model, config.n_heads, config.d_feedforward, config.dropout
+        layer = BestLayer(*shape)
+        super().__init__(
+            config, n_classes, layer, BestEncoderLayer(*shape), fusions=config.refinements, l_stage1=config.l_stage1
+        )
+        again = range(config.refinements - 1)
+        self.fut_fusions: Sequence[Stack] = module_list(Stack(layer, 1, config.d_model) for _ in again)
+
+    scoring_rule = ScoringRule("MAT", "long videos", "ignored")
+
+    def outputs(self) -> Outputs:
+        """The work slots and the chunks that follow, once for each stage; then the chunks of each generated future.
+
+        A future begins at the second chunk after the work memory (published code, which leaves one out).
+        """
+        n = self.config.refinements
+        weights = [0.2, *(round(0.8 * i - 0.6, 1) for i in range(1, 1 + n))]  # published code: 0.2, 0.2, 1
+        return self.staged(weights, [FUTURE_WEIGHT] * n, slot=-1, first=2)
+
+    def learned(self, n_windows: int = 1) -> Tensors:
+        """Like `Foresight.learned`."""
+        stacks = {"stage1": self.enc_modules[0], "generated": self.gen_layer, "future": self.fut_fusions[0]}
+        queries = self.enc_queries[0], self.gen_query, self.final_query
+        made = {}
+        for (name, stack), query in zip(stacks.items(), queries, strict=True):
+            tokens, layer = query.weight.expand(n_windows, -1, -1), stack.layers[0]
+            made[name] = layer.after_self(tokens, attend_to_best(layer.self_attn, tokens, tokens))
+        return made
+
+    def remembered(self) -> dict[str, tuple[int, ...]]:
+        """The memory's tokens, and which of them exist: as many as there are groups where it is grouped."""
+        n = max(self.config.n0, self.config.groups)
+        return {"memory": (n, self.config.d_model), "counted": (n,)}
+
+    def begin(self, n_streams: int) -> Tensors:
+        """Like `Foresight.begin`."""
+        tensors = super().begin(n_streams)
+        return tensors | {"counted": torch.ones_like(tensors["counted"], dtype=torch.bool)}
+
+    def grouped(self, mask: Tensor, together: bool = False) -> Tensor:
+        """(B,) which of the windows with this mask (B, n_long) have their long memory summed up in groups.
+
+        together: whether hidden slots are counted over all of them where `config.grouping` is "batch".
+        """
+        hidden = (~mask).sum(dim=1)
+        if together and self.config.grouping == "batch":
+            hidden = hidden.sum().expand(len(mask))
+        return hidden < self.config.groups
+
+    def remember(
+        self, learned: Tensors, keys: Tensor, values: Tensor, mask: Tensor | None, together: bool = False
+    ) -> Tensors:
+        """Like `Foresight.remember`."""
+        n_groups, n = self.config.groups, max(self.config.n0, self.config.groups)
+        grouped = torch.full((len(keys),), float(n_groups), device=keys.device) > 0
+        if mask is not None:
+            grouped = self.grouped(mask, together)
+        places = torch.arange(n, device=keys.device)
+        counted = places < torch.where(grouped, n_groups, self.config.n0)[:, None]  # (B, n)
+        whole = runs = None
+        if mask is not None or not n_groups:  # both, rather than look at the mask to see which
+            whole = F.pad(self._sum_up(learned, keys, values, mask), (0, 0, 0, n - self.config.n0))  # (B, n, D)
+        if n_groups:
+            keys, values = (tensor.unflatten(1, (n_groups, -1)).flatten(0, 1) for tensor in (keys, values))
+            if mask is not None:  # a run of nothing but hidden slots is NaN, even where it is not taken
+                mask = (mask | ~grouped[:, None]).unflatten(1, (n_groups, -1)).flatten(0, 1)
+            runs = self._sum_up(learned, keys, values, mask).mean(dim=1).unflatten(0, (-1, n_groups))  # (B, groups, D)
+            runs = F.pad(runs, (0, 0, 0, n - n_groups))
+        if whole is None or runs is None:
+            tokens = runs if whole is None else whole
+        else:
+            tokens = torch.where(grouped[:, None, None], runs, whole)
+        assert tokens is not None, "windows are grouped or not"
+        for layer in self.enc_modules[1].layers:
+            tokens = layer.look(tokens, counted)
+        return {"memory": self.enc_modules[1].norm(tokens), "counted": counted}
+
+    def _sum_up(self, learned: Tensors, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        """Stage 1 of runs of slots, keys and values (R, n, l_stage1 * D), mask (R, n) or None: (R, n0, D)."""
+        stack, x = self.enc_modules[0], learned["stage1"]
+        if 1 < len(x) < len(keys):  # those of each window, for each of its runs
+            x = x.repeat_interleave(len(keys) // len(x), dim=0)
+        seen = None if mask is None else mask[:, None, None, :]
+        n_layers = self.config.l_stage1
+        for i, (layer, own, theirs) in enumerate(
+            zip(stack.layers, keys.chunk(n_layers, -1), values.chunk(n_layers, -1), strict=True)
+        ):
+            if i:  # the first is learned
+                x = layer.after_self(x, attend_to_best(layer.self_attn, x, x))
+            cross = layer.multihead_attn
+            attended = attend_to_best_of(cross, cross.queries(x), cross.split(own), cross.split(theirs), seen, None)
+            x = layer.after_cross(x, attended)
+        return stack.norm(x)
+
+    def decide(
+        self, learned: Tensors, work: Tensor, present: Tensor | None, past: Tensors, whole: bool = False
+    ) -> Tensor:
+        """Like `Foresight.decide`."""
+        W, ahead = self.config.work_length, self.config.anticipation
+        x = self.with_coming(self.pos_encoding(work, torch.arange(W, device=work.device)), W)  # (B, N, d_model)
+        B, N, _ = x.shape
+        memory, m_counted = past["memory"], past["counted"]
+        counted = m_counted.new_ones(B, N) if present is None else F.pad(present, (0, ahead), value=True)  # (B, N)
+        causal = torch.ones(N, N, dtype=torch.bool, device=x.device).tril()
+
+        def with_memory(tokens: Tensor, *future: Tensor) -> tuple[Tensor, Tensor]:
+            """The memory, work tokens and the future's as one memory, and which of them exist."""
+            exist = [m_counted, counted, *(m_counted.new_ones(f.shape[:2]) for f in future)]
+            return torch.cat([memory, tokens, *future], dim=1), torch.cat(exist, dim=1)
+
+        for layer in self.dec_modules.layers:
+            x = layer.after_self(x, attend_to_best(layer.self_attn, x, x, causal, counted))
+            x = layer.look(x, memory, None, m_counted)
+        stages = [self.dec_modules.norm(x)]
+        futures = [_foresee(self.gen_layer, learned["generated"], *with_memory(stages[0]))]
+        for i, stack in enumerate(self.work_fusions):
+            x, future, last = stages[-1], futures[-1], i + 1 == len(self.work_fusions)
+            asking, own = x, causal
+            if last and not whole:
+                asking = newest(x, present, W)
+                own = newest(causal.expand(B, 1, -1, -1).transpose(1, 2), present, W).transpose(1, 2)
+            seen = F.pad(F.pad(own, (memory.shape[1], 0), value=True), (0, future.shape[1]), value=True)
+            layer = stack.layers[0]
+            y = layer.after_self(asking, attend_to_best(layer.self_attn, asking, x, own, counted))
+            tokens, exist = with_memory(x, future)
+            stages.append(stack.norm(layer.look(y, tokens, seen, exist)))
+            if not last:
+                tokens, exist = with_memory(stages[-1], future)
+                foresee = _foresee_again if i else _foresee
+                futures.append(foresee(self.fut_fusions[i], future if i else learned["future"], tokens, exist))
+        if not whole:
+            return self.classifier(stages[-1])
+        return self.classifier(torch.cat([*stages, self.stretched(futures[0]), *futures[1:]], dim=1))
+
+    def dense_logits(self, features: Tensor, batch_size: int, constants: Prepared | None = None) -> Tensor:
+        """Like `video_logits`; with grouping "batch", from the first full window on in batches of 16, as published."""
+        if self.config.grouping == "window":
+            return super().dense_logits(features, batch_size, constants)
+        L, W = len(features), self.config.work_length
+        starts = [*range(min(W - 1, L)), *range(W - 1, L, PUBLISHED_BATCH)]  # windows that are not full have no batch
+        batches = [np.arange(start, end) for start, end in zip(starts, [*starts[1:], L], strict=True)]
+        return torch.cat(self._of_windows(constants or self.constants(), features, batches, together=True))
+
+
+def _foresee(stack: Stack, learned: Tensor, memory: Tensor, counted: Tensor) -> Tensor:
+    """What a stack makes of queries after its first self-attention, (1 or B, n, D), and of a memory: (B, n, D)."""
+    x = stack.layers[0].look(learned.expand(len(memory), -1, -1), memory, None, counted)
+    for layer in stack.layers[1:]:
+        x = layer.look(layer.after_self(x, attend_to_best(layer.self_attn, x, x)), memory, None, counted)
+    return stack.norm(x)
+
+
+def _foresee_again(stack: Stack, future: Tensor, memory: Tensor, counted: Tensor) -> Tensor:
+    """A later future (B, n, D) from the one before, which is the end of the memory; both causal (published code)."""
+    n, layer = future.shape[1], stack.layers[0]
+    causal = torch.ones(n, n, dtype=torch.bool, device=future.device).tril()
+    x = layer.after_self(future, attend_to_best(layer.self_attn, future, future, causal))
+    return stack.norm(layer.look(x, memory, F.pad(causal, (memory.shape[1] - n, 0), value=True), counted))
+
+
+PUBLISHED = MATConfig(grid="sliding", n_heads=4, dropout=0.0, long_length=1024, groups=8, anticipation=8)
+TRAINING = {**PUBLISHED_TRAINING, "average": 0.999, "seed": 123456}
+
+
+class PublishedMAT(PublishedForesight):
+    """The published code of MAT."""
+
+    config = PUBLISHED
+    marks = ("gen_query.weight",)
+    absent = ("enc_queries.1.weight",)  # a CMeRT has two tables of queries
+    unknown = (*PublishedForesight.unknown, "groups")
+    layers = {**PublishedForesight.layers, "refinements": "work_fusions.", "l_stage1": "enc_modules.0.layers."}
+
+
+KIND = Kind(
+    MAT,
+    MATConfig,
+    Publication(
+        "MAT",
+        "Memory-and-Anticipation Transformer for Online Action Understanding, Wang et al., ICCV 2023",
+        "https://arxiv.org/abs/2308.07893",
+        "Echo0125/MAT-Memory-and-Anticipation-Transformer @ 8a7f49b",
+        "Apache-2.0",
+        "within 1e-4 in probability and 1e-5 at 99 % of chunks, for its attention keeps the highest scores "
+        "and some are nearly equal; published scores of a video's first work memory see its end, ours do not",
+        ("mat_small",),
+        (
+            *detection(71.6, 89.7, KINETICS, "MAT's README", ("mat-thumos14",), ("mat-tvseries",)),
+            Result("THUMOS'14 mAP", 70.5, ANET, "MAT's README", ("mat-thumos14",)),
+            Result(f"THUMOS'14 mAP, {AHEAD}", 58.2, KINETICS, LISTING, ("mat-thumos14",)),
+        ),
+        (
+            "slots of the long memory are grouped by window; model.grouping=batch is as in the published training",
+            "scores of a video's first work memory do not see its end, as published ones do",
+        ),
+    ),
+    {
+        "mat-thumos14": Preset(PUBLISHED, TRAINING),
+        "mat-tvseries": Preset(PUBLISHED, {**TRAINING, "epochs": 20, "warmup_epochs": 8, "metric": "mcAP"}),
+    },
+    PublishedMAT(),
+)

@@ -1,0 +1,213 @@
+"""OadTR (Wang et al., ICCV 2021): a transformer over the last chunks, and queries that ask what comes next.
+
+A class token stands after the window's tokens and goes through a pre-norm encoder with them. A decoder's queries, one
+for each chunk ahead, attend to all of them. The score of the newest chunk comes from the class token beside the mean of
+the decoder's outputs; the score of a chunk ahead from its query's output.
+
+Nothing but the first layer can be kept from one chunk to the next: every token's place in the window changes, and each
+attends to all. The published code scores no chunk before its window is full, none whose chunks ahead are beyond the
+video's end, and takes its softmax without the ambiguous class; here every chunk is scored, over all classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lstr.config import SizeOrZero, Uses, WindowConfig
+from lstr.metrics.scoring_rule import ScoringRule
+from lstr.models.heads import Head
+from lstr.models.kind import Kind, Preset
+from lstr.models.publication import ANET, KINETICS, Publication, Result, detection
+from lstr.models.published import Published, Tables, with_prefixes
+from lstr.models.transformer import CausalBlock, module_list, packed_blocks
+from lstr.models.windowed import FixedWindow
+from lstr.windows.windows import Outputs
+
+# First part of a published tensor's name to ours; the encoder's blocks have two numbers there.
+PUBLISHED_NAMES = {
+    "linear_encoding.": "feature_head_work.input_linear.0.",
+    "position_encoding.pe.": "positions.",
+    "pre_head_ln.": "encoder_norm.",
+    "decoder.layers.": "decoder.",
+    "decoder.norm.": "decoder_norm.",
+    "mlp_head.": "now.",
+}
+# Published tensors that nothing uses.
+UNUSED = "decoder_position_encoding."
+
+
+class PreNormBlock(nn.Module):
+    """Self-attention whose projections have no bias, and a feed-forward, each added to what was normalised for it."""
+
+    def __init__(self, d_model: int, n_heads: int, d_feedforward: int, dropout: float) -> None:
+        super().__init__()
+        self.n_heads = n_heads
+        self.norm1 = nn.LayerNorm(d_model)
+        self.norm2 = nn.LayerNorm(d_model)
+        self.qkv = nn.Linear(d_model, 3 * d_model, bias=False)
+        self.proj = nn.Linear(d_model, d_model)
+        self.linear1 = nn.Linear(d_model, d_feedforward)
+        self.linear2 = nn.Linear(d_feedforward, d_model)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (B, N, D) to (B, N, D)."""
+        parts = self.qkv(self.norm1(x)).unflatten(-1, (3, self.n_heads, -1))  # (B, N, 3, n_heads, D / n_heads)
+        queries, keys, values = parts.permute(2, 0, 3, 1, 4)
+        dropout = self.dropout.p if self.training else 0.0
+        heads = F.scaled_dot_product_attention(queries, keys, values, dropout_p=dropout)
+        x = x + self.dropout(self.proj(heads.transpose(1, 2).flatten(2)))
+        return x + self.dropout(self.linear2(self.dropout(F.gelu(self.linear1(self.norm2(x))))))
+
+
+class OadTRConfig(WindowConfig, frozen=True):
+    """What an OadTR is made of."""
+
+    uses: ClassVar[Uses] = Uses(long_memory=False, anticipation=True, ahead=8)
+
+    kind: str = "oadtr"
+    decoder_heads: SizeOrZero = 0
+    """Heads of the decoder; 0 is n_heads."""
+    decoder_feedforward: SizeOrZero = 0
+    """Width inside the feed-forward layers of the decoder; 0 is d_feedforward."""
+
+    def check(self) -> None:
+        """Like `WindowConfig.check`."""
+        super().check()
+        self.check_heads("decoder_heads")
+
+
+class OadTR(FixedWindow):
+    """`config.l_enc` encoder and `config.l_dec` decoder layers; a query for each of `config.n_ahead` chunks ahead."""
+
+    config: OadTRConfig
+
+    def __init__(self, config: OadTRConfig, n_classes: int) -> None:
+        super().__init__(config, n_classes)
+        d_model, dropout = config.d_model, config.dropout
+        asking = (d_model, config.decoder_heads or config.n_heads, config.decoder_feedforward or config.d_feedforward)
+        self.feature_head_work = Head(nn.Linear(config.input_dim, d_model))
+        self.class_token = nn.Parameter(torch.zeros(d_model))
+        self.positions = nn.Embedding(config.work_length + 1, d_model)
+        self.encoder: Sequence[PreNormBlock] = module_list(
+            PreNormBlock(d_model, config.n_heads, config.d_feedforward, dropout) for _ in range(config.l_enc)
+        )
+        self.encoder_norm = nn.LayerNorm(d_model)
+        self.queries = nn.Parameter(torch.zeros(config.n_ahead, d_model))
+        self.decoder: Sequence[CausalBlock] = module_list(CausalBlock(*asking, dropout) for _ in range(config.l_dec))
+        self.decoder_norm = nn.LayerNorm(d_model)
+        self.dropout = nn.Dropout(dropout)
+        self.now = nn.Linear(2 * d_model, n_classes)
+        self.classifier = nn.Linear(d_model, n_classes)
+
+    scoring_rule = ScoringRule("OadTR", "whole windows", "left out alone")
+
+    def outputs(self) -> Outputs:
+        """The newest chunk and the chunks after it, whose mean weighs half as much in the loss."""
+        outputs = super().outputs()
+        return replace(outputs, parts=(outputs.parts[0], replace(outputs.parts[1], weight=0.5)))
+
+    def score(self, kept: Tensor, constants: None = None) -> Tensor:
+        """Logits (B, 1 + n_ahead, C) from the tokens (B, W, d_model) of a window."""
+        last = self.class_token.expand(len(kept), 1, -1)
+        x = self.dropout(torch.cat([kept, last], dim=1) + self.positions.weight)  # (B, W + 1, d_model)
+        for block in self.encoder:
+            x = block(x)
+        x = self.encoder_norm(x)
+        asked = self.queries.expand(len(kept), -1, -1)  # (B, n_ahead, d_model)
+        for layer in self.decoder:
+            asked = layer(asked, x)
+        asked = self.decoder_norm(asked)
+        now = self.now(torch.cat([x[:, -1], asked.mean(dim=1)], dim=-1))  # (B, C)
+        return torch.cat([now[:, None], self.classifier(asked)], dim=1)
+
+
+PUBLISHED = OadTRConfig(dropout=0.1, n_heads=8, decoder_heads=4, work_length=64, l_enc=3, l_dec=5, anticipation=8)
+TRAINING: dict[str, Any] = {
+    "epochs": 4,
+    "batch_size": 128,
+    "lr": 1e-4,
+    "weight_decay": 1e-4,
+    "schedule": "tenths",
+    "windows": "every",
+    "stride": 1,
+    "clip": 1.0,
+}
+
+
+class PublishedOadTR(Published):
+    """The published code of OadTR."""
+
+    config = PUBLISHED
+    marks = ("decoder_cls_token", "class_token")
+    names = PUBLISHED_NAMES
+    sizes = {"d_feedforward": ("encoder.0.linear1.weight", 0), "n_ahead": ("queries", 0)}
+    layers = {"l_enc": "encoder.", "l_dec": "decoder."}
+    needed = ("d_feedforward", "n_ahead", "work_length")
+    unknown = ("n_heads", "decoder_heads")
+
+    def renamed(self, tensors: Tables) -> dict[str, Tensor]:
+        """Like `Published.renamed`."""
+        names, alone = dict(PUBLISHED_NAMES), {"cls_token": "class_token", "decoder_cls_token": "queries"}
+        numbers = {name.split(".")[2] for name in tensors if name.startswith("encoder.net.")}
+        for number in numbers:
+            block, feeds = divmod(int(number), 2)
+            names[f"encoder.net.{number}.fn.norm."] = f"encoder.{block}.norm{1 + feeds}."
+            inner = {"net.0.": "linear1.", "net.3.": "linear2.", "qkv.": "qkv.", "proj.": "proj."}
+            names |= {
+                f"encoder.net.{number}.fn.fn.{theirs}": f"encoder.{block}.{ours}" for theirs, ours in inner.items()
+            }
+        found = {}
+        for name, tensor in tensors.items():
+            if name in alone:
+                found[alone[name]] = tensor[0, 0] if name == "cls_token" else tensor[0]
+            elif not name.startswith(UNUSED):
+                found[name] = tensor
+        return packed_blocks(with_prefixes(found, names))
+
+    def shapes(self, tensors: Tables) -> dict[str, int]:
+        """Like `Published.shapes`, with `work_length`."""
+        found = super().shapes(tensors)
+        if "positions.weight" in tensors:
+            found["work_length"] = len(tensors["positions.weight"]) - 1
+        return found
+
+    def settings(self, found: Mapping[str, int], tensors: Tables, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Like `Published.settings`."""
+        known = super().settings(found, tensors, changes)
+        asked = tensors.get("decoder.0.linear1.weight")
+        feedforward = 0 if asked is None else len(asked)
+        return {"anticipation": known.pop("n_ahead"), "decoder_feedforward": feedforward, **known}
+
+
+KIND = Kind(
+    OadTR,
+    OadTRConfig,
+    Publication(
+        "OadTR",
+        "OadTR: Online Action Detection with Transformers, Wang et al., ICCV 2021",
+        "https://arxiv.org/abs/2106.11149",
+        "wangxiang1230/OadTR @ b4721b0",
+        "MIT",
+        "within 1e-5 in probability, where a whole window precedes the chunk; published scores leave the "
+        "first 63 and the last 9 chunks of a video out",
+        ("oadtr_small",),
+        (
+            *detection(65.2, 87.2, KINETICS, "OadTR's abstract and README", ("oadtr-thumos14",)),
+            Result("THUMOS'14 mAP", 58.9, ANET, "OadTR's log", ("oadtr-thumos14",)),
+        ),
+        (
+            "the last epoch counts, where the released log is best after the first of four",
+            "windows that are not full are trained on too, where the published training has none",
+            "its published labels are of six frames at the video's own rate, where chunks here are at 24 a second",
+        ),
+    ),
+    {"oadtr-thumos14": Preset(PUBLISHED, TRAINING)},
+    PublishedOadTR(),
+)

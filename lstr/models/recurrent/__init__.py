@@ -1,1 +1,0 @@
-"""Recurrent models, which see one chunk after another."""

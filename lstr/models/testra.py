@@ -1,0 +1,123 @@
+"""TeSTra (Zhao and Krähenbühl, ECCV 2022): an LSTR whose long memory is a sum over time under a kernel.
+
+Long tokens have no positions, so that a chunk's score and value in stage 1 never change; a kernel over the slots takes
+their place: box, all slots alike, or Laplace, `config.decay` times as much for each slot further back. Every decoder
+layer attends to the work tokens too, as they enter the decoder. All else, the names of the weights with it, is LSTR's.
+
+The definition of the scores is the published batch evaluation. The published stream departs from it: it leaves the
+bias of the values out, counts chunk 0 twice in each of its sums and, with the box kernel, never lets a chunk go. Here a
+stream keeps scores and values of chunks in rings (`lstr.models.lstr_caches`), which is exact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+import numpy as np
+import torch
+from msgspec import Meta
+from torch import Tensor
+
+from lstr.errors import ConfigError
+from lstr.metrics.scoring_rule import ScoringRule
+from lstr.models.kind import Kind, Preset
+from lstr.models.lstr import LSTR, PublishedLSTR
+from lstr.models.lstr_config import PUBLISHED_TRAINING, LSTRConfig
+from lstr.models.publication import AHEAD, KINETICS, LISTING, Publication, Result
+from lstr.windows.windows import Outputs, Part
+
+
+class TeSTraConfig(LSTRConfig, frozen=True):
+    """What a TeSTra is made of: an LSTR of the proposed design, and its kernel."""
+
+    kind: str = "testra"
+    decay: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    """What a slot of the long memory weighs beside the next newer one: 1 is the box kernel, less
+    than 1 a Laplace kernel."""
+
+    def check(self) -> None:
+        """Like `WindowConfig.check`."""
+        super().check()
+        if self.gru:
+            raise ConfigError(f"gru is true and kind is {self.kind}.", "Leave gru false, or use kind lstr.")
+        fixed = {"encoder": "two-stage", "integration": "cross-attention", "positions": "slot"}
+        for name, value in fixed.items():
+            if getattr(self, name) != value:
+                raise ConfigError(
+                    f"{name} is {getattr(self, name)!r} and kind is {self.kind}.",
+                    f"Kind {self.kind} has {name} {value}.",
+                )
+
+    @property
+    def tile(self) -> int:
+        """A window's future belongs to it."""
+        return self.work_length + self.anticipation
+
+
+class TeSTra(LSTR):
+    """An LSTR without positions in the long memory, with a kernel there, whose decoder sees the work tokens twice."""
+
+    config: TeSTraConfig
+    sees_work = True
+    slot_scores: Tensor
+
+    def __init__(self, config: TeSTraConfig, n_classes: int) -> None:
+        super().__init__(config, n_classes)
+        age = torch.arange(config.n_long - 1, -1, -1, dtype=torch.float64)  # (n_long,), the newest is 0
+        scores = (config.decay**age + 1e-10).log() if config.decay < 1 else torch.zeros_like(age)
+        self.register_buffer("slot_scores", scores.float(), persistent=False)
+
+    scoring_rule = ScoringRule("TeSTra", "long videos", "ignored")
+
+    @property
+    def first_position(self) -> int:
+        """The position of the first work slot; the long slots take none."""
+        return 0
+
+    def kernel(self) -> Tensor:
+        """Logarithms of what the long slots weigh (n_long,), oldest first."""
+        return self.slot_scores
+
+    def outputs(self) -> Outputs:
+        """Every work slot, then the chunks that follow the newest; the loss is one mean over all of them."""
+        outputs = super().outputs()
+        return replace(outputs, parts=(Part(np.arange(len(outputs.slots))),))
+
+
+PUBLISHED = TeSTraConfig(grid="anchored")
+README = "TeSTra's README"
+
+
+class PublishedTeSTra(PublishedLSTR):
+    """The published code of TeSTra, whose tensors are named and shaped as an LSTR's, save where it anticipates."""
+
+    config = PUBLISHED
+    names = {"dec_query.": "future_tokens."}
+    absent = ("gen_query.weight",)  # a file of LSTR's code fits too
+    unknown = (*PublishedLSTR.unknown, "decay")
+
+
+KIND = Kind(
+    TeSTra,
+    TeSTraConfig,
+    Publication(
+        "TeSTra",
+        "Real-time Online Video Detection with Temporal Smoothing Transformers, Zhao and Krähenbühl, ECCV 2022",
+        "https://arxiv.org/abs/2209.09236",
+        "zhaoyue-zephyrus/TeSTra @ dfb4754",
+        "Apache-2.0",
+        "within 1e-5 in probability, of the published batch evaluation; the published stream differs and ours does not",
+        ("testra_box_small", "testra_laplace_small", "testra_anticipation_small"),
+        (
+            Result("THUMOS'14 mAP, box kernel", 71.2, KINETICS, README, ("testra-thumos14",)),
+            Result("THUMOS'14 mAP, Laplace kernel", 70.8, KINETICS, README, ("testra-laplace-thumos14",)),
+            Result(f"THUMOS'14 mAP, {AHEAD}", 56.8, KINETICS, LISTING),
+        ),
+    ),
+    {
+        "testra-thumos14": Preset(PUBLISHED, PUBLISHED_TRAINING),
+        "testra-laplace-thumos14": Preset(PUBLISHED.replace(decay=0.97), PUBLISHED_TRAINING),
+    },
+    PublishedTeSTra(),
+)

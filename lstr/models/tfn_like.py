@@ -1,0 +1,119 @@
+"""Kind tfn-like, after TFN (Eun et al., Pattern Recognition 2021): only the idea is the paper's, the layout is ours.
+
+The idea: score each chunk of a window by how much it has to do with what happens now, and let through what has. Here a
+small convolutional encoder-decoder gives the scores, and learns them from which chunks belong to the same unbroken run
+as the newest one. The newest chunk's embedding and the mean of the scored ones are classified.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lstr.config import Uses, WindowConfig
+from lstr.models.heads import FeatureHead
+from lstr.models.idn import TRAINING
+from lstr.models.kind import Kind, Preset
+from lstr.models.publication import Publication
+from lstr.models.windowed import FixedWindow
+from lstr.windows.loss import Supervision, loss_mask, loss_of, mean_of_kept
+from lstr.windows.windows import Outputs, Part, Windows
+
+
+class TfnLikeConfig(WindowConfig, frozen=True):
+    """What a model of kind tfn-like is made of."""
+
+    uses: ClassVar[Uses] = Uses(long_memory=False, heads=False)
+
+    kind: str = "tfn-like"
+
+
+class TfnLike(FixedWindow):
+    """A filter over the embeddings of `config.work_length` chunks, and a classifier of two layers."""
+
+    def __init__(self, config: TfnLikeConfig, n_classes: int) -> None:
+        super().__init__(config, n_classes)
+        d_model = config.d_model
+        self.feature_head_work = FeatureHead(config.input_dim, d_model)
+        down, up = (3, 2, 1), (3, 2, 1, 1)  # kernel, stride and padding; what is half as long or twice as long
+        self.filter = nn.Sequential(
+            *(nn.Conv1d(d_model, d_model, *down), nn.ReLU()),
+            *(nn.Conv1d(d_model, d_model, *down), nn.ReLU()),
+            *(nn.ConvTranspose1d(d_model, d_model, *up), nn.ReLU()),
+            nn.ConvTranspose1d(d_model, 1, *up),
+        )
+        self.hidden_layer = nn.Sequential(nn.Linear(2 * d_model, d_model), nn.ReLU())
+        self.dropout = nn.Dropout(config.dropout)
+        self.classifier = nn.Linear(d_model, n_classes)
+
+    def score(self, kept: Tensor, constants: None = None) -> Tensor:
+        """Logits (B, 1, C) of the newest chunk, from the embeddings (B, W, d_model) of a window."""
+        return self.classified(kept, self.relevance(kept))
+
+    def relevance(self, kept: Tensor) -> Tensor:
+        """Logits (B, W) of how much each chunk of a window, embeddings (B, W, d_model), has to do with the newest."""
+        return self.filter(kept.transpose(1, 2))[:, 0, : kept.shape[1]]
+
+    def classified(self, kept: Tensor, relevance: Tensor) -> Tensor:
+        """Like `score`, with the relevance (B, W)."""
+        mean = (relevance.sigmoid()[..., None] * kept).mean(dim=1)  # (B, d_model)
+        both = torch.cat([mean, kept[:, -1]], dim=-1)
+        return self.classifier(self.dropout(self.hidden_layer(both)))[:, None]
+
+    def outputs(self) -> Outputs:
+        """The newest chunk; then labels without logits, those of every work slot."""
+        W = self.config.work_length
+        slots = np.append(-1, np.arange(W))
+        return Outputs(slots, np.zeros_like(slots), (Part(np.arange(1)),))
+
+    def forward(self, windows: Windows) -> tuple[Tensor, Tensor]:
+        """Logits (B, 1, C), and the relevance (B, W) by work slot."""
+        kept = self.of_chunk(windows.newest_last())
+        relevance = self.relevance(kept)
+        return self.classified(kept, relevance), windows.by_slot(relevance)
+
+    def loss(self, forwarded: tuple[Tensor, Tensor], windows: Windows, supervision: Supervision) -> Tensor:
+        """Cross entropy of the newest chunk, and of each score with whether its chunk is in the newest one's run."""
+        logits, relevance = forwarded
+        targets, ignore = supervision.targets, supervision.ignore
+        keep = loss_mask(targets, ignore, supervision.counts)  # (B, 1 + W)
+        newest, slots = keep[:, 0], keep[:, 1:] & keep[:, :1]
+        wanted = same_run(targets[:, 1:], targets[:, 0], supervision.counts[:, 1:], ignore).to(relevance)
+        each = F.binary_cross_entropy_with_logits(relevance, wanted, reduction="none")
+        means = torch.where(slots, each, 0).sum(dim=1) / slots.sum(dim=1).clamp(min=1)  # (B,)
+        return loss_of(logits, self.outputs(), supervision) + mean_of_kept(means, newest, supervision.totals)
+
+
+def same_run(targets: Tensor, newest: Tensor, present: Tensor, ignore: int | None = None) -> Tensor:
+    """Which slots (B, W) share a class with the newest chunk, and all slots between too.
+
+    Labels (B, W, C) by slot, present (B, W), and those of the newest chunk (B, C). A run goes on through ambiguous
+    chunks.
+    """
+    shares = (targets * newest[:, None]).sum(-1) > 0
+    passes = shares | ~present
+    if ignore is not None:
+        passes = passes | (targets[..., ignore] > 0)
+    broken = (~passes).flip(1).cumsum(1).flip(1)  # slots from here to the newest that do not
+    return shares & present & (broken == 0)
+
+
+KIND = Kind(
+    TfnLike,
+    TfnLikeConfig,
+    Publication(
+        "after TFN",
+        "Temporal filtering networks for online action detection, Eun et al., Pattern Recognition 2021",
+        "",
+        "",
+        "no code that can still be fetched",
+        "only the idea is the paper's, a filter that scores the chunks of a window; layout and sizes are ours, and no "
+        "number of the paper is claimed",
+        differs=("the training is ours",),
+    ),
+    {"tfn-like-thumos14": Preset(TfnLikeConfig(d_model=512, work_length=16), TRAINING)},
+)

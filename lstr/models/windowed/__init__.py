@@ -1,1 +1,0 @@
-"""Models that see a window of chunks."""

@@ -1,1 +1,0 @@
-"""What a step needs to know of its place in time: index arithmetic in numpy, which needs no torch."""

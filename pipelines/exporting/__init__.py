@@ -1,1 +1,0 @@
-"""A model file as graphs that run without torch, once they have been seen to score as it does."""

@@ -1,1 +1,0 @@
-"""Videos to feature folders, on one machine or many."""

@@ -1,0 +1,258 @@
+"""Extraction on a Ray cluster: one task per video, on whichever node has room, and again elsewhere when a node is lost.
+
+What travels to a node is a video's id and address, the settings of the job and, once per node, the weights files; what
+a node reads and writes are the source and the feature folder, so both must be where every node reaches them.
+"""
+
+import io
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, redirect_stdout
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+import torch
+
+from lstr import __version__
+from lstr.errors import DeviceError, ExtractorError
+from lstr.extractors.networks.archive import TENSORS
+from lstr.extractors.networks.weights_content import read_content
+from lstr.extractors.networks.weights_files import network_files
+from lstr.extractors.streams import STREAMS
+from lstr.files.atomic import scratch
+from lstr.files.remote import Place
+from lstr.pipelines.failures import Failure
+from lstr.pipelines.features.extract_options import WorkerConfig
+from lstr.pipelines.features.extraction_plan import Share
+from lstr.pipelines.features.resume import Outcome, chunks_done, failed
+from lstr.pipelines.features.video import VideoExtractor, open_worker
+from lstr.pipelines.progress import Notice
+
+RETRIES = 5  # of a video whose node or process was lost
+CORES = 2  # for a video without a GPU, where nodes have as many: the documented rates are measured with two
+AHEAD = 2  # tasks handed to Ray for each that the cluster has room for; what waits makes an autoscaler add nodes
+CONNECT_SECONDS = 10.0
+CANCEL_SECONDS = 10.0
+TICK = 2.0  # seconds between two looks at the nodes
+INSTALL = "`pip install 'ray>=2.40'`"
+
+
+@dataclass(frozen=True)
+class Portion:
+    """What of a node one video takes."""
+
+    cores: int
+    gpus: int = 0
+
+    @property
+    def device(self) -> str:
+        """Where its networks run."""
+        return "cuda" if self.gpus else "cpu"
+
+    def fits(self, node: Mapping[str, float]) -> int:
+        """How many a node of these resources has room for."""
+        by_gpus = [node.get("GPU", 0) // self.gpus] if self.gpus else []
+        return int(min([node.get("CPU", 0) // self.cores, *by_gpus]))
+
+
+def portion_of(nodes: Iterable[Mapping[str, float]], device: str | None = None, cores: int | None = None) -> Portion:
+    """What suits a cluster: a GPU and its part of the cores where there are GPUs, else two cores.
+
+    `device` (cpu, cuda or cuda:N, of whose GPU Ray takes no notice) and `cores` are those requested.
+    """
+    nodes = [node for node in nodes if node.get("CPU", 0) >= 1]
+    with_gpu = [node for node in nodes if node.get("GPU", 0) >= 1]
+    if (device or "").startswith("cuda") or (with_gpu and device is None):
+        return Portion(cores or max(1, int(min((n["CPU"] // n["GPU"] for n in with_gpu), default=CORES))), 1)
+    return Portion(cores or int(min([CORES, *(node["CPU"] for node in nodes)])))
+
+
+def share_cluster(portion: Portion, n_videos: int, most: int | None = None) -> Share:
+    """How the connected cluster is shared out as it is now, for a plan; `most` videos at a time."""
+    room = max(1, sum(map(portion.fits, nodes().values())))
+    return Share(max(1, min(n_videos, room, most or room)), portion.cores)
+
+
+@contextmanager
+def cluster(address: str | None) -> Iterator[None]:
+    """Be connected to a Ray cluster: at an address, or without one as Ray chooses, at worst this machine alone.
+
+    Ray says nothing meanwhile. Raises DeviceError.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else a warning of Ray's about its future
+    try:
+        import ray
+    except ImportError as error:
+        raise DeviceError("The engine ray needs Ray, which is not installed.", f"{INSTALL}.") from error
+    if ray.is_initialized():
+        yield
+        return
+    with redirect_stdout(_WithoutRay(sys.stdout)):
+        try:
+            _check_listening(address or os.environ.get("RAY_ADDRESS", ""))
+            with _own_sigterm():
+                ray.init(address, log_to_driver=False, logging_level=logging.CRITICAL, include_dashboard=False)
+        except (OSError, RuntimeError, ValueError) as error:
+            raise DeviceError(
+                f"No Ray cluster answers at {address or os.environ.get('RAY_ADDRESS', 'this machine')}.",
+                "start one with `ray start --head`, or give the address it printed as --set ray_address=HOST:PORT.",
+            ) from error
+        try:
+            yield
+        finally:
+            with redirect_stdout(io.StringIO()):  # this thread prints what Ray held back of repeated lines
+                ray.shutdown()
+
+
+@contextmanager
+def _own_sigterm() -> Iterator[None]:
+    """Keep what this process does on SIGTERM: Ray would end it with exit code 1."""
+    own = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, own)
+
+
+def _check_listening(address: str) -> None:
+    """Raise OSError where nobody listens at HOST:PORT: Ray itself would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS).close()
+
+
+class _WithoutRay(io.TextIOBase):
+    """Standard output without what threads of Ray print to it: a page from the log of a node that was lost."""
+
+    def __init__(self, output: TextIO):
+        self._output = output
+
+    def write(self, text: str) -> int:
+        return len(text) if threading.current_thread().name.startswith("ray_") else self._output.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._output, name)
+
+
+def nodes() -> dict[str, dict[str, float]]:
+    """The resources of each living node of the cluster, by its id."""
+    import ray
+
+    return {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}
+
+
+def over_cluster(
+    to_do: Mapping[str, Place], config: WorkerConfig, portion: Portion, most: int | None = None
+) -> Generator[Notice | Outcome, None, None]:
+    """An engine of `lstr.pipelines.features.resume`: one task per video on the connected cluster, `most` at a time.
+
+    No more tasks are handed to Ray than fit, and as many again. Close the generator to end them. Raises DeviceError,
+    and what a worker raises that would stop every other video.
+    """
+    import ray
+
+    named = {stream: path for stream in STREAMS if (path := config.weights.get(stream))}
+    files = {name: file for stream, path in named.items() for name, file in network_files(path, stream).items()}
+    weights: Any = ray.put({name: _content_of(file) for name, file in files.items()})  # a reference
+    config = replace(config, output=_everywhere(config.output), weights={})
+    task = ray.remote(num_cpus=portion.cores, num_gpus=portion.gpus, max_retries=RETRIES)(_extract)
+    waiting, known = iter(to_do.items()), nodes()
+    running: dict[Any, tuple[str, Place]] = {}  # by Ray's reference of the task
+    if to_do and not any(map(portion.fits, known.values())):
+        yield Notice(f"no node of the cluster has {portion.cores} cores and {portion.gpus} GPUs; waiting for one")
+    try:
+        while True:
+            room = min(AHEAD * max(1, sum(map(portion.fits, known.values()))), most or len(to_do))
+            while len(running) < room and (item := next(waiting, None)):
+                video_id, source = item
+                running[task.remote(video_id, _everywhere(source), config, weights, __version__)] = item
+            if not running:
+                return
+            for ended in ray.wait(list(running), timeout=TICK)[0]:
+                yield _outcome(ended, *running.pop(ended))
+            before, known = known, nodes()
+            if lost := len(before.keys() - known.keys()):
+                yield Notice(f"{lost} node{'s' * (lost > 1)} lost; what ran there is done again elsewhere")
+    finally:
+        for ref in running:
+            ray.cancel(ref)
+        # a task that hears this leaves nothing behind; one that does not hear is ended
+        for ref in running and ray.wait(list(running), num_returns=len(running), timeout=CANCEL_SECONDS)[1]:
+            ray.cancel(ref, force=True)
+
+
+def _content_of(file: Path) -> np.ndarray:
+    """The bytes of a weights file; of one of safetensors, or a network in a model file, those of a .pth of the same."""
+    if file.suffix != TENSORS:
+        return np.fromfile(file, np.uint8)
+    content = io.BytesIO()
+    torch.save(read_content(file), content)
+    return np.frombuffer(content.getvalue(), np.uint8)
+
+
+def _everywhere(place: Place) -> Place:
+    """What a place is called where this process's folder is not the current one."""
+    return place.absolute() if isinstance(place, Path) else place
+
+
+def _outcome(ref: Any, video_id: str, source: Place) -> Outcome:
+    """What a task that ended brought."""
+    import ray
+    from ray import exceptions
+
+    try:
+        return ray.get(ref)
+    except exceptions.RayTaskError as error:
+        if isinstance(error.cause, ExtractorError):
+            raise error.cause from None
+        reason = str(error.cause).strip().partition("\n")[0]
+        raise DeviceError(f"A node cannot run lstr ({reason}).", f"{INSTALL} on every node, and try again.") from error
+    except exceptions.RayError as error:  # each process that tried it died
+        reason = f"{source} ended each process that read it ({type(error).__name__}, {RETRIES + 1} attempts)."
+        return failed(video_id, source, Failure(reason, "extract it alone, without --set engine=ray, to see more."))
+
+
+_worker: tuple[WorkerConfig, VideoExtractor, ExitStack] | None = None  # of this process, kept for the next video
+
+
+def _extract(
+    video_id: str, source: Place, config: WorkerConfig, weights: Mapping[str, np.ndarray], version: str
+) -> Outcome:
+    """The task: one video, unless an attempt that was thought lost has finished it."""
+    global _worker
+    try:
+        if version != __version__:
+            raise DeviceError(f"It has lstr {__version__}, not {version}.", f"{INSTALL} in one version everywhere.")
+        if _worker is None or _worker[0] != config:
+            if _worker:
+                _worker[2].close()
+                _worker = None
+            _worker = (config, *_make_worker(config, weights))
+        extractor = _worker[1]
+        if chunks := chunks_done(extractor.folder, video_id, source):
+            return Outcome(video_id, source, "kept", chunks)
+        (outcome,) = (e for e in extractor.one_by_one({video_id: source}) if isinstance(e, Outcome))
+        return outcome
+    except ExtractorError as error:
+        raise type(error)(f"On node {socket.gethostname()}: {error}", error.hint) from error
+
+
+def _make_worker(config: WorkerConfig, weights: Mapping[str, np.ndarray]) -> tuple[VideoExtractor, ExitStack]:
+    """A worker, and what ends it; its weights stay on disk meanwhile, for those of a fold are read when needed."""
+    with ExitStack() as stack:
+        folder = stack.enter_context(scratch())
+        for name, content in weights.items():
+            (folder / name).parent.mkdir(exist_ok=True)
+            content.tofile(folder / name)
+        sources = {stream: str(folder) for stream in STREAMS if f"{stream}.pth" in weights}
+        extractor = stack.enter_context(open_worker(replace(config, weights=sources)))
+        return extractor, stack.pop_all()

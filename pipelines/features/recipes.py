@@ -1,0 +1,184 @@
+"""What `--recipe` means: a preset, a file of one's own, or how existing features were made."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from lstr import checkpoint
+from lstr.errors import RecipeError, WeightsError
+from lstr.extractors.devices import default_device
+from lstr.extractors.networks.published import find_weights
+from lstr.extractors.networks.weights_files import DESCRIPTION, is_weights_folder
+from lstr.extractors.networks.weights_folder import open_weights
+from lstr.extractors.presets import PRESETS, Preset, read_preset
+from lstr.extractors.recipe import Recipe
+from lstr.extractors.streams import STREAMS, streams_of_model
+from lstr.files.content import read_object
+from lstr.files.remote import Place
+from lstr.pipelines.features.folder import open_features
+from lstr.pipelines.features.remote_folder import open_folder
+from lstr.pipelines.model_files.known_networks import RECORD, find_networks, recorded_weights
+from lstr.pipelines.model_files.model_file import is_meant_as_model, open_model
+
+CHECKPOINTS = (".pt", ".pth", ".tar")
+BESIDE = ("calibration.pt", RECORD, DESCRIPTION)  # a recipe.json, which is not all of the recipe then
+
+
+@dataclass(frozen=True)
+class StoredRecipe:
+    """A whole recipe, to be followed to the weights: of a feature folder or a checkpoint."""
+
+    recipe: Recipe
+    origin: str
+    """Where it was found, for people."""
+    calibration: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
+    """Batch-norm statistics of its random networks, by stream."""
+    weights: Mapping[str, str | None] = field(default_factory=dict)
+    """Where the weights of its networks are, by stream, as far as that is known."""
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """`rgb`, `flow` or both."""
+        return self.recipe.streams
+
+    @property
+    def algorithm(self) -> str | None:
+        """The algorithm of optical flow; None without flow."""
+        return self.recipe.algorithm
+
+
+def default_recipe(output: Place, device: str | None = None) -> tuple[str, str]:
+    """The name of the recipe where nobody names one, and why in words: as the features in `output` were begun.
+
+    For a new folder `faithful` on a GPU and `fast` on a CPU, where ten crops of flow are most of the time.
+    """
+    begun = open_folder(output)
+    parts_begun = begun.recipe.parts if begun and begun.recipe else {}
+    made = {stream: (part.network, part.crops) for stream, part in parts_begun.items()}
+    for name in ("fast", "faithful", "activitynet-fast", "activitynet"):
+        parts = PRESETS[name].parts
+        if made and all((parts[stream].network, parts[stream].crops) == how for stream, how in made.items()):
+            return name, f"as {output} was begun"
+    if (device or default_device()) == "cpu":
+        return "fast", "on a CPU; with `--recipe faithful` ten crops of flow instead of one, as published"
+    return "faithful", "on a GPU, as published"
+
+
+def find_recipe(name: str | Preset) -> Preset | StoredRecipe:
+    """A preset or its name, a JSON file of one's own, or a recipe.json, feature folder, checkpoint or model file to do
+    the same as.
+
+    A weights folder and a model file bring their weights. Raises RecipeError, MissingPathError, WeightsError or
+    CheckpointError.
+    """
+    if isinstance(name, Preset):
+        return name
+    path = Path(name)
+    if name in PRESETS:
+        return PRESETS[name]
+    if path.is_dir():
+        return _recipe_of_folder(path, name)
+    if is_meant_as_model(path):
+        model = open_model(path)
+        # the networks of folds are not in it, and new videos need none of them
+        return StoredRecipe(model.recipe.without_folds(), name, model.calibration(), model.network_sources().files)
+    if path.suffix in CHECKPOINTS and path.is_file():
+        loaded = checkpoint.load(path)
+        if loaded.recipe is None:
+            raise RecipeError(f"{path} does not say how its features were made.", f"choose: {', '.join(PRESETS)}.")
+        known: dict[str, str | None] = {}
+        with suppress(WeightsError):  # gone: whoever needs them says so, where no others are named
+            known = find_networks(loaded)
+        return StoredRecipe(Recipe.from_dict(loaded.recipe, path), name, loaded.calibration, known)
+    if path.is_file():
+        if path.name == "recipe.json" and any((path.parent / beside).exists() for beside in BESIDE):
+            return _recipe_of_folder(path.parent, name)
+        return StoredRecipe(Recipe.from_dict(read_object(path), path), name) if _is_whole(path) else read_preset(path)
+    raise RecipeError(
+        f"{name!r} is neither a recipe nor a file.",
+        f"choose one of {', '.join(PRESETS)}, or give a recipe file, a feature or weights folder, a checkpoint or a "
+        "model file.",
+    )
+
+
+def _recipe_of_folder(path: Path, origin: str) -> StoredRecipe:
+    """The recipe of a folder of features or of weights."""
+    if is_weights_folder(path):
+        trained = open_weights(path)
+        return StoredRecipe(trained.recipe, origin, weights=dict.fromkeys(trained.streams, str(path)))
+    if not (path / "recipe.json").is_file():
+        hint = "give a folder of features that `lstr extract` made, or of weights that `lstr finetune` finished."
+        raise RecipeError(f"{path} has no recipe.json.", hint)
+    folder = open_features(path)
+    assert folder.recipe, "it has a recipe.json"
+    return StoredRecipe(folder.recipe, origin, folder.calibration(), recorded_weights(path))
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a file holds a whole recipe, as features carry it, rather than one to be made."""
+    values = read_object(path) or {}
+    return any(isinstance(part := values.get(stream), dict) and "sha256" in part for stream in STREAMS)
+
+
+def choose_recipe(
+    name: str | Preset,
+    streams: str | None = None,
+    networks: Mapping[str, str | None] | None = None,
+    algorithm: str | None = None,
+    precision: str | None = None,
+) -> Preset | StoredRecipe:
+    """A recipe with what else is requested; None and `both` leave it as it is.
+
+    streams: `rgb` (all but flow), `flow` or `both`. networks: by stream, as `StreamPreset.network`. Raises RecipeError
+    where a whole recipe says otherwise, or a stream is requested that the recipe lacks.
+    """
+    recipe = find_recipe(name)
+    wanted = {stream: network for stream, network in (networks or {}).items() if network}
+    chosen = STREAMS if streams in (None, "both") else streams_of_model((streams,))
+    if isinstance(recipe, StoredRecipe):
+        options = [f"--set recipe.precision={precision}"] if precision not in (None, recipe.recipe.precision) else []
+        options += [f"--set recipe.flow_algorithm={algorithm}"] if algorithm not in (None, recipe.algorithm) else []
+        options += [f"--set recipe.{stream}.network" for stream in wanted]
+        if options:
+            raise RecipeError(f"{name} is a whole recipe, and {', '.join(options)} another.", "leave out one of them.")
+    present = [stream for stream in recipe.streams if stream in chosen]
+    if not present:
+        raise RecipeError(f"The recipe {name} has no {streams} stream.", "leave out --stream.")
+    stream_of = {f"--set recipe.{stream}.network": stream for stream in wanted}
+    stream_of |= {"--set recipe.flow_algorithm": "flow"} if algorithm else {}
+    for option, stream in stream_of.items():
+        if stream not in present:
+            raise RecipeError(f"{option} is of the {stream} stream, which is left out.", f"leave out {option}.")
+    if isinstance(recipe, StoredRecipe):
+        return replace(recipe, recipe=recipe.recipe.narrowed(present))
+    changes: dict[str, Any] = {}
+    for stream, network in wanted.items():
+        changes[stream] = replace(recipe.parts[stream], network=network, weights=None, mean=None, std=None)
+    if algorithm:
+        changes["flow_algorithm"] = algorithm
+    if precision:
+        changes["precision"] = precision
+    return replace(recipe.narrowed(present), **changes)
+
+
+def weights_for(recipe: Preset | StoredRecipe, chosen: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Paths of the weights by stream: what is `chosen`, else what the recipe names.
+
+    Raises WeightsError for weights of a stream that the recipe lacks, or that are not on this machine.
+    """
+    found: dict[str, str | None] = {}
+    for stream in dict.fromkeys((*recipe.streams, *chosen)):
+        path = chosen.get(stream)
+        if path and stream not in recipe.streams:
+            raise WeightsError(f"There are {stream} weights and no {stream} stream.", f"leave out --weights {stream}.")
+        if isinstance(recipe, Preset):
+            part = recipe.parts.get(stream)
+            named = part.weights if part else None
+        else:
+            named = recipe.weights.get(stream) if stream in recipe.streams else None
+        found[stream] = path or (named and find_weights(named, stream))
+    return found

@@ -1,1 +1,0 @@
-"""A model file whose feature networks compute in int8."""

@@ -1,1 +1,0 @@
-"""Telling people of what was seen: to whom and when, in which words, and by which channels."""
