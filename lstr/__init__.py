@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors
     from lstr.extractors.video.live_reader import LiveOptions as LiveOptions
     from lstr.labels.segment import Segment as Segment
     from lstr.loaded_checkpoint import Checkpoint as Checkpoint
-    from lstr.pipelines.annotations.label_file import read_label_file as read_labels  # noqa: F401
+    from lstr.pipelines.annotations.label_files import read_label_file as read_labels  # noqa: F401
     from lstr.pipelines.calls import convert as convert
     from lstr.pipelines.calls import evaluate as evaluate
     from lstr.pipelines.calls import extract as extract
@@ -59,7 +59,7 @@ _NAMES = {
     "finetune": ("lstr.pipelines.calls", "finetune"),
     "learn": ("lstr.pipelines.calls", "learn"),
     "load": ("lstr.pipelines.detection.detector", "load"),
-    "read_labels": ("lstr.pipelines.annotations.label_file", "read_label_file"),
+    "read_labels": ("lstr.pipelines.annotations.label_files", "read_label_file"),
     "step": ("lstr.streaming", "step"),
     "train": ("lstr.pipelines.calls", "train"),
 }

@@ -50,8 +50,10 @@ def _formats(values: tuple[str, ...], output: str | None) -> tuple[str, ...]:
 
     names = [part.strip() for value in values for part in value.split(",")]
     chosen = tuple(FORMATS if "all" in names else names or DEFAULT_FORMATS)
-    for name in chosen:
-        if name not in FORMATS:
+    for name in (name for name in chosen if name not in FORMATS):
+        from lstr.pipelines.annotations.format import FORMATS as LABEL_FORMATS
+
+        if name not in LABEL_FORMATS or not LABEL_FORMATS[name].detects:  # of another package
             raise click.BadParameter(f"{name!r} is not one of {', '.join(FORMATS)} and all.")
     if values and not output and chosen != ("jsonl",):
         raise click.BadParameter(f"{', '.join(chosen)} are files; add -o DIR. Only jsonl goes to standard output.")
@@ -172,7 +174,7 @@ def command(sources, as_json, formats, settings, on, off, min_length, merge_gap,
     lines = sys.stdout if not folder and (piped or formats == ("jsonl",)) else None
     labels = None
     if "labels" in settings:
-        from lstr.pipelines.annotations.label_file import read_label_file  # brings every format of labels
+        from lstr.pipelines.annotations.label_files import read_label_file  # brings every format of labels
 
         labels = read_label_file(settings.pop("labels"))
     view = View(lines is sys.stdout and console.is_terminal())

@@ -164,8 +164,7 @@ def check(labels, features, settings, as_json):
 
     from lstr.errors import few
     from lstr.labels.check import stop_at_errors
-    from lstr.pipelines.annotations.label_file import counts_of
-    from lstr.pipelines.annotations.label_files import more_labels
+    from lstr.pipelines.annotations.label_files import counts_of, more_labels
 
     more, features = more_labels(features)
     files = [labels, *more]
@@ -188,8 +187,8 @@ def _checked(
 ) -> tuple:
     """The labels, and what is found in them: beside features, beside videos, or alone."""
     from lstr.labels.check import WARNING, check, in_order, missing, unmatched
-    from lstr.pipelines.annotations.footage import footage_of_files, videos_among
     from lstr.pipelines.annotations.label_files import read_label_files
+    from lstr.pipelines.annotations.videos import footage_of_files, videos_among
 
     videos, dataset = videos_among(at_hand), settings.pop("dataset", None)
     streams = (settings.pop("rgb_features", None), settings.pop("flow_features", None))
@@ -228,8 +227,8 @@ def budget(labels, as_json):
       lstr labels budget labels.json
       lstr labels budget timeline --json > budget.json
     """
-    from lstr.pipelines.annotations.budget import time_budget
     from lstr.pipelines.annotations.label_files import read_label_files
+    from lstr.pipelines.annotations.reports import time_budget
 
     read = read_label_files(labels)
     table = time_budget(read)
@@ -256,7 +255,7 @@ def compare(labels, others, videos, as_json):
       lstr labels compare anna.csv ben.csv
       lstr labels compare labels.json timeline --json > agreement.json
     """
-    from lstr.pipelines.annotations.agreement import compare_labels
+    from lstr.pipelines.annotations.reports import compare_labels
 
     agreement = compare_labels(labels, others, videos)
     for text in agreement.warnings:

@@ -14,7 +14,7 @@ from lstr.extractors.video.inputs import find_videos
 from lstr.extractors.video.probe import probe
 from lstr.files.content import read_text
 from lstr.pipelines.annotations.formats import recognise
-from lstr.pipelines.annotations.label_file import describe_labels, is_label_file
+from lstr.pipelines.annotations.label_files import describe_labels, is_label_file
 from lstr.pipelines.progress import Tell
 
 if TYPE_CHECKING:  # it brings torch
@@ -282,7 +282,7 @@ def _weights_folder(path: Path) -> dict:
 def _timeline(path: Path) -> dict:
     from lstr.errors import LabelsError
     from lstr.pipelines.annotations.annotation import AnnotationSet
-    from lstr.pipelines.annotations.timeline_json import from_timeline
+    from lstr.pipelines.annotations.timelines import from_timeline
     from lstr.timeline import FORMAT
 
     try:

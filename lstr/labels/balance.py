@@ -8,7 +8,7 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
-from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels
+from lstr.labels.label_set import Labels, actions_of
 from lstr.labels.video_ids import recording_of
 
 # Examples of a class; fewer teach little, and tell less in a test.
@@ -18,11 +18,6 @@ FEW = 5
 ACCENTS = re.compile("[\u0300-\u036f]")
 BETWEEN = re.compile(r"[\s_-]+")
 TESTED = ("testing", "validation")
-
-
-def actions_of(labels: Labels) -> tuple[str, ...]:
-    """The classes but for background and ambiguous stretches."""
-    return tuple(name for name in labels.classes if name not in (BACKGROUND, AMBIGUOUS))
 
 
 def training_subset(labels: Labels) -> str | None:

@@ -72,6 +72,11 @@ class Labels:
     """What was taken otherwise than it is written; `lstr.labels.check.check` lists it."""
 
 
+def actions_of(labels: Labels) -> tuple[str, ...]:
+    """Return the classes without background and ambiguous stretches."""
+    return tuple(name for name in labels.classes if name not in (BACKGROUND, AMBIGUOUS))
+
+
 def read_labels(path: str | Path, lenient: bool = False) -> Labels:
     """Labels from an ActivityNet JSON file.
 

@@ -15,6 +15,7 @@ from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels, VideoLabels, se
 from lstr.labels.segment import is_name
 from lstr.labels.video_ids import check_ids
 
+INFO = "data_info.json"
 TARGETS = "target_perframe"
 # The lists of a data set; the published ones have no second.
 SUBSETS = {"training": "train_session_set", "validation": "val_session_set", "testing": "test_session_set"}

@@ -1,18 +1,26 @@
-"""ActivityNet's JSON: labels as `--labels` takes them, or the results of a detector."""
+"""ActivityNet's JSON, the form that `--labels` takes, and per-chunk targets with their data_info.json."""
 
 from pathlib import Path
 from typing import Any
 
 from lstr.errors import LabelsError
-from lstr.files.atomic import write_text
-from lstr.labels.label_set import BACKGROUND, read_activitynet
+from lstr.files.content import to_json, write_json
+from lstr.labels.label_set import BACKGROUND, VideoLabels, read_activitynet, read_json
+from lstr.labels.perframe import INFO, TARGETS, is_data_info, read_data_info
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
-from lstr.pipelines.annotations.format import EVERYTHING, FILES, ConvertOptions, Detection, File, TextFormat
-from lstr.pipelines.annotations.timeline_json import to_text
+from lstr.pipelines.annotations.format import (
+    EVERYTHING,
+    FILES,
+    ConvertOptions,
+    Detection,
+    File,
+    Format,
+    TextFormat,
+)
 
 
 class ActivityNetJson(TextFormat):
-    """Labels to train on, or results to evaluate where there are scores."""
+    """Labels to train on, or results to evaluate if there are scores."""
 
     name, suffix = "activitynet", ".activitynet.json"
     holds = EVERYTHING - {"scores"}
@@ -26,46 +34,81 @@ class ActivityNetJson(TextFormat):
         return from_activitynet(file.json)
 
     def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
-        return to_text(to_activitynet(annotated))
+        return to_json(to_activitynet(annotated), indent=1) + "\n"
 
     def write_detection(self, path: Path, detection: Detection) -> None:
-        write_text(path, to_text(to_activitynet(detection.annotated, results=True)))
+        write_json(path, to_activitynet(detection.annotated, results=True))
+
+
+class PerFrame(Format):
+    """A folder of targets as the repositories of the field have it: target_perframe/ID.npy and data_info.json."""
+
+    name = "perframe"
+    is_folder = True
+
+    def recognises(self, file: File) -> bool:
+        return (file.path / INFO).exists()
+
+    def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
+        if not file.path.is_dir():
+            return super().read(file, video_id, options)
+        return read_perframe(file.path)
 
 
 def to_activitynet(annotated: AnnotationSet, results: bool | None = None) -> dict[str, Any]:
-    """Ground truth ("database"), as `--labels` takes it, or the form of results that ActivityNet evaluates.
+    """Return labels ("database"), or the form of results that ActivityNet evaluates.
 
-    Where `results` is None, it is results if there are scores.
+    If `results` is None, it is results if there are scores.
     """
     if results if results is not None else "scores" in annotated.held():
         found = {
             video_id: [
-                {"label": a.label, "score": 1.0 if a.score is None else a.score, "segment": [a.start, a.end]}
-                for a in video.segments
+                {"label": s.label, "score": 1.0 if s.score is None else s.score, "segment": [s.start, s.end]}
+                for s in video.segments
             ]
             for video_id, video in annotated.videos.items()
         }
         return {"version": "VERSION 1.3", "results": found, "external_data": {}}
-    database = {
-        video_id: {
-            **video.known("subset", "duration"),
+    database: dict[str, Any] = {}
+    for video_id, video in annotated.videos.items():
+        facts = {"subset": video.subset, "duration": video.duration}
+        database[video_id] = {name: value for name, value in facts.items() if value is not None} | {
             "annotations": [
-                {"label": a.label, "segment": [a.start, a.end]} | ({"subject": a.subject} if a.subject else {})
-                for a in video.segments
-            ],
+                {"label": s.label, "segment": [s.start, s.end]} | ({"subject": s.subject} if s.subject else {})
+                for s in video.segments
+            ]
         }
-        for video_id, video in annotated.videos.items()
-    }
     return {"version": "lstr labels 1", "classes": [BACKGROUND, *annotated.classes], "database": database}
 
 
 def from_activitynet(content: Any) -> AnnotationSet:
-    """Labels or results. Raises LabelsError."""
+    """Return labels or results of a JSON document. Raises LabelsError."""
     try:
         stated, classes = read_activitynet(content, "the file", with_results=True)
     except LabelsError as error:
-        raise LabelsError(f"It is not of ActivityNet's form: {error}", error.hint) from error
-    videos = {
-        name: AnnotatedVideo(video.segments, video.subset or None, video.duration) for name, video in stated.items()
+        raise LabelsError(f"It is not in ActivityNet's form: {error}", error.hint) from error
+    return _set_of(stated, classes or ())
+
+
+def read_perframe(folder: Path) -> AnnotationSet:
+    """Return the segments of the targets in a folder, by the first data set of its data_info.json.
+
+    Raises LabelsError.
+    """
+    try:
+        content = read_json(folder / INFO)
+        if not is_data_info(content):
+            raise LabelsError(f"{folder / INFO} names no data set.", "")
+        read = read_data_info(folder / INFO, content, [folder], next(iter(content)), any_rate=True)
+    except LabelsError as error:
+        raise LabelsError(
+            f"{folder} holds no per-chunk targets: {error}", f"give a folder with {INFO} and {TARGETS}/."
+        ) from error
+    return _set_of(read.videos, read.classes)
+
+
+def _set_of(videos: dict[str, VideoLabels], classes: tuple[str, ...]) -> AnnotationSet:
+    found = {
+        name: AnnotatedVideo(video.segments, video.subset or None, video.duration) for name, video in videos.items()
     }
-    return AnnotationSet(videos, classes or ())
+    return AnnotationSet(found, classes)

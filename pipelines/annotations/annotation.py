@@ -1,19 +1,18 @@
-"""What all annotation formats have in common: videos, and labelled segments of them in seconds."""
+"""What label files hold, whatever their format: videos and the labelled segments of each, in seconds."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from lstr.errors import LabelsError, brief
-from lstr.labels.label_set import BACKGROUND, Note, subset_named
+from lstr.labels.label_set import BACKGROUND, Note
 from lstr.labels.segment import Segment, is_name, is_time, mistake
 
 
 @dataclass(frozen=True)
 class AnnotatedVideo:
-    """The segments of one video, by start; what a format does not hold is None.
+    """The segments of one video by start; a fact that the file does not state is None.
 
-    They may be wrong, as files are: `AnnotationSet.checked` raises.
+    Segments can be wrong, as in files: `AnnotationSet.checked` raises.
     """
 
     segments: tuple[Segment, ...] = ()
@@ -24,11 +23,8 @@ class AnnotatedVideo:
     """Path or address of the video."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "segments", tuple(sorted(self.segments, key=_order)))
-
-    def known(self, *names: str) -> dict[str, Any]:
-        """The fields of these names that are not None."""
-        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        ordered = sorted(self.segments, key=lambda s: (s.start, s.end, s.label, s.score or 0, s.subject))
+        object.__setattr__(self, "segments", tuple(ordered))
 
     @property
     def end(self) -> float:
@@ -38,15 +34,15 @@ class AnnotatedVideo:
 
 @dataclass(frozen=True)
 class AnnotationSet:
-    """Annotated videos by id. `classes` are without "Background", in the order of the file where it has one.
+    """Annotated videos by id. `classes` are in the order of the file if it states one, without "Background".
 
-    A segment of background says no more than its absence, and is left out.
+    Segments of background are dropped, because they say no more than their absence.
     """
 
     videos: Mapping[str, AnnotatedVideo]
     classes: tuple[str, ...] = ()
     notes: tuple[Note, ...] = field(default=(), compare=False)
-    """What was taken otherwise than it is written."""
+    """What was read differently from how it is written."""
 
     def __post_init__(self) -> None:
         videos = {
@@ -60,25 +56,32 @@ class AnnotationSet:
 
     @property
     def first(self) -> tuple[str, AnnotatedVideo]:
-        """Id and segments of the first video, which is the only one for a format of one; an empty one without any."""
+        """Id and annotations of the first video; of an empty set, an empty one."""
         return next(iter(self.videos.items()), ("", AnnotatedVideo()))
 
     def merged(self, other: "AnnotationSet") -> "AnnotationSet":
-        """Both sets together. Raises LabelsError where a video is in both."""
-        twice = sorted(self.videos.keys() & other.videos.keys())
-        if twice:
+        """Return both sets as one. Raises LabelsError if a video is in both."""
+        if twice := sorted(self.videos.keys() & other.videos.keys()):
             raise LabelsError(
                 f"The video {twice[0]!r} is annotated twice.", "give each video once, or rename one of the files."
             )
         classes, notes = dict.fromkeys(self.classes + other.classes), dict.fromkeys(self.notes + other.notes)
         return AnnotationSet({**self.videos, **other.videos}, tuple(classes), tuple(notes))
 
-    def noted(self, notes: Sequence[Note]) -> "AnnotationSet":
-        """With notes before its own."""
-        return replace(self, notes=(*notes, *self.notes))
+    def each_video(self, change: Callable[[str, AnnotatedVideo], AnnotatedVideo]) -> "AnnotationSet":
+        """Return the set with each video replaced by `change(id, video)`."""
+        return replace(self, videos={name: change(name, video) for name, video in self.videos.items()})
+
+    def each_segment(self, change: Callable[[Segment], Segment]) -> "AnnotationSet":
+        """Return the set with each segment replaced by `change(segment)`."""
+        return self.each_video(lambda _, video: replace(video, segments=tuple(map(change, video.segments))))
+
+    def without_scores(self) -> "AnnotationSet":
+        """Return the annotations without scores, as if a person had made them."""
+        return self.each_segment(lambda s: replace(s, score=None))
 
     def checked(self) -> "AnnotationSet":
-        """The set itself. Raises LabelsError where a segment is no piece of time."""
+        """Return the set. Raises LabelsError if a segment starts before 0 or ends before its start."""
         classes = dict.fromkeys(self.classes)
         for name, video in self.videos.items():
             for segment in video.segments:
@@ -87,91 +90,39 @@ class AnnotationSet:
         return self
 
     def plausible(self) -> "AnnotationSet":
-        """The set itself. Raises LabelsError where names are no text, or numbers are none that a video has."""
+        """Return the set. Raises LabelsError for names that are not text and for numbers that no video has."""
+
+        def check(is_right: bool, where: str, what: str, value: object) -> None:
+            if not is_right:
+                raise LabelsError(f"Video {where}: the {what} is {brief(value)}.", "correct or delete it.")
+
         for name, video in self.videos.items():
             if not isinstance(name, str):
-                raise LabelsError(f"The id {brief(name)} of a video is no text.", "put it in quotes.")
-            _refuse_unless(video.subset in (None, "") or is_name(video.subset), name, "subset", video.subset)
-            _refuse_unless(video.media is None or isinstance(video.media, str), name, "media", video.media)
+                raise LabelsError(f"The id {brief(name)} of a video is not text.", "put it in quotes.")
             seconds = video.duration
-            _refuse_unless(seconds is None or (is_time(seconds) and seconds >= 0), name, "duration", seconds)
+            check(video.subset in (None, "") or is_name(video.subset), name, "subset", video.subset)
+            check(video.media is None or isinstance(video.media, str), name, "media", video.media)
+            check(seconds is None or (is_time(seconds) and seconds >= 0), name, "duration", seconds)
             for i, segment in enumerate(video.segments):
                 where = f"{name}, annotation {i}"
-                _refuse_unless(is_name(segment.label), where, "label", segment.label)
-                _refuse_unless(segment.subject == "" or is_name(segment.subject), where, "subject", segment.subject)
-                times = {"start": segment.start, "end": segment.end, "score": segment.score or 0}
-                for what, time in times.items():
-                    _refuse_unless(is_time(time), where, what, time)
+                check(is_name(segment.label), where, "label", segment.label)
+                check(segment.subject == "" or is_name(segment.subject), where, "subject", segment.subject)
+                for what in ("start", "end", "score"):
+                    check(is_time(getattr(segment, what) or 0), where, what, getattr(segment, what))
         if wrong := [name for name in self.classes if not is_name(name)]:
-            raise LabelsError(f"The class {brief(wrong[0])} is no name.", "write it as text.")
+            raise LabelsError(f"The class {brief(wrong[0])} is not a valid name.", "write it as text.")
         return self
 
-    def with_subsets(self, subsets: Mapping[str | None, str]) -> "AnnotationSet":
-        """With subsets renamed; the name for None goes to videos that have none.
-
-        Names that are not renamed get the usual form: "train" is "training".
-        """
-        return self.each(lambda _, v: replace(v, subset=subsets.get(v.subset, v.subset and subset_named(v.subset))))
-
-    def renamed(self, names: Mapping[str, str]) -> "AnnotationSet":
-        """With classes renamed; two of one name become one class. Raises LabelsError where one is not there."""
-        if missing := [name for name in names if name not in self.classes]:
-            known = ", ".join(map(repr, self.classes)) or "none"
-            raise LabelsError(f"There is no class {missing[0]!r} to rename.", f"the classes are: {known}.")
-        classes = dict.fromkeys(names.get(name, name) for name in self.classes)
-        segments = self._each_segment(lambda s: replace(s, label=names.get(s.label, s.label)))
-        return replace(segments, classes=tuple(classes))
-
-    def in_seconds(self, rate: float) -> "AnnotationSet":
-        """With times divided by `rate`, because they count frames, so many a second. Durations stay."""
-        return self._each_segment(lambda s: replace(s, start=s.start / rate, end=s.end / rate))
-
-    def without_scores(self) -> "AnnotationSet":
-        """The annotations without scores, as if a person had made them."""
-        return self._each_segment(lambda s: replace(s, score=None))
-
-    def each(self, change: Callable[[str, AnnotatedVideo], AnnotatedVideo]) -> "AnnotationSet":
-        """With `change` of each id and video in the video's place."""
-        return replace(self, videos={name: change(name, video) for name, video in self.videos.items()})
-
-    def _each_segment(self, change: Callable[[Segment], Segment]) -> "AnnotationSet":
-        return self.each(lambda _, video: replace(video, segments=tuple(map(change, video.segments))))
-
     def held(self) -> set[str]:
-        """What this set has beside labels and times; what a form has no place for is lost in it."""
+        """Return what the set holds in addition to labels and times; a format without a place for it loses it."""
         videos = self.videos.values()
-        used = {s.label for video in videos for s in video.segments}
+        segments = [s for video in videos for s in video.segments]
         present = {
-            "scores": any(s.score is not None for video in videos for s in video.segments),
+            "scores": any(s.score is not None for s in segments),
             "subsets": any(video.subset for video in videos),
             "durations": any(video.duration is not None for video in videos),
-            "classes without segments": bool(set(self.classes) - used),
+            "classes without segments": bool(set(self.classes) - {s.label for s in segments}),
             "videos without segments": any(not video.segments for video in videos),
-            "subjects": any(s.subject for video in videos for s in video.segments),
+            "subjects": any(s.subject for s in segments),
         }
         return {name for name, is_held in present.items() if is_held}
-
-
-def _refuse_unless(right: bool, where: str, what: str, value: object) -> None:
-    if not right:
-        raise LabelsError(f"Video {where}: the {what} is {brief(value)}.", "mend it, or leave it out.")
-
-
-def _order(segment: Segment) -> tuple[float, float, str, float, str]:
-    return segment.start, segment.end, segment.label, segment.score or 0, segment.subject
-
-
-def layers_of(segments: Sequence[Segment]) -> list[list[Segment]]:
-    """Segments by start, dealt to as few lists as let none overlap; at least one list."""
-    layers: list[list[Segment]] = [[]]
-    for a in segments:
-        free = next((layer for layer in layers if not layer or layer[-1].end <= a.start > layer[-1].start), None)
-        if free is None:
-            layers.append(free := [])
-        free.append(a)
-    return layers
-
-
-def plain_line(label: str) -> str:
-    """A label for a format of lines: each run of white space is one space."""
-    return " ".join(label.split())

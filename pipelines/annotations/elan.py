@@ -3,7 +3,6 @@
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import count
 from mimetypes import guess_type
@@ -14,18 +13,18 @@ from lstr.errors import LabelsError, brief
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES, is_video_name
 from lstr.labels.label_set import Note
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet, layers_of
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
 from lstr.pipelines.annotations.format import EVERYTHING, ConvertOptions, File, TextFormat
 
 SCHEMA = "http://www.mpi.nl/tools/elan/EAFv3.0.xsd"
 ACTION, SCORE = "action", "score"  # names of the two tier types
-PROPERTY = "lstr:"  # prefix of what a label set has beyond tiers
+PROPERTY = "lstr:"  # prefix of facts that tiers cannot hold
 # Characters that XML cannot hold.
 UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
 class Elan(TextFormat):
-    """Files of ELAN, with a note of how their media were taken."""
+    """Files of ELAN, with a note on how their media were synchronised."""
 
     name, suffix = "eaf", ".eaf"
     holds = EVERYTHING - {"subjects"}
@@ -38,7 +37,10 @@ class Elan(TextFormat):
 
 
 def to_eaf(video: AnnotatedVideo, classes: Sequence[str]) -> str:
-    """EAF 3.0, times in milliseconds. Overlaps within a class, which no tier may have, go to a tier `<class> (2)`."""
+    """Return EAF 3.0, with times in milliseconds.
+
+    Overlaps within a class, which a tier cannot have, go to a tier `<class> (2)`.
+    """
     root = ET.Element(
         "ANNOTATION_DOCUMENT",
         {
@@ -62,29 +64,33 @@ def to_eaf(video: AnnotatedVideo, classes: Sequence[str]) -> str:
     moments: list[tuple[int, str]] = []
     ids = count(1)
     taken: set[str] = set()
+
+    def add(tier: ET.Element, kind: str, value: str, **attributes: str) -> None:
+        element = ET.SubElement(ET.SubElement(tier, "ANNOTATION"), kind, attributes)
+        ET.SubElement(element, "ANNOTATION_VALUE").text = value
+
     for label in classes:
-        for i, layer in enumerate(layers_of([a for a in video.segments if a.label == label])):
+        for i, layer in enumerate(_layers([s for s in video.segments if s.label == label])):
             name = _clean(label) if i == 0 else f"{_clean(label)} ({i + 1})"
-            while {name, f"{name} {SCORE}"} & taken:  # a class may itself be called "kick (2)"
+            while {name, f"{name} {SCORE}"} & taken:  # a class can itself be called "kick (2)"
                 name += "'"
             taken |= {name, f"{name} {SCORE}"}
             tier = ET.SubElement(root, "TIER", LINGUISTIC_TYPE_REF=ACTION, TIER_ID=name)
             scores = []
-            for a in layer:
+            for segment in layer:
                 own = f"a{next(ids)}"
                 times = {}
-                for which, seconds in (("1", a.start), ("2", max(a.end, a.start + 0.001))):
+                for which, seconds in (("1", segment.start), ("2", max(segment.end, segment.start + 0.001))):
                     slot = times[f"TIME_SLOT_REF{which}"] = f"ts{len(moments) + 1}"
                     moments.append((round(seconds * 1000), slot))
-                _add(tier, "ALIGNABLE_ANNOTATION", _clean(label), **times, ANNOTATION_ID=own)
-                if a.score is not None:
-                    scores.append((own, a.score))
+                add(tier, "ALIGNABLE_ANNOTATION", _clean(label), **times, ANNOTATION_ID=own)
+                if segment.score is not None:
+                    scores.append((own, segment.score))
             if scores:
-                tier = ET.SubElement(
-                    root, "TIER", LINGUISTIC_TYPE_REF=SCORE, PARENT_REF=name, TIER_ID=f"{name} {SCORE}"
-                )
+                below = {"LINGUISTIC_TYPE_REF": SCORE, "PARENT_REF": name, "TIER_ID": f"{name} {SCORE}"}
+                tier = ET.SubElement(root, "TIER", below)
             for parent, score in scores:
-                _add(tier, "REF_ANNOTATION", f"{score:g}", ANNOTATION_ID=f"a{next(ids)}", ANNOTATION_REF=parent)
+                add(tier, "REF_ANNOTATION", f"{score:g}", ANNOTATION_ID=f"a{next(ids)}", ANNOTATION_REF=parent)
     for moment, slot in sorted(moments, key=lambda pair: pair[0]):
         ET.SubElement(slots, "TIME_SLOT", TIME_SLOT_ID=slot, TIME_VALUE=str(moment))
     shape = {"GRAPHIC_REFERENCES": "false", "LINGUISTIC_TYPE_ID": ACTION, "TIME_ALIGNABLE": "true"}
@@ -97,74 +103,32 @@ def to_eaf(video: AnnotatedVideo, classes: Sequence[str]) -> str:
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
 
-def _add(tier: ET.Element, kind: str, value: str, **attributes: str) -> None:
-    element = ET.SubElement(ET.SubElement(tier, "ANNOTATION"), kind, attributes)
-    ET.SubElement(element, "ANNOTATION_VALUE").text = value
+def _layers(segments: Sequence[Segment]) -> list[list[Segment]]:
+    """Return the segments, which are in order, in as few lists without overlaps as possible; at least one list."""
+    layers: list[list[Segment]] = [[]]
+    for segment in segments:
+        free = next((x for x in layers if not x or x[-1].end <= segment.start > x[-1].start), None)
+        if free is None:
+            layers.append(free := [])
+        free.append(segment)
+    return layers
 
 
 def from_eaf(text: str, video_id: str) -> AnnotationSet:
-    """The video of an EAF file, with a note of how its media were taken. Raises LabelsError."""
-    root = _document(text)
-    media = _media_of(root, Path(video_id).name)
-    video, classes = _video_of(root, media)
-    return AnnotationSet({video_id: video}, classes, _other_origins(media))
+    """Return the video of an EAF file, with its classes in the order of the file. Raises LabelsError.
 
-
-def _document(text: str) -> ET.Element:
+    Aligned annotations are labelled by their value, else by their tier. Tiers that depend on others are not read,
+    except the scores of a file that lstr wrote.
+    """
     try:
         root = ET.fromstring(text.encode())
     except ET.ParseError as error:
         raise LabelsError(f"The file is not XML ({error}).", "save it again in ELAN.") from error
     if root.tag != "ANNOTATION_DOCUMENT":
         raise LabelsError(f"The file is a {root.tag}, not ELAN's.", "give an .eaf file.")
-    return root
-
-
-@dataclass(frozen=True)
-class Medium:
-    """A file that was annotated."""
-
-    path: str = ""
-    origin: int = 0
-    """Where in the file time 0 of the annotations is, ms"""
-
-
-def _media_of(root: ET.Element, name: str) -> list[Medium]:
-    """The media of a document, videos first, of these one of that name. Raises LabelsError."""
-    media = []
-    for element in root.iter("MEDIA_DESCRIPTOR"):
-        path, origin = element.get("MEDIA_URL", ""), element.get("TIME_ORIGIN") or "0"
-        if path.startswith("file:"):
-            path = unquote(urlsplit(path).path)
-        try:
-            media.append(Medium(path, int(origin)))
-        except ValueError as error:
-            raise LabelsError(
-                f"The time origin {brief(origin)} of {brief(path)} is no number of milliseconds.",
-                "set its offset in ELAN (Options, Media Synchronization Mode) and save the file again.",
-            ) from error
-    return sorted(
-        media, key=lambda one: (not is_video_name(Path(one.path), VIDEO_SUFFIXES), Path(one.path).stem != name)
-    )
-
-
-def _other_origins(media: Sequence[Medium]) -> tuple[Note, ...]:
-    """A note where media begin at different times, so that times are those of the first alone."""
-    other = next((one for one in media[1:] if one.origin != media[0].origin), None)
-    if other is None:
-        return ()
-    one, another = (f"{Path(medium.path).name!r} at {medium.origin / 1000:g} s" for medium in (media[0], other))
-    return (Note("several media", f"time 0 is in {one} and in {another}: times are taken as those of the former"),)
-
-
-def _video_of(root: ET.Element, media: Sequence[Medium]) -> tuple[AnnotatedVideo, tuple[str, ...]]:
-    """The annotations of a document at the times of the first medium, and its classes in its order.
-
-    Aligned annotations are labelled by their value, else by their tier. Tiers that hang on others are left out, but for
-    the scores of a file of ours. Raises LabelsError.
-    """
-    medium = media[0] if media else Medium()
-    # what has no time or score is "", which is no number
+    media = _media_of(root, Path(video_id).name)
+    path, origin = media[0] if media else ("", 0)
+    # what has no time or score is "", which is not a number
     slots = {slot.get("TIME_SLOT_ID"): slot.get("TIME_VALUE", "") for slot in root.iter("TIME_SLOT")}
     scores = {
         element.get("ANNOTATION_REF"): element.findtext("ANNOTATION_VALUE", "")
@@ -182,13 +146,11 @@ def _video_of(root: ET.Element, media: Sequence[Medium]) -> tuple[AnnotatedVideo
         for element in tier.findall("ANNOTATION/ALIGNABLE_ANNOTATION"):
             label = (element.findtext("ANNOTATION_VALUE") or "").strip() or name
             try:
-                start, end = (
-                    (int(slots[element.get(f"TIME_SLOT_REF{which}")]) + medium.origin) / 1000 for which in "12"
-                )
+                start, end = ((int(slots[element.get(f"TIME_SLOT_REF{which}")]) + origin) / 1000 for which in "12")
                 score = float(scores[element.get("ANNOTATION_ID")]) if element.get("ANNOTATION_ID") in scores else None
             except (KeyError, ValueError) as error:
                 raise LabelsError(
-                    f"An annotation of the tier {name!r} has no time or a score that is no number.",
+                    f"An annotation of the tier {name!r} has no time, or a score that is not a number.",
                     "give it a time in ELAN and save the file again.",
                 ) from error
             segments.append(Segment(start, end, label, score))
@@ -197,8 +159,33 @@ def _video_of(root: ET.Element, media: Sequence[Medium]) -> tuple[AnnotatedVideo
     known = {element.get("NAME"): element.text for element in root.iter("PROPERTY")}
     duration = known.get(f"{PROPERTY}duration")
     subset = known.get(f"{PROPERTY}subset")
-    video = AnnotatedVideo(tuple(segments), subset, float(duration) if duration else None, medium.path or None)
-    return video, tuple(classes)
+    video = AnnotatedVideo(tuple(segments), subset, float(duration) if duration else None, path or None)
+    notes = []
+    if other := next((one for one in media[1:] if one[1] != origin), None):
+        here, there = (f"{Path(name).name!r} at {start / 1000:g} s" for name, start in (media[0], other))
+        sentence = f"time 0 is in {here} and in {there}: times are read as those of the first"
+        notes.append(Note("several media", sentence))
+    return AnnotationSet({video_id: video}, tuple(classes), tuple(notes))
+
+
+def _media_of(root: ET.Element, name: str) -> list[tuple[str, int]]:
+    """Return path and time origin (ms, where in the file the time 0 of the annotations is) of each medium.
+
+    Videos come first, and of these one of that name. Raises LabelsError.
+    """
+    media = []
+    for element in root.iter("MEDIA_DESCRIPTOR"):
+        path, origin = element.get("MEDIA_URL", ""), element.get("TIME_ORIGIN") or "0"
+        if path.startswith("file:"):
+            path = unquote(urlsplit(path).path)
+        try:
+            media.append((path, int(origin)))
+        except ValueError as error:
+            raise LabelsError(
+                f"The time origin {brief(origin)} of {brief(path)} is not a number of milliseconds.",
+                "set its offset in ELAN (Options, Media Synchronization Mode) and save the file again.",
+            ) from error
+    return sorted(media, key=lambda one: (not is_video_name(Path(one[0]), VIDEO_SUFFIXES), Path(one[0]).stem != name))
 
 
 def _clean(text: str) -> str:

@@ -1,13 +1,19 @@
-"""What a format of annotations is: a name, what it holds, and how it is recognised, read and written."""
+"""What a label format is, and the table of all formats.
+
+A new format is a subclass of Format in a file of this folder and a line in OURS; in another package it is an entry
+point of the group GROUP.
+"""
 
 import json
+import warnings
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE, BOM_UTF32_LE
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,15 +24,46 @@ from lstr.files.content import read_bytes, read_text
 from lstr.labels.label_set import Note
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
-from lstr.pipelines.annotations.times import RateOf, unknown
 
-# What a format of one file per video holds for that alone.
+# The formats of this package by name, each a module of this folder and a class in it. A format is imported when it is
+# used, because a detection that writes one of them needs none of the others. The first that recognises a file reads it.
+OURS = {
+    "json": "timelines:TimelineJson",
+    "jsonl": "timelines:EventLines",
+    "boris": "boris:Project",
+    "borisevents": "boris_tables:EventTable",
+    "binary": "csv_tables:Binary",
+    "csv": "csv_tables:Csv",
+    "tsv": "csv_tables:Tsv",
+    "vtt": "subtitles:Vtt",
+    "srt": "subtitles:Srt",
+    "eaf": "elan:Elan",
+    "labelstudio": "labelstudio:LabelStudio",
+    "activitynet": "activitynet:ActivityNetJson",
+    "perframe": "activitynet:PerFrame",
+    "thumos": "thumos:Thumos",
+    "npy": "timelines:Scores",
+    "png": "timelines:Png",
+    "svg": "timelines:Svg",
+    "html": "timelines:Page",
+    "mp4": "timelines:Mp4",
+}
+# Entry points of other packages, each a subclass of Format, which are formats here under their names.
+GROUP = "lstr.label_formats"
+
+# What annotations can hold in addition to labels and times, see `AnnotationSet.held`.
 FILES = frozenset({"videos without segments"})
-# What a set of annotations may have beside labels and times, see `AnnotationSet.held`.
 EVERYTHING = frozenset({"scores", "subjects", "subsets", "durations", "classes without segments"}) | FILES
 
-# Characters by which a table is recognised.
+# Characters of a text by which a table is recognised.
 BEGINNING = 1 << 18
+
+# Frames per second, or the length in seconds, of a video by its id; None if it is unknown.
+VideoNumber = Callable[[str], float | None]
+
+
+def unknown(video_id: str) -> None:
+    """Return None, the rate or length of any video when no video file is available."""
 
 
 @dataclass(frozen=True)
@@ -34,27 +71,25 @@ class ConvertOptions:
     """How annotations are read, changed and written."""
 
     source_format: str | None = None
-    """Name of the sources' format; None recognises each."""
+    """Name of the format of the sources; None recognises each."""
     as_labels: bool = False
-    """Drop the scores: what was detected becomes labels to train on."""
+    """Drop the scores, so that detections become labels to train on."""
     lenient: bool = False
-    """Leave wrong segments in, for `lstr.labels.check.check` to name them all."""
+    """Keep wrong segments, for `lstr.labels.check.check` to name all of them."""
     frames: float | None = None
-    """The times of the sources are no seconds but numbers of frames, of which a second has so many."""
-    rate_of: RateOf = unknown
-    """Frames a second of a video by the id that a source has for it, where times count frames."""
-    seconds_of: RateOf = unknown
-    """Seconds of a video by the same id; None if they are unknown."""
+    """Read times as frame numbers, at this many frames per second."""
+    rate_of: VideoNumber = unknown
+    """Frames per second of a video by the id in the source, for times that count frames."""
+    seconds_of: VideoNumber = unknown
+    """Length in seconds of a video by the same id."""
     columns: Mapping[str, str] = field(default_factory=dict)
-    """The headers of a table's columns, by what they are: `start`: `Beginn`."""
+    """Headers of the columns of a table by their meaning: `start`: `Beginn`."""
     rename: Mapping[str, str] = field(default_factory=dict)
-    """New names of classes; two of one name become one class."""
+    """New names of classes; classes of the same new name become one."""
     subsets: Mapping[str | None, str] = field(default_factory=dict)
-    """New names of subsets; the one for None goes to videos that have none."""
-    classes: tuple[str, ...] = ()
-    """Classes in the order of the score columns; empty keeps the sources' order."""
+    """New names of subsets; the one for None is given to videos that have no subset."""
     video: Path | None = None
-    """Pictures: the video, or the folder of videos, to draw on."""
+    """The video or the folder of videos to draw on, and to read frame rates from."""
 
 
 DEFAULTS = ConvertOptions()
@@ -68,23 +103,23 @@ class Detection:
     timeline: dict[str, Any]
     """The lstr-timeline/1 document."""
     scores: NDArray[np.floating] | None
-    """(chunks, C); None of annotations"""
+    """(chunks, C); None for annotations."""
     events: Sequence[dict[str, Any]]
     """The events, as in the JSONL."""
     video: Path | None = None
-    """The file, where the source is one."""
+    """The file, if the source is one."""
     truth: Sequence[Segment] | None = None
-    """Labelled segments, to draw beside the detected ones."""
+    """Labelled segments, to draw next to the detected ones."""
     recipe: dict[str, Any] | None = None
     """The recipe of the features, for the page."""
     origins: Mapping[str, str] = field(default_factory=dict)
-    """What its networks began with, and the licence of that, by stream."""
+    """Initial weights of the networks and their licences by stream."""
     subset: str | None = None
-    """The one that the labels have the video in."""
+    """The subset of the video in the labels."""
     index: Path | None = None
-    """The page over all videos, where there will be one."""
+    """The page over all videos, if there will be one."""
     embed: int = 0
-    """Bytes of a video that may be put into the page."""
+    """Maximum size in bytes of a video that is put into the page."""
 
     @cached_property
     def annotated(self) -> AnnotationSet:
@@ -95,31 +130,22 @@ class Detection:
         return AnnotationSet({self.id: video}, tuple(self.timeline["classes"]))
 
 
-def encoding_of(content: bytes) -> tuple[str, str] | None:
-    """The codec of a text that is not in UTF-8, and what people call it; None of UTF-8, and of what is no text."""
-    if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) and not content.startswith(BOM_UTF32_LE):
-        return "utf-16", "UTF-16"
-    try:
-        content.decode()
-    except UnicodeDecodeError:
-        return None if b"\0" in content else ("cp1252", "Windows-1252")
-    return None
-
-
-@dataclass(frozen=True)
 class File:
-    """A file that may hold annotations, read once. Text and JSON raise LabelsError where it holds none."""
+    """A file or folder that may hold annotations. Its text is read once, and raises LabelsError if it is not text."""
 
-    path: Path
+    def __init__(self, path: Path):
+        self.path = path
+        self.notes: list[Note] = []
+        """What was read differently from how it is written; added to the notes of what the format reads."""
 
     @property
     def ending(self) -> str:
-        """The last suffix, in small letters."""
-        return self.path.suffix.lower()
+        """The last suffix in lower case; empty for a folder."""
+        return "" if self.path.is_dir() else self.path.suffix.lower()
 
     @cached_property
     def text(self) -> str:
-        """Its text, without a byte order mark."""
+        """The text in UTF-8, without a byte order mark."""
         try:
             return read_text(self.path, "utf-8-sig")
         except UnicodeDecodeError as error:
@@ -128,140 +154,192 @@ class File:
             raise LabelsError(f"{self.path} cannot be read ({error.strerror}).", "check its permissions.") from error
 
     @cached_property
-    def text_and_notes(self) -> tuple[str, tuple[Note, ...]]:
-        """The text of a form that has no encoding of its own, also as programs save it on Windows, and a note of that.
-
-        Raises LabelsError.
-        """
-        text, notes = "", tuple[Note, ...]()
+    def decoded(self) -> str:
+        """The text of a format that states no encoding, also in those that programs use on Windows, with a note."""
+        text = ""
         with suppress(OSError, UnicodeDecodeError):
-            if found := encoding_of(read_bytes(self.path)):
-                codec, name = found
+            content = read_bytes(self.path)
+            codec, name = "", ""
+            if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) and not content.startswith(BOM_UTF32_LE):
+                codec, name = "utf-16", "UTF-16"
+            elif not _is_utf8(content) and b"\0" not in content:
+                codec, name = "cp1252", "Windows-1252"
+            if codec:
                 text = read_text(self.path, codec)
-                notes = (Note("encoding", f"{self.path.name} is not UTF-8: it is read as {name}"),)
+                self.notes.append(Note("encoding", f"{self.path.name} is not UTF-8: it is read as {name}"))
         text = text or self.text
         if "\0" in text:
-            raise LabelsError(f"{self.path} has bytes of zero, as no text has.", "save it again as text in UTF-8.")
-        return text, notes
+            raise LabelsError(f"{self.path} has bytes of zero, which text never has.", "save it as text in UTF-8.")
+        return text
 
     @property
     def beginning(self) -> str:
-        """The first whole lines of its text, or all of a short one. Raises LabelsError."""
-        text, _ = self.text_and_notes
+        """The first whole lines of the text, by which a table is recognised."""
+        text = self.decoded
         return text if len(text) <= BEGINNING else text[: text.rfind("\n", 0, BEGINNING) + 1]
 
     @cached_property
     def json(self) -> Any:
-        """Its JSON content."""
+        """The JSON content. Raises LabelsError."""
         try:
             return json.loads(self.text)
         except (ValueError, RecursionError) as error:
             raise LabelsError(f"{self.path} is not JSON ({error}).", "save it again as JSON.") from error
 
 
+def _is_utf8(content: bytes) -> bool:
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 class Format:
-    """A form of annotations. A subclass states these facts and overrides what it can do; `formats.FORMATS` lists it."""
+    """A label format. A subclass states these facts, and overrides `read`, `text`, or both."""
 
     name: str
     suffix: str = ""
     """How the name of a file of one video ends."""
     holds: frozenset[str] | None = None
-    """What it has a place for beside labels and times; None where nothing is called lost, as in a picture."""
+    """What it has a place for in addition to labels and times, of EVERYTHING; None if nothing counts as lost."""
     holds_with_scores: frozenset[str] | None = None
-    """The same for its own form of results, where it has one for segments with scores."""
+    """The same for its own form of results, if it has one for segments with scores."""
     reads: bool = True
     """Whether annotations can be read from it."""
     writes: bool = False
     """Whether annotations can be written in it."""
     detects: bool = False
     """Whether `lstr detect` writes it."""
-    counts_frames: bool = False
-    """Whether it may count frames, of which `read` makes seconds by `ConvertOptions.frames`."""
-    paints_text: bool = False
-    """Whether labels are painted with the fonts of this machine."""
-    is_folder: bool = False
-    """Whether several files make one set, so that a folder is read at once."""
-
-    def recognises(self, file: File) -> bool:
-        """Whether a file looks like one of this format, by its name and beginning."""
-        return self.reads and bool(self.suffix) and file.ending == self.suffix
-
-    def recognises_folder(self, folder: Path) -> bool:
-        """Whether a folder looks like a set of this format."""
-        return False
-
-    def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
-        """A file's annotations; `video_id` is the video's where the file does not name it. Raises LabelsError."""
-        raise LabelsError(f"{self.name} cannot be read back from a file.", "give annotations of another format.")
-
-    def read_folder(self, folder: Path, options: ConvertOptions) -> AnnotationSet:
-        """The annotations of a folder, of a format that `is_folder`. Raises LabelsError."""
-        raise NotImplementedError
-
-    def render(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
-        """The annotations as one text. Raises LabelsError where several files are needed."""
-        self._needs_files()
-
-    def write(self, output: Path, annotated: AnnotationSet, options: ConvertOptions) -> list[Path]:
-        """Write into the folder `output`, or into that file; returns the files. Raises LabelsError, OutputError."""
-        raise LabelsError(f"{self.name} cannot be made of annotations.", "choose another format.")
-
-    def is_due(self, detection: Detection) -> bool:
-        """Whether a finished detection is written in it."""
-        return self.detects
-
-    def write_detection(self, path: Path, detection: Detection) -> None:
-        """Write a finished detection to a file whose name ends in `suffix`. Raises OutputError."""
-        raise NotImplementedError
-
-    def lost(self, annotated: AnnotationSet) -> set[str]:
-        """What the annotations have that this format has no place for."""
-        held = annotated.held()
-        results = self.holds_with_scores if "scores" in held else None
-        place = self.holds if results is None else results
-        return set() if place is None else held - place
-
-    def _needs_files(self) -> NoReturn:
-        raise LabelsError(f"{self.name} is written to files here.", "add -o DIR.")
-
-
-class TextFormat(Format):
-    """A form of text: one file per video, or one for all."""
-
-    writes = detects = True
     holds_many: bool = False
     """Whether one file holds any number of videos."""
+    is_folder: bool = False
+    """Whether one set is written as several files, so that a folder is read at once."""
+    counts_frames: bool = False
+    """Whether `read` turns frame numbers into seconds by `ConvertOptions.frames` itself."""
+    paints_text: bool = False
+    """Whether labels are painted with the fonts of this machine."""
+
+    def recognises(self, file: File) -> bool:
+        """Return whether a file looks like this format by its name and beginning; a folder only if it is one set."""
+        return self.reads and bool(self.suffix) and file.ending == self.suffix
+
+    def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
+        """Return the annotations of a file, or of a folder that this format recognises.
+
+        Args:
+            file: The file or folder.
+            video_id: The id of the video, if the file does not name it.
+            options: How to read it.
+
+        Raises LabelsError.
+        """
+        raise LabelsError(f"{self.name} cannot be read back from a file.", "give annotations of another format.")
 
     def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
-        """The text of a file: of all videos, or of the only one."""
-        raise NotImplementedError
+        """Return the text of a file: of all videos if the format holds many, else of the only one."""
+        raise LabelsError(f"{self.name} cannot be made of annotations.", "choose another format.")
 
     def render(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
-        if self.is_folder or (not self.holds_many and len(annotated.videos) != 1):
-            self._needs_files()
+        """Return the annotations as one text. Raises LabelsError if several files are needed."""
+        if not isinstance(self, TextFormat) or self.is_folder or (not self.holds_many and len(annotated.videos) != 1):
+            raise LabelsError(f"{self.name} is written to files here.", "add -o DIR.")
         return self.text(annotated, options)
 
     def write(self, output: Path, annotated: AnnotationSet, options: ConvertOptions) -> list[Path]:
+        """Write into the folder `output`, or that file; return the files. Raises LabelsError and OutputError."""
         if self.holds_many:
-            parts = [(output / f"labels{self.suffix}" if is_folder(output) else output, annotated)]
+            path = output / f"labels{self.suffix}" if output.is_dir() or not output.suffix else output
+            parts = [(path, annotated)]
         else:
-            parts = list(each_video(annotated, output, self.suffix))
+            parts = list(self.each_file(annotated, output))
         for path, part in parts:
             write_text(path, self.text(part, options))
         return [path for path, _ in parts]
 
+    def each_file(self, annotated: AnnotationSet, output: Path) -> Iterator[tuple[Path, AnnotationSet]]:
+        """Yield a file per video: in the folder `output`, or that file itself for a single video."""
+        is_single = len(annotated.videos) == 1 and bool(output.suffix) and not output.is_dir()
+        for video_id, video in annotated.videos.items():
+            path = output if is_single else output / f"{video_id}{self.suffix}"
+            yield path, AnnotationSet({video_id: video}, annotated.classes)
+
+    def is_due(self, detection: Detection) -> bool:
+        """Return whether a finished detection is written in it."""
+        return self.detects
+
     def write_detection(self, path: Path, detection: Detection) -> None:
+        """Write a finished detection to a file whose name ends in `suffix`. Raises OutputError."""
         write_text(path, self.text(detection.annotated, DEFAULTS))
 
-
-def each_video(annotated: AnnotationSet, output: Path, suffix: str) -> Iterator[tuple[Path, AnnotationSet]]:
-    """One file per video: in the folder `output`, or that file itself for a single video."""
-    single = len(annotated.videos) == 1 and not is_folder(output)
-    for video_id, video in annotated.videos.items():
-        path = output if single else output / f"{video_id}{suffix}"
-        yield path, AnnotationSet({video_id: video}, annotated.classes)
+    def lost(self, annotated: AnnotationSet) -> set[str]:
+        """Return what the annotations hold and this format has no place for."""
+        held = annotated.held()
+        place = self.holds_with_scores if "scores" in held and self.holds_with_scores is not None else self.holds
+        return set() if place is None else held - place
 
 
-def is_folder(output: Path) -> bool:
-    """Whether a path to write to means a folder: it is one, or has no suffix."""
-    return output.is_dir() or not output.suffix
+class TextFormat(Format):
+    """A format of text that is written as well as read."""
+
+    writes = detects = True
+
+
+class Formats(Mapping[str, Format]):
+    """The formats by name: those of this package, then those of other packages. Each is imported when it is used."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[str, Format] = {}
+
+    @cached_property
+    def _others(self) -> dict[str, EntryPoint]:
+        found = sorted(entry_points(group=GROUP), key=lambda place: place.name)
+        return {place.name: place for place in found if place.name not in OURS}
+
+    def __getitem__(self, name: str) -> Format:
+        """Return a format. Raises KeyError for an unknown one, LabelsError if that of another package is broken."""
+        if name not in self._loaded:
+            if ours := OURS.get(name):
+                self._loaded[name] = EntryPoint(name, f"{__package__}.{ours}", GROUP).load()()
+            else:
+                self._loaded[name] = self._load_other(self._others[name])
+        return self._loaded[name]
+
+    def _load_other(self, place: EntryPoint) -> Format:
+        try:
+            form = place.load()()
+        except Exception as error:  # the code of another package can raise anything
+            raise LabelsError(
+                f"The label format {place.name} of another package cannot be imported ({place.value}: {error}).",
+                "reinstall that package, or remove it.",
+            ) from error
+        if not isinstance(form, Format) or getattr(form, "name", None) != place.name:
+            raise LabelsError(
+                f"The label format {place.name} of another package is not valid ({place.value}).",
+                "make it a subclass of lstr.pipelines.annotations.annotation.Format with that name.",
+            )
+        return form
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((*OURS, *self._others))
+
+    def __len__(self) -> int:
+        return len(OURS) + len(self._others)
+
+    def usable(self) -> Iterator[Format]:
+        """Yield all formats; warn of those of other packages that are broken, for one must not stop all reading."""
+        for name in self:
+            try:
+                yield self[name]
+            except LabelsError as error:
+                warnings.warn(str(error), stacklevel=2)
+
+
+FORMATS = Formats()
+
+
+def format_named(name: str) -> Format:
+    """Return the format of a name. Raises LabelsError for an unknown one."""
+    if name not in FORMATS:
+        raise LabelsError(f"{name!r} is not a format.", f"choose one of {', '.join(FORMATS)}.")
+    return FORMATS[name]

@@ -1,7 +1,4 @@
-"""All formats of annotations: a file or a folder of any of them is read, and converted to any other.
-
-A new format is a class of `lstr.pipelines.annotations.format.Format` in a file of this folder, and one line in FORMATS.
-"""
+"""Read a file or a folder of annotations of any format, and convert it to any other."""
 
 import shlex
 from collections.abc import Iterable
@@ -12,78 +9,38 @@ from pathlib import Path
 from lstr.errors import LabelsError, MissingPathError, OutputError
 from lstr.extractors.video.inputs import find_videos
 from lstr.files.names import fault_of
-from lstr.pipelines.annotations.activitynet import ActivityNetJson
-from lstr.pipelines.annotations.annotation import AnnotationSet
-from lstr.pipelines.annotations.binary import Binary
-from lstr.pipelines.annotations.boris import Boris
-from lstr.pipelines.annotations.boris_tables import BorisEvents
-from lstr.pipelines.annotations.elan import Elan
-from lstr.pipelines.annotations.footage import Rates
-from lstr.pipelines.annotations.format import DEFAULTS, ConvertOptions, File, Format
-from lstr.pipelines.annotations.ids import plain_id
-from lstr.pipelines.annotations.labelstudio import LabelStudio
-from lstr.pipelines.annotations.perframe import PerFrame
-from lstr.pipelines.annotations.pictures import Mp4, Page, Png, Scores, Svg
-from lstr.pipelines.annotations.subtitles import Srt, Vtt
-from lstr.pipelines.annotations.tables import Csv, Tsv
-from lstr.pipelines.annotations.thumos import Thumos
-from lstr.pipelines.annotations.timeline_json import EventLines, TimelineJson
+from lstr.labels.label_set import subset_named
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
+from lstr.pipelines.annotations.format import DEFAULTS, FORMATS, ConvertOptions, File, Format, format_named
+from lstr.pipelines.annotations.videos import Rates, plain_id
 from lstr.pipelines.failures import described
-
-# By name. The first that recognises a file or a folder reads it.
-FORMATS: dict[str, Format] = {
-    form.name: form
-    for form in (
-        TimelineJson(),
-        EventLines(),
-        Boris(),
-        BorisEvents(),
-        Binary(),
-        Csv(),
-        Tsv(),
-        Vtt(),
-        Srt(),
-        Elan(),
-        LabelStudio(),
-        ActivityNetJson(),
-        PerFrame(),
-        Thumos(),
-        Scores(),
-        Png(),
-        Svg(),
-        Page(),
-        Mp4(),
-    )
-}
 
 # Endings of workbooks of spreadsheet programs, which are not read.
 WORKBOOKS = (".xlsx", ".xlsm", ".xls", ".ods", ".numbers")
 
 
 def readable() -> list[str]:
-    """Names of the formats that annotations can be read from."""
-    return [name for name, form in FORMATS.items() if form.reads]
+    """Return the names of the formats that annotations can be read from."""
+    return [form.name for form in FORMATS.usable() if form.reads]
 
 
 def writable() -> list[str]:
-    """Names of the formats that annotations can be written in."""
-    return [name for name, form in FORMATS.items() if form.writes]
+    """Return the names of the formats that annotations can be written in."""
+    return [form.name for form in FORMATS.usable() if form.writes]
 
 
-def format_named(name: str) -> Format:
-    """The format of a name. Raises LabelsError where none has it."""
-    if name not in FORMATS:
-        raise LabelsError(f"{name!r} is no format.", f"choose one of {', '.join(FORMATS)}.")
-    return FORMATS[name]
+def readable_suffixes() -> set[str]:
+    """Return the last endings of files that annotations can be read from."""
+    return {Path(f"x{form.suffix}").suffix for form in FORMATS.usable() if form.reads and form.suffix}
 
 
 def format_for(output: Path | None) -> Format:
-    """The format that the name of a file to write means; `.json` is `activitynet`, which `--labels` takes.
+    """Return the format of a file to write by its name; `.json` is `activitynet`, which `--labels` takes.
 
-    Raises LabelsError where the name does not tell.
+    Raises LabelsError if the name does not tell.
     """
     name = output.name.lower() if output else ""
-    forms = [form for form in FORMATS.values() if form.writes and not form.is_folder]
+    forms = [form for form in FORMATS.usable() if form.writes and not form.is_folder]
     endings = {form.suffix: form for form in forms} | {f".{form.name}": form for form in forms}
     for ending in sorted(endings, key=len, reverse=True):
         if name.endswith(ending):
@@ -95,17 +52,12 @@ def format_for(output: Path | None) -> Format:
 
 
 def recognise(path: Path) -> Format | None:
-    """The format that a file has by its name and beginning; None for one that holds no annotations.
+    """Return the format of a file, or of a folder that is one set, by its name and beginning; None if it has none.
 
-    Raises LabelsError where a file cannot be read.
+    Raises LabelsError if a file cannot be read.
     """
     file = File(path)
-    return next((form for form in FORMATS.values() if form.recognises(file)), None)
-
-
-def readable_suffixes() -> set[str]:
-    """The last endings of files that annotations can be read from."""
-    return {Path(f"x{form.suffix}").suffix for form in FORMATS.values() if form.reads and form.suffix}
+    return next((form for form in FORMATS.usable() if form.recognises(file)), None)
 
 
 def refuse_workbook(path: Path) -> None:
@@ -117,13 +69,8 @@ def refuse_workbook(path: Path) -> None:
         )
 
 
-def files_below(folder: Path) -> list[Path]:
-    """The files below a folder, sorted, but for hidden ones, as macOS puts beside each."""
-    return sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith("."))
-
-
 def read_annotations(path: Path, options: ConvertOptions = DEFAULTS) -> AnnotationSet:
-    """A file or a folder of annotations, of `options.source_format` or what it is recognised as.
+    """Read a file or a folder of annotations, in `options.source_format` or the one that is recognised.
 
     Raises LabelsError and MissingPathError.
     """
@@ -132,8 +79,8 @@ def read_annotations(path: Path, options: ConvertOptions = DEFAULTS) -> Annotati
         annotated = _read_folder(path, chosen, options)
     elif not path.exists():
         raise MissingPathError(f"{path} does not exist.", "check the path; `ls` its folder.")
-    elif not path.is_file():  # a FIFO would be waited for
-        raise MissingPathError(f"{path} is no file on a disk, such as a pipe.", "write it into a file first.")
+    elif not path.is_file():  # reading a FIFO would wait for a writer
+        raise MissingPathError(f"{path} is not a file on a disk, such as a pipe.", "write it to a file first.")
     elif form := chosen or recognise(path):
         annotated = _read_as(form, path, _stem(path), options)
     else:
@@ -147,30 +94,33 @@ def read_annotations(path: Path, options: ConvertOptions = DEFAULTS) -> Annotati
 
 
 def _read_as(form: Format, path: Path, video_id: str, options: ConvertOptions) -> AnnotationSet:
-    """What a file or a folder of a format holds. Raises LabelsError, naming it, for whatever keeps it from that."""
+    """Read a file or a folder in a format. Raises LabelsError, with the path, for anything that prevents it."""
+    file = File(path)
     try:
-        read = form.read_folder(path, options) if path.is_dir() else form.read(File(path), video_id, options)
-        read = read.plausible()
-        return read.in_seconds(options.frames) if options.frames and not form.counts_frames else read
+        read = form.read(file, video_id, options).plausible()
+        if (rate := options.frames) and not form.counts_frames:
+            read = read.each_segment(lambda s: replace(s, start=s.start / rate, end=s.end / rate))
+        return replace(read, notes=(*file.notes, *read.notes))
     except LabelsError as error:
         text = str(error) if str(error).startswith(str(path)) else f"{path}: {error}"
         hint = error.hint.replace("convert FILE", f"convert {shlex.quote(str(path))}")
         raise LabelsError(text, hint) from error
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise LabelsError(
-            f"{path} is damaged: what it holds is not {form.name} ({described(error)}).",
+            f"{path} is damaged: it is not {form.name} ({described(error)}).",
             "write it again with the tool that made it, or name its format with --from.",
         ) from error
 
 
 def _read_folder(folder: Path, chosen: Format | None, options: ConvertOptions) -> AnnotationSet:
-    for form in FORMATS.values():
-        if form.is_folder and (form is chosen or (chosen is None and form.recognises_folder(folder))):
-            return _read_as(form, folder, "", options)
-    files = files_below(folder)
+    form = chosen if chosen and chosen.is_folder else recognise(folder)
+    if form and chosen in (None, form):
+        return _read_as(form, folder, "", options)
+    # hidden files are skipped: macOS writes one next to each file on a disk of another system
+    files = sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith("."))
     found = {p: known for p in files if (known := recognise(p)) and chosen in (None, known)}
     timelines = FORMATS["json"]
-    if timelines in found.values():  # beside them `lstr detect` writes the same in other formats
+    if timelines in found.values():  # `lstr detect` writes the same actions in other formats next to them
         found = {path: form for path, form in found.items() if form is timelines}
     names = sorted({form.name for form in found.values()})
     if len(names) > 1:
@@ -187,18 +137,17 @@ def _read_folder(folder: Path, chosen: Format | None, options: ConvertOptions) -
 
 
 def _stem(path: Path) -> str:
-    """A file's name without what its format adds."""
-    suffixes = sorted((form.suffix for form in FORMATS.values() if form.reads and form.suffix), key=len, reverse=True)
+    """Return the name of a file without what its format adds."""
+    suffixes = sorted((form.suffix for form in FORMATS.usable() if form.reads and form.suffix), key=len, reverse=True)
     return next((path.name.removesuffix(s) for s in suffixes if path.name.endswith(s)), path.stem)
 
 
 @dataclass
 class Conversion:
-    """What came of it: the files written or the text, and what the new form has no place for."""
+    """The annotations that were converted, the files or the text, and what the new format has no place for."""
 
     annotated: AnnotationSet
     form: Format
-    """What it was written in."""
     files: list[Path] = field(default_factory=list)
     text: str | None = None
     lost: set[str] = field(default_factory=set)
@@ -209,14 +158,14 @@ def convert(
 ) -> Conversion:
     """Read every source, apply the changes of `options`, and write all of it in the format `to`.
 
-    Where `to` is None, the ending of `output` tells it. Without `output` the result is the text, where one text holds
-    it. Raises LabelsError, MissingPathError, OutputError (also where `output` is one of the sources), and for `mp4`
+    Without `to` the ending of `output` tells the format. Without `output` the result is a text, if one text can hold
+    it. Raises LabelsError, MissingPathError, OutputError (also if `output` is one of the sources), and for `mp4`
     VideoError.
     """
     form = format_for(output) if to is None else format_named(to)
     paths = [Path(source) for source in sources]
     if output and Path(output).is_file() and any(path.exists() and path.samefile(output) for path in paths):
-        raise OutputError(f"{output} is read, and would be replaced.", "choose another name with -o.")
+        raise OutputError(f"{output} is a source, and would be replaced.", "choose another name with -o.")
     if videos := options.video:
         rates = Rates(lambda: find_videos([videos]))
         options = replace(options, rate_of=rates, seconds_of=rates.seconds)
@@ -225,9 +174,16 @@ def convert(
         annotated = annotated.merged(read_annotations(path, options))
     if options.as_labels:
         annotated = annotated.without_scores()
-    annotated = annotated.with_subsets(options.subsets).renamed(options.rename)
-    if options.classes:
-        annotated = replace(annotated, classes=options.classes)
+    subsets, names = options.subsets, options.rename
+    annotated = annotated.each_video(  # subsets that are not renamed get the usual name: "train" is "training"
+        lambda _, video: replace(video, subset=subsets.get(video.subset, video.subset and subset_named(video.subset)))
+    )
+    if missing := [name for name in names if name not in annotated.classes]:
+        known = ", ".join(map(repr, annotated.classes)) or "none"
+        raise LabelsError(f"There is no class {missing[0]!r} to rename.", f"the classes are: {known}.")
+    classes = dict.fromkeys(names.get(name, name) for name in annotated.classes)
+    renamed = annotated.each_segment(lambda s: replace(s, label=names.get(s.label, s.label)))
+    annotated = replace(renamed, classes=tuple(classes))
     if options.video:
         annotated = _with_media(annotated, options.video, form)
     for video_id in annotated.videos:
@@ -242,23 +198,22 @@ def convert(
 
 
 def _with_media(annotated: AnnotationSet, place: Path, form: Format) -> AnnotationSet:
-    """With the files of the videos: those in a folder, or a file for the only video or the one that it is called as.
+    """Return the set with the files of its videos, from a folder, or of the video that a file belongs to.
 
-    Raises LabelsError where a file is to be shown with annotations of others.
+    Raises LabelsError if a file would be shown with annotations of other videos.
     """
-    if place.is_dir():
-        return annotated.each(lambda video_id, video: replace(video, media=_media(place, video_id)))
     videos = annotated.videos
     meant = next(iter(videos)) if len(videos) == 1 else plain_id(place.absolute().as_posix(), videos)
-    if meant not in videos and videos and not form.reads:
+    if not place.is_dir() and meant not in videos and videos and not form.reads:
         raise LabelsError(
             f"{place} is none of the {len(videos)} videos, of which the first is {min(videos)!r}.",
             "name the folder that holds them: --video DIR.",
         )
-    return annotated.each(lambda name, video: replace(video, media=str(place)) if name == meant else video)
 
+    def with_file(video_id: str, video: AnnotatedVideo) -> AnnotatedVideo:
+        if place.is_dir():
+            files = sorted(p for p in place.glob(f"{escape(video_id)}.*") if p.is_file())
+            return replace(video, media=str(files[0] if files else place / video_id))
+        return replace(video, media=str(place)) if video_id == meant else video
 
-def _media(folder: Path, video_id: str) -> str:
-    """The video in a folder that has this id."""
-    found = sorted(p for p in folder.glob(f"{escape(video_id)}.*") if p.is_file())
-    return str(found[0] if found else folder / video_id)
+    return annotated.each_video(with_file)

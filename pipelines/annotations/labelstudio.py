@@ -10,11 +10,9 @@ from lstr.labels.label_set import Note
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
 from lstr.pipelines.annotations.format import ConvertOptions, File, Format
-from lstr.pipelines.annotations.times import Clock
+from lstr.pipelines.annotations.tables import Clock
 
-# The name of the data of a task in which Label Studio's template has the video
-VIDEO = "video"
-# The name of an uploaded file, and what Label Studio puts before it.
+# The name of an uploaded file, and what Label Studio puts in front of it.
 UPLOADED = re.compile(r"[0-9a-f]{8}-(.+)")
 
 
@@ -35,29 +33,31 @@ class LabelStudio(Format):
 
 
 def from_labelstudio(tasks: Any, clock: Clock) -> AnnotationSet:
-    """An export or import of Label Studio; what people annotated goes before predictions. Raises LabelsError.
+    """Return an export or import of Label Studio; annotations by people precede predictions. Raises LabelsError.
 
-    Where the tasks' data do not have it, `clock` has the rate of the videos. Tasks that were skipped are left out; of
-    several annotations the last counts.
+    `clock` has the rate of the videos if the tasks do not state it. Skipped tasks are not read; of several annotations
+    the last counts.
     """
     tasks = tasks if isinstance(tasks, list) else [tasks]
     videos: dict[str, AnnotatedVideo] = {}
     notes = []
     try:
-        uploads = Counter(_id_of(task, True) for task in tasks)
+        names = Counter(map(_name_of, tasks))
         for task in tasks:
             data, media = task["data"], _media_of(task)
-            video_id = _id_of(task, uploads[_id_of(task, True)] == 1)
+            video_id = _name_of(task)
+            if names[video_id] > 1:  # uploads of one name keep what Label Studio put in front of them
+                video_id = data.get("id") or PurePath(str(media)).stem
             rate = data.get("fps")
             made = task.get("annotations") or []
             finished = [one for one in made if not one.get("was_cancelled")]
             if made and not finished:
-                notes.append(Note("skipped", f"{video_id!r} was skipped in Label Studio and is left out"))
+                notes.append(Note("skipped", f"{video_id!r} was skipped in Label Studio and is not read"))
                 continue
             if len(finished) > 1:
                 sentence = f"{video_id!r} has {len(finished)} annotations, of which the last counts"
                 notes.append(Note("several annotations", sentence))
-            # an exported task lists the annotators' results, the newest last
+            # an exported task lists the results of annotators, the latest last
             results = finished or task.get("predictions") or [{"result": []}]
             segments = []
             for region in results[-1]["result"]:
@@ -70,23 +70,18 @@ def from_labelstudio(tasks: Any, clock: Clock) -> AnnotationSet:
                         segments.append(Segment(*times, label, region.get("score")))
             videos[video_id] = AnnotatedVideo(tuple(segments), data.get("subset"), data.get("duration"), media)
     except (KeyError, TypeError, IndexError, AttributeError) as error:
-        raise LabelsError(f"These are no tasks of Label Studio ({error!r}).", "export the project as JSON.") from error
+        raise LabelsError(f"These are not tasks of Label Studio ({error!r}).", "export the project as JSON.") from error
     return AnnotationSet(videos, (), tuple(notes))
 
 
 def _media_of(task: Any) -> Any:
-    """Path or address of a task's video."""
+    """Return the path or address of the video: `video` in Label Studio's template, else the first value."""
     data = task["data"]
-    return data.get(VIDEO) or next((str(value) for value in data.values()), "video")
+    return data.get("video") or next((str(value) for value in data.values()), "video")
 
 
-def _id_of(task: Any, is_one: bool) -> Any:
-    """The id of a task's video; of one that was uploaded without what Label Studio puts before its name.
-
-    is_one: whether no other upload has that name.
-    """
-    if known := task["data"].get("id"):
-        return known
-    name = PurePath(str(_media_of(task))).stem
-    uploaded = UPLOADED.fullmatch(name) if is_one and "upload" in PurePath(str(_media_of(task))).parts else None
-    return uploaded[1] if uploaded else name
+def _name_of(task: Any) -> Any:
+    """Return the id of a video if it is stated, else its name, of an upload the one that it had before."""
+    path = PurePath(str(_media_of(task)))
+    uploaded = UPLOADED.fullmatch(path.stem) if "upload" in path.parts else None
+    return task["data"].get("id") or (uploaded[1] if uploaded else path.stem)

@@ -1,4 +1,4 @@
-"""Subtitles, WebVTT and SubRip: one cue per action, several at once where they overlap."""
+"""Subtitles, WebVTT and SubRip: one cue per action, several at once if actions overlap."""
 
 import html
 import re
@@ -7,14 +7,14 @@ from itertools import chain
 
 from lstr.errors import LabelsError, brief
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet, plain_line
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
 from lstr.pipelines.annotations.format import FILES, ConvertOptions, File, Format, TextFormat
 
 TIME = re.compile(r"(?:(\d{1,9}):)?(\d{1,2}):(\d{1,2})[.,](\d{1,3})")
 ARROW = re.compile(rf"\s*({TIME.pattern})\s*-->\s*({TIME.pattern})")
-# How a line begins that is likely of a cue's times.
+# How a line begins that has likely the times of a cue.
 TIMED = re.compile(rf"\s*{TIME.pattern}")
-# How a block of WebVTT begins that is likely no cue.
+# How a block of WebVTT begins that is likely not a cue.
 NO_CUE = re.compile(r"(NOTE|STYLE|REGION)(\s|$)")
 SCORE = re.compile(r"score=([0-9.eE+-]+)")
 # How a tag begins that players of SubRip know.
@@ -22,7 +22,7 @@ SRT_TAG = re.compile(r"</?(?:b|i|u|s|font)(?=[\s>])")
 
 
 class Vtt(TextFormat):
-    """WebVTT."""
+    """WebVTT; the identifier of a cue has its number and score, which players do not show."""
 
     name, suffix = "vtt", ".vtt"
     holds = FILES | {"scores"}
@@ -40,37 +40,42 @@ class Srt(Format):
     name, suffix = "srt", ".srt"
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
-        text, notes = file.text_and_notes
-        return AnnotationSet({video_id: from_srt(text)}, (), notes)
+        return AnnotationSet({video_id: from_srt(file.decoded)})
 
 
 def to_vtt(video: AnnotatedVideo) -> str:
-    """WebVTT, times in milliseconds; a cue's identifier carries its number and score, which players do not show."""
+    """Return WebVTT, with times in milliseconds."""
+
+    def clock(seconds: float) -> str:
+        whole, part = divmod(round(seconds * 1000), 1000)
+        return f"{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}.{part:03}"
+
     cues = ["WEBVTT\n"]
-    for i, a in enumerate(video.segments, 1):
-        score = "" if a.score is None else f" score={a.score:g}"
-        cues.append(f"{i}{score}\n{_arrow(a)}\n{html.escape(plain_line(a.label), quote=False)}\n")
+    for i, s in enumerate(video.segments, 1):
+        score = "" if s.score is None else f" score={s.score:g}"
+        end = max(s.end, s.start + 0.001)  # a cue must end after it starts
+        label = html.escape(" ".join(s.label.split()), quote=False)
+        cues.append(f"{i}{score}\n{clock(s.start)} --> {clock(end)}\n{label}\n")
     return "\n".join(cues)
 
 
 def from_vtt(text: str) -> AnnotatedVideo:
-    """A WebVTT file; notes, styles and tags are left out. Raises LabelsError."""
+    """Return the cues of a WebVTT file, without notes, styles and tags. Raises LabelsError."""
     if not text.startswith("WEBVTT"):
         raise LabelsError("The file does not begin with WEBVTT.", "give a WebVTT file, or name its format with --from.")
     segments = []
     for before, start, end, lines in _cues(text):
-        label = html.unescape(_without("<", ">", " ".join(lines)))
-        if label.strip():
-            segments.append(Segment(start, end, label.strip(), _score(before)))
+        score = SCORE.search(before)
+        if label := html.unescape(_without("<", ">", " ".join(lines))).strip():
+            segments.append(Segment(start, end, label, float(score[1]) if score else None))
     return AnnotatedVideo(tuple(segments))
 
 
 def from_srt(text: str) -> AnnotatedVideo:
-    """A SubRip file; tags of the kinds players know are left out. Raises LabelsError."""
+    """Return the cues of a SubRip file, without the tags that players know. Raises LabelsError."""
     segments = []
     for _, start, end, lines in _cues(text):
-        label = _without(r"\{\\", "}", _without(SRT_TAG, ">", " ".join(lines))).strip()
-        if label:
+        if label := _without(r"\{\\", "}", _without(SRT_TAG, ">", " ".join(lines))).strip():
             segments.append(Segment(start, end, label))
     if not segments and text.strip():
         raise LabelsError("The file holds no cue.", "give a SubRip file, or name its format with --from.")
@@ -78,41 +83,45 @@ def from_srt(text: str) -> AnnotatedVideo:
 
 
 def _cues(text: str) -> Iterator[tuple[str, float, float, list[str]]]:
-    """(line before the times, start, end, lines after them) of each cue; blocks without times are no cues.
+    """Yield (line before the times, start, end, lines after them) of each cue; blocks without times are not cues.
 
-    Raises LabelsError, with the line, for times that are none of a cue, and for a cue that no blank line is before.
+    Raises LabelsError, with the line, for malformed times, and for a cue without a blank line before it.
     """
-    for number, lines in _blocks(text.replace("\r\n", "\n").replace("\r", "\n")):
-        is_cue = not NO_CUE.match(lines[0])
-        at = next((i for i, line in enumerate(lines[:2]) if "-->" in line or (is_cue and TIMED.match(line))), None)
-        if at is None or re.match(r"NOTE(\s|$)", lines[0]):
-            continue
-        match = ARROW.match(lines[at])
-        if not match:
-            raise LabelsError(
-                f"Line {number + at}: {brief(lines[at])} is no cue's times.",
-                "write them as 00:00:01.000 --> 00:00:02.500.",
-            )
-        if inner := next((i for i, line in enumerate(lines[at + 1 :], at + 1) if ARROW.match(line)), None):
-            raise LabelsError(f"Line {number + inner}: no blank line is before this cue.", "put one before it.")
-        yield lines[0] if at else "", _seconds(match[1]), _seconds(match[6]), lines[at + 1 :]
-
-
-def _blocks(text: str) -> Iterator[tuple[int, list[str]]]:
-    """The number of the first line, and the lines, of what stands between blank lines."""
     lines: list[str] = []
-    for number, line in enumerate(chain(text.split("\n"), [""])):
+    for number, line in enumerate(chain(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), [""])):
         if line.strip(" \t"):
             lines.append(line)
-        elif lines:
-            yield number - len(lines) + 1, lines
-            lines = []
+            continue
+        block, first, lines = lines, number - len(lines) + 1, []
+        if not block or re.match(r"NOTE(\s|$)", block[0]):
+            continue
+        is_cue = not NO_CUE.match(block[0])
+        at = next((i for i, line in enumerate(block[:2]) if "-->" in line or (is_cue and TIMED.match(line))), None)
+        if at is None:
+            continue
+        match = ARROW.match(block[at])
+        if not match:
+            raise LabelsError(
+                f"Line {first + at}: {brief(block[at])} is not a cue's times.",
+                "write them as 00:00:01.000 --> 00:00:02.500.",
+            )
+        if inner := next((i for i, line in enumerate(block[at + 1 :], at + 1) if ARROW.match(line)), None):
+            raise LabelsError(f"Line {first + inner}: no blank line is before this cue.", "put one before it.")
+        yield block[0] if at else "", _seconds(match[1]), _seconds(match[6]), block[at + 1 :]
+
+
+def _seconds(text: str) -> float:
+    """Return the seconds of a text that TIME matches."""
+    hours, minutes, seconds, part = TIME.fullmatch(text).groups()  # type: ignore[union-attr]
+    unit = 10 ** len(part)
+    # one division, so that the same digits give the same number in any format
+    return (((int(hours or 0) * 60 + int(minutes)) * 60 + int(seconds)) * unit + int(part)) / unit
 
 
 def _without(opening: str | re.Pattern[str], closing: str, text: str) -> str:
-    """A text without what stands between an opening and the next closing, in one pass.
+    """Return a text without what is between an opening and the next closing, in one pass.
 
-    An expression such as `<[^>]*>` would look for the end from each of many openings that have none.
+    An expression such as `<[^>]*>` would search to the end from each of many openings without a closing.
     """
     kept, at = [], 0
     for found in re.finditer(opening, text):
@@ -124,29 +133,3 @@ def _without(opening: str | re.Pattern[str], closing: str, text: str) -> str:
         kept.append(text[at : found.start()])
         at = end + len(closing)
     return "".join(kept) + text[at:]
-
-
-def _arrow(a: Segment) -> str:
-    # a cue must end after it starts
-    return " --> ".join(map(_clock, (a.start, max(a.end, a.start + 0.001))))
-
-
-def _clock(seconds: float) -> str:
-    """hh:mm:ss.mmm."""
-    whole, part = divmod(round(seconds * 1000), 1000)
-    return f"{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}.{part:03}"
-
-
-def _seconds(text: str) -> float:
-    match = TIME.fullmatch(text.strip())
-    if not match:
-        raise LabelsError(f"{brief(text.strip())} is no time.", "write it as 0:00:01.25.")
-    hours, minutes, seconds, part = match.groups()
-    unit = 10 ** len(part)
-    # one division, so that the same digits give the same number from any format
-    return (((int(hours or 0) * 60 + int(minutes)) * 60 + int(seconds)) * unit + int(part)) / unit
-
-
-def _score(text: str) -> float | None:
-    found = SCORE.search(text)
-    return float(found[1]) if found else None

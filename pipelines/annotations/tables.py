@@ -1,266 +1,285 @@
-"""Tables of segments: CSV, and tables with tabs."""
+"""Tables of text: their rows, the times in their cells, and which column is what."""
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+import math
+import re
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any
 
-from lstr.errors import LabelsError, brief, few
-from lstr.labels.label_set import Note
-from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
-from lstr.pipelines.annotations.columns import SAMPLE, Column, Layout, layout_of, unknown_columns
-from lstr.pipelines.annotations.format import DEFAULTS, EVERYTHING, ConvertOptions, File, Format, TextFormat
-from lstr.pipelines.annotations.rows import TIME, Rows, delimiter_of, first_line, is_text, unclosed
-from lstr.pipelines.annotations.times import Clock, number_of
-from lstr.pipelines.pages.table import RUN, cell_of
+from lstr.errors import LabelsError, brief
+from lstr.labels.segment import clock_seconds
+from lstr.pipelines.annotations.format import VideoNumber, unknown
+from lstr.pipelines.annotations.videos import plain_id
 
-# By how much the duration that a row states may differ from its end less its start: times are rounded.
-ROUNDED = 0.1
+DELIMITERS = "\t,;"
+# The first line by which Excel knows what separates cells.
+SEPARATOR = re.compile(r'"?sep=(.)"?[ \t]*(?:\r\n|\r|\n|$)', re.IGNORECASE)
+# What is likely a time.
+TIME = re.compile(r"\s*-?\d[-+\d.,:;eE]*\s*")
+# h:mm:ss:ff, with frames of the last second. After a semicolon frame numbers are dropped, as in video of 29.97 FPS.
+TIMECODE = re.compile(r"(\d{1,9}):([0-5]?\d):([0-5]?\d)([:;])(\d{1,3})")
+# Drop-frame time codes skip one number per this many frames of a second, in each minute that is not a tenth one.
+DROPPED = 15
 
-
-class Csv(TextFormat):
-    """A table with commas, times in seconds or as h:mm:ss; a video without segments has one row, without a label."""
-
-    name, suffix = "csv", ".csv"
-    holds = EVERYTHING - {"classes without segments"}
-    holds_many = True
-    counts_frames = True
-
-    def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
-        text, notes = file.text_and_notes
-        return from_csv(text, video_id, options).noted(notes)
-
-    def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
-        held = annotated.held()
-        optional = [column for column in ("subset", "duration") if f"{column}s" in held]
-        names = ["video", *optional, "start", "end", "label", *(["subject"] if "subjects" in held else []), "score"]
-        out = io.StringIO()
-        table = csv.writer(out, lineterminator="\n")
-        table.writerow(names)
-        for video_id, video in annotated.videos.items():
-            whole = {
-                "video": cell_of(video_id),
-                "subset": cell_of(video.subset),
-                "duration": number_text(video.duration),
-            }
-            for a in video.segments:
-                row = whole | {"start": number_text(a.start), "end": number_text(a.end), "score": number_text(a.score)}
-                row |= {"label": cell_of(a.label), "subject": cell_of(a.subject)}
-                table.writerow([row.get(name) for name in names])
-            if not video.segments:
-                table.writerow([whole.get(name) for name in names])
-        return out.getvalue()
+# Names of the columns of times: in seconds, in milliseconds, and in frames
+TIMES = {
+    "start": ("start", "start_ms", "start_frame"),
+    "end": ("end", "end_ms", "end_frame"),
+    "duration": ("duration", "duration_ms", "duration_frames"),
+}
+# Names of all columns that are read
+NAMES = ("video", "subset", "label", "score", "subject", *(name for names in TIMES.values() for name in names))
+# Rows by which the meaning of a column is guessed
+SAMPLE = 200
 
 
-class Tsv(Format):
-    """A table with tabs; `.txt` is Excel's text."""
-
-    name, suffix = "tsv", ".tsv"
-    counts_frames = True
-
-    def recognises(self, file: File) -> bool:
-        if file.ending != ".txt":
-            return super().recognises(file)
-        return _is_header_line(first_line(file.text_and_notes[0]))
-
-    def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
-        text, notes = file.text_and_notes
-        return from_csv(text, video_id, options).noted(notes)
+def first_line(text: str) -> str:
+    """Return the first line that is not blank; empty if there is none."""
+    return next((line for line in text.splitlines() if line.strip()), "")
 
 
-def from_csv(text: str, name: str, options: ConvertOptions = DEFAULTS) -> AnnotationSet:
-    """A table with a header, tabs or commas or semicolons between; `name` is the video's where no column names it.
+def is_text(cell: str) -> bool:
+    """Return whether a cell holds something that is neither a number nor a time."""
+    return bool(cell.strip()) and not TIME.fullmatch(cell)
 
-    Without an end, a segment lasts for its duration. Frames are counted at the rate of the video, or at the one that
-    the options have. Raises LabelsError.
-    """
-    table = Rows(text)
-    rows = iter(table)
+
+def number_of(text: str, line: int) -> float:
+    """Return the finite number in a cell, also with a decimal comma. Raises LabelsError."""
     try:
-        _, header = next(rows, (1, []))
-        layout = layout_of(header, options.columns, options.frames is not None)
-        if layout is None:
-            raise unknown_columns(header, (cells for _, cells in islice(table, 1, SAMPLE)))
-        clock = Clock(options.frames, options.rate_of)
-        found: dict[str, dict[str, Any]] = {}
-        unread: dict[Column, set[str]] = {column: set() for column in layout.unread}
-        for line, cells in rows:
-            _refuse_swallowed(cells, line, layout, table.delimiter)
-            _refuse_surplus(cells[len(header) :], line)
-            row = Row(cells, line, layout, clock)
-            if any(map(row.cell, layout.columns())):
-                _read_row(row, name, found)
-                for column, texts in unread.items():
-                    if len(texts) < 2 and is_text(row.cell(column)):  # two texts show that it may name the video
-                        texts.add(row.cell(column))
-    except csv.Error as error:
-        raise LabelsError(f"The table cannot be read ({error}).", "save it again as CSV in UTF-8.") from error
-    notes = _settle_durations(found)
-    if unread:
-        sentence = f"columns that are not read: {', '.join(repr(column.name) for column in unread)}"
-        if "video" not in layout.others and any(len(texts) > 1 for texts in unread.values()):
-            sentence = f"no column says of which video a row is, so that all are of {name!r}; {sentence}"
-        notes = (*notes, Note("columns", sentence))
-    return AnnotationSet({video: AnnotatedVideo(**entry) for video, entry in found.items()}, (), notes)
+        number = float(text.strip().replace(",", "."))
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise LabelsError(
+            f"Line {line}: {brief(text)} is not a number.", "write times as seconds, such as 12.5, or as 0:00:12.5."
+        )
+    return number
 
 
-def _is_header_line(line: str) -> bool:
-    """Whether a line names the columns of a table."""
-    try:
-        cells = next(csv.reader([line], delimiter=delimiter_of(line)), [])
-        return layout_of(cells, {}) is not None
-    except (csv.Error, LabelsError):
-        return False
+class Rows:
+    """The rows of a table, each with the number of its first line, from the first row that is not blank.
 
-
-def _refuse_swallowed(cells: Sequence[str], line: int, layout: Layout, delimiter: str) -> None:
-    """Raise LabelsError where a cell holds several lines that are rows of their own, and no remark.
-
-    line: where the row begins. A cell that is read never has several lines.
+    They can be iterated several times. Raises LabelsError for a quotation mark that is not closed, and csv.Error.
     """
-    if not any("\n" in cell or "\r" in cell for cell in cells):
-        return
-    read = {column.at for column in layout.columns()}
-    times = (layout.start.at, layout.end.at)
-    for at, cell in enumerate(cells):
-        later = [inner.split(delimiter) for inner in cell.strip().splitlines()[1:]]
-        is_row = any(all(t < len(inner) and TIME.fullmatch(inner[t]) for t in times) for inner in later)
-        if later and (at in read or is_row):
-            raise unclosed(line)
-        line += cell.count("\n")
+
+    def __init__(self, text: str):
+        mark = SEPARATOR.match(text)
+        self._above = 1 if mark else 0
+        self._rest = text[mark.end() :] if mark else text
+        self.delimiter = mark[1] if mark else max(DELIMITERS, key=first_line(self._rest).count)
+
+    def __iter__(self) -> Iterator[tuple[int, list[str]]]:
+        last_line = ""
+
+        def lines() -> Iterator[str]:
+            nonlocal last_line
+            for line in io.StringIO(self._rest, newline=""):
+                last_line = line
+                yield line
+
+        reader = csv.reader(lines(), delimiter=self.delimiter, strict=True)
+        is_above = True
+        while True:
+            begins = reader.line_num + 1
+            try:
+                cells = next(reader)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                if reader.line_num > begins or str(error).startswith("unexpected end"):
+                    raise unclosed(begins + self._above) from error
+                # text next to quotation marks: read the line again, less strictly
+                cells = next(csv.reader([last_line], delimiter=self.delimiter))
+                if any("\n" in cell or "\r" in cell for cell in cells):
+                    raise unclosed(begins + self._above) from error
+            is_above = is_above and not any(map(str.strip, cells))
+            if not is_above:
+                yield begins + self._above, cells
 
 
-def _refuse_surplus(surplus: Sequence[str], line: int) -> None:
-    """Raise LabelsError for cells without a header: a decimal comma may have shifted all that follows it."""
-    if any(map(str.strip, surplus)):
-        raise LabelsError(
-            f"Line {line} has more cells than the header has names, the first of which is {brief(surplus[0])}.",
-            "name each column in the first line; if numbers have decimal commas, save the table with semicolons "
-            "between its cells.",
-        )
-
-
-@dataclass(frozen=True)
-class Duration:
-    """What a row states as its video's duration."""
-
-    seconds: float
-    is_own: bool
-    """Whether the segment of the row lasts as long"""
-    start: float
-    """When the segment of the row starts (s)"""
-
-
-@dataclass(frozen=True)
-class Row:
-    """A line of a table, and what its columns are."""
-
-    cells: Sequence[str]
-    line: int
-    layout: Layout
-    clock: Clock
-
-    def cell(self, column: Column | None) -> str:
-        """What stands in a column; empty without one."""
-        return self.cells[column.at].strip() if column and column.at < len(self.cells) else ""
-
-    def other(self, name: str) -> str:
-        """The text of one of the columns `Layout.others`."""
-        return text_of(self.cell(self.layout.others.get(name)))
-
-    def segment(self, video_id: str) -> Segment | None:
-        """The segment of the row, None where it has none. Raises LabelsError."""
-        layout = self.layout
-        label = text_of(self.cell(layout.label))
-        if not label:
-            if self.cell(layout.start) or (self.cell(layout.end) and not layout.lasts):
-                raise LabelsError(
-                    f"Line {self.line}: the label is missing.",
-                    f"write one under {layout.label.name!r}, or delete the times beside it.",
-                )
-            return None
-        start, end = (
-            self.clock.time_of(
-                self.cell(column),
-                self.line,
-                video_id,
-                column.scale,
-                column.counts_frames or self.clock.frames is not None,
-            )
-            for column in (layout.start, layout.end)
-        )
-        score = self.cell(layout.others.get("score"))
-        return Segment(
-            start,
-            start + end if layout.lasts else end,
-            label,
-            number_of(score, self.line) if score else None,
-            self.other("subject"),
-        )
-
-    def duration(self, video_id: str, segment: Segment | None) -> Duration | None:
-        """What the row, which has this segment, states as the video's duration. Raises LabelsError."""
-        column = self.layout.duration
-        if not column or not self.cell(column):
-            return None
-        seconds = self.clock.time_of(self.cell(column), self.line, video_id, column.scale)
-        if segment is None:
-            return Duration(seconds, False, 0.0)
-        # a duration of the segment may count frames as its start does
-        counts = self.layout.start.counts_frames or self.clock.frames is not None
-        units = (1.0, (self.clock.rate("The table counts frames", video_id) if counts else 1.0))
-        is_own = any(abs(seconds - (segment.end - segment.start) * unit) <= ROUNDED for unit in units)
-        return Duration(seconds, is_own, segment.start)
-
-
-def _read_row(row: Row, name: str, found: dict[str, dict[str, Any]]) -> None:
-    """Put a row into the video that it is of. Raises LabelsError."""
-    if "video" in row.layout.others and not row.other("video"):
-        raise LabelsError(
-            f"Line {row.line}: the name of the video is missing.",
-            "write it into each row, for a spreadsheet leaves it out below merged cells; delete rows of totals.",
-        )
-    video_id = row.other("video") or name
-    entry = found.setdefault(video_id, {"segments": [], "durations": []})
-    if subset := row.other("subset"):
-        entry["subset"] = subset
-    segment = row.segment(video_id)
-    if segment:
-        entry["segments"].append(segment)
-    if duration := row.duration(video_id, segment):
-        entry["durations"].append(duration)
-
-
-def _settle_durations(found: Mapping[str, dict[str, Any]]) -> tuple[Note, ...]:
-    """Give videos the durations that their rows state; a note where rows state those of their segments, or differ."""
-    stated = {video: one for video, entry in found.items() if (one := entry.pop("durations"))}
-    passed = [video for video, one in stated.items() if len({row.seconds for row in one}) > 1 or _is_of_segments(one)]
-    if passed and _is_of_segments([row for one in stated.values() for row in one]):
-        passed = list(stated)
-    for video in stated.keys() - set(passed):
-        found[video]["duration"] = stated[video][0].seconds
-    if not passed:
-        return ()
-    sentence = (
-        f"the column 'duration' is not the length of {few(passed)}: it differs from row to row, or is how long a "
-        "segment lasts"
+def unclosed(line: int) -> LabelsError:
+    """Return the error of a quotation mark that makes one cell of everything after it."""
+    return LabelsError(
+        f"Line {line}: a quotation mark is not closed.",
+        "delete it, or write one at the end of its cell too; write a quotation mark inside a quoted cell twice.",
     )
-    return (Note("duration", sentence),)
 
 
-def _is_of_segments(durations: Sequence[Duration]) -> bool:
-    """Whether durations are those of their segments, which a whole video that begins at 0 may have too."""
-    return all(row.is_own for row in durations) and any(row.start > ROUNDED for row in durations)
+@dataclass(frozen=True)
+class Clock:
+    """Converts the times of a table to seconds; `frames` is one rate for all videos."""
+
+    frames: float | None = None
+    rate_of: VideoNumber = unknown
+
+    def time_of(self, cell: str, line: int, video_id: str, scale: int = 1, counts_frames: bool = False) -> float:
+        """Return the seconds of a cell: a number, h:mm:ss or h:mm:ss:ff. Raises LabelsError.
+
+        Args:
+            cell: The text.
+            line: The line, for errors.
+            video_id: The video, for its frame rate.
+            scale: Units of a number per second.
+            counts_frames: Whether a number is a frame number.
+        """
+        if found := TIMECODE.fullmatch(cell.strip()):
+            rate = self.rate(f"Line {line}: {brief(cell)} counts frames", video_id)
+            hours, minutes, seconds, mark, frame = found.groups()
+            per_second, minute = round(rate), int(hours) * 60 + int(minutes)
+            if int(frame) >= per_second:
+                raise LabelsError(
+                    f"Line {line}: {brief(cell)} is frame {frame} of a second that has {per_second}.",
+                    "give the rate of the times: `lstr labels convert FILE --frames 30 -o labels.json`.",
+                )
+            dropped = round(rate / DROPPED) * (minute - minute // 10) if mark == ";" else 0
+            return ((minute * 60 + int(seconds)) * per_second + int(frame) - dropped) / rate
+        clock = clock_seconds(cell)
+        if clock is not None:
+            return clock
+        number = number_of(cell, line)
+        return number / (self.rate("The table counts frames", video_id) if counts_frames else scale)
+
+    def rate(self, what: str, video_id: str) -> float:
+        """Return the frames per second of a video; `what` begins the sentence of the LabelsError if it is unknown."""
+        rate = self.frames or self.rate_of(video_id)
+        if rate is None:
+            raise LabelsError(
+                f"{what}, and does not say how many a second has.",
+                "convert them to seconds, by the rates of the videos or by one rate: `lstr labels convert FILE "
+                "--video VIDEOS -o labels.json`, or `lstr labels convert FILE --frames 30 -o labels.json`.",
+            )
+        return rate
 
 
-def text_of(cell: str) -> str:
-    """The text that `cell_of` has made a cell of."""
-    return cell[1:] if cell.startswith("'") and RUN.match(cell) else cell
+@dataclass(frozen=True)
+class Column:
+    """A column: its place, its header, and the unit of its times."""
+
+    at: int
+    name: str
+    scale: int = 1
+    """Units per second"""
+    counts_frames: bool = False
 
 
-def number_text(value: float | None) -> str:
-    """The shortest text that reads back as the same number; empty for None."""
-    return "" if value is None else repr(float(value)).removesuffix(".0")
+@dataclass(frozen=True)
+class Layout:
+    """What the columns of a table are."""
+
+    start: Column
+    end: Column
+    label: Column
+    lasts: bool
+    """Whether `end` is the duration of a segment"""
+    duration: Column | None
+    """The length of the video"""
+    others: Mapping[str, Column]
+    """The columns `video`, `subset`, `score` and `subject`, if there are such"""
+    unread: Sequence[Column]
+    """Columns with other headers"""
+
+    def columns(self) -> list[Column]:
+        """Return all columns that are read."""
+        duration = [self.duration] if self.duration else []
+        return [self.start, self.end, self.label, *duration, *self.others.values()]
+
+
+def layout_of(header: Sequence[str], named: Mapping[str, str], in_frames: bool = False) -> Layout | None:
+    """Return what the columns of a header are; None if a required one is missing.
+
+    Args:
+        header: The cells of the first row.
+        named: Headers by the names of NAMES, which precede columns that have such a name as their header.
+        in_frames: Whether columns that count frames precede those in seconds.
+
+    Raises LabelsError if `named` has a header that does not exist.
+    """
+    found = find_columns(header, named)
+
+    def of_times(role: str) -> Column | None:
+        names = reversed(TIMES[role]) if in_frames else TIMES[role]
+        return next((found[name] for name in names if name in found), None)
+
+    start, end, label, lasting = of_times("start"), of_times("end"), found.get("label"), of_times("duration")
+    lasts = end is None
+    if start and lasting and lasts and (lasting.counts_frames or not start.counts_frames):
+        end = lasting
+    if not (start and end and label):
+        return None
+    duration = None if lasts or (lasting and lasting.counts_frames) else lasting
+    others = {name: column for name, column in found.items() if name in ("video", "subset", "score", "subject")}
+    known = {column.at for column in found.values()}
+    unread = [Column(at, name) for at, name in enumerate(header) if name.strip() and at not in known]
+    return Layout(start, end, label, lasts, duration, others, unread)
+
+
+def find_columns(header: Sequence[str], named: Mapping[str, str]) -> dict[str, Column]:
+    """Return the columns by the names of NAMES. Raises LabelsError if `named` has a header that does not exist."""
+    cells = [cell.strip().casefold() for cell in header]
+    names = [cell if cell in NAMES else "" for cell in cells]
+    for name, title in named.items():
+        if name not in NAMES:
+            raise LabelsError(f"Unknown column: {brief(name)}.", f"choose from {', '.join(NAMES)}.")
+        if title.strip().casefold() not in cells:
+            raise LabelsError(
+                f"The table has no column {brief(title)} (it has: {', '.join(header) or 'none'}).",
+                "name its columns as its first line does.",
+            )
+        names = ["" if known == name else known for known in names]
+        names[cells.index(title.strip().casefold())] = name
+    found: dict[str, Column] = {}
+    for at, name in enumerate(names):
+        scale = 1000 if name.endswith("_ms") else 1
+        if name:
+            found.setdefault(name, Column(at, header[at].strip(), scale, name.endswith(("_frame", "_frames"))))
+    return found
+
+
+def guess_columns(rows: Iterable[Sequence[str]], present: Collection[str]) -> dict[str, int]:
+    """Guess which columns are `video`, `start`, `end` and `label`, for a person to correct.
+
+    Args:
+        rows: The rows below the header.
+        present: Ids of the videos, if they are known; a column `video` must then have one of them.
+    """
+    columns: dict[int, list[str]] = {}
+    for row in rows:
+        for at, cell in enumerate(row):
+            if cell.strip():
+                columns.setdefault(at, []).append(cell.strip())
+    times = [at for at, column in sorted(columns.items()) if not any(map(is_text, column))]
+    texts = [at for at in sorted(columns) if at not in times]
+    if present:
+        videos = [at for at in texts if any(plain_id(cell, present) in present for cell in columns[at])]
+    else:
+        videos = texts if len(texts) > 1 else []
+    labels = [at for at in texts if at not in videos[:1]]
+    guess = {"video": videos, "start": times, "end": times[1:], "label": labels}
+    return {role: found[0] for role, found in guess.items() if found}
+
+
+def unknown_columns(header: Sequence[str], rows: Iterable[Sequence[str]]) -> LabelsError:
+    """Return the error of a header that lacks columns, whose hint is the command that names them."""
+    known = {name: column.at for name, column in find_columns(header, {}).items()}
+    missing = {"label"} - known.keys()
+    missing |= {role for role in ("start", "end") if not known.keys() & {*TIMES[role]}}
+    if known.keys() & ({"duration_frames"} if "start_frame" in known else {*TIMES["duration"]}):
+        missing -= {"end"}
+    taken = {*known.values()}
+    guess = {
+        role: header[at].strip()
+        for role, at in guess_columns(rows, ()).items()
+        if role in {"video", *missing} - known.keys() and at < len(header) and at not in taken
+    }
+    parts = [
+        f"{role}={guess.get(role, '…')}"
+        for role in ("video", "start", "end", "label")
+        if role in missing or role in guess
+    ]
+    command = f"lstr labels convert FILE -o labels.json --columns {shlex.quote(','.join(parts))}"
+    return LabelsError(
+        f"The table has no column {', '.join(sorted(missing))} (it has: {', '.join(header) or 'none'}).",
+        f"say which of its columns these are: `{command}`.",
+    )

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -11,13 +10,12 @@ from lstr.errors import LabelsError, brief
 from lstr.files.atomic import write_text
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet, plain_line
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
+from lstr.pipelines.annotations.csv_tables import number_text
 from lstr.pipelines.annotations.format import ConvertOptions, Detection, File, TextFormat
-from lstr.pipelines.annotations.rows import first_line
-from lstr.pipelines.annotations.tables import number_text
-from lstr.pipelines.annotations.times import number_of
+from lstr.pipelines.annotations.tables import first_line, number_of
 
-# Endings of THUMOS annotation files, and the subset they hold.
+# Endings of annotation files, and the subset they hold.
 SUBSETS = {"train": "training", "val": "validation", "test": "testing"}
 
 # Numbers of the 20 detection classes among the 101 of THUMOS'14 (its detclasslist.txt), in the order of
@@ -27,9 +25,9 @@ DETECTIONS = "detections.txt"
 CLASS_LIST = "detclasslist.txt"
 # How a line ends: in the times of an annotation, or in the class and the score of a detection.
 LINE = re.compile(r"\S\s+[-+.\deE]+\s+[-+.\deE]+\s*$")
-# What a video's name is percent-encoded for: white space stands between the cells of a line.
+# Percent-encoded in the name of a video, because white space separates the cells of a line.
 SEPARATORS = r"[%\s]"
-# What a class's name is percent-encoded for in a file name.
+# Percent-encoded in a file name.
 FORBIDDEN = r"[%/\\\x00-\x1f]"
 
 
@@ -42,24 +40,33 @@ class Thumos(TextFormat):
     is_folder = True
 
     def recognises(self, file: File) -> bool:
-        if file.ending != ".txt" or file.path.name == CLASS_LIST:
+        if file.path.is_dir():
+            return any(map(_has_subset, _texts(file.path)))
+        name = file.path.name
+        if file.ending != ".txt" or name == CLASS_LIST:
             return False
-        line = first_line(file.text_and_notes[0])
-        is_named = _is_of_a_subset(file.path) or file.path.name == DETECTIONS or file.path.name.endswith(self.suffix)
+        line = first_line(file.decoded)
+        is_named = _has_subset(file.path) or name == DETECTIONS or name.endswith(self.suffix)
         return "\t" not in line and (is_named or bool(LINE.search(line)))
 
-    def recognises_folder(self, folder: Path) -> bool:
-        return any(map(_is_of_a_subset, _texts(folder)))
-
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
-        names = file.path.parent / CLASS_LIST
-        return _read(file.path, [path for path in (file.path, names) if path.exists()])
-
-    def read_folder(self, folder: Path, options: ConvertOptions) -> AnnotationSet:
-        return _read(folder, _texts(folder))
+        if file.path.is_dir():
+            parts = list(map(File, _texts(file.path)))
+        else:
+            names = File(file.path.parent / CLASS_LIST)
+            parts = [file, names] if names.path.exists() else [file]
+        read = from_thumos(file.path, {part.path: part.decoded for part in parts})
+        file.notes += [note for part in parts if part is not file for note in part.notes]
+        return read
 
     def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
-        return to_thumos_detections(annotated)
+        """Return a detection file: video, start, end, class number and score."""
+        numbers = thumos_numbers(annotated.classes)
+        return "".join(
+            f"{_times(video_id, s)} {numbers[s.label]} {number_text(1 if s.score is None else s.score)}\n"
+            for video_id, video in annotated.videos.items()
+            for s in video.segments
+        )
 
     def write(self, output: Path, annotated: AnnotationSet, options: ConvertOptions) -> list[Path]:
         texts = to_thumos(annotated)
@@ -68,13 +75,12 @@ class Thumos(TextFormat):
         return [output / name for name in texts]
 
     def write_detection(self, path: Path, detection: Detection) -> None:
-        """The detections, and beside them the list of their classes."""
         super().write_detection(path, detection)
-        write_text(path.parent / CLASS_LIST, to_thumos_class_list(detection.annotated.classes))
+        write_text(path.parent / CLASS_LIST, _class_list(detection.annotated.classes))
 
 
 def thumos_numbers(classes: Iterable[str]) -> dict[str, int]:
-    """The number of each class in detection files: THUMOS'14's own where all are of it, else 1, 2, …"""
+    """Return the number of each class in detection files: that of THUMOS'14 if all are of it, else 1, 2, …"""
     classes = tuple(classes)
     official = dict(zip(THUMOS_CLASSES[1:-1], THUMOS_NUMBERS, strict=True)) | {THUMOS_CLASSES[-1]: 102}
     if set(classes) <= official.keys():
@@ -82,32 +88,16 @@ def thumos_numbers(classes: Iterable[str]) -> dict[str, int]:
     return {name: i for i, name in enumerate(classes, 1)}
 
 
-def to_thumos_detections(annotated: AnnotationSet) -> str:
-    """A detection file: video, start, end, class number, confidence; `to_thumos_class_list` names the numbers."""
-    numbers = thumos_numbers(annotated.classes)
-    lines = []
-    for video_id, video in annotated.videos.items():
-        for a in video.segments:
-            score = number_text(1 if a.score is None else a.score)
-            lines.append(f"{_times(video_id, a)} {numbers[a.label]} {score}\n")
-    return "".join(lines)
-
-
-def to_thumos_class_list(classes: Iterable[str]) -> str:
-    """detclasslist.txt: number and name of each class."""
-    return "".join(f"{number} {plain_line(name)}\n" for name, number in thumos_numbers(classes).items())
-
-
 def to_thumos(annotated: AnnotationSet) -> dict[str, str]:
-    """A folder in the form of THUMOS, {file name: text}.
+    """Return a folder in the form of THUMOS, {file name: text}.
 
-    Annotations are one file per class and subset, `<class>_<train|val|test>.txt`, of video, start and end; where there
-    are scores they are one detection file. Every class is in the class list. Raises LabelsError where a video of
-    an annotation file has another subset or none.
+    Annotations are one file per class and subset, `<class>_<train|val|test>.txt`, of video, start and end; with scores
+    they are one detection file. Every class is in the class list. Raises LabelsError for a video of an annotation file
+    with another subset or none.
     """
-    files = {CLASS_LIST: to_thumos_class_list(annotated.classes)}
+    files = {CLASS_LIST: _class_list(annotated.classes)}
     if "scores" in annotated.held():
-        return files | {DETECTIONS: to_thumos_detections(annotated)}
+        return files | {DETECTIONS: Thumos().text(annotated, ConvertOptions())}
     endings = {subset: ending for ending, subset in SUBSETS.items()}
     for video_id, video in annotated.videos.items():
         ending = endings.get(video.subset or "")
@@ -116,14 +106,14 @@ def to_thumos(annotated: AnnotationSet) -> dict[str, str]:
                 f"The video {video_id!r} has the subset {video.subset}, and THUMOS has files for each subset.",
                 "name it with --subset training, validation or testing.",
             )
-        for a in video.segments:
-            name = f"{_escaped(a.label, FORBIDDEN)}_{ending}.txt"
-            files[name] = files.get(name, "") + f"{_times(video_id, a)}\n"
+        for s in video.segments:
+            name = f"{_escaped(s.label, FORBIDDEN)}_{ending}.txt"
+            files[name] = files.get(name, "") + f"{_times(video_id, s)}\n"
     return files
 
 
 def from_thumos(folder: Path, read: Mapping[Path, str]) -> AnnotationSet:
-    """A folder, or one file, in the form of THUMOS, as {path: text}. Raises LabelsError."""
+    """Return the annotations of the files of a folder, or of one file, as {path: text}. Raises LabelsError."""
     names: dict[int, str] = {}
     found: dict[str, dict[str, Any]] = {}
     for text in (text for path, text in read.items() if path.name == CLASS_LIST):
@@ -138,7 +128,7 @@ def from_thumos(folder: Path, read: Mapping[Path, str]) -> AnnotationSet:
                 continue
             if len(cells) != (3 if ending else 5):
                 raise LabelsError(
-                    f"{path}, line {number} is no line of THUMOS: {brief(line)}.",
+                    f"{path}, line {number} is not a line of THUMOS: {brief(line)}.",
                     "write `video start end` in CLASS_val.txt, or `video start end class confidence`.",
                 )
             start, end = (number_of(cell, number) for cell in cells[1:3])
@@ -151,7 +141,7 @@ def from_thumos(folder: Path, read: Mapping[Path, str]) -> AnnotationSet:
             if label is None:
                 raise LabelsError(
                     f"{path}, line {number}: no {CLASS_LIST} names the class {brief(cells[3])}.",
-                    f"put {CLASS_LIST} beside it.",
+                    f"put {CLASS_LIST} into the same folder.",
                 )
             entry["segments"].append(Segment(start, end, label, number_of(cells[4], number)))
     if not read:
@@ -159,13 +149,12 @@ def from_thumos(folder: Path, read: Mapping[Path, str]) -> AnnotationSet:
     return AnnotationSet({video: AnnotatedVideo(**entry) for video, entry in found.items()}, tuple(names.values()))
 
 
-def _read(place: Path, paths: Iterable[Path]) -> AnnotationSet:
-    files = {path: File(path).text_and_notes for path in paths}
-    read = from_thumos(place, {path: text for path, (text, _) in files.items()})
-    return replace(read, notes=tuple(note for _, notes in files.values() for note in notes))
+def _class_list(classes: Iterable[str]) -> str:
+    """Return detclasslist.txt: number and name of each class."""
+    return "".join(f"{number} {' '.join(name.split())}\n" for name, number in thumos_numbers(classes).items())
 
 
-def _is_of_a_subset(path: Path) -> bool:
+def _has_subset(path: Path) -> bool:
     return path.stem.endswith(tuple(f"_{ending}" for ending in SUBSETS))
 
 
@@ -173,8 +162,8 @@ def _texts(folder: Path) -> list[Path]:
     return sorted(p for p in folder.rglob("*.txt") if p.is_file() and not p.name.startswith("."))
 
 
-def _times(video_id: str, a: Segment) -> str:
-    return f"{_escaped(video_id, SEPARATORS)} {number_text(a.start)} {number_text(a.end)}"
+def _times(video_id: str, segment: Segment) -> str:
+    return f"{_escaped(video_id, SEPARATORS)} {number_text(segment.start)} {number_text(segment.end)}"
 
 
 def _escaped(text: str, characters: str) -> str:

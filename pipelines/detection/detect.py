@@ -97,7 +97,7 @@ def detect_sources(
     recorded = [*given, *recorded_sources(features, videos, loaded, wanted.allow_mismatch)]
     output = options.output
     if output.labels:
-        from lstr.pipelines.annotations.label_file import with_plain_ids  # brings every format of labels
+        from lstr.pipelines.annotations.label_files import with_plain_ids  # brings every format of labels
 
         ids = {source.id for source in recorded} | {one.id for one in live}
         labels = with_plain_ids(output.labels, ids)

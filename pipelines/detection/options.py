@@ -16,21 +16,8 @@ from lstr.labels.label_set import Labels
 from lstr.settings import Positive, check_fields
 
 DEFAULT_FORMATS = ("json", "jsonl", "npy", "html")
-# Formats of a detection: modules of `lstr.pipelines.annotations` and classes, which are imported when needed.
-FORMATS = {
-    "json": ("timeline_json", "TimelineJson"),
-    "jsonl": ("timeline_json", "EventLines"),
-    "csv": ("tables", "Csv"),
-    "vtt": ("subtitles", "Vtt"),
-    "eaf": ("elan", "Elan"),
-    "activitynet": ("activitynet", "ActivityNetJson"),
-    "thumos": ("thumos", "Thumos"),
-    "npy": ("pictures", "Scores"),
-    "png": ("pictures", "Png"),
-    "svg": ("pictures", "Svg"),
-    "html": ("pictures", "Page"),
-    "mp4": ("pictures", "Mp4"),
-}
+# Formats of a detection, which `lstr.pipelines.annotations.format` imports when they are written.
+FORMATS = ("json", "jsonl", "csv", "vtt", "eaf", "activitynet", "thumos", "npy", "png", "svg", "html", "mp4")
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from lstr.files.atomic import unwritable
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels
 from lstr.labels.segment import Segment
 from lstr.loaded_checkpoint import Checkpoint
-from lstr.pipelines.annotations.format import Detection
+from lstr.pipelines.annotations.format import Detection, format_named
 from lstr.pipelines.detection.decision import LATENCIES, Decision, Opened
 from lstr.pipelines.detection.options import FORMATS, OutputOptions
 from lstr.pipelines.detection.sinks import End, Sink
@@ -215,9 +214,8 @@ def write_outputs(output: Path, detection: Detection, formats: Collection[str]) 
     """
     files, failed = [], None
     # the slowest first and the timeline last: an interrupt leaves no file that looks like a complete run
-    for module, name in (FORMATS[key] for key in reversed(FORMATS) if key in formats):
-        # imported when needed: the formats of labels are half of what a detection would load
-        form = getattr(import_module(f"lstr.pipelines.annotations.{module}"), name)()
+    others = [name for name in formats if name not in FORMATS]  # of other packages
+    for form in map(format_named, (*others, *(name for name in reversed(FORMATS) if name in formats))):
         if not form.is_due(detection):
             continue
         path = output / f"{detection.id}{form.suffix}"

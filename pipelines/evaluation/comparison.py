@@ -15,8 +15,8 @@ from lstr.files.atomic import check_writable
 from lstr.files.remote import Place
 from lstr.labels.check import check, stop_at_errors
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels, subset_named, with_ambiguous
-from lstr.pipelines.annotations.footage import footage_of_files
-from lstr.pipelines.annotations.label_file import read_label_file
+from lstr.pipelines.annotations.label_files import read_label_file
+from lstr.pipelines.annotations.videos import footage_of_files
 from lstr.pipelines.evaluation.analysis import RESAMPLES
 from lstr.pipelines.evaluation.findings import Findings, names_of
 from lstr.pipelines.evaluation.job import judge

@@ -20,7 +20,7 @@ from lstr.extractors.video.inputs import at_hand
 from lstr.extractors.video.probe import probe
 from lstr.files.content import read_text
 from lstr.files.remote import Place, RemoteFile, place
-from lstr.pipelines.annotations.label_file import is_label_file, read_label_file
+from lstr.pipelines.annotations.label_files import is_label_file, read_label_file
 from lstr.pipelines.failures import left_out
 from lstr.pipelines.features.any_folder import Features
 from lstr.pipelines.features.extract_options import ExtractOptions

@@ -25,13 +25,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from lstr.errors import ExtractorError, LabelsError, LstrError, brief, few
 from lstr.labels.label_set import BACKGROUND, Labels
 from lstr.labels.video_ids import check_ids, mismatch_of
-from lstr.pipelines.annotations.columns import SAMPLE, guess_columns, layout_of
-from lstr.pipelines.annotations.footage import Rates, footage_of_files
+from lstr.pipelines.annotations.csv_tables import from_csv
 from lstr.pipelines.annotations.format import ConvertOptions, File
 from lstr.pipelines.annotations.formats import recognise
-from lstr.pipelines.annotations.label_file import labels_from, with_plain_ids
-from lstr.pipelines.annotations.rows import Rows, is_text
-from lstr.pipelines.annotations.tables import from_csv
+from lstr.pipelines.annotations.label_files import labels_from, with_plain_ids
+from lstr.pipelines.annotations.tables import SAMPLE, Rows, guess_columns, is_text, layout_of
+from lstr.pipelines.annotations.videos import Rates, footage_of_files
 from lstr.pipelines.pages.page import Script, build_page
 from lstr.pipelines.pages.responses import page_response, read_json, refused
 
@@ -123,7 +122,7 @@ def unnamed_table(path: Path) -> UnnamedTable | None:
     with suppress(LabelsError, ExtractorError, csv.Error, OSError):
         form = recognise(path) if path.is_file() else None
         if form and form.name in ("csv", "tsv"):
-            return _unnamed(path, Rows(File(path).text_and_notes[0]))
+            return _unnamed(path, Rows(File(path).decoded))
     return None
 
 

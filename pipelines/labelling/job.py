@@ -14,8 +14,8 @@ from lstr.files.atomic import check_writable
 from lstr.files.content import read_jsonl
 from lstr.files.home import home
 from lstr.labels.label_set import Labels
-from lstr.pipelines.annotations.footage import footage_of_files
 from lstr.pipelines.annotations.label_files import read_label_files
+from lstr.pipelines.annotations.videos import footage_of_files
 from lstr.pipelines.labelling.columns import Choice, ColumnSite, UnnamedTable, remarks, unnamed_table
 from lstr.pipelines.labelling.journal import journal_of
 from lstr.pipelines.labelling.project import Project

@@ -18,8 +18,8 @@ from lstr.files.home import home
 from lstr.files.remote import Place
 from lstr.labels.check import check, stop_at_errors
 from lstr.labels.label_set import Labels
-from lstr.pipelines.annotations.footage import footage_of_files
 from lstr.pipelines.annotations.label_files import read_label_files
+from lstr.pipelines.annotations.videos import footage_of_files
 from lstr.pipelines.failures import FAILED, LOGS, FailureLog
 from lstr.pipelines.features.chunk_cache import DEFAULT_SIZE, ChunkCache
 from lstr.pipelines.features.resume import Outcome

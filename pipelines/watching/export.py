@@ -6,12 +6,11 @@ from datetime import datetime
 from pathlib import Path
 
 from lstr.errors import LabelsError
-from lstr.files.atomic import write_text
+from lstr.files.content import write_json
 from lstr.labels.label_set import AMBIGUOUS
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.activitynet import to_activitynet
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
-from lstr.pipelines.annotations.timeline_json import to_text
 from lstr.pipelines.watching.clip_folder import about_clip
 from lstr.pipelines.watching.event import WatchedEvent
 from lstr.pipelines.watching.history import History, Wanted
@@ -65,7 +64,7 @@ def export_labels(history: History, clips: Path, output: Path, wanted: Wanted = 
         clip.event.id: AnnotatedVideo(tuple(_segments(clip, of_source[clip.event.source])), duration=clip.seconds)
         for clip in sorted(there, key=lambda clip: clip.event.id)
     }
-    write_text(output, to_text(to_activitynet(AnnotationSet(videos), results=False)))
+    write_json(output, to_activitynet(AnnotationSet(videos), results=False))
     right = sum(clip.event.verdict == RIGHT for clip in there)
     return Exported(right, len(there) - right, len(judged) - len(there))
 

@@ -22,7 +22,7 @@ from lstr.extractors.recipe import NetworkRecipe, Recipe
 from lstr.extractors.twostream import build_twostream
 from lstr.kinds import configure, make_model
 from lstr.pipelines.annotations.formats import FORMATS, convert
-from lstr.pipelines.annotations.label_file import read_label_file
+from lstr.pipelines.annotations.label_files import read_label_file
 from lstr.pipelines.model_files.packing import write_model
 from tests.support.backbones import build_backbone, scale_of
 from tests.support.feature_set import TINY

@@ -6,7 +6,7 @@ import pytest
 
 from lstr.labels.label_set import read_labels
 from lstr.pipelines.annotations.formats import convert
-from lstr.pipelines.annotations.label_file import read_label_file
+from lstr.pipelines.annotations.label_files import read_label_file
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from lstr.errors import LabelsError
 from lstr.labels.label_set import read_labels
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.activitynet import from_activitynet, to_activitynet
-from lstr.pipelines.annotations.timeline_json import to_text
 from tests.support.annotated import CLASSES, ONE, scored, sets
 
 SEGMENT = {"type": "array", "items": {"type": "number", "minimum": 0}, "minItems": 2, "maxItems": 2}
@@ -35,7 +34,7 @@ RESULTS = {  # what the evaluation code of ActivityNet requires of a prediction 
 def test_activitynet_results_and_ground_truth(tmp_path):
     jsonschema.validate(to_activitynet(ONE), RESULTS)
     path = tmp_path / "labels.json"
-    path.write_text(to_text(to_activitynet(ONE.without_scores())))
+    path.write_text(json.dumps(to_activitynet(ONE.without_scores())))
     labels = read_labels(path)
     assert labels.classes == ("Background", *CLASSES)
     video = labels.videos["a b"]

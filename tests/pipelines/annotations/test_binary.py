@@ -4,10 +4,9 @@ import pytest
 
 from lstr.errors import LabelsError
 from lstr.pipelines.annotations.annotation import AnnotatedVideo
-from lstr.pipelines.annotations.binary import from_binary
+from lstr.pipelines.annotations.csv_tables import from_binary
 from lstr.pipelines.annotations.format import ConvertOptions
 from lstr.pipelines.annotations.formats import FORMATS, read_annotations, recognise
-from lstr.pipelines.annotations.rows import Rows
 from tests.support.annotated import segments
 
 TIMED = "time;groom;rear\n0,0;0;1\n0,1;1;1\n0,2;1;0\n0,3;0;0\n"
@@ -15,7 +14,7 @@ AT_10 = ConvertOptions(rate_of=lambda video_id: 10.0)
 
 
 def read(text: str, options: ConvertOptions = AT_10) -> AnnotatedVideo:
-    return from_binary(Rows(text), "x", options).first[1]
+    return from_binary(text, "x", options).first[1]
 
 
 @pytest.mark.parametrize("text", [TIMED, "walk,run\n0,1\n1,0\n", "frame\twalk\n1\t0\n2\t1\n", ",walk\n0,1\n1,0\n"])
@@ -60,7 +59,7 @@ def test_frames_need_the_rate_of_the_video(tmp_path):
 
 
 def test_background_is_no_action():
-    found = from_binary(Rows("time,background,walk\n0,1,0\n1,0,1\n"), "x", ConvertOptions())
+    found = from_binary("time,background,walk\n0,1,0\n1,0,1\n", "x", ConvertOptions())
     assert found.classes == ("walk",) and segments(found.videos["x"]) == [(1, 2, "walk")]
 
 
@@ -70,9 +69,9 @@ def test_background_is_no_action():
         ("a,b\n0,1\n0,2\n", "Line 3: '2' in the column 'b' is neither 0 nor 1"),
         ("a,b\n0,1\n0,\n", "Line 3: nothing in the column 'b'"),
         ("a,b\n0,1\n0\n", "Line 3: nothing in the column 'b'"),
-        ("time,a\n0,1\nnan,1\n", "Line 3: 'nan' is no number"),
+        ("time,a\n0,1\nnan,1\n", "Line 3: 'nan' is not a number"),
         ("time,a\n0,1\n0,1\n", "Line 3: '0' is not after the row above"),
-        ("a,a\n0,1\n", "Two columns of the table have one name"),
+        ("a,a\n0,1\n", "Two columns of the table have the same name"),
         ("a,b\n", "no column of 0 and 1"),
         ('a,b\n0,"1\n', "a quotation mark is not closed"),
     ],

@@ -8,7 +8,7 @@ from lstr.errors import LabelsError
 from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.annotations.boris import from_boris
 from lstr.pipelines.annotations.formats import read_annotations
-from lstr.pipelines.annotations.label_file import read_label_file
+from lstr.pipelines.annotations.label_files import read_label_file
 from tests.support.annotated import segments
 
 ETHOGRAM = {
@@ -117,7 +117,7 @@ def test_an_event_that_means_nothing_is_named(events, words):
     [
         ({"media_creation_date_as_offset": True}, "counts its times from when its media were made"),
         ({"file": {"1": []}}, "'o' shows no file"),
-        ({"file": {"1": [3]}}, "no paths"),
+        ({"file": {"1": [3]}}, "not paths"),
         ({"time offset": "x"}, "the time offset is 'x'"),
         ({"media_info": {"length": {"a": "long"}}}, "the length of 'a' is 'long'"),
     ],
@@ -129,7 +129,7 @@ def test_an_observation_that_cannot_be_placed_is_named(other, words):
 
 @pytest.mark.parametrize("content", [{}, [], {"behaviors_conf": [], "observations": {}}, {"behaviors_conf": ETHOGRAM}])
 def test_what_is_no_project_is_refused(content):
-    with pytest.raises(LabelsError, match="no project of BORIS"):
+    with pytest.raises(LabelsError, match="not a project of BORIS"):
         from_boris(content)
 
 

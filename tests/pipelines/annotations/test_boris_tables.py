@@ -5,7 +5,6 @@ import pytest
 from lstr.errors import LabelsError
 from lstr.pipelines.annotations.boris_tables import from_export
 from lstr.pipelines.annotations.formats import FORMATS, read_annotations, recognise
-from lstr.pipelines.annotations.rows import Rows
 from tests.support.annotated import segments
 
 OLD = """Observation id,o1,,,,,,,
@@ -46,20 +45,20 @@ def test_an_export_is_known_by_its_header(tmp_path, name, text):
 
 
 def test_the_earlier_tabular_export_has_lines_above_its_header():
-    found = from_export(Rows(OLD), "x")
+    found = from_export(OLD, "x")
     assert segments(found.videos["films/a"]) == [(3.3, 7.75, "walk"), (8.0, 8.0, "call")]
     assert {note.kind for note in found.notes} == {"point events", "comment"}
     assert {a.subject for a in found.videos["films/a"].segments} - {""}, "who does it is kept"
 
 
 def test_the_tabular_export_says_how_long_each_file_is():
-    found = from_export(Rows(TABULAR), "x")
+    found = from_export(TABULAR, "x")
     assert segments(found.videos["a"]) == [(8.0, 10.0, "walk")] and segments(found.videos["b"]) == [(0.0, 2.0, "walk")]
     assert found.videos["b"].duration == 20
 
 
 def test_the_aggregated_export_has_a_row_a_bout():
-    found = from_export(Rows(AGGREGATED), "x")
+    found = from_export(AGGREGATED, "x")
     assert segments(found.videos["a"]) == [(1.8, 3.0, "walk"), (4.0, 4.0, "call")]
     assert found.videos.keys() == {"a", "b"} and "'o3'" in " ".join(note.sentence for note in found.notes)
 
@@ -70,13 +69,13 @@ def test_the_aggregated_export_has_a_row_a_bout():
         (OLD.replace(",STOP", ",START"), "Line 13: 'walk' of 'ann' at 7.75 s begins again before it ends"),
         (OLD.replace(",START", ",STOP"), "Line 12: 'walk' of 'ann' at 3.3 s ends and never began"),
         (OLD.replace(",POINT", ",OFTEN"), "Line 14: 'OFTEN' is neither START, STOP nor POINT"),
-        (OLD.replace("63.300", "later"), "Line 12: 'later' is no number"),
+        (OLD.replace("63.300", "later"), "Line 12: 'later' is not a number"),
         (AGGREGATED.replace("o2", "o1"), "'o1' shows 2 files one after another"),
         (AGGREGATED.replace(",walk,", ",,"), "Line 2: the behaviour is missing"),
-        ("a,b\n1,2\n", "no export of BORIS"),
+        ("a,b\n1,2\n", "not an export of BORIS"),
     ],
 )
 def test_what_an_export_leaves_open_is_named_by_its_line(text, words):
     with pytest.raises(LabelsError, match=words) as caught:
-        from_export(Rows(text), "x")
+        from_export(text, "x")
     assert caught.value.hint

@@ -6,10 +6,10 @@ import shlex
 import pytest
 
 from lstr.errors import LabelsError
-from lstr.pipelines.annotations.columns import guess_columns
+from lstr.pipelines.annotations.csv_tables import from_csv
 from lstr.pipelines.annotations.format import ConvertOptions
 from lstr.pipelines.annotations.formats import FORMATS
-from lstr.pipelines.annotations.tables import from_csv
+from lstr.pipelines.annotations.tables import guess_columns
 from tests.support.annotated import segments
 
 AT_20 = ConvertOptions(rate_of=lambda _: 20)
@@ -104,7 +104,7 @@ def test_columns_that_are_not_read_have_a_note():
     """Ten videos under a header of another language were one video of the file's name, without a word."""
     table = "Film;start;end;label\nseq01;1;2;kick\nseq02;3;4;push\n"
     (note,) = from_csv(table, "sheet").notes
-    assert note.sentence.startswith("no column says of which video a row is") and "'Film'" in note.sentence
+    assert note.sentence.startswith("no column says which video a row is of") and "'Film'" in note.sentence
     (note,) = from_csv(table.replace("seq02", "seq01"), "sheet").notes
     assert note.sentence == "columns that are not read: 'Film'"
     assert from_csv("start;end;label\n1;2;kick\n", "sheet").notes == ()

@@ -21,7 +21,6 @@ from lstr.pipelines.annotations.formats import (
     recognise,
     writable,
 )
-from lstr.pipelines.annotations.timeline_json import to_text
 from tests.support.annotated import CLASSES, ONE, segments
 
 TWO = AnnotationSet(
@@ -39,7 +38,7 @@ PICTURES = [name for name, form in FORMATS.items() if form.writes and not form.r
 @pytest.fixture
 def labels(tmp_path) -> Path:
     path = tmp_path / "labels.json"
-    path.write_text(to_text(to_activitynet(TWO)))
+    path.write_text(json.dumps(to_activitynet(TWO)))
     return path
 
 
@@ -63,7 +62,7 @@ def test_what_is_read_is_not_replaced(labels, tmp_path):
     before = labels.read_bytes()
     (tmp_path / "same.json").symlink_to(labels)
     for output in (labels, tmp_path / "same.json"):
-        with pytest.raises(OutputError, match="is read, and would be replaced") as caught:
+        with pytest.raises(OutputError, match="is a source, and would be replaced") as caught:
             convert([labels], None, output)
         assert "-o" in caught.value.hint
     assert labels.read_bytes() == before
@@ -301,47 +300,10 @@ def test_forms_are_listed():
     assert CLASSES == ONE.classes and replace(ONE).classes == CLASSES
 
 
-class Toy(TextFormat):
-    """A format of a plugin: one line per segment, the score last."""
-
-    name, suffix = "toy", ".toy"
-    holds = frozenset({"scores"})
-    holds_many = True
-
-    def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
-        videos: dict[str, tuple[Segment, ...]] = {}
-        for line in file.text.splitlines():
-            video, start, end, label, score = line.split("|")
-            segment = Segment(float(start), float(end), label, float(score) if score else None)
-            videos[video] = (*videos.get(video, ()), segment)
-        return AnnotationSet({name: AnnotatedVideo(segments) for name, segments in videos.items()})
-
-    def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
-        return "".join(
-            f"{name}|{s.start}|{s.end}|{s.label}|{'' if s.score is None else s.score}\n"
-            for name, video in annotated.videos.items()
-            for s in video.segments
-        )
-
-
-def test_a_new_format_is_a_class_and_a_line(labels, tmp_path, monkeypatch, lstr):
-    """Registered in one place, it is read, recognised, written and listed, by the job and by the command."""
-    monkeypatch.setitem(FORMATS, "toy", Toy())
-    done = convert([labels], "toy", tmp_path / "all.toy")
-    assert done.files == [tmp_path / "all.toy"] and done.lost == {"subsets", "durations"}
-    assert recognise(tmp_path / "all.toy").name == "toy"
-    back = convert([tmp_path / "all.toy"], "csv").annotated
-    assert {i: segments(v) for i, v in back.videos.items()} == {i: segments(v) for i, v in TWO.videos.items()}
-    code, out, err = lstr("labels", "convert", tmp_path / "all.toy", "--to", "toy", "--from", "toy")
-    assert (code, out) == (0, (tmp_path / "all.toy").read_text()), err
-    code, _, err = lstr("labels", "convert", labels, "--to", "pdf")
-    assert code == 2 and "toy." in err
-
-
 def test_a_format_that_does_not_exist(labels, tmp_path):
     """As a Python caller may ask for it; the command refuses earlier."""
     for arguments, words in (
-        ((labels, "pdf"), "'pdf' is no format"),
+        ((labels, "pdf"), "'pdf' is not a format"),
         ((labels, "npy", tmp_path / "out"), "npy cannot be made of annotations"),
         ((labels, "csv", None, ConvertOptions(source_format="html")), "html cannot be read back"),
         ((labels, "csv", None, ConvertOptions(source_format="perframe")), "perframe cannot be read back"),

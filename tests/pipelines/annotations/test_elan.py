@@ -12,7 +12,7 @@ from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo
 from lstr.pipelines.annotations.elan import from_eaf, to_eaf
 from lstr.pipelines.annotations.formats import read_annotations
-from lstr.pipelines.annotations.label_file import read_label_file
+from lstr.pipelines.annotations.label_files import read_label_file
 from tests.support.annotated import AWKWARD, CLASSES, scored, segments, videos
 
 
@@ -124,7 +124,7 @@ def test_times_are_those_of_the_video_however_it_was_synchronised(tmp_path, name
 
 
 def test_a_time_origin_that_is_no_number_is_told():
-    with pytest.raises(LabelsError, match="time origin 'soon' of 'a.mp4' is no number"):
+    with pytest.raises(LabelsError, match="time origin 'soon' of 'a.mp4' is not a number"):
         read(eaf_of("run", media='a.mp4" TIME_ORIGIN="soon'))
 
 

@@ -12,9 +12,9 @@ from lstr.extractors.video.inputs import find_videos
 from lstr.labels.check import check
 from lstr.labels.label_set import Labels, VideoLabels, read_labels
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.footage import footage_at, footage_of_files, videos_among
 from lstr.pipelines.annotations.formats import convert
-from lstr.pipelines.annotations.label_file import read_label_file
+from lstr.pipelines.annotations.label_files import read_label_file
+from lstr.pipelines.annotations.videos import footage_at, footage_of_files, videos_among
 
 VIDEOS = {
     "a": VideoLabels("training", 6.0, (Segment(1.0, 2.0, "jump"), Segment(2.5, 4.0, "wave"))),

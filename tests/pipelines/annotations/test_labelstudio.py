@@ -4,7 +4,7 @@ import pytest
 
 from lstr.errors import LabelsError
 from lstr.pipelines.annotations.labelstudio import from_labelstudio
-from lstr.pipelines.annotations.times import Clock
+from lstr.pipelines.annotations.tables import Clock
 from tests.support.annotated import segments
 
 AT_25 = Clock(25)
@@ -67,7 +67,7 @@ def test_skipped_tasks_are_left_out_and_the_last_annotation_counts():
     assert read.videos.keys() == {"a", "c"} and segments(read.videos["a"]) == [(1.0, 2.0, "jump")]
     assert [note.sentence for note in read.notes] == [
         "'a' has 2 annotations, of which the last counts",
-        "'b' was skipped in Label Studio and is left out",
+        "'b' was skipped in Label Studio and is not read",
     ]
 
 

@@ -12,7 +12,7 @@ from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
 from lstr.pipelines.annotations.format import DEFAULTS, TextFormat
 from lstr.pipelines.annotations.formats import FORMATS, read_annotations
-from lstr.pipelines.annotations.label_file import read_label_file
+from lstr.pipelines.annotations.label_files import read_label_file
 
 SEGMENTS = (Segment(1.25, 3.5, "A"), Segment(4.75, 6.125, "B"))
 SET = AnnotationSet({"v0": AnnotatedVideo(SEGMENTS, "training", 10.0, "v0.mp4")}, ("A", "B"))

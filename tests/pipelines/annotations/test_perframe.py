@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from lstr.errors import LabelsError
+from lstr.pipelines.annotations.activitynet import read_perframe
 from lstr.pipelines.annotations.formats import read_annotations
-from lstr.pipelines.annotations.perframe import read_perframe
 from tests.support.annotated import segments
 
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lstr.errors import LabelsError
+from lstr.pipelines.annotations.csv_tables import from_csv
 from lstr.pipelines.annotations.formats import read_annotations
-from lstr.pipelines.annotations.tables import from_csv
 from tests.support.annotated import segments
 
 PLAIN = "video,start,end,label"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from lstr.pipelines.annotations.csv_tables import from_csv
 from lstr.pipelines.annotations.elan import from_eaf
 from lstr.pipelines.annotations.subtitles import from_srt, from_vtt
-from lstr.pipelines.annotations.tables import from_csv
 from lstr.pipelines.annotations.thumos import CLASS_LIST, from_thumos
 
 SIZE, TIMES = 1024, 16

@@ -46,8 +46,8 @@ def test_what_others_write():
     ("read", "text", "words"),
     [
         (from_vtt, "1\n00:00:01.000 --> 00:00:02.000\nx", "begin with WEBVTT"),
-        (from_vtt, "WEBVTT\n\nlate --> later\nx", "no cue's times"),
-        (from_srt, "a letter", "no cue"),
+        (from_vtt, "WEBVTT\n\nlate --> later\nx", "not a cue's times"),
+        (from_srt, "a letter", "holds no cue"),
     ],
 )
 def test_what_is_no_subtitle(read, text, words):

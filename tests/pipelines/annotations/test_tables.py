@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from lstr.errors import LabelsError
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
+from lstr.pipelines.annotations.csv_tables import from_csv, text_of
 from lstr.pipelines.annotations.format import DEFAULTS, ConvertOptions
 from lstr.pipelines.annotations.formats import FORMATS, read_annotations
-from lstr.pipelines.annotations.tables import from_csv, text_of
 from lstr.pipelines.evaluation.report import csv_text
 from lstr.pipelines.pages.table import Column, Table, to_csv
 from tests.support.annotated import AWKWARD, ONE, scored, segments, sets
@@ -202,7 +202,7 @@ def test_a_quotation_mark_that_is_not_closed_is_named_by_its_line(rows, line):
 def test_remarks_of_several_lines_and_quotation_marks_inside_a_cell_are_read():
     read = from_csv(f'video;start;end;label;remark\n{ROWS}c;3;"4";"""so"" it";\nd;3;4;"so" it;', "x")
     assert [segments(video)[0][2] for video in read.videos.values()] == ["jump", "sit", '"so" it', "so it"]
-    with pytest.raises(LabelsError, match="Line 5: 'x' is no number"):
+    with pytest.raises(LabelsError, match="Line 5: 'x' is not a number"):
         from_csv(f"video;start;end;label;remark\n{ROWS}c;x;4;jump;", "x")
 
 
@@ -219,9 +219,9 @@ def test_excel_s_own_mark_and_blank_lines_may_be_above_the_header(mark):
     [
         ("video,start,end\nx,1,2\n", "no column label"),
         ("", "no column end, label, start"),
-        ("start,end,label\nsoon,2,jump\n", "'soon' is no number"),
-        ("start,end,label\n1,inf,jump\n", "'inf' is no number"),
-        ("start,end,label\n1,0:75,jump\n", "'0:75' is no number"),
+        ("start,end,label\nsoon,2,jump\n", "'soon' is not a number"),
+        ("start,end,label\n1,inf,jump\n", "'inf' is not a number"),
+        ("start,end,label\n1,0:75,jump\n", "'0:75' is not a number"),
     ],
 )
 def test_broken_tables(text, words):

@@ -60,5 +60,5 @@ def test_thumos_mistakes():
     assert caught.value.hint == hint
     with pytest.raises(LabelsError, match="names the class '7'"):
         from_thumos(Path("."), {Path("a.txt"): "v 1 2 7 0.5\n"})
-    with pytest.raises(LabelsError, match="no line of THUMOS"):
+    with pytest.raises(LabelsError, match="not a line of THUMOS"):
         from_thumos(Path("."), {Path("Diving_val.txt"): "1 2\n"})

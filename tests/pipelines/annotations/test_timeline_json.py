@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lstr.errors import LabelsError
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.timeline_json import from_jsonl, from_timeline, to_events, to_timeline
+from lstr.pipelines.annotations.timelines import from_jsonl, from_timeline, to_events, to_timeline
 from tests.support.annotated import AWKWARD, CLASSES, scored, videos
 
 
@@ -35,7 +35,7 @@ def test_lines_of_a_run_that_was_killed():
         '{"chunk": 1, "time": 0.5, "label": "jump", "score": 0.9, "top": [], "latency_ms": 1}\n{"chunk": 2, "ti'
     )
     assert from_jsonl(text).segments == (Segment(0, 0.5, "jump", 0.9),)
-    with pytest.raises(LabelsError, match="Line 1 is no line"):
+    with pytest.raises(LabelsError, match="Line 1 is not a line"):
         from_jsonl("{}\n" + text)
 
 

@@ -19,7 +19,7 @@ from lstr.errors import StalledError
 from lstr.extractors.video.live_input import PROMPT, Input, parse_live
 from lstr.extractors.video.live_reader import LiveOptions
 from lstr.kinds import configure, make_model
-from lstr.pipelines.annotations.timeline_json import from_jsonl, from_timeline
+from lstr.pipelines.annotations.timelines import from_jsonl, from_timeline
 from lstr.pipelines.detection import timeline_files
 from lstr.pipelines.detection.checkpoint import load_checkpoint
 from lstr.pipelines.detection.decision import Decided, Opened

@@ -8,8 +8,8 @@ import pytest
 from lstr.labels.check import check
 from lstr.labels.label_set import read_labels
 from lstr.labels.segment import Segment
+from lstr.pipelines.annotations.csv_tables import from_csv
 from lstr.pipelines.annotations.subtitles import from_vtt
-from lstr.pipelines.annotations.tables import from_csv
 from lstr.pipelines.pages.timeline_page import write_report
 from lstr.timeline import Thresholds, Timeline, segments_in
 from tests.support.browser import click_at, ink, until

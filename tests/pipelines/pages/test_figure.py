@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.timeline_json import to_timeline
+from lstr.pipelines.annotations.timelines import to_timeline
 from lstr.pipelines.pages.figure import MOST_LANES, MOST_POINTS, lanes_of, thinned, write_figure
 from tests.support.annotated import AWKWARD, CLASSES
 

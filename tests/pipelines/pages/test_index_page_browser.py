@@ -3,8 +3,8 @@
 import shutil
 
 from lstr.labels.segment import Segment
+from lstr.pipelines.annotations.csv_tables import from_csv
 from lstr.pipelines.annotations.subtitles import from_vtt
-from lstr.pipelines.annotations.tables import from_csv
 from lstr.pipelines.pages.timeline_page import write_index
 from tests.support.browser import CLASSES, HOSTILE, SEGMENTS, ink
 

@@ -4,7 +4,7 @@ import pytest
 
 from lstr.labels.label_set import read_labels
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.tables import from_csv
+from lstr.pipelines.annotations.csv_tables import from_csv
 from lstr.pipelines.pages.timeline_page import index_path, write_index, write_report
 from lstr.timeline import Thresholds
 from tests.pipelines.pages.test_corrections_browser import HUG, KICK, SCORES, saved, settled, timeline_of

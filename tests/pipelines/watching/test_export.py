@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from lstr.errors import LabelsError
-from lstr.pipelines.annotations.label_file import read_label_file
+from lstr.pipelines.annotations.label_files import read_label_file
 from lstr.pipelines.watching.event import WatchedEvent, new_id
 from lstr.pipelines.watching.export import Exported, export_labels
 from lstr.pipelines.watching.history import History, Wanted

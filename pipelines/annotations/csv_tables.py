@@ -1,0 +1,316 @@
+"""Tables: of segments, one per row, as CSV or with tabs; and of 0 and 1, a row per frame and a column per action."""
+
+import csv
+import io
+from collections.abc import Mapping
+from itertools import islice
+
+import numpy as np
+
+from lstr.errors import LabelsError, brief, few
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Note, runs
+from lstr.labels.segment import Segment
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
+from lstr.pipelines.annotations.format import DEFAULTS, EVERYTHING, ConvertOptions, File, Format, TextFormat
+from lstr.pipelines.annotations.tables import (
+    SAMPLE,
+    TIME,
+    Clock,
+    Column,
+    Layout,
+    Rows,
+    first_line,
+    is_text,
+    layout_of,
+    number_of,
+    unclosed,
+    unknown_columns,
+)
+from lstr.pipelines.pages.table import RUN, cell_of
+
+# By how much the duration in a row may differ from its end less its start, because times are rounded.
+ROUNDED_S = 0.1
+
+# Names of the column of a table of 0 and 1 that says which moment, or which frame, a row is of
+MOMENTS = ("time", "frame")
+VALUES = {"0": 0, "1": 1, "0.0": 0, "1.0": 1}
+TAIL_S = 0.25  # one chunk; a shorter rest of the video after the last row is rounding
+# Rows by which a table of 0 and 1 is recognised
+BINARY_SAMPLE = 50
+
+
+class Csv(TextFormat):
+    """A table with commas, times in seconds or as h:mm:ss; a video without segments has one row, without a label."""
+
+    name, suffix = "csv", ".csv"
+    holds = EVERYTHING - {"classes without segments"}
+    holds_many = True
+    counts_frames = True
+
+    def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
+        return from_csv(file.decoded, video_id, options)
+
+    def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
+        held = annotated.held()
+        optional = [column for column in ("subset", "duration") if f"{column}s" in held]
+        names = ["video", *optional, "start", "end", "label", *(["subject"] if "subjects" in held else []), "score"]
+        out = io.StringIO()
+        table = csv.DictWriter(out, names, extrasaction="ignore", lineterminator="\n")
+        table.writeheader()
+        for video_id, video in annotated.videos.items():
+            facts = {"video": video_id, "subset": video.subset, "duration": number_text(video.duration)}
+            rows = [
+                {"start": number_text(s.start), "end": number_text(s.end), "score": number_text(s.score)}
+                | {"label": cell_of(s.label), "subject": cell_of(s.subject)}
+                for s in video.segments
+            ]
+            for row in rows or [{}]:
+                table.writerow({name: cell_of(value) for name, value in facts.items()} | row)
+        return out.getvalue()
+
+
+class Tsv(Format):
+    """A table with tabs; `.txt` is what Excel calls text."""
+
+    name, suffix = "tsv", ".tsv"
+    counts_frames = True
+
+    def recognises(self, file: File) -> bool:
+        if file.ending != ".txt":
+            return super().recognises(file)
+        try:
+            header = next(iter(Rows(first_line(file.decoded))), (1, []))[1]
+            return layout_of(header, {}) is not None
+        except csv.Error:
+            return False
+
+    def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
+        return from_csv(file.decoded, video_id, options)
+
+
+def from_csv(text: str, name: str, options: ConvertOptions = DEFAULTS) -> AnnotationSet:
+    """Return the videos of a table with a header; `name` is the video if no column names it. Raises LabelsError."""
+    table = Rows(text)
+    clock = Clock(options.frames, options.rate_of)
+    segments: dict[str, list[Segment]] = {}
+    subsets: dict[str, str] = {}
+    durations: dict[str, list[tuple[float, Segment | None]]] = {}
+    try:
+        rows = iter(table)
+        _, header = next(rows, (1, []))
+        layout = layout_of(header, options.columns, options.frames is not None)
+        if layout is None:
+            raise unknown_columns(header, (cells for _, cells in islice(table, 1, SAMPLE)))
+        unread: dict[Column, set[str]] = {column: set() for column in layout.unread}
+        for line, cells in rows:
+            _check_cells(cells, line, layout, len(header), table.delimiter)
+            row = {column.at: cells[column.at].strip() for column in layout.columns() if column.at < len(cells)}
+            if not any(row.values()):
+                continue
+            others = {name: text_of(row.get(column.at, "")) for name, column in layout.others.items()}
+            if "video" in others and not others["video"]:
+                raise LabelsError(
+                    f"Line {line}: the name of the video is missing.",
+                    "write it into each row, because a spreadsheet drops it below merged cells; delete rows of totals.",
+                )
+            video_id = others.get("video") or name
+            if subset := others.get("subset"):
+                subsets[video_id] = subset
+            segment = _segment(row, others, line, layout, clock, video_id)
+            segments.setdefault(video_id, []).extend([segment] if segment else [])
+            if layout.duration and (cell := row.get(layout.duration.at)):
+                seconds = clock.time_of(cell, line, video_id, layout.duration.scale)
+                durations.setdefault(video_id, []).append((seconds, segment))
+            for column, texts in unread.items():
+                cell = cells[column.at].strip() if column.at < len(cells) else ""
+                if len(texts) < 2 and is_text(cell):  # two texts show that the column may name the video
+                    texts.add(cell)
+    except csv.Error as error:
+        raise LabelsError(f"The table cannot be read ({error}).", "save it again as CSV in UTF-8.") from error
+    lengths, notes = _lengths(durations, layout, clock)
+    if unread:
+        sentence = f"columns that are not read: {', '.join(repr(column.name) for column in unread)}"
+        if "video" not in layout.others and any(len(texts) > 1 for texts in unread.values()):
+            sentence = f"no column says which video a row is of, so that all are of {name!r}; {sentence}"
+        notes.append(Note("columns", sentence))
+    videos = {i: AnnotatedVideo(tuple(found), subsets.get(i), lengths.get(i)) for i, found in segments.items()}
+    return AnnotationSet(videos, (), tuple(notes))
+
+
+def _check_cells(cells: list[str], line: int, layout: Layout, width: int, delimiter: str) -> None:
+    """Raise LabelsError for a cell that swallowed rows by an open quotation mark, and for cells without a header."""
+    # A cell that is read is never of several lines; another may be a remark, unless it has rows with times inside.
+    if any("\n" in cell or "\r" in cell for cell in cells):
+        read = {column.at for column in layout.columns()}
+        times, begins = (layout.start.at, layout.end.at), line
+        for at, cell in enumerate(cells):
+            later = [inner.split(delimiter) for inner in cell.strip().splitlines()[1:]]
+            has_rows = any(all(t < len(inner) and TIME.fullmatch(inner[t]) for t in times) for inner in later)
+            if later and (at in read or has_rows):
+                raise unclosed(begins)
+            begins += cell.count("\n")
+    surplus = cells[width:]
+    if any(map(str.strip, surplus)):  # a decimal comma may have shifted all cells after it
+        raise LabelsError(
+            f"Line {line} has more cells than the header has names, the first of which is {brief(surplus[0])}.",
+            "name each column in the first line; if numbers have decimal commas, save the table with semicolons "
+            "between its cells.",
+        )
+
+
+def _segment(
+    row: Mapping[int, str], others: Mapping[str, str], line: int, layout: Layout, clock: Clock, video_id: str
+) -> Segment | None:
+    """Return the segment of a row; None if it has none. Raises LabelsError."""
+    label = text_of(row.get(layout.label.at, ""))
+    cells = [row.get(column.at, "") for column in (layout.start, layout.end)]
+    if not label:
+        if cells[0] or (cells[1] and not layout.lasts):
+            raise LabelsError(
+                f"Line {line}: the label is missing.",
+                f"write one under {layout.label.name!r}, or delete the times next to it.",
+            )
+        return None
+    start, end = (
+        clock.time_of(cell, line, video_id, column.scale, column.counts_frames or clock.frames is not None)
+        for cell, column in zip(cells, (layout.start, layout.end), strict=True)
+    )
+    score = number_of(others["score"], line) if others.get("score") else None
+    return Segment(start, start + end if layout.lasts else end, label, score, others.get("subject", ""))
+
+
+def _lengths(
+    durations: Mapping[str, list[tuple[float, Segment | None]]], layout: Layout, clock: Clock
+) -> tuple[dict[str, float], list[Note]]:
+    """Return the lengths of videos by the column `duration`, of which each row has the seconds and the segment.
+
+    A sheet of bouts has the length of each bout in it, which is not that of its video: a note then says so.
+    """
+
+    def is_own(seconds: float, segment: Segment | None, video_id: str) -> bool:
+        # the duration of a segment may count frames as its start does
+        counts = layout.start.counts_frames or clock.frames is not None
+        units = (1.0, clock.rate("The table counts frames", video_id) if counts and segment else 1.0)
+        return segment is not None and any(
+            abs(seconds - (segment.end - segment.start) * unit) <= ROUNDED_S for unit in units
+        )
+
+    # A whole video can be one segment that begins at 0, so one later start is needed to tell.
+    own = {i: all(is_own(*row, i) for row in rows) for i, rows in durations.items()}
+    is_late = {i: any(s is not None and s.start > ROUNDED_S for _, s in rows) for i, rows in durations.items()}
+    passed = [i for i, rows in durations.items() if len({row[0] for row in rows}) > 1 or (own[i] and is_late[i])]
+    if passed and all(own.values()) and any(is_late.values()):
+        passed = list(durations)
+    lengths = {i: rows[0][0] for i, rows in durations.items() if i not in passed}
+    sentence = (
+        f"the column 'duration' is not the length of {few(passed)}: it differs from row to row, or is how long a "
+        "segment lasts"
+    )
+    return lengths, [Note("duration", sentence)] * bool(passed)
+
+
+def text_of(cell: str) -> str:
+    """Return the text that `cell_of` made a cell of."""
+    return cell[1:] if cell.startswith("'") and RUN.match(cell) else cell
+
+
+def number_text(value: float | None) -> str:
+    """Return the shortest text that reads back as the same number; empty for None."""
+    return "" if value is None else repr(float(value)).removesuffix(".0")
+
+
+class Binary(Format):
+    """A table of 0 and 1 of one video: a row per frame, or per moment of a column `time`, and a column per action."""
+
+    name = "binary"
+    counts_frames = True
+
+    def recognises(self, file: File) -> bool:
+        if file.ending not in (".csv", ".tsv", ".txt"):
+            return False
+        try:
+            (_, header), *rows = islice(Rows(file.beginning), BINARY_SAMPLE + 1)
+            if not rows or layout_of(header, {}) or any(map(TIME.fullmatch, header)):
+                return False
+            actions, _ = _binary_columns(header)
+            return bool(actions) and all(_cell(cells, at) in VALUES for _, cells in rows for at in actions)
+        except (LabelsError, csv.Error, ValueError):
+            return False
+
+    def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
+        if options.columns:  # a person says that its rows are segments
+            return from_csv(file.decoded, video_id, options)
+        return from_binary(file.decoded, video_id, options)
+
+
+def from_binary(text: str, name: str, options: ConvertOptions) -> AnnotationSet:
+    """Return the video of a table of 0 and 1, called `name`. Raises LabelsError.
+
+    Frames are counted at the rate of the video, or at the one of the options. If the video is longer than the table,
+    the rest is ambiguous.
+    """
+    clock = Clock(options.frames, options.rate_of)
+    moments: list[float] = []
+    try:
+        rows = iter(Rows(text))
+        _, header = next(rows, (1, []))
+        actions, moment = _binary_columns(header)
+        counts_frames = moment is None or header[moment].strip().casefold() == "frame"
+        values: dict[int, list[int]] = {at: [] for at in actions}
+        for line, cells in rows:
+            if not any(map(str.strip, cells)):
+                continue
+            for at in actions:
+                written = _cell(cells, at)
+                if written not in VALUES:
+                    raise LabelsError(
+                        f"Line {line}: {brief(written) if written else 'nothing'} in the column {header[at].strip()!r} "
+                        "is neither 0 nor 1.",
+                        "write 1 where the action is, and 0 where it is not.",
+                    )
+                values[at].append(VALUES[written])
+            cell = str(len(moments)) if moment is None else _cell(cells, moment)
+            moments.append(clock.time_of(cell, line, name, counts_frames=counts_frames))
+            if len(moments) > 1 and moments[-1] <= moments[-2]:
+                raise LabelsError(
+                    f"Line {line}: {brief(cell)} is not after the row above.",
+                    "sort the rows by time, and give each video its own file.",
+                )
+    except csv.Error as error:
+        raise LabelsError(f"The table cannot be read ({error}).", "save it again as CSV in UTF-8.") from error
+    if not moments or not values:
+        raise LabelsError(
+            "The table has no column of 0 and 1 with a name.", "name its columns in the first line, one per action."
+        )
+    step = float(np.median(np.diff(moments))) if len(moments) > 1 else 0.0
+    edges = [*moments, moments[-1] + step]
+    segments = [
+        Segment(edges[first], edges[stop], actions[at])
+        for at, column in values.items()
+        for first, stop in runs(np.array(column) == 1)
+    ]
+    classes, notes = list(actions.values()), []
+    duration, whole = edges[-1], options.seconds_of(name)
+    if whole is not None and whole - duration > TAIL_S - 1e-6:
+        segments.append(Segment(duration, whole, AMBIGUOUS))
+        classes.append(AMBIGUOUS)
+        sentence = f"{name!r} lasts {whole:g} s, but the table ends at {duration:g} s; the rest counts as {AMBIGUOUS}"
+        notes.append(Note("not labelled", sentence))
+        duration = whole
+    video = AnnotatedVideo(tuple(segments), duration=duration)
+    return AnnotationSet({name: video}, tuple(classes), tuple(notes))
+
+
+def _binary_columns(header: list[str]) -> tuple[dict[int, str], int | None]:
+    """Return the actions by the places of their columns, and the place of the moments. Raises LabelsError."""
+    names = [cell.strip() for cell in header]
+    moment = next((at for at, name in enumerate(names) if name.casefold() in MOMENTS), None)
+    skipped = ("", BACKGROUND.casefold())  # a background column repeats what the others say
+    actions = {at: text_of(name) for at, name in enumerate(names) if at != moment and name.casefold() not in skipped}
+    if len(set(actions.values())) < len(actions):
+        raise LabelsError("Two columns of the table have the same name.", "rename one of them.")
+    return actions, moment
+
+
+def _cell(cells: list[str], at: int) -> str:
+    return cells[at].strip() if at < len(cells) else ""
