@@ -11,14 +11,13 @@ from lstr.labels.label_set import read_labels
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.activitynet import to_activitynet
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
-from lstr.pipelines.annotations.format import ConvertOptions, File, TextFormat
+from lstr.pipelines.annotations.format import ConvertOptions, TextFormat
 from lstr.pipelines.annotations.formats import (
     FORMATS,
     convert,
     format_for,
     read_annotations,
     readable,
-    recognise,
     writable,
 )
 from tests.support.annotated import CLASSES, ONE, segments
