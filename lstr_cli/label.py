@@ -39,19 +39,18 @@ class Label(Struct):
 @click.argument("videos", nargs=-1, required=True, metavar="VIDEO|DIR|PATTERN...")
 @options(Label)
 def command(videos, output, labels, model, port, no_browser):
-    """Label videos on a page in the browser; `lstr learn` takes the file that comes of it.
+    """Label videos on a page in the browser; the file is ready for `lstr learn`.
 
-    The page is served to this machine alone, until Ctrl-C. Each change is saved when it is made; the same command goes
-    on where it was. An action has a key that starts it at the cursor and stops it there; pictures are exact frames.
+    The page is served to this machine only, until Ctrl-C. Each change is saved at once; the same command resumes. An
+    action has a key that starts it at the cursor and stops it there; the image is the exact frame at that time.
 
     A button on the page runs `lstr learn` and shows its progress and result. The model then proposes labels.
 
-    Time without labels is not taken for background before you call a video complete, or say of a stretch that nothing
-    happens there.
+    Time without labels is not used as background until you mark the video as complete, or the stretch as empty.
 
-    With a model its detections, and stretches that it was nearly sure of, are proposals: shift R shows one after the
-    other, the least sure first, and one key accepts, corrects or rejects it. The model looks through the videos while
-    you label; proposals that are open teach nothing.
+    With a model, its detections and near misses are proposals: shift R shows one after the other, the least sure first,
+    and one key accepts, corrects or rejects it. The model searches the videos while you label. Open proposals are not
+    used for training.
 
     \b
     Examples:
@@ -60,21 +59,21 @@ def command(videos, output, labels, model, port, no_browser):
       lstr label videos --labels events.csv -o labels.json
       lstr label new_videos -m my.lstr
     """
-    from lstr.pipelines.labelling.job import LabelOptions, label
+    from lstr.pipelines.labelling.label import label
 
-    chosen = LabelOptions(videos, output and Path(output), labels, port=port, model=model and Path(model))
+    served = label(videos, output and Path(output), labels, port=port, model=model and Path(model), tell=console.say)
     labelling = None
     try:
-        with label(chosen, console.say) as labelling:
+        with served as labelling:
             click.echo(labelling.server.address)  # with its token, which console.show would hide
             console.say(f"labels: {labelling.path}; Ctrl-C ends it")
             if not no_browser:
                 with suppress(webbrowser.Error):
                     webbrowser.open(labelling.server.address)
             labelling.server.wait()
-    except KeyboardInterrupt:  # how a person ends it
-        if labelling is None:  # before the page was there
+    except KeyboardInterrupt:  # the usual end
+        if labelling is None:  # before the page was served
             raise
         interruption.take()
-    if labelling.path.exists():  # not where nobody told what the columns are
+    if labelling.path.exists():  # not if the columns of a table were never chosen
         console.say_next("lstr", "learn", *videos, labelling.path)

@@ -1,32 +1,46 @@
-"""The file of a labels project: ActivityNet's JSON, which `lstr learn` takes as it is, with more that it passes over.
+"""The file of a labels project: ActivityNet JSON, which `lstr learn` takes as it is, with an object of our own.
 
-Time that is neither labelled nor said to be empty is written as "Ambiguous", from which nothing is learnt; in a video
-that is complete it is background. Such segments are marked `"unlabelled": true`, and are no labels when the file is
-read again.
-
-What models propose, and what was decided of it, is in our own object alone: no other reader takes it for a label.
+Time that is neither labelled nor marked as empty is written as "Ambiguous", which is not used for training; in a
+complete video it is background. Such segments are marked `"unlabelled": true` and are dropped when the file is read.
+Proposals and decisions are in our own object only, so that no other reader takes them for labels.
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from lstr.chunk import CLOCK, FEATURES_PER_SECOND
 from lstr.errors import LabelsError
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels, labels_of, read_activitynet, runs
-from lstr.pipelines.labelling.values import NOTHING, RESERVED, About, Action, Label, State, Subject, change_of
+from lstr.pipelines.labelling.values import (
+    NOTHING,
+    RESERVED,
+    About,
+    Action,
+    Label,
+    Proposal,
+    Search,
+    State,
+    Subject,
+    change_of,
+)
 
 FORMAT = "lstr-labels/1"
-# The name of our own object in the file.
+# Name of our own object in the file
 OURS = "lstr"
+Span = tuple[float, float]
 
 
 def to_document(state: State, durations: Mapping[str, float], stamp: Mapping[str, Any]) -> dict[str, Any]:
-    """The file's content; `stamp` goes into our own object, and says which revision of which journal it is.
+    """Return the content of the file.
 
-    durations: seconds by video, where they are known. A video of which nothing is said is not in it.
+    Args:
+        state: The values. A video about which nothing is said is not written.
+        durations: Seconds by video, if known.
+        stamp: The journal and its revision, for our own object.
     """
     names = {key: action.name for key, action in state.actions.items()} | {NOTHING: BACKGROUND}
     has_subsets = any(about.subset for about in state.abouts.values())
@@ -39,16 +53,19 @@ def to_document(state: State, durations: Mapping[str, float], stamp: Mapping[str
         entry["complete"] = about.complete
         if about.comment:
             entry["comment"] = about.comment
-        closed = sorted(
-            ((key, label) for key, label in labels.items() if label.end is not None),
-            key=lambda pair: (pair[1].start, pair[1].end, pair[0]),
-        )
-        unknown = unlabelled(labels.values(), about.complete, durations.get(video))
+        closed: list[dict[str, Any]] = []
+        still_open: list[dict[str, Any]] = []
+        for key, label in sorted(labels.items(), key=lambda pair: (pair[1].start, pair[1].end or 0.0, pair[0])):
+            times = {"start": label.start} if label.end is None else {"segment": [label.start, label.end]}
+            more = {name: text for name, text in (("subject", label.subject), ("comment", label.comment)) if text}
+            marks = still_open if label.end is None else closed
+            marks.append({"label": names[label.action], **times, "id": key, **more})
+        unknown = find_unlabelled(labels.values(), about.complete, durations.get(video))
         has_ambiguous |= bool(unknown)
-        entry["annotations"] = [_annotation(key, label, names) for key, label in closed]
-        entry["annotations"] += [{"label": AMBIGUOUS, "segment": [*span], "unlabelled": True} for span in unknown]
-        if still := [_annotation(key, label, names) for key, label in sorted(labels.items()) if label.end is None]:
-            entry["open"] = still
+        closed += [{"label": AMBIGUOUS, "segment": [*span], "unlabelled": True} for span in unknown]
+        entry["annotations"] = closed
+        if still_open:
+            entry["open"] = sorted(still_open, key=lambda mark: mark["id"])
         database[video] = entry
     ordered = state.ordered()
     classes = [BACKGROUND, *(action.name for _, action in ordered)]
@@ -60,65 +77,39 @@ def to_document(state: State, durations: Mapping[str, float], stamp: Mapping[str
         "actions": [{"id": key, "name": action.name, "key": action.key} for key, action in ordered],
         "subjects": sorted(state.subjects, key=lambda name: (state.subjects[name].place, name)),
     }
-    if proposed := _proposals(state):
-        ours["proposals"] = proposed
+    if proposals := _describe_proposals(state):
+        ours["proposals"] = proposals
     return {"version": "lstr labels 1", "classes": classes, OURS: ours, "database": database}
 
 
-def _annotation(key: str, label: Label, names: Mapping[str, str]) -> dict[str, Any]:
-    times = {"start": label.start} if label.end is None else {"segment": [label.start, label.end]}
-    more = {name: text for name, text in (("subject", label.subject), ("comment", label.comment)) if text}
-    return {"label": names[label.action], **times, "id": key, **more}
-
-
-def _proposals(state: State) -> dict[str, Any]:
-    """By video which model has looked for proposals last, and those of all; those of removed actions are left out."""
-    proposed: dict[str, Any] = {}
+def _describe_proposals(state: State) -> dict[str, Any]:
+    """Return by video which model searched it last, and its proposals but for those of removed actions."""
+    described: dict[str, Any] = {}
     for video in sorted({*state.searches, *state.proposals}):
+        held = [(key, p) for key, p in state.proposals.get(video, {}).items() if p.action in state.actions]
+        found = []
+        for key, p in sorted(held, key=lambda pair: (pair[1].start, pair[1].end, pair[0])):
+            what = {"label": state.actions[p.action].name, "segment": [p.start, p.end], "state": p.state}
+            found.append({**what, "peak": p.peak, "threshold": p.threshold, "model": p.model, "id": key})
         search = state.searches.get(video)
-        held = ((key, p) for key, p in state.proposals.get(video, {}).items() if p.action in state.actions)
-        found = [
-            {
-                "label": state.actions[p.action].name,
-                "segment": [p.start, p.end],
-                "state": p.state,
-                "peak": p.peak,
-                "threshold": p.threshold,
-                "model": p.model,
-                "id": key,
-            }
-            for key, p in sorted(held, key=lambda pair: (pair[1].start, pair[1].end, pair[0]))
-        ]
         if search or found:
-            proposed[video] = {**({"searched_by": search.model} if search else {}), "found": found}
-    return proposed
+            described[video] = {**({"searched_by": search.model} if search else {}), "found": found}
+    return described
 
 
-def _read_proposals(state: State, proposed: Mapping[str, Any], ids: Mapping[str, str]) -> None:
-    """Put what `_proposals` has written into the values; ids: of actions, by name."""
-    for video, entry in proposed.items():
-        if "searched_by" in entry:
-            _put(state, "search", video, "", {"model": entry["searched_by"]})
-        for found in entry["found"]:
-            if found["label"] in ids:  # else the action was removed by hand
-                start, end = found["segment"]
-                more = {name: found[name] for name in ("state", "peak", "threshold", "model")}
-                value = {"action": ids[found["label"]], "start": start, "end": end, **more}
-                _put(state, "proposal", video, found["id"], value)
+def find_unlabelled(labels: Iterable[Label], complete: bool, duration: float | None) -> list[Span]:
+    """Return the stretches (seconds) of a video about which nothing is known, in whole chunks up to the end.
 
-
-def unlabelled(labels: Iterable[Label], complete: bool, duration: float | None) -> list[tuple[float, float]]:
-    """Stretches (seconds) of a video of which nothing is known, in whole chunks, the last one up to the end.
-
-    A chunk is known where an action is on in it, or where labels and stretches without any action cover it whole. In a
-    complete video all of it is, but for what follows the start of a label that is still open.
+    A chunk is known if an action is active in it, or if labels and empty stretches cover it completely. A complete
+    video is known except for what follows the start of an open label.
     """
     labels = list(labels)
-    ends = [label.start if label.end is None else label.end for label in labels]
-    seconds = max([duration or 0.0, *ends]) if duration is None else duration
+    seconds = duration
+    if seconds is None:
+        seconds = max([0.0, *(label.start if label.end is None else label.end for label in labels)])
     n_chunks = max(0, math.ceil(seconds * FEATURES_PER_SECOND - 1e-6))
     known, shown = np.full(n_chunks, complete), np.zeros(n_chunks, bool)
-    covered: list[tuple[float, float]] = []
+    covered: list[Span] = []
     for label in labels:
         if label.end is None:
             known[CLOCK.first(label.start) :] &= not complete
@@ -126,16 +117,15 @@ def unlabelled(labels: Iterable[Label], complete: bool, duration: float | None) 
             covered.append((label.start, min(label.end, seconds)))
             if label.action != NOTHING:
                 shown[CLOCK.first(label.start) : CLOCK.end(label.end)] = True
-    for start, end in joined(covered):
+    for start, end in join_spans(covered):
         last = n_chunks if end >= seconds - 1e-6 else math.floor(end * FEATURES_PER_SECOND + 1e-6)
         known[math.ceil(start * FEATURES_PER_SECOND - 1e-6) : last] = True
-    spans = runs(~(known | shown))
-    return [(a / FEATURES_PER_SECOND, min(b / FEATURES_PER_SECOND, seconds)) for a, b in spans]
+    return [(a / FEATURES_PER_SECOND, min(b / FEATURES_PER_SECOND, seconds)) for a, b in runs(~(known | shown))]
 
 
-def joined(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Stretches that touch or overlap as one."""
-    joined: list[tuple[float, float]] = []
+def join_spans(spans: Iterable[Span]) -> list[Span]:
+    """Join stretches that touch or overlap."""
+    joined: list[Span] = []
     for start, end in sorted(spans):
         if joined and start <= joined[-1][1] + 1e-6:
             joined[-1] = (joined[-1][0], max(joined[-1][1], end))
@@ -145,88 +135,95 @@ def joined(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def is_ours(content: Any) -> bool:
-    """Whether the content of a file was written by `to_document`."""
+    """Return whether `to_document` wrote the content of a file."""
     return isinstance(content, dict) and isinstance(content.get(OURS), dict) and content[OURS].get("format") == FORMAT
 
 
 def from_document(content: Any, where: str) -> tuple[State, dict[str, float]]:
-    """The values of a file in ActivityNet's form, ours or another's, and the durations that it states.
+    """Return the values of an ActivityNet file and the durations that it states.
 
-    In a file that is not ours, all time that is not labelled is background, as everywhere: its videos are complete.
+    In a file that is not ours, all videos are complete: time without a label is background, as everywhere.
     Raises LabelsError, naming the file, the video and what to fix.
     """
-    labels = labels_of(*read_activitynet(content, where), where)  # which names what is wrong
+    labels = labels_of(*read_activitynet(content, where), where)
     if not is_ours(content):
         return from_labels(labels)
     ours, state = content[OURS], State()
     try:
         for place, action in enumerate(ours.get("actions", [])):
-            _put(state, "action", "", str(action["id"]), {"name": action["name"], "key": action["key"], "place": place})
-        for place, name in enumerate(ours.get("subjects", [])):
-            _put(state, "subject", "", name, {"place": place})
-        entries = content["database"].values()
-        kept = (mark for entry in entries for mark in entry.get("annotations", []) if not mark.get("unlabelled"))
-        ids = _ids_of(state, labels.classes, {mark["label"] for mark in kept})
+            value = {"name": action["name"], "key": action["key"], "place": place}
+            state.actions[str(action["id"])] = msgspec.convert(value, Action)
+        state.subjects = {name: Subject(place) for place, name in enumerate(ours.get("subjects", []))}
+        kept = (mark for entry in content["database"].values() for mark in entry.get("annotations", []))
+        used = {mark["label"] for mark in kept if not mark.get("unlabelled")}
+        ids = _add_actions(state, labels.classes, used)
         for video, entry in content["database"].items():
             subset = labels.videos[video].subset if labels.has_subsets else ""
-            about = {"complete": entry.get("complete", False), "comment": entry.get("comment", ""), "subset": subset}
-            if About(**about) != About():
-                _put(state, "about", video, "", about)
-            spans: list[tuple[float, float | None]] = [(s.start, s.end) for s in labels.videos[video].segments]
-            marks = [*entry.get("annotations", []), *entry.get("open", [])]
-            spans += [(mark["start"], None) for mark in entry.get("open", [])]
-            for at, (mark, (start, end)) in enumerate(zip(marks, spans, strict=True)):
+            facts = {"complete": entry.get("complete", False), "comment": entry.get("comment", ""), "subset": subset}
+            if (about := msgspec.convert(facts, About)) != About():
+                state.abouts[video] = about
+            closed, still_open = entry.get("annotations", []), entry.get("open", [])
+            times: list[tuple[float, float | None]] = [(s.start, s.end) for s in labels.videos[video].segments]
+            times += [(mark["start"], None) for mark in still_open]
+            held: dict[str, Label] = {}
+            for at, (mark, (start, end)) in enumerate(zip([*closed, *still_open], times, strict=True)):
                 if mark.get("unlabelled") or (end is not None and end <= start):
                     continue
-                label = {"action": ids[mark["label"]], "start": start, "end": end}
-                more = {name: mark.get(name, "") for name in ("subject", "comment")}
                 key = str(mark.get("id", f"n{at}"))
-                key = f"{key}-{at}" if key in state.labels.get(video, {}) else key  # a line that was copied by hand
-                _put(state, "label", video, key, {**label, **more})
-        _read_proposals(state, ours.get("proposals", {}), ids)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        hint = "mend it, or name another file with -o and give this file as --labels."
-        raise LabelsError(f"{where} is no sound file of a labels project ({error!r}).", hint) from error
+                key = f"{key}-{at}" if key in held else key  # a line that was copied by hand
+                more = {name: mark.get(name, "") for name in ("subject", "comment")}
+                value = {"action": ids[mark["label"]], "start": start, "end": end, **more}
+                held[key] = msgspec.convert(value, Label)
+            if held:
+                state.labels[video] = held
+        for video, entry in ours.get("proposals", {}).items():
+            if "searched_by" in entry:
+                state.searches[video] = msgspec.convert({"model": entry["searched_by"]}, Search)
+            for found in entry["found"]:
+                if found["label"] in ids:  # else the action was removed by hand
+                    start, end = found["segment"]
+                    value = {**found, "action": ids[found["label"]], "start": start, "end": end}
+                    proposal = msgspec.convert(value, Proposal)
+                    state.proposals.setdefault(video, {})[found["id"]] = proposal
+    except (KeyError, TypeError, ValueError, AttributeError, msgspec.ValidationError) as error:
+        hint = "repair it, or name another file with -o and give this file as --labels."
+        raise LabelsError(f"{where} is not a valid file of a labels project ({error!r}).", hint) from error
     return state, _durations(labels)
 
 
 def from_labels(labels: Labels) -> tuple[State, dict[str, float]]:
-    """The values that labels of any form make, and their durations; every video is complete."""
+    """Return the values of labels of any format, and their durations; every video is complete."""
     state = State()
-    used = {segment.label for video in labels.videos.values() for segment in video.segments}
-    ids = _ids_of(state, labels.classes, used)
+    ids = _add_actions(state, labels.classes, {s.label for video in labels.videos.values() for s in video.segments})
     for video, held in labels.videos.items():
         state.abouts[video] = About(complete=True, subset=held.subset if labels.has_subsets else "")
         for at, segment in enumerate(held.segments):
             if segment.end > segment.start:
                 value = {"action": ids[segment.label], "start": segment.start, "end": segment.end}
                 value["subject"] = segment.subject
+                state.put(change_of({"kind": "label", "video": video, "key": f"n{at}", "after": value}))
                 if segment.subject:
                     state.subjects.setdefault(segment.subject, Subject(len(state.subjects)))
-                _put(state, "label", video, f"n{at}", value)
     return state, _durations(labels)
 
 
-def _ids_of(state: State, classes: Iterable[str], used: Collection[str]) -> dict[str, str]:
-    """The id of each class by its name, after those that the state lacks were added; `used`: of labels."""
+def _add_actions(state: State, classes: Iterable[str], used: set[str]) -> dict[str, str]:
+    """Add the classes that the state lacks as actions; return the ids by name. `used`: classes of labels."""
     ids = {action.name: key for key, action in state.actions.items()} | {BACKGROUND: NOTHING}
     for name in [*classes, *sorted(used)]:
         if name not in ids and not (name == AMBIGUOUS and name not in used):
             ids[name] = f"c{len(ids)}"
-            keys = [action.key for action in state.actions.values()]
-            state.actions[ids[name]] = Action(name, free_key(name, keys), len(state.actions))
+            key = free_key(name, [action.key for action in state.actions.values()])
+            value = {"name": name, "key": key, "place": len(state.actions)}
+            state.put(change_of({"kind": "action", "key": ids[name], "after": value}))
     return ids
 
 
 def free_key(name: str, taken: Iterable[str]) -> str:
-    """A key for an action: a letter of its name, else a digit, else none."""
+    """Return a key for an action: a letter of its name, else another letter or digit, else none."""
     closed = RESERVED | {key.lower() for key in taken}
     letters = [letter for letter in name.lower() if letter.isascii() and letter.isalnum()]
     return next((key for key in [*letters, *"123456789abcdefghimopqrstuvwxyz"] if key not in closed), "")
-
-
-def _put(state: State, kind: str, video: str, key: str, value: dict[str, Any]) -> None:
-    state.put(change_of({"kind": kind, "video": video, "key": key, "before": None, "after": value}))
 
 
 def _durations(labels: Labels) -> dict[str, float]:

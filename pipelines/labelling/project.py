@@ -1,4 +1,4 @@
-"""A labels project: changes in one order, each in the journal before it counts, and a file that follows."""
+"""A labels project: changes in one order, each in the journal before it counts, and a labels file that follows."""
 
 import hashlib
 import os
@@ -11,95 +11,37 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from lstr.errors import ConflictError, LabelsError, OutputError, RequestError, brief
 from lstr.files.atomic import replacing, sweep
 from lstr.files.content import to_json
 from lstr.files.names import fault_of
 from lstr.labels.label_set import Labels, read_json
 from lstr.pipelines.labelling.document import OURS, from_document, from_labels, is_ours, to_document
-from lstr.pipelines.labelling.journal import Deed, Entry, History, Journal, entry_of, journal_of, video_of
-from lstr.pipelines.labelling.values import Change, State
+from lstr.pipelines.labelling.journal import Changes, Deed, Entry, History, Journal, journal_of
+from lstr.pipelines.labelling.values import OF_VIDEO, State, change_of
 
-# Between two writings lies at least so many times what one takes: a large file takes the processor from the page.
-LEAST_SHARE = 10
-MOST_PAUSE = 3.0  # seconds
-# Seconds in which a change is answered, before a large file is written, which would delay the answer.
-ANSWERED = 0.3
-
-
-class Saving:
-    """Calls `write` after `ask`, once for all that was asked meanwhile; `trouble` is why the last one failed.
-
-    The first time it writes at once, then with pauses, in which the journal alone has what was asked for.
-    """
-
-    def __init__(self, write: Callable[[], Any]):
-        self._write = write
-        self._wanted = threading.Condition()
-        self._asked = self._written = self._hurried = 0
-        self._rests_until = self._took = 0.0
-        self._over = False
-        self.trouble = ""
-        self._thread = threading.Thread(target=self._work, name="saving labels", daemon=True)
-        self._thread.start()
-
-    def ask(self) -> None:
-        """Write soon."""
-        with self._wanted:
-            self._asked += 1
-            self._wanted.notify_all()
-
-    def settle(self) -> None:
-        """Wait until all that was asked for has been written, or could not be."""
-        with self._wanted:
-            asked = self._asked
-            self._hurried += 1
-            self._wanted.notify_all()
-            self._wanted.wait_for(lambda: self._written >= asked)
-            self._hurried -= 1
-
-    def close(self) -> None:
-        """Write what was asked for, and end."""
-        self.settle()
-        with self._wanted:
-            self._over = True
-            self._wanted.notify_all()
-        self._thread.join()
-
-    def _work(self) -> None:
-        while True:
-            with self._wanted:
-                self._wanted.wait_for(lambda: self._over or self._asked > self._written)
-                if self._over:
-                    return
-                pause = max(self._rests_until - time.monotonic(), min(ANSWERED, LEAST_SHARE * self._took))
-                self._wanted.wait_for(lambda: self._hurried > 0, max(0.0, pause))
-                asked = self._asked
-            began = time.monotonic()
-            try:
-                self._write()
-                trouble = ""
-            except Exception as error:  # told on the page and at the end; later changes are tried again
-                trouble = str(error)
-            self._took = time.monotonic() - began
-            self._rests_until = time.monotonic() + min(MOST_PAUSE, LEAST_SHARE * self._took)
-            with self._wanted:
-                self.trouble, self._written = trouble, asked
-                self._wanted.notify_all()
-
-
-# Values that one change may change.
-MOST_CHANGES = 10_000
-Listener = Callable[[Entry], object]
+# The file is written again after ten times as long as it takes, at most this long (seconds): serialising a large
+# project takes the processor from the page, and the journal has each change anyway.
+PAUSE_PER_SECOND, MAX_PAUSE_S = 10, 3.0
+MAX_CHANGES = 10_000  # in one entry
 
 
 class Project:
-    """The labels in the file `path`, open for changes from any thread; use it as a context manager.
+    """The labels in a file, open for changes from any thread; use it as a context manager.
 
-    begin: labels of any form that a new project begins with; origin: what the journal says of them. durations: seconds
-    by video, where they are known.
-    The journal is beside the file, PATH.journal; what was killed goes on where it was. Raises LabelsError where the
-    file is none that can be gone on with, OutputError where another process has it open, OutputError.
+    The journal is next to the file. After a kill the project resumes where it was.
+
+    Args:
+        path: The labels file.
+        begin: Labels with which a new project starts.
+        durations: Seconds by video, if known.
+        origin: Where `begin` came from, for the journal.
+
+    Raises:
+        LabelsError: The file cannot be resumed.
+        OutputError: Another process has it open, or it cannot be written.
     """
 
     def __init__(
@@ -110,23 +52,23 @@ class Project:
         origin: Mapping[str, Any] | None = None,
     ):
         self.path = path
+        self.trouble = ""  # why the file could not be written, though the journal was
         self._origin = origin
         self._lock = threading.RLock()
-        self._listeners: list[Listener] = []
-        self._entries: list[Entry] = []
-        self._ids: dict[str, int] = {}
-        self.history = History()
+        self._changed = threading.Condition(self._lock)
+        self._asked = self._saved = self._waiting = 0
+        self._is_closing = False
+        self._restart()
         self.journal = Journal(journal_of(path))
         try:
             stated = self._open(begin)
             self.durations = {**stated, **(durations or {})}
             sweep(path.parent, path.name)
         except BaseException:
-            self.journal.close(forget=True)
+            self.journal.close()
             raise
-        self._saving = Saving(self._write)
-        if self._is_stale:
-            self._saving.ask()
+        self._thread = threading.Thread(target=self._save, name="saving labels", daemon=True)
+        self._thread.start()
 
     def __enter__(self) -> "Project":
         return self
@@ -136,215 +78,206 @@ class Project:
 
     @property
     def id(self) -> str:
-        """What a page calls it by, the same while its file has its place; a tab of another project is refused by it."""
+        """An id of the file's path: the server refuses a tab of another project."""
         return hashlib.sha256(os.fsencode(self.path.absolute().resolve())).hexdigest()[:16]
 
     @property
     def revision(self) -> int:
-        """The number of the last change; that of the first is 1."""
+        """The number of the last change; the first is 1."""
         return self._base + len(self._entries)
 
-    @property
-    def trouble(self) -> str:
-        """Why the file could not be written, though the journal was; empty where it was."""
-        return self._saving.trouble
+    def change(self, change_id: str, changes: Changes) -> Entry:
+        """Make changes; a second request with the same id returns the entry of the first.
 
-    def change(self, change_id: str, changes: Sequence[Change]) -> Entry:
-        """Do something; a second time with the same id is the first time.
-
-        Raises ConflictError where a value is not what it was, RequestError where they do not go together, OutputError
-        where the journal cannot be written; nothing has changed then.
+        Raises ConflictError if a value is not what it was, RequestError if the changes do not fit together, OutputError
+        if the journal cannot be written. Nothing has changed then.
         """
         with self._lock:
             if known := self._known(change_id):
                 return known
-            if len(changes) > MOST_CHANGES:
-                raise RequestError(f"That are more than {MOST_CHANGES:,} changes at once.", "make them in parts.")
-            video = video_of(changes)
+            if len({(change.video, change.kind in OF_VIDEO) for change in changes}) != 1:
+                raise RequestError("A change belongs to one video, or to the project.", "reload the page.")
+            if len(changes) > MAX_CHANGES:
+                raise RequestError(f"More than {MAX_CHANGES:,} changes at once.", "make them in parts.")
+            video = changes[0].video
             if fault := fault_of(video) if video else "":
                 raise RequestError(f"The id {brief(video)} of a video is {fault}.", "reload the page.")
             return self._commit(change_id, "do", video, changes)
 
-    def decide(self, change_id: str, make: Callable[[State, Mapping[str, float]], Sequence[Change]]) -> Entry:
-        """Do what `make` makes of the values as they then are, and of durations of videos; otherwise as `change`."""
+    def decide(self, change_id: str, make: Callable[[State], Changes]) -> Entry:
+        """Make the changes that `make` derives from the current values; otherwise as `change`."""
         with self._lock:
-            return self._known(change_id) or self.change(change_id, make(self.state, self.durations))
+            return self._known(change_id) or self.change(change_id, make(self.state))
 
-    def propose(self, video: str, make: Callable[[State, History], Sequence[Change]]) -> Entry | None:
-        """Take what a model proposes in a video, with new actions; it is never undone. None where nothing changes.
-
-        make: as of `decide`, of the history too. Raises as `change`.
-        """
+    def propose(self, video: str, make: Callable[[State, History], Changes]) -> Entry | None:
+        """Make changes for a model, which cannot be undone; None if there is none. Raises as `change`."""
         with self._lock:
             changes = make(self.state, self.history)
             return self._commit(uuid.uuid4().hex, "propose", video, changes) if changes else None
 
     def turn(self, change_id: str, video: str, deed: Deed) -> Entry | None:
-        """Undo the last thing done to a video, or do it again; None where there is nothing. Raises as `change`."""
+        """Undo or redo the last change of a video; None if there is none. Raises as `change`."""
         with self._lock:
             if known := self._known(change_id):
                 return known
             changes = self.history.next(video, deed)
-            if not changes:
-                return None
-            return self._commit(change_id, deed, video, changes)
+            return self._commit(change_id, deed, video, changes) if changes else None
 
     def since(self, revision: int) -> list[Entry]:
-        """What has changed after a revision. Raises ConflictError where the project does not reach back so far."""
+        """Return the entries after a revision. Raises ConflictError if the project does not reach back to it."""
         with self._lock:
             if not self._base <= revision <= self.revision:
-                raise ConflictError("The project has begun anew.", "reload the page.")
+                raise ConflictError("The project was restarted from its file.", "reload the page.")
             return self._entries[revision - self._base :]
 
-    def listen(self, revision: int, listener: Listener) -> list[Entry]:
-        """What has changed after a revision; from then on the listener is called with each entry, in its order."""
-        with self._lock:
-            missed = self.since(revision)
-            self._listeners.append(listener)
-            return missed
-
-    def leave(self, listener: Listener) -> None:
-        """Call a listener no more."""
-        with self._lock, suppress(ValueError):
-            self._listeners.remove(listener)
-
     def snapshot(self) -> tuple[int, State]:
-        """The revision, and the values at it."""
+        """Return the revision and a copy of its values."""
         with self._lock:
             return self.revision, self.state.copy()
 
-    def tell_duration(self, video: str, seconds: float) -> None:
-        """Let a video's duration be known better than by its header."""
-        with self._lock:
-            if self.durations.get(video) == seconds:
-                return
-            self.durations[video] = seconds
-            if video in self.state.videos():
-                self._saving.ask()
+    def set_duration(self, video: str, seconds: float) -> None:
+        """Set the exact duration of a video, instead of the one in its header."""
+        with self._changed:
+            if self.durations.get(video) != seconds:
+                self.durations[video] = seconds
+                self._asked += video in self.state.videos()
+                self._changed.notify_all()
 
     def settle(self) -> None:
-        """Wait until the file is as the values are, or `trouble` says why not."""
-        self._saving.settle()
+        """Wait until the file has all changes, or `trouble` says why not."""
+        with self._changed:
+            asked = self._asked
+            self._waiting += 1
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._saved >= asked)
+            self._waiting -= 1
 
     def close(self) -> None:
-        """Write the file, and let others open the project. Raises OutputError where it could not be written."""
-        self._saving.close()
+        """Write the file and release the project. Raises OutputError if the file could not be written."""
+        self.settle()
+        with self._changed:
+            self._is_closing = True
+            self._changed.notify_all()
+        self._thread.join()
         self.journal.close()
         if self.trouble:
             hint = f"make room and run it again: {self.journal.path.name} holds every change."
             raise OutputError(f"{self.path} is not up to date: {self.trouble.rstrip('.')}.", hint)
 
+    def _save(self) -> None:
+        """Write the file after changes, until the project is closed."""
+        took = 0.0
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_closing or self._asked > self._saved)
+                if self._is_closing:
+                    return
+                self._changed.wait_for(lambda: self._waiting > 0, min(MAX_PAUSE_S, PAUSE_PER_SECOND * took))
+                asked, state, durations = self._asked, self.state.copy(), dict(self.durations)
+                stamp = {"journal": self._name, "revision": self.revision}
+            began, trouble = time.monotonic(), ""
+            try:
+                text = to_json(to_document(state, durations, stamp), indent=1) + "\n"
+                with replacing(self.path) as temporary, temporary.open("wb") as file:
+                    file.write(text.encode())
+                    file.flush()
+                    os.fsync(file.fileno())  # before it gets its name: the power may fail
+            except Exception as error:  # reported on the page and at the end; the next change tries again
+                trouble = str(error)
+            took = time.monotonic() - began
+            with self._changed:
+                self._saved, self.trouble = asked, trouble
+                self._changed.notify_all()
+
     def _known(self, change_id: str) -> Entry | None:
         revision = self._ids.get(change_id)
         return self._entries[revision - self._base - 1] if revision is not None else None
 
-    def _commit(self, change_id: str, deed: Deed, video: str, changes: Sequence[Change]) -> Entry:
+    def _commit(self, change_id: str, deed: Deed, video: str, changes: Changes) -> Entry:
         entry = Entry(self.revision + 1, change_id, deed, video, tuple(changes))
         self.state.apply(entry.changes)
         try:
-            self.journal.append(entry.to_dict())
+            self.journal.append(msgspec.to_builtins(entry))
         except BaseException:
             for change in reversed(entry.changes):
                 self.state.put(change.reversed())
             raise
         self._remember(entry)
-        self._saving.ask()
-        for listener in list(self._listeners):
-            listener(entry)
+        self._asked += 1
+        self._changed.notify_all()
         return entry
 
     def _remember(self, entry: Entry) -> None:
         self._entries.append(entry)
         self._ids[entry.id] = entry.revision
-        self.history.take(entry)
+        self.history.add(entry)
 
-    def _write(self) -> None:
-        with self._lock:
-            state, durations = self.state.copy(), dict(self.durations)
-            stamp = {"journal": self._name, "revision": self.revision}
-        document = to_document(state, durations, stamp)
-        with replacing(self.path) as temporary, temporary.open("wb") as file:
-            file.write((to_json(document, indent=1) + "\n").encode())
-            file.flush()
-            os.fsync(file.fileno())  # before it takes the name: power may fail
+    def _restart(self) -> None:
+        self._entries: list[Entry] = []
+        self._ids: dict[str, int] = {}
+        self.history = History()
 
     def _open(self, begin: Labels | None) -> dict[str, float]:
-        """Set the values from the journal, the file, or what it begins with; the durations that are stated."""
+        """Set the values from the journal, the file or the given labels; return the durations that they state."""
         lines = self.journal.read()
-        starts = [at for at, line in enumerate(lines) if "begin" in line]
-        lines = lines[starts[-1] :] if starts else []
-        self._is_stale = bool(begin)
         content = read_json(self.path) if self.path.exists() else None
         if begin and (len(lines) > 1 or content is not None):
-            raise LabelsError(
-                f"{self.path} is there already.", "leave out --labels to go on with it, or name another file with -o."
-            )
+            hint = "leave out --labels to resume it, or name another file with -o."
+            raise LabelsError(f"{self.path} already exists.", hint)
+        written, stated = from_document(content, str(self.path)) if content is not None else (State(), {})
+        if content is not None and not is_ours(content):  # before ours takes its place
+            shutil.copy2(self.path, self.path.with_name(f"{self.path.name}.before"))
         if lines and not begin:
-            return self._go_on(lines, content)
-        if content is not None:
-            state, stated = from_document(content, str(self.path))
-            self._keep(content)
-        else:
-            state, stated = from_labels(begin) if begin else (State(), {})
-        self._begin(state, stated, 0)
+            return self._resume(lines, content, written, stated)
+        if begin:
+            written, stated = from_labels(begin)
+            self._asked += 1
+        self._begin(written, stated, 0)
         return stated
 
-    def _keep(self, content: Any) -> None:
-        """Copy a file that something else has written, before ours takes its place."""
-        if not is_ours(content):
-            shutil.copy2(self.path, self.path.with_name(f"{self.path.name}.before"))
-
     def _begin(self, state: State, durations: Mapping[str, float], revision: int) -> None:
-        """Let the journal go on from these values."""
+        """Start the journal again from these values."""
         self._name, self._base, self.state = uuid.uuid4().hex[:12], revision, state
         stamp = {"journal": self._name, "revision": revision}
         origin = {"origin": self._origin} if self._origin else {}
         self.journal.append({"begin": to_document(state, durations, stamp), **origin})
 
-    def _go_on(self, lines: Sequence[dict[str, Any]], content: Any) -> dict[str, float]:
-        """Replay the journal; a file that a person has changed since counts more than what led to it."""
-        where = str(self.journal.path)
-        self.state, stated = from_document(lines[0]["begin"], where)
-        stamp, self._origin = lines[0]["begin"][OURS], lines[0].get("origin")
-        self._name, self._base = stamp["journal"], stamp["revision"]
-        ours = content[OURS] if is_ours(content) and content[OURS].get("journal") == self._name else {}
-        seen = ours.get("revision", self._base)
-        is_theirs = content is not None and not ours  # another file has been put in its place
-        later: list[Entry] = []
+    def _resume(
+        self, lines: Sequence[dict[str, Any]], content: Any, written: State, stated: dict[str, float]
+    ) -> dict[str, float]:
+        """Replay the journal. If a person has edited the file, its content replaces what the journal led to."""
+        base = lines[0]["begin"]
+        self.state, durations = from_document(base, str(self.journal.path))
+        self._name, self._base, self._origin = base[OURS]["journal"], base[OURS]["revision"], lines[0].get("origin")
+        is_own = is_ours(content) and content[OURS].get("journal") == self._name
+        entries: list[Entry] = []
         for line in lines[1:]:
-            with suppress(KeyError, TypeError, RequestError, ConflictError):  # a line of a disk that failed
-                entry = entry_of(line)
-                if entry.revision > seen and content is not None:
-                    later.append(entry)
-                    continue
-                if entry.revision == self.revision + 1:
-                    self.state.apply(entry.changes)
-                    self._remember(entry)
-        if content is not None:
-            written, stated = from_document(content, str(self.path))
-            self._keep(content)
-            if not _alike(written, self.state):
-                self._take_over(written, stated, [] if is_theirs else later)
-                return stated
-        for entry in later:
+            with suppress(KeyError, TypeError, ValueError, RequestError):  # a line of a disk that failed
+                changes = tuple(map(change_of, line["changes"]))
+                entries.append(Entry(int(line["revision"]), str(line["id"]), line["deed"], str(line["video"]), changes))
+        seen = self._base
+        if is_own:
+            seen = content[OURS].get("revision", seen)
+        elif content is None:
+            seen = entries[-1].revision if entries else seen
+        later = [entry for entry in entries if entry.revision > seen]
+        self._replay([entry for entry in entries if entry.revision <= seen])
+        if content is not None and to_document(written, {}, {}) != to_document(self.state, {}, {}):
+            later = later if is_own else []  # else another file has been put in its place
+            for entry in later:
+                with suppress(ConflictError, RequestError):
+                    written.apply(entry.changes)
+            revision = 1 + (later[-1].revision if later else self.revision)
+            self._restart()
+            self._begin(written, stated, revision)
+        else:
+            self._replay(later)
+        self._asked += bool(later) or (content is None and bool(entries))
+        return stated if content is not None else durations
+
+    def _replay(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
             with suppress(ConflictError, RequestError):
                 if entry.revision == self.revision + 1:
                     self.state.apply(entry.changes)
                     self._remember(entry)
-        self._is_stale = bool(later) or (content is None and bool(self._entries))
-        return stated
-
-    def _take_over(self, written: State, stated: Mapping[str, float], later: Sequence[Entry]) -> None:
-        """Begin anew from a file that was changed elsewhere, with what the journal knows beyond it."""
-        for entry in later:
-            with suppress(ConflictError, RequestError):
-                written.apply(entry.changes)
-        self._is_stale = bool(later)
-        revision = later[-1].revision if later else self.revision
-        self._entries, self._ids, self.history = [], {}, History()
-        self._begin(written, stated, revision + 1)
-
-
-def _alike(one: State, other: State) -> bool:
-    """Whether two states make the same file."""
-    return to_document(one, {}, {}) == to_document(other, {}, {})

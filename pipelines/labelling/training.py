@@ -1,4 +1,4 @@
-"""Models trained from the page: `lstr learn` in a process, its progress, and the models that it has made."""
+"""Training from the page: `lstr learn --json` as a subprocess, its progress, and the models that it has made."""
 
 import json
 import os
@@ -8,53 +8,37 @@ import shutil
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from lstr.errors import LstrError, RequestError
 from lstr.files.content import write_json
+from lstr.metrics.actions import sentence
 from lstr.pipelines.child_process import command_of, package_environment
 from lstr.pipelines.labelling.document import to_document
 from lstr.pipelines.labelling.project import Project
 from lstr.pipelines.labelling.values import NOTHING, State
 from lstr.pipelines.model_files.model_file import open_model
 
-SHORTEST_S, LONGEST_S = 60, 7 * 86400  # time limit that a page may ask for
+MIN_S, MAX_S = 60, 7 * 86400  # time limit that a page may ask for
 PRIORITY = 5  # niceness of training: the person who labels comes first
-TERMINATIONS, PATIENCE_S = 3, 4.0  # requests to end, and the wait after each, before the process is killed
-SOME_FAILED = 3  # exit code of `lstr learn` where videos were skipped
-N_KEPT = 5  # models whose working folder stays, which has their report
-MAX_WARNINGS = 20
-Listener = Callable[[dict[str, Any]], object]
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a training is, as `lstr learn --json` reports it."""
-
-    number: int
-    """The number of the model that is trained."""
-    step: int = 0
-    steps: int = 0
-    name: str = "starting"
-    share: float = 0.0
-    """Part of the step that is done, from 0 to 1."""
-    seconds_left: float | None = None
+TERMINATIONS, PATIENCE_S = 3, 4.0  # requests to end and the wait after each, before the process is killed
+SOME_FAILED = 3  # exit code of `lstr learn` if videos were skipped
+N_KEPT = 5  # models whose working folder, some hundred MB, is kept for its report
 
 
 class Training:
     """Trains models on the labels of a project, one at a time; use it as a context manager, which ends a training.
 
-    Model N and its labels are in labels.models/N beside the project's file. A training that was cancelled resumes when
-    it is started again, because `lstr learn` continues with what is in its working folder.
+    Model N and its labels are in labels.models/N next to the project's file. A cancelled training resumes when it is
+    started again, because `lstr learn` continues with what is in its working folder.
 
     Args:
         project: The labels.
         videos: The videos, as on the command line.
-        options: More words for `lstr learn`.
+        options: More arguments for `lstr learn`.
         on_trained: Called with each finished model file, from a thread.
     """
 
@@ -68,11 +52,10 @@ class Training:
         self.project, self.videos, self.options, self.on_trained = project, videos, options, on_trained
         self.folder = project.path.with_suffix(".models")
         self._lock = threading.RLock()
-        self._listeners: list[Listener] = []
         self._process: subprocess.Popen[str] | None = None
         self._thread: threading.Thread | None = None
         self._is_cancelled = False
-        self._progress: Progress | None = None
+        self._progress: dict[str, Any] | None = None
         self._warnings: list[str] = []
         self._error = self._hint = ""
         self._models = self._read_models()
@@ -86,30 +69,29 @@ class Training:
     def begin(self, seconds: float | None = None) -> None:
         """Train a model on the labels as they are now, within `seconds`.
 
-        Raises RequestError where one is trained already, nothing is labelled or the time is out of range, OutputError.
+        Raises RequestError if one is being trained, nothing is labelled or the time is out of range, OutputError.
         """
-        if seconds is not None and not SHORTEST_S <= seconds <= LONGEST_S:
+        if seconds is not None and not MIN_S <= seconds <= MAX_S:
             raise RequestError("The time limit is out of range.", "give at least a minute, and at most a week.")
         with self._lock:
             if self._process:
                 raise RequestError("A model is being trained already.", "wait until it is done, or cancel it.")
             revision, state = self.project.snapshot()
-            state = usable_for_training(state)
             number = 1 + max(self._numbers(), default=0)
             labels, model = self.folder / str(number) / "labels.json", self.model(number)
-            write_json(labels, to_document(state, self.project.durations, {"revision": revision}))
+            write_json(labels, to_document(usable(state), self.project.durations, {"revision": revision}))
             self._warnings, self._error, self._hint, self._is_cancelled = [], "", "", False
             try:
                 self._process = start(self.command(labels, model, seconds))
             except OSError as error:
                 raise LstrError(f"No process could be started ({error.strerror}).", "close other programs.") from error
-            self._progress = Progress(number)
-            self._thread = threading.Thread(target=self._follow, args=(self._process,), name="training", daemon=True)
+            idle = {"step": 0, "steps": 0, "name": "starting", "share": 0.0, "seconds_left": None}
+            self._progress = {"number": number, **idle}
+            self._thread = threading.Thread(target=self._follow, args=(self._process, number), daemon=True)
             self._thread.start()
-            self._notify()
 
     def stop(self) -> None:
-        """Cancel the training, and wait until its process has ended; what it has finished is kept."""
+        """Cancel the training, and wait until its process has ended; what is finished is kept."""
         with self._lock:
             process, thread, self._is_cancelled = self._process, self._thread, True
         if process and thread:
@@ -139,7 +121,7 @@ class Training:
         path = self.project.path
         with self._lock:
             return {
-                "progress": asdict(self._progress) if self._progress else None,
+                "progress": dict(self._progress) if self._progress else None,
                 "warnings": list(self._warnings),
                 "error": self._error,
                 "hint": self._hint,
@@ -147,30 +129,20 @@ class Training:
                 "command": shlex.join(self.command(path, path.with_suffix(".lstr"))),
             }
 
-    def listen(self, listener: Listener) -> dict[str, Any]:
-        """Return the state; from then on the listener is called with each later one."""
-        with self._lock:
-            self._listeners.append(listener)
-            return self.describe()
-
-    def leave(self, listener: Listener) -> None:
-        """Stop calling a listener."""
-        with self._lock, suppress(ValueError):
-            self._listeners.remove(listener)
-
-    def _notify(self) -> None:
-        with self._lock:
-            state = self.describe()
-            for listener in list(self._listeners):
-                listener(state)
-
-    def _follow(self, process: "subprocess.Popen[str]") -> None:
+    def _follow(self, process: "subprocess.Popen[str]", number: int) -> None:
         """Read the progress of a training until its process ends."""
-        assert process.stderr and self._progress
-        number = self._progress.number
-        for line in process.stderr:
-            self._take(line.strip())
-            self._notify()
+        assert process.stderr
+        for line in map(str.strip, process.stderr):
+            with self._lock, suppress(ValueError):  # a library may write to it as well
+                if line.startswith("error: "):
+                    self._error = line.removeprefix("error: ")
+                elif line.startswith("hint: "):
+                    self._hint = line.removeprefix("hint: ")
+                elif line.startswith("{"):
+                    event = json.loads(line)
+                    self._warnings += [event["warning"]] if "warning" in event else []
+                    if "step" in event:
+                        self._progress = {**(self._progress or {}), **event}
         code = process.wait()
         with self._lock:
             self._process = self._progress = None
@@ -182,24 +154,10 @@ class Training:
                 self._error = f"The training process ended unexpectedly ({how})."
                 self._hint = "close other programs if memory is short, and train again: what is finished is kept."
             if is_trained:
+                for old in sorted(self._numbers())[:-N_KEPT]:
+                    shutil.rmtree(self.model(old).with_suffix(".learn"), ignore_errors=True)
                 self._models = self._read_models()
-                self._prune()
-                self.on_trained(self.model(number))  # before a page reads of it, which then asks for proposals
-            self._notify()
-
-    def _take(self, line: str) -> None:
-        """Take one line of what `lstr learn --json` writes to standard error."""
-        with self._lock, suppress(ValueError):
-            if line.startswith("error: "):
-                self._error = line.removeprefix("error: ")
-            elif line.startswith("hint: "):
-                self._hint = line.removeprefix("hint: ")
-            elif line.startswith("{"):
-                event = json.loads(line)
-                if "warning" in event and len(self._warnings) < MAX_WARNINGS:
-                    self._warnings.append(event["warning"])
-                elif "step" in event and self._progress:
-                    self._progress = replace(self._progress, **event)
+                self.on_trained(self.model(number))  # before a page sees the model, which then asks for proposals
 
     def _numbers(self) -> list[int]:
         """Return the numbers of the model files in the folder."""
@@ -207,21 +165,20 @@ class Training:
         return [number for number in numbers if self.model(number).exists()]
 
     def _read_models(self) -> list[dict[str, Any]]:
-        """Read the finished models in the folder, latest first."""
+        """Read the finished models in the folder and what they state about how good they are, latest first."""
         found = []
         for number in sorted(self._numbers(), reverse=True):
             with suppress(Exception):  # a damaged file, or one of a later version
-                result = result_of(open_model(self.model(number)).about)
+                about = open_model(self.model(number)).about
+                split, mAP = about["split"], about["metrics"]["lstr"]["mAP"]
+                score = "unknown" if mAP is None else f"{mAP:.2f}"
+                result = [
+                    sentence(about["metrics"]["events"]),
+                    f"{split[0].upper()}{split[1:]}; per-frame mAP {score}",
+                ]
                 report = (self.report(number) / "report.html").is_file()
                 found.append({"number": number, "path": str(self.model(number)), "result": result, "report": report})
         return found
-
-    def _prune(self) -> None:
-        """Remove the working folders of older models, which are large; the model files stay."""
-        for one in self._models[N_KEPT:]:
-            if not (self.folder / str(one["number"]) / "lesson.json").exists():  # earlier versions let people keep some
-                shutil.rmtree(self.model(one["number"]).with_suffix(".learn"), ignore_errors=True)
-                one["report"] = False
 
 
 def start(command: Sequence[str]) -> "subprocess.Popen[str]":
@@ -244,28 +201,16 @@ def start(command: Sequence[str]) -> "subprocess.Popen[str]":
     return process
 
 
-def result_of(about: Mapping[str, Any]) -> list[str]:
-    """Return what a model file states about how good it is: actions caught and false alarms, then mAP."""
-    from lstr.metrics.actions import sentence
+def usable(state: State) -> State:
+    """Return the values without videos that have no closed label and are not complete.
 
-    metrics, split = about["metrics"], about["split"]
-    mAP = metrics["lstr"]["mAP"]
-    return [
-        sentence(metrics["events"]),
-        f"{split[0].upper()}{split[1:]}; per-frame mAP {'unknown' if mAP is None else f'{mAP:.2f}'}",
-    ]
-
-
-def usable_for_training(state: State) -> State:
-    """Return a project's values but for videos that have no label and are not complete.
-
-    Raises RequestError where no action is labelled.
+    Raises RequestError if no action is labelled.
     """
-    complete = {video for video, about in state.abouts.items() if about.complete}
-    ended = {video: [one for one in held.values() if one.end is not None] for video, held in state.labels.items()}
-    if not any(one.action != NOTHING for labels in ended.values() for one in labels):
+    ended = {video for video, held in state.labels.items() if any(label.end is not None for label in held.values())}
+    actions = (one.action for held in state.labels.values() for one in held.values() if one.end is not None)
+    if all(action == NOTHING for action in actions):
         raise RequestError("Nothing is labelled yet.", "label an action in a few videos, then train.")
-    videos = complete | {video for video, labels in ended.items() if labels}
+    videos = ended | {video for video, about in state.abouts.items() if about.complete}
     labels = {video: held for video, held in state.labels.items() if video in videos}
     abouts = {video: about for video, about in state.abouts.items() if video in videos}
-    return State(labels, abouts=abouts, actions=dict(state.actions), subjects=dict(state.subjects))
+    return State(labels, abouts=abouts, actions=state.actions, subjects=state.subjects)

@@ -108,7 +108,7 @@ def test_ctrl_c_before_there_is_a_page_ends_as_everywhere(lstr, videos, monkeypa
     def interrupted(_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lstr.pipelines.labelling.job.footage_of_files", interrupted)
+    monkeypatch.setattr("lstr.pipelines.labelling.label.footage_of_files", interrupted)
     code, out, err = lstr("label", videos, "--no-browser")
     assert code == 130 and out == "" and "error: Interrupted." in err and "next:" not in err
 
@@ -116,7 +116,7 @@ def test_ctrl_c_before_there_is_a_page_ends_as_everywhere(lstr, videos, monkeypa
 @pytest.mark.parametrize(
     ("more", "sentence", "hint"),
     [
-        (["-o", "labels.csv"], "labels.csv is no name of a labels file", "ending in .json with -o"),
+        (["-o", "labels.csv"], "labels.csv is not the name of a labels file", "ending in .json with -o"),
         (["--labels", "nowhere.csv"], "nowhere.csv", "path of the labels"),
         (["--port", "0"], "0 is not in the range", ""),
     ],

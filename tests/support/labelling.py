@@ -27,7 +27,7 @@ def put(project: Project, value: Value | None, video: str = "", key: str = ""):
     """Let a value be the one at its place, as the page does that knows what was there."""
     kinds = {Label: "label", About: "about", Action: "action", Subject: "subject"}
     kind = kinds[type(value)] if value is not None else "label"
-    before = project.state.get((kind, video, key))
+    before = project.state.get(kind, video, key)
     return project.change(new_id(), [Change(kind, video, key, before, value)])
 
 

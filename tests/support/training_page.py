@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from time import monotonic, sleep
 
-from lstr.pipelines.labelling.job import LabelOptions
+from lstr.pipelines.labelling.label import label
 from lstr.pipelines.labelling.training import Training
 from tests.support.learning import SMALL, write_videos
 
@@ -25,10 +25,10 @@ def write_labelled(root: Path) -> Path:
     return root
 
 
-def options(root: Path, output: Path, **others) -> LabelOptions:
-    """Of a project in `output` that goes on, or begins with the labels of `root`."""
+def serve(root: Path, output: Path):
+    """Serve a project in `output` that is resumed, or begins with the labels of `root`; a context manager."""
     labels = () if output.exists() else (str(root / "labels.json"),)
-    return LabelOptions([str(root / "videos")], output, labels, training=OPTIONS, **others)
+    return label([str(root / "videos")], output, labels, training=OPTIONS)
 
 
 def until(condition: Callable[[], object], what: str) -> None:

@@ -1,11 +1,13 @@
 /* What pages share that a server of this machine answers. */
-/* Sends JSON; the answer's, or an error that says in words why it was refused. */
+/* Sends JSON; returns the answer's, or throws an error that says in words why it was refused. */
 async function post(path, body) {
   const answer = await fetch(path, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
   const found = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw new Error([found.error ?? "That was refused (" + answer.status + ").", found.hint].filter(Boolean).join(" "));
+  if (!answer.ok) throw new Error([found.error ?? "The server refused (" + answer.status + ").", found.hint].filter(Boolean).join(" "));
   return found;
 }
+/* fetch throws a TypeError without an answer. */
+const explain = (error) => (error instanceof TypeError ? "No answer: is lstr label still running?" : error.message);
 let telling = 0;
 function tell(text) {
   $("told").textContent = text;

@@ -2,14 +2,14 @@
 
 import pytest
 
-from lstr.pipelines.labelling.job import Labelling, LabelOptions, label
+from lstr.pipelines.labelling.label import Labelling, label
 from tests.support.labelling import settled
 
 
 @pytest.fixture
 def labelling(folder, tmp_path):
     """The project of the videos in the `folder` of a test's module."""
-    with label(LabelOptions([str(folder)], tmp_path / "labels.json")) as opened:
+    with label([str(folder)], tmp_path / "labels.json") as opened:
         yield opened
 
 

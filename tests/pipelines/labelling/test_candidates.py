@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lstr.pipelines.labelling.proposals import candidates_of
+from lstr.pipelines.labelling.proposals import find_candidates
 from lstr.timeline import Thresholds, Timeline, segments_in
 
 CLASSES = ("Background", "kick", "hug", "Ambiguous")
@@ -18,7 +18,7 @@ def scored(kick, hug=()) -> np.ndarray:
 
 
 def spans(scores, rules) -> list[tuple]:
-    return [(one.label, one.start * 4, one.end * 4, one.peak) for one in candidates_of(scores, CLASSES, rules)]
+    return [(one.label, one.start * 4, one.end * 4, one.peak) for one in find_candidates(scores, CLASSES, rules)]
 
 
 def test_what_the_model_detects_and_what_it_nearly_does():
@@ -27,7 +27,7 @@ def test_what_the_model_detects_and_what_it_nearly_does():
     assert spans(scores, rules) == [
         ("kick", 1, 3, 0.7), ("kick", 5, 7, 0.35), ("hug", 7, 8, 0.3), ("hug", 3, 4, 0.15),
     ]  # fmt: skip
-    assert [one.threshold for one in candidates_of(scores, CLASSES, rules)] == [0.6, 0.6, 0.2, 0.2]
+    assert [one.threshold for one in find_candidates(scores, CLASSES, rules)] == [0.6, 0.6, 0.2, 0.2]
 
 
 def test_the_rise_and_fall_of_a_detection_are_no_near_misses():
@@ -50,7 +50,7 @@ def test_detections_are_those_of_the_timeline_and_near_misses_lie_beside(seed):
     timeline = Timeline(CLASSES, rules)
     events = [event for at, row in enumerate(scores) for event in timeline.push((at + 1) / 4, row)]
     detected = {(one.label, one.start, one.end) for one in segments_in([*events, *timeline.finish(100)])}
-    found = candidates_of(scores, CLASSES, rules)
+    found = find_candidates(scores, CLASSES, rules)
     assert detected and detected <= {(one.label, one.start, one.end) for one in found}
     near = [one for one in found if (one.label, one.start, one.end) not in detected]
     assert near and all(0.35 <= one.peak for one in near)
@@ -60,5 +60,5 @@ def test_detections_are_those_of_the_timeline_and_near_misses_lie_beside(seed):
 
 
 def test_nothing_comes_of_nothing():
-    assert candidates_of(np.zeros((0, 4)), CLASSES, Thresholds()) == []
-    assert candidates_of(np.zeros((20, 4)), CLASSES, Thresholds()) == []
+    assert find_candidates(np.zeros((0, 4)), CLASSES, Thresholds()) == []
+    assert find_candidates(np.zeros((20, 4)), CLASSES, Thresholds()) == []

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from lstr.chunk import CLOCK
 from lstr.errors import LabelsError, RequestError
 from lstr.labels.label_set import labels_of, read_activitynet, targets
-from lstr.pipelines.labelling.document import from_document, to_document, unlabelled
+from lstr.pipelines.labelling.document import find_unlabelled, from_document, to_document
 from lstr.pipelines.labelling.values import NOTHING, About, Action, Label, State, Subject, change_of
 
 
@@ -56,7 +56,7 @@ def test_no_chunk_is_background_that_nobody_called_so(spans, complete):
     """A grid of hundredths of a second beside the arithmetic of stretches."""
     marks = [Label(*span) for span in spans]
     ambiguous = np.zeros(16, bool)
-    for start, end in unlabelled(marks, complete, 4.0):
+    for start, end in find_unlabelled(marks, complete, 4.0):
         assert (start * 4).is_integer() and start < end <= 4
         ambiguous[CLOCK.first(start) : CLOCK.end(end)] = True
     for chunk in range(16):
@@ -82,7 +82,7 @@ def test_what_is_written_is_read():
 def test_a_file_that_is_not_sound_is_one_sentence():
     document = to_document(state_of(Label("f", 1.0, 2.0)), {"a": 4.0}, {})
     document["lstr"]["actions"] = [{"name": "fall"}]
-    with pytest.raises(LabelsError, match="labels.json is no sound file"):
+    with pytest.raises(LabelsError, match="labels.json is not a valid file"):
         from_document(document, "labels.json")
 
 

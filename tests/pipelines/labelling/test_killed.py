@@ -24,7 +24,7 @@ with Project(Path(sys.argv[1])) as project:
     print("open", flush=True)
     while True:
         key = f"label {random.randrange(200)}"
-        before = project.state.get(("label", "a", key))
+        before = project.state.get("label", "a", key)
         start = random.randrange(1000) / 8
         after = None if before and random.random() < 0.3 else Label(fall, start, start + 1)
         if before is None and after is None:

@@ -7,7 +7,7 @@ import pytest
 
 from lstr.extractors.video.file_reader import index_frames
 from lstr.labels.label_set import read_labels
-from lstr.pipelines.labelling.job import LabelOptions, label
+from lstr.pipelines.labelling.label import label
 from lstr.pipelines.labelling.values import Label
 from tests.support.browser import until
 from tests.support.labelling import action, labels_of, press, put, settled
@@ -163,7 +163,7 @@ def test_two_tabs_do_not_lose_each_others_work(labelling, tab):
 
 
 def test_it_says_so_when_nothing_is_saved(chromium, folder, tmp_path):
-    with label(LabelOptions([str(folder)], tmp_path / "labels.json")) as labelling:
+    with label([str(folder)], tmp_path / "labels.json") as labelling:
         page = chromium.new_page()
         page.goto(labelling.server.address)
         settled(page)
@@ -193,7 +193,7 @@ def test_nothing_of_a_label_file_runs(chromium, tmp_path):
     video = {"annotations": marks, "comment": evil[0], "complete": True}
     path.write_text(json.dumps({"lstr": ours, "database": {evil[1]: video}}))
     said = []
-    with label(LabelOptions([str(tmp_path / "films")], path)) as labelling:
+    with label([str(tmp_path / "films")], path) as labelling:
         page = chromium.new_page()
         page.on("dialog", lambda dialog: said.append(dialog.message))
         page.on("console", lambda message: said.append(message.text))

@@ -10,7 +10,7 @@ from lstr.errors import RequestError
 from lstr.labels.label_set import read_labels
 from lstr.pipelines.labelling.document import from_document, to_document
 from lstr.pipelines.labelling.project import Project
-from lstr.pipelines.labelling.proposals import Candidate, accepted, is_known, proposed, rejected, waiting
+from lstr.pipelines.labelling.proposals import Candidate, accept, find_open, is_known, propose, reject
 from lstr.pipelines.labelling.values import NOTHING, About, Action, Change, Label, Proposal, Search, State, change_of
 from tests.support.labelling import action, new_id, put
 
@@ -27,12 +27,13 @@ def candidate(start: float, end: float, label: str = "kick", peak: float = 0.6) 
     return Candidate(label, start, end, peak, 0.5)
 
 
-def propose(project, *candidates, model: str = "one", video: str = A):
-    return project.propose(video, lambda state, history: proposed(state, history, video, model, candidates, 20.0))
+def search(project, *candidates, model: str = "one", video: str = A):
+    return project.propose(video, lambda state, history: propose(state, history, video, model, candidates, 20.0))
 
 
-def decide(project, decision):
-    return project.decide(new_id(), decision)
+def decide(project, decision, key, label_key, label=None):
+    more = (label,) if label else ()
+    return project.decide(new_id(), lambda state: decision(state, A, key, label_key, *more))
 
 
 def held(project) -> list[tuple]:
@@ -52,25 +53,25 @@ def labels(project) -> list[tuple]:
 
 
 def test_a_class_that_the_project_lacks_becomes_an_action_with_its_first_proposal(project):
-    put(project, Action("hug", "k", 0), key="h")
-    assert propose(project, candidate(1, 2), candidate(19.75, 20.25, "hug")).deed == "propose"
-    assert [(one.name, one.key) for _, one in project.state.ordered()] == [("hug", "k"), ("kick", "i")]
+    put(project, Action("hug", "x", 0), key="h")
+    assert search(project, candidate(1, 2), candidate(19.75, 20.25, "hug")).deed == "propose"
+    assert [(one.name, one.key) for _, one in project.state.ordered()] == [("hug", "x"), ("kick", "i")]
     assert held(project) == [("hug", 19.75, 20.0, "open"), ("kick", 1, 2, "open")], "none ends after its video"
-    assert propose(project, candidate(1, 2), candidate(19.75, 20.25, "hug")) is None, "nothing has changed"
-    assert propose(project, candidate(30, 31, "jump")).changes and len(project.state.actions) == 2
+    assert search(project, candidate(1, 2), candidate(19.75, 20.25, "hug")) is None, "nothing has changed"
+    assert search(project, candidate(30, 31, "jump")).changes and len(project.state.actions) == 2
 
 
 def test_an_action_keeps_its_class_under_another_name_and_stays_away_once_removed(project):
-    propose(project, candidate(1, 2), candidate(3, 4, "hug"))
+    search(project, candidate(1, 2), candidate(3, 4, "hug"))
     kick, hug = (
         next(key for key, one in project.state.actions.items() if one.name == name) for name in ("kick", "hug")
     )
     for name in ("Tritt", "Fußtritt"):
         put(project, Action(name, "x", 0), key=kick)
     project.change(new_id(), [Change("action", "", hug, project.state.actions[hug], None)])
-    propose(project, candidate(5, 6), candidate(7, 8, "hug"), model="two")
+    search(project, candidate(5, 6), candidate(7, 8, "hug"), model="two")
     assert [one.name for one in project.state.actions.values()] == ["Fußtritt"]
-    assert [(placed.proposal.start, placed.proposal.action) for placed in waiting(project.state, [A])] == [(5, kick)]
+    assert [(placed.proposal.start, placed.proposal.action) for placed in find_open(project.state, [A])] == [(5, kick)]
 
 
 @pytest.mark.parametrize(
@@ -109,76 +110,76 @@ def test_those_wait_that_no_label_answers(marks, stretches):
     found = [Proposal(name, start, start + length, 0.5, 0.5, "m") for name, start, length in stretches]
     state.proposals[A] = {str(at): proposal for at, proposal in enumerate(found)}
     expected = [one for one in found if not is_known(one.action, one.start, one.end, held)]
-    assert [placed.proposal for placed in waiting(state, [A])] == expected
+    assert [placed.proposal for placed in find_open(state, [A])] == expected
 
 
 def test_what_is_labelled_meanwhile_waits_no_more(project):
-    propose(project, candidate(1, 3), candidate(5, 6))
+    search(project, candidate(1, 3), candidate(5, 6))
     kick = next(iter(project.state.actions))
-    assert [placed.proposal.start for placed in waiting(project.state, [A, "other"])] == [1, 5]
+    assert [placed.proposal.start for placed in find_open(project.state, [A, "other"])] == [1, 5]
     put(project, Label(kick, 1.25, 2.75), A, "x")
-    assert [placed.proposal.start for placed in waiting(project.state, [A])] == [5]
+    assert [placed.proposal.start for placed in find_open(project.state, [A])] == [5]
     put(project, About(complete=True), A)
-    assert waiting(project.state, [A]) == [] and propose(project, candidate(9, 10), model="two") is None
+    assert find_open(project.state, [A]) == [] and search(project, candidate(9, 10), model="two") is None
 
 
 def test_accepting_makes_the_label_and_is_undone_as_one(project):
-    propose(project, candidate(1, 3), candidate(5, 6))
-    decide(project, accepted(A, key_at(project, 1), "label-key"))
+    search(project, candidate(1, 3), candidate(5, 6))
+    decide(project, accept, key_at(project, 1), "label-key")
     assert labels(project) == [("kick", 1, 3)] and held(project)[0] == ("kick", 1, 3, "accepted")
     project.turn(new_id(), A, "undo")
     assert labels(project) == [] and held(project)[0] == ("kick", 1, 3, "open")
     assert project.turn(new_id(), A, "undo") is None, "what a model proposes is nothing that a person undoes"
     project.turn(new_id(), A, "redo")
     assert labels(project) == [("kick", 1, 3)]
-    with pytest.raises(RequestError, match="decided already"):
-        decide(project, accepted(A, next(iter(project.state.proposals[A])), "another"))
+    with pytest.raises(RequestError, match="already decided"):
+        decide(project, accept, next(iter(project.state.proposals[A])), "another")
 
 
 def test_a_correction_keeps_what_the_model_had_found(project):
     hug = action(project, "hug")
-    propose(project, candidate(1, 3))
-    decide(project, accepted(A, key_at(project, 1), "label-key", Label(hug, 1.5, 3, "Anna")))
+    search(project, candidate(1, 3))
+    decide(project, accept, key_at(project, 1), "label-key", Label(hug, 1.5, 3, "Anna"))
     assert labels(project) == [("hug", 1.5, 3)] and held(project) == [("kick", 1, 3, "corrected")]
     with pytest.raises(RequestError):
-        propose(project, candidate(5, 6))
-        decide(project, accepted(A, key_at(project, 5), "label-key-2", Label(NOTHING, 5, 6)))
+        search(project, candidate(5, 6))
+        decide(project, accept, key_at(project, 5), "label-key-2", Label(NOTHING, 5, 6))
 
 
 def test_rejecting_says_that_nothing_happens_where_nothing_else_is(project):
     hug = action(project, "hug")
     put(project, Label(hug, 2.0, 2.5), A, "x")
-    propose(project, candidate(1, 4), candidate(3.5, 5, "hug"))
-    decide(project, rejected(A, key_at(project, 1), "first"))
+    search(project, candidate(1, 4), candidate(3.5, 5, "hug"))
+    decide(project, reject, key_at(project, 1), "first")
     assert labels(project) == [("hug", 2, 2.5), (NOTHING, 1, 2), (NOTHING, 2.5, 3.5)], "3.5 to 4 is not decided yet"
-    decide(project, rejected(A, key_at(project, 3.5), "second"))
+    decide(project, reject, key_at(project, 3.5), "second")
     assert labels(project)[-1] == (NOTHING, 3.5, 5)
     project.turn(new_id(), A, "undo")
     project.turn(new_id(), A, "undo")
     assert labels(project) == [("hug", 2, 2.5)] and [state for *_, state in held(project)] == ["open", "open"]
-    decide(project, accepted(A, key_at(project, 3.5), "third"))
-    decide(project, rejected(A, key_at(project, 1), "fourth"))
+    decide(project, accept, key_at(project, 3.5), "third")
+    decide(project, reject, key_at(project, 1), "fourth")
     assert labels(project)[2:] == [(NOTHING, 1, 2), (NOTHING, 2.5, 3.5)], "nor does it say so where a label is"
 
 
 def test_rejecting_what_a_label_covers_changes_no_label(project):
     hug = action(project, "hug")
     put(project, Label(hug, 0, 9), A, "x")
-    propose(project, candidate(1, 4))
-    decide(project, rejected(A, key_at(project, 1), "first"))
+    search(project, candidate(1, 4))
+    decide(project, reject, key_at(project, 1), "first")
     assert labels(project) == [("hug", 0, 9)] and held(project) == [("kick", 1, 4, "rejected")]
     put(project, Label(hug, 10, None), A, "open")
-    propose(project, candidate(9.5, 12), model="two")
-    decide(project, rejected(A, key_at(project, 9.5), "second"))
+    search(project, candidate(9.5, 12), model="two")
+    decide(project, reject, key_at(project, 9.5), "second")
     assert (NOTHING, 9.5, 10) in labels(project), "what is being labelled is not said to be nothing"
 
 
 def test_an_open_proposal_teaches_nothing_and_a_rejected_one_that_nothing_happens(project):
-    propose(project, candidate(1, 3), candidate(5, 6))
+    search(project, candidate(1, 3), candidate(5, 6))
     put(project, About(comment="looked at"), A)
     written = read_labels(project.path) if project.settle() is None else None
     assert [(s.label, s.start, s.end) for s in written.videos[A].segments] == [("Ambiguous", 0, 20)]
-    decide(project, rejected(A, key_at(project, 5), "label-key"))
+    decide(project, reject, key_at(project, 5), "label-key")
     project.settle()
     segments = [(s.label, s.start, s.end) for s in read_labels(project.path).videos[A].segments]
     assert segments == [("Background", 5, 6), ("Ambiguous", 0, 5), ("Ambiguous", 6, 20)]
@@ -187,33 +188,33 @@ def test_an_open_proposal_teaches_nothing_and_a_rejected_one_that_nothing_happen
 
 
 def test_a_decision_outlives_its_model_and_open_ones_do_not(project):
-    propose(project, candidate(1, 3), candidate(5, 6), candidate(8, 9))
-    decide(project, accepted(A, key_at(project, 1), "first"))
-    decide(project, rejected(A, key_at(project, 5), "second"))
+    search(project, candidate(1, 3), candidate(5, 6), candidate(8, 9))
+    decide(project, accept, key_at(project, 1), "first")
+    decide(project, reject, key_at(project, 5), "second")
     put(project, None, A, "second-0")
-    propose(project, candidate(1.1, 3), candidate(5, 6.2), candidate(8, 9))
+    search(project, candidate(1.1, 3), candidate(5, 6.2), candidate(8, 9))
     assert len(held(project)) == 3, "the same model does not come back with what was decided"
-    propose(project, candidate(5, 6), candidate(12, 13), model="two")
+    search(project, candidate(5, 6), candidate(12, 13), model="two")
     states = {(start, state) for _, start, _, state in held(project)}
     assert states == {(1, "accepted"), (5, "rejected"), (5, "open"), (12, "open")}
     assert project.state.searches == {A: Search("two")}
 
 
 def test_what_was_undone_is_done_again_unless_its_proposal_is_gone(project):
-    propose(project, candidate(1, 3), candidate(5, 6))
-    decide(project, accepted(A, key_at(project, 1), "first"))
+    search(project, candidate(1, 3), candidate(5, 6))
+    decide(project, accept, key_at(project, 1), "first")
     project.turn(new_id(), A, "undo")
-    propose(project, candidate(1, 3), candidate(8, 9))
-    assert project.history.depths(A) == (0, 1), "that one is still proposed"
-    propose(project, candidate(12, 13), model="two")
+    search(project, candidate(1, 3), candidate(8, 9))
+    assert len(project.history.undone[A]) == 1, "that one is still proposed"
+    search(project, candidate(12, 13), model="two")
     assert project.turn(new_id(), A, "redo") is None and labels(project) == []
 
 
 def test_proposals_come_back_from_journal_and_file(project, tmp_path):
-    propose(project, candidate(1, 3, peak=0.31), candidate(5, 6, "hug"), candidate(8, 9))
-    decide(project, accepted(A, key_at(project, 1), "first", Label(next(iter(project.state.actions)), 1.5, 3)))
-    decide(project, rejected(A, key_at(project, 5), "second"))
-    propose(project, model="one", video="empty")
+    search(project, candidate(1, 3, peak=0.31), candidate(5, 6, "hug"), candidate(8, 9))
+    decide(project, accept, key_at(project, 1), "first", Label(next(iter(project.state.actions)), 1.5, 3))
+    decide(project, reject, key_at(project, 5), "second")
+    search(project, model="one", video="empty")
     document = to_document(project.state, project.durations, {})
     assert from_document(json.loads(json.dumps(document)), "file")[0] == project.state
     state = project.state.copy()
@@ -228,7 +229,7 @@ def test_proposals_come_back_from_journal_and_file(project, tmp_path):
 
 
 def test_a_file_changed_by_hand_may_lack_their_action(project):
-    propose(project, candidate(1, 3))
+    search(project, candidate(1, 3))
     document = to_document(project.state, {}, {})
     document["lstr"]["actions"] = []
     document["classes"] = ["Background"]

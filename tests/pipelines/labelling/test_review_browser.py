@@ -2,12 +2,13 @@
 
 import json
 import shutil
+import time
 
 import pytest
 
 from lstr.labels.label_set import read_labels
-from lstr.pipelines.labelling.job import LabelOptions, label
-from lstr.pipelines.labelling.proposals import Candidate, proposed
+from lstr.pipelines.labelling.label import label
+from lstr.pipelines.labelling.proposals import Candidate, propose
 from lstr.pipelines.labelling.values import NOTHING, About
 from tests.support.browser import until
 from tests.support.labelling import labels_of, press, put, settled
@@ -29,11 +30,11 @@ def folder(tmp_path_factory):
 def proposing(labelling):
     """proposing(video, *(start, end, class, peak)): lets a model propose that in a video."""
 
-    def propose(video: str, *found: tuple, model: str = "m"):
+    def offer(video: str, *found: tuple, model: str = "m"):
         candidates = [Candidate(name, start, end, peak, 0.5) for start, end, name, peak in found]
-        labelling.project.propose(video, lambda state, history: proposed(state, history, video, model, candidates, 4.0))
+        labelling.project.propose(video, lambda state, history: propose(state, history, video, model, candidates, 4.0))
 
-    return propose
+    return offer
 
 
 def review(page, *keys: str) -> None:
@@ -126,13 +127,13 @@ def test_a_real_model_proposes_while_the_page_is_in_use(chromium, small_set, tmp
     videos = tmp_path / "videos"
     shutil.copytree(small_set.videos, videos)
     (videos / "bad.mp4").write_bytes(b"no video at all")
-    options = LabelOptions([str(videos)], tmp_path / "labels.json", model=small_set.checkpoint)
-    with label(options) as labelling:
+    with label([str(videos)], tmp_path / "labels.json", model=small_set.checkpoint) as labelling:
         page = chromium.new_page()
         page.goto(labelling.server.address)
         until(page, "search.model === 'checkpoint.pt'")
         assert page.locator("#search").inner_text() == "checkpoint.pt is being loaded"
-        labelling.proposer.settle()
+        while labelling.proposer.status.is_running:
+            page.wait_for_timeout(100)
         until(page, "!search.is_running && proposalOrder.length > 0")
         assert "Not in bad: " in page.locator("#search").inner_text()
         before = page.evaluate("proposalOrder.length")
@@ -143,10 +144,11 @@ def test_a_real_model_proposes_while_the_page_is_in_use(chromium, small_set, tmp
         assert {"accepted", "rejected"} <= set(decided)
     database = json.loads((tmp_path / "labels.json").read_text())
     assert len(database["lstr"]["proposals"]) == 4
-    with label(options) as again:
-        again.proposer.settle()
-        assert states(again) == decided and again.proposer.searched().failed[0][0] == "bad"
-        assert again.proposer.searched().total == 1, "what it has looked through it does not look through again"
+    with label([str(videos)], tmp_path / "labels.json", model=small_set.checkpoint) as again:
+        while (status := again.proposer.status).is_running:
+            time.sleep(0.1)
+        assert states(again) == decided and status.failed[0][0] == "bad"
+        assert status.total == 1, "searched videos are not searched again"
         nothing = [
             one for held in again.project.state.labels.values() for one in held.values() if one.action == NOTHING
         ]

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from lstr.extractors.video.pyav_reader import PyAVReader
-from lstr.pipelines.labelling.job import LabelOptions, label
+from lstr.pipelines.labelling.label import label
+from lstr.pipelines.labelling.proposals import Candidate, propose
 from lstr.pipelines.labelling.values import Action
 from tests.support.labelling import new_id, put
 from tests.support.requests import Visitor
@@ -24,6 +25,7 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("videos")
     write_video(folder / "a.mp4", [0, 20, 35, 80, 300, 310], options={"bf": "2", "g": "4"}, noise=True)
     write_video(folder / f"{HOSTILE}.mp4", range(0, 200, 20))
+    write_video(folder / "b.mp4", range(0, 4000, 100))
     write_video(folder / "old.avi", range(0, 200, 20), codec="mpeg4")
     (folder / "bad.mp4").write_bytes(b"no video at all")
     return folder
@@ -80,7 +82,7 @@ def test_what_no_browser_plays_gets_a_copy(folder, visitor):
     at = place_of(folder, "old")
     wait_for(visitor, at, "copy")
     assert b"ftyp" in visitor.ask(f"/film/{at}").body[:16]
-    assert [path.suffix for path in folder.iterdir()].count(".avi") == 1 and len(list(folder.iterdir())) == 4
+    assert [path.suffix for path in folder.iterdir()].count(".avi") == 1 and len(list(folder.iterdir())) == 5
 
 
 def test_a_file_that_is_no_video_is_one_sentence(folder, visitor):
@@ -114,7 +116,7 @@ def test_changes_are_ordered_and_saved(labelling, visitor):
     value = {"action": "f", "start": 0.1, "end": 0.4, "subject": "", "comment": ""}
     assert change(visitor, {"kind": "label", "video": "a", "key": "x", "after": value}).status == 200
     late = change(visitor, {"kind": "label", "video": "a", "key": "x", "after": {**value, "start": 0.2}})
-    assert late.status == 409 and "changed meanwhile" in late.json["error"]
+    assert late.status == 409 and "changed in the meantime" in late.json["error"]
     undone = visitor.ask("/turn", {"id": "12345678", "deed": "undo", "video": "a"})
     assert undone.json["entry"]["changes"][0]["after"] is None
     again = visitor.ask("/turn", {"id": "12345678", "deed": "undo", "video": "a"})
@@ -197,7 +199,62 @@ def test_23_976_and_a_start_after_the_containers(tmp_path):
             output.mux(stream.encode(frame))
         output.mux(stream.encode())
         output.mux(sound.encode())
-    with label(LabelOptions([str(tmp_path / "late.mkv")], tmp_path / "labels.json")) as labelling:
+    with label([str(tmp_path / "late.mkv")], tmp_path / "labels.json") as labelling:
         told = Visitor(labelling.server.address).ask("/times/0")
         assert np.frombuffer(told.body, "<f8")[:2] == pytest.approx([0, 0.0417], abs=0.002)
         assert float(told.headers["x-start"]) == pytest.approx(0.5, abs=0.06)
+
+
+@pytest.fixture
+def proposing(labelling):
+    for video, peaks in {"b": (0.9, 0.52), "a": (0.4,), "elsewhere": (0.5,)}.items():
+        found = [Candidate("kick", start, start + 0.5, peak, 0.5) for start, peak in enumerate(peaks)]
+        labelling.project.propose(
+            video, lambda state, history, video=video, found=found: propose(state, history, video, "m", found, 4.0)
+        )
+    return Visitor(labelling.server.address)
+
+
+def order(visitor, name: str) -> list[list]:
+    return json.loads(visitor.ask(f"/proposals?order={name.replace(' ', '%20')}").body)["order"]
+
+
+def decide(visitor, **body):
+    whole = {"id": new_id() + "-123456", "decision": "accept", "video": "b", "label_key": "12345678"} | body
+    return visitor.ask("/decide", whole)
+
+
+def test_they_wait_in_an_order_and_only_in_videos_of_the_page(proposing):
+    doubtful = [at for at, _ in order(proposing, "least sure")]
+    assert len(set(doubtful)) == 2 and doubtful == [at for at, _ in order(proposing, "no order")]
+    assert [at for at, _ in order(proposing, "in time")] == sorted(doubtful) and doubtful != sorted(doubtful)
+    told = json.loads(proposing.ask("/proposals").body)
+    assert told["search"]["model"] == "" and not told["search"]["is_running"] and told["revision"] == 3
+
+
+def test_a_decision_is_made_once(labelling, proposing):
+    key = order(proposing, "least sure")[0][1]
+    kick = next(iter(labelling.project.state.actions))
+    label = {"action": kick, "start": 1.25, "end": 1.5, "subject": "Anna", "comment": ""}
+    entry = json.loads(decide(proposing, key=key, label=label).body)["entry"]
+    assert {change["kind"] for change in entry["changes"]} == {"label", "proposal"}
+    assert labelling.project.state.labels["b"]["12345678"].subject == "Anna"
+    assert decide(proposing, key=key, decision="reject").status == 400 and len(order(proposing, "in time")) == 2
+
+
+def test_what_is_no_decision_changes_nothing(labelling, proposing):
+    key = order(proposing, "least sure")[0][1]
+    for wrong in (
+        {"decision": "perhaps"},
+        {"video": "elsewhere"},
+        {"video": None},
+        {"key": "nowhere"},
+        {"key": 3},
+        {"label_key": "short"},
+        {"label": {"action": "nothing", "start": 1, "end": 2}},
+        {"label": {"action": "unknown", "start": 1, "end": 2}},
+        {"label": {"action": "unknown", "start": 2, "end": 1}},
+        {"label": "a label"},
+    ):
+        answer = decide(proposing, **{"key": key} | wrong)
+        assert answer.status == 400 and answer.json["hint"] and labelling.project.revision == 3, wrong

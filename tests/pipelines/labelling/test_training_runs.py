@@ -13,12 +13,12 @@ from time import monotonic
 
 import pytest
 
-from lstr.pipelines.labelling.job import label
 from lstr.pipelines.labelling.values import About
+from tests.support import browser
 from tests.support.labelling import put
 from tests.support.processes import heed_interrupts
 from tests.support.requests import Visitor
-from tests.support.training_page import options, until, wait, wait_for_step, write_labelled
+from tests.support.training_page import serve, until, wait, wait_for_step, write_labelled
 
 pytestmark = pytest.mark.slow
 VIDEOS = 6
@@ -39,7 +39,7 @@ def trained(one_thread, tmp_path_factory):
     reported: list[Path] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LSTR_HOME", str(root / "home"))
-        with label(options(root, root / "out" / "labels.json")) as labelling:
+        with serve(root, root / "out" / "labels.json") as labelling:
             labelling.training.on_trained = reported.append
             labelling.training.begin()
             state = wait(labelling.training)
@@ -61,7 +61,7 @@ def test_the_model_is_the_one_that_the_command_makes(trained, root, tmp_path):
     folder = trained[0] / "out" / "labels.models"
     model = folder / "1" / "model-1.lstr"
     assert trained[1] == [model], "who waits for it is told"
-    with label(options(*root)) as labelling:
+    with serve(*root) as labelling:
         (described,) = labelling.training.describe()["models"]
         command = labelling.training.command(folder / "1" / "labels.json", tmp_path / "again" / "model-1.lstr")
     words = [sys.executable, "-m", "lstr_cli", *command[1:]]
@@ -72,14 +72,14 @@ def test_the_model_is_the_one_that_the_command_makes(trained, root, tmp_path):
 
 
 def test_what_is_cancelled_resumes_after_a_restart(root):
-    with label(options(*root)) as labelling:
+    with serve(*root) as labelling:
         labelling.training.begin()
         wait_for_step(labelling.training, 2)
         begun = monotonic()
     assert monotonic() - begun < 15, "Ctrl-C ends it within seconds"
     plan = root[1].with_suffix(".models") / "2" / "model-2.learn" / "plan.json"
     before = plan.read_bytes()
-    with label(options(*root)) as labelling:
+    with serve(*root) as labelling:
         training = labelling.training
         assert [one["number"] for one in training.describe()["models"]] == [1]
         training.begin()
@@ -106,8 +106,7 @@ def is_there(pid: int) -> bool:
 
 
 def test_labels_that_are_too_few_are_one_sentence(root, tmp_path):
-    chosen = options(root[0], tmp_path / "few.json")
-    with label(chosen) as labelling:
+    with serve(root[0], tmp_path / "few.json") as labelling:
         for video in list(labelling.project.state.labels)[1:]:
             put(labelling.project, About(), video)
             for key in list(labelling.project.state.labels[video]):
@@ -120,10 +119,9 @@ def test_labels_that_are_too_few_are_one_sentence(root, tmp_path):
 SERVE = """
 import sys
 from pathlib import Path
-from lstr.pipelines.labelling.job import label
-from tests.support.training_page import options, wait_for_step
+from tests.support.training_page import serve, wait_for_step
 
-with label(options(Path(sys.argv[1]), Path(sys.argv[2]))) as labelling:
+with serve(Path(sys.argv[1]), Path(sys.argv[2])) as labelling:
     labelling.training.begin()
     wait_for_step(labelling.training, 1)
     print("training", flush=True)
@@ -143,7 +141,7 @@ def test_a_server_that_ends_takes_its_training_with_it(root, number):
         server.wait(30)
         assert number == signal.SIGKILL or monotonic() - begun < 15
         until(lambda: not is_there(child), "the end of the process that trains")
-    with label(options(*root)) as labelling:
+    with serve(*root) as labelling:
         assert [one["number"] for one in labelling.training.describe()["models"]] == [1]
 
 
@@ -163,7 +161,7 @@ def states(stream):
 
 
 def test_two_tabs_see_one_training_and_its_report(root):
-    with label(options(*root)) as labelling:
+    with serve(*root) as labelling:
         one, other = (Visitor(labelling.server.address) for _ in range(2))
         stream = states(events(labelling, other))
         first = next(stream)
@@ -191,3 +189,29 @@ def test_two_tabs_see_one_training_and_its_report(root):
         for body in ({"seconds": "x"}, {"seconds": True}, {"seconds": 1}):
             assert one.ask("/training/begin", body).status == 400, body
         assert os.path.exists(root[1])
+
+
+def test_a_model_is_trained_from_the_page(chromium, tab, tmp_path):
+    """The button, the progress, a reload on the way, a label meanwhile, and the result, all in real."""
+    root = write_labelled(tmp_path)
+    with serve(root, root / "out" / "labels.json") as labelling:
+        page = tab(of=labelling)
+        page.focus("#train")
+        page.keyboard.press("Enter")
+        browser.until(page, "!$('train-run').hidden")
+        assert page.evaluate("document.activeElement.id") == "train-stop"
+        page.wait_for_selector("#train-left:has-text('left in all')", timeout=300_000)
+        page.reload()
+        page.wait_for_selector("#train-left:has-text('left in all')", timeout=300_000)
+        before = page.evaluate("Object.keys(labelsOf()).length")
+        page.evaluate("document.activeElement.blur()")
+        page.keyboard.press("n")
+        browser.until(page, f"Object.keys(labelsOf()).length === {before + 1} && !asked.length")
+        page.wait_for_selector("#model-1", timeout=300_000)
+        assert " ".join(page.locator("#model-1").inner_text().split()).startswith("Model 1 · Report Caught ")
+        browser.until(page, "search.model === 'model-1.lstr'")
+        with page.expect_popup() as opened:
+            page.click("text=Report")
+        report = opened.value
+        browser.until(report, "document.querySelector('video') && document.querySelector('video').readyState > 0")
+        page.context.close()  # a page complains of a server that is gone

@@ -1,0 +1,204 @@
+"""The search for proposals: a model goes through the videos of a project in a process of its own, below the page.
+
+`main` is that process. Its parent sends the model and the videos; it sends Progress, Found, Failed, Notice and errors.
+"""
+
+import os
+import queue
+import threading
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lstr.chunk import CHUNK_SECONDS
+from lstr.errors import CheckpointError, LstrError
+from lstr.extractors.flow.workers import default_workers
+from lstr.extractors.networks.published_files import sha256_of
+from lstr.pipelines.child_process import ChildProcess, end, serve_parent, tell_parent
+from lstr.pipelines.evaluation.threshold_choice import choose_thresholds
+from lstr.pipelines.labelling.project import Project
+from lstr.pipelines.labelling.proposals import Candidate, find_candidates, propose
+from lstr.pipelines.labelling.values import About, Search
+from lstr.pipelines.model_files.model_file import is_model, open_model
+from lstr.pipelines.progress import Failed, Notice, Progress
+
+PRIORITY = 10  # niceness of the process: the page comes first
+HASH_DIGITS = 16  # of the SHA-256 of a model file, by which its proposals are known
+POLL_S = 0.2
+
+
+@dataclass(frozen=True)
+class Found:
+    """A video was searched."""
+
+    video: str
+    candidates: list[Candidate]
+
+
+def find_proposals(
+    model: Path, videos: Mapping[str, Path]
+) -> Generator[Progress | Found | Failed | Notice, None, None]:
+    """Search each video for candidates; one that cannot be read has Failed. Raises as `detect_sources`."""
+    # Here, because they bring torch, which the page does not need.
+    from lstr.pipelines.detection.checkpoint import load_checkpoint
+    from lstr.pipelines.detection.decision import Decided, Ended, Opened
+    from lstr.pipelines.detection.detect import DetectOptions, detect_sources
+    from lstr.pipelines.detection.source import VideoSource
+
+    loaded = load_checkpoint(model)
+    thresholds = choose_thresholds(loaded)
+    rows: list[np.ndarray] = []
+    total = 0
+    sources = [VideoSource(video, str(path)) for video, path in videos.items()]
+    with closing(detect_sources(sources, DetectOptions(loaded, at_once=1))) as events:
+        for event in events:
+            if isinstance(event, Opened):
+                rows, total = [], event.status.total or 0
+            elif isinstance(event, Decided):
+                scores = event.decision.scores
+                n_missing = round(event.decision.time / CHUNK_SECONDS) - 1 - len(rows)  # chunks without a decision
+                rows += [np.zeros_like(scores)] * n_missing + [scores]
+                yield Progress(event.id, len(rows), total)
+            elif isinstance(event, Ended):
+                yield Found(event.id, find_candidates(np.stack(rows), loaded.classes, thresholds) if rows else [])
+            elif isinstance(event, Failed):
+                yield Failed(event.id, event.reason, event.hint)
+            elif isinstance(event, Notice):
+                yield event
+
+
+def _serve(connection: Connection) -> None:
+    os.nice(PRIORITY)
+    tell_parent(connection, find_proposals(*connection.recv()), "run it again with LSTR_DEBUG=1 and report the output.")
+
+
+def main() -> None:
+    """Run the process."""
+    serve_parent(_serve)
+
+
+def check_model(model: Path) -> None:
+    """Raise CheckpointError for what is not a model file or checkpoint, as far as that is known without torch."""
+    if is_model(model):
+        open_model(model)
+    elif not model.is_file():
+        raise CheckpointError(
+            f"There is no model {model}.", "name a model file, as `lstr learn` makes it, with -m FILE."
+        )
+
+
+@dataclass(frozen=True)
+class SearchStatus:
+    """How far a search is: `done` of `total` videos, and the share of the current one.
+
+    Attributes:
+        model: Name of the model file; empty before the first search.
+        failed: Videos that could not be read, with the reasons.
+        trouble: Why the search ended early; empty if it did not.
+    """
+
+    model: str = ""
+    is_running: bool = False
+    done: int = 0
+    total: int = 0
+    video: str = ""
+    share: float = 0.0
+    failed: tuple[tuple[str, str], ...] = ()
+    trouble: str = ""
+
+
+class Proposer:
+    """Searches the videos of a project for proposals, one model at a time; use it as a context manager.
+
+    Args:
+        project: The labels.
+        videos: The files by id.
+        tell: Called with sentences for a person, from another thread.
+    """
+
+    def __init__(self, project: Project, videos: Mapping[str, Path], tell: Callable[[str], object] = lambda text: None):
+        self.project, self.videos, self.tell = project, videos, tell
+        self.status = SearchStatus()
+        self.process: ChildProcess | None = None
+        self._models: queue.Queue[Path | None] = queue.Queue()  # None ends the thread
+        self._thread = threading.Thread(target=self._work, name="proposals", daemon=True)
+
+    def __enter__(self) -> "Proposer":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._models.put(None)
+        self._thread.join()
+
+    def begin(self, model: Path) -> None:
+        """Search with a model from now on, instead of the one before; return at once.
+
+        Videos that are complete or that it has already searched are skipped.
+        """
+        self.status = replace(self.status, model=model.name, is_running=True)
+        self._models.put(model)
+
+    def _work(self) -> None:
+        while (model := self._models.get()) is not None:
+            self.status = SearchStatus(model.name, is_running=True)
+            try:
+                if self._models.empty():
+                    self._search(model)
+            except (LstrError, OSError) as error:
+                self._set(trouble=" ".join(filter(None, [str(error), getattr(error, "hint", "")])))
+                self.tell(f"{model} proposes no more: {error}")
+            self._set(is_running=not self._models.empty(), video="")
+        self._set(is_running=False)
+
+    def _set(self, **changes: Any) -> None:
+        self.status = replace(self.status, **changes)
+
+    def _search(self, model: Path) -> None:
+        """Run a process until it has searched all videos, or another model or the end is waiting."""
+        name = sha256_of(model)[:HASH_DIGITS]
+        _, state = self.project.snapshot()
+        videos = {
+            video: path
+            for video, path in self.videos.items()
+            if not state.abouts.get(video, About()).complete and state.searches.get(video) != Search(name)
+        }
+        self._set(total=len(videos))
+        if not videos:
+            return
+        child = self.process = ChildProcess(__name__, default_workers())
+        try:
+            child.send((model, videos))
+            while self._models.empty():
+                try:
+                    if child.connection.poll(POLL_S):
+                        self._take(child.connection.recv(), name)
+                except (EOFError, OSError):
+                    if child.process.wait() and self._models.empty():
+                        hint = "is memory short? run the same command again; proposals found so far are kept."
+                        reason = f"The process that searches for proposals ended ({child.death()})."
+                        raise LstrError(reason, hint) from None
+                    return
+        finally:
+            child.connection.close()
+            end([child] if child.process.poll() is None else [])
+
+    def _take(self, event: object, model: str) -> None:
+        if isinstance(event, LstrError):
+            raise event
+        if isinstance(event, Progress):
+            self._set(video=event.what, share=event.done / max(1, event.total))
+        elif isinstance(event, Notice):
+            self.tell(event.text)
+        elif isinstance(event, Failed):
+            self._set(done=self.status.done + 1, failed=(*self.status.failed, (event.id, event.reason)))
+            self.tell(f"no proposals in {event.id}: {event.reason}")
+        elif isinstance(event, Found):
+            video, found, duration = event.video, event.candidates, self.project.durations.get(event.video)
+            self.project.propose(video, lambda state, history: propose(state, history, video, model, found, duration))
+            self._set(done=self.status.done + 1, share=0.0)
